@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lra.binding import bind, make, parameters, plain
 from lra.catalogue import names, roots
 from lra.class_path import locate as locate  # noqa: PLC0414  # handed on
+from lra.composition.parallel_check import check_processes
 from lra.configuration import (
     ConfigError as ConfigError,  # noqa: PLC0414  # handed on
     check,
@@ -309,6 +310,8 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
         task_options.pop(key, None)
     control, runner = _runner(config["runner"], model, plugins)
     optim = make(OptimConfig, _without(config["optim"], "name", "about"), "optim")
+    hardware = make(HardwareProfile, _without(config["hardware"], "about"), "hardware")
+    check_processes(hardware, runner, optim, backbone, config["runner"]["name"])
     if isinstance(runner, TrainConfig):
         try:
             TrainingStages(runner.stages, optim).check_windows(tasks[spelt])
@@ -328,7 +331,7 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
         task_name=task_node["name"],
         task=tasks[spelt],
         task_options={"class_path": class_path, **task_options},
-        hardware=make(HardwareProfile, _without(config["hardware"], "about"), "hardware"),
+        hardware=hardware,
         optim=optim,
         runner=runner,
         control=control,

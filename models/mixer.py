@@ -3,10 +3,9 @@
 Axis letters are fixed for the project: b batch, p sequences per example, l length, d width,
 h heads, k and v key and value width per head, c classes. One mask convention: `keep`, True = real
 token. Of this project a family imports this module, `models.multi_head`, `models.positions`,
-`models.relative` and `models.ops`, and nothing else.
+`models.relative`, `models.context` and `models.ops`, and nothing else.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
@@ -22,6 +21,8 @@ from conf.choices import (
     ByName as ByName,  # noqa: PLC0414  # handed on
     by_name,
 )
+from models.context import Context
+from models.growth import Growth as Growth  # noqa: PLC0414  # handed on
 from models.idle import (
     Need as Need,  # noqa: PLC0414  # handed on
     idle_in,
@@ -30,6 +31,7 @@ from models.positions import (
     INSIDE as INSIDE,  # noqa: PLC0414  # handed on
     SCORED as SCORED,  # noqa: PLC0414  # handed on
     Positions as Positions,  # noqa: PLC0414  # handed on
+    Spacing,
 )
 
 State: TypeAlias = Tensor | tuple[Any, ...] | None
@@ -131,34 +133,6 @@ class Site:
         return values[self.layer]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Growth:
-    """How a cost grows with the length n: n^exponent, times log n where `log` is set.
-
-    Declared from the family's mathematics and its options, never fitted: what grows more slowly
-    beside it (projections, landmarks, the edges of a window) is no part of it. Ordered by growth.
-    """
-
-    exponent: float
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.exponent < math.inf:
-            raise ValueError(
-                f"exponent must be 0 or more, and finite: got {self.exponent}; 1 is linear growth"
-            )
-
-    def at(self, length: float) -> float:
-        """Return its value at a length of 2 or more; the logarithm is that to base 2."""
-        return float(length**self.exponent * (math.log2(length) if self.log else 1.0))
-
-    def __str__(self) -> str:
-        """Return it as tables print it: n, n log n, n^1.5, n²."""
-        powers = {0.0: "" if self.log else "1", 1.0: "n", 2.0: "n²", 3.0: "n³"}
-        power = powers.get(self.exponent, f"n^{self.exponent:g}")
-        return f"{power} log n".strip() if self.log else power
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """What this instance guarantees. The contract kit chooses its checks from it."""
@@ -175,10 +149,10 @@ class Traits:
     causal: bool = False
     """Whether this instance looks only at the past and the present."""
     max_length: int | None = None
-    operations: Growth = Growth(1.0)
+    operations: Growth = Growth(1.0)  # noqa: RUF009  frozen
     """Of products, convolutions and Fourier transforms, forward and backward; a table or a number
     of buckets that the site's longest input decides grows with it."""
-    memory: Growth = Growth(1.0)
+    memory: Growth = Growth(1.0)  # noqa: RUF009
     """Of the activations that autograd keeps."""
     selection_leak: bool = False
     """Causal values, but later tokens move earlier choices (hashing)."""
@@ -215,8 +189,8 @@ class Layout(NamedTuple):
     """Read-only facts of one pass. None means nothing special, and the fast path.
 
     The model makes `keep` of a task's padding and `start` of a state along time; `document`,
-    `prefix` and `order` are those of a batch; `is_global` has no producer among the tasks. A stack
-    refuses a fact that some mixer does not support.
+    `prefix` and `order` are those of a batch; `context` comes from the runner; `is_global` has no
+    producer among the tasks. A stack refuses a fact that some mixer does not support.
     """
 
     keep: Bool[Tensor, "b l"] | None = None
@@ -231,6 +205,15 @@ class Layout(NamedTuple):
     """Prefix language model: the first `prefix` tokens see each other."""
     order: Int[Tensor, "b l"] | None = None
     """Ranks, for a mixer that looks both ways: a token sees those of no higher rank."""
+    context: Context | None = None
+    """Ranks that share each sequence: `x`, and all facts by token, are this rank's part."""
+
+    @property
+    def place(self) -> Int[Tensor, " b"] | Spacing | None:
+        """Where the first token of each row stands, or all of them; None: at position 0."""
+        if self.context is None or self.start is not None:
+            return self.start
+        return Spacing(self.context.offset)
 
 
 MASKS = ("document", "prefix", "order")

@@ -229,7 +229,7 @@ class MultiHead(Family):
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b c l v"]]:
         """Return queries, keys and values by head, with the positions that are applied here."""
-        x, place = blanked(x, layout, self.traits), layout.start
+        x, place = blanked(x, layout, self.traits), layout.place
         placed = infused(x, place) if self.infused else x
         return self.queries(placed, place), self.keys(placed, place), self.split(self.v_proj(x))
 
@@ -244,7 +244,11 @@ class MultiHead(Family):
         y = self.merge(self.core(q, k, v, layout))
         if layout.keep is None or not self.mean_at_padding:
             return y
-        return y.where(layout.keep[..., None], self.out_proj(self.v_proj(x.mean(1, keepdim=True))))
+        if layout.context is None:
+            mean = x.mean(1, keepdim=True)
+        else:
+            mean = layout.context.total(x.sum(1, keepdim=True)) / layout.context.whole
+        return y.where(layout.keep[..., None], self.out_proj(self.v_proj(mean)))
 
     def attend(
         self,

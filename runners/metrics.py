@@ -112,12 +112,16 @@ METRICS: dict[str, Metric] = {
                           least=0.0),
     "examples_seen": _metric("1", None, "training examples used"),
     "tokens_seen": _metric("token", None, "tokens of the training windows of all stages"),
+    "tokens_per_second_per_device": _metric("token/s", True, "tokens_per_second / processes"),
+    "bytes_sent_per_step": _metric("B", False, "by one process to others, counted; all_reduce "
+                                   "of b bytes among n: 2 b (n - 1) / n"),
     "initial_parameters": _metric("1", None, "parameters by where they came from; label origin"),
     # cost at one length
     "time": _metric("s", False, "one forward pass or training step, by mode; median of samples"),
     "reference_time": _metric("s", False, "the reference, interleaved; label reference"),
     "time_ratio": _metric("ratio", False, "model / reference, paired samples; label reference"),
-    "tokens_per_second": _metric("token/s", True, "tokens of one batch / median time"),
+    "tokens_per_second": _metric("token/s", True, "tokens of a batch / median time; in training, "
+                                 "mean"),
     "peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over one pass"),
     "reference_peak_tensor_bytes": _metric("B", False, "the same for the reference"),
     "peak_tensor_bytes_ratio": _metric("ratio", False, "model / reference; label reference",

@@ -119,6 +119,8 @@ class Runner(ABC):
     """Moves weights: optimiser and data decide the result, and there are checkpoints."""
     timed: ClassVar[bool] = False
     """Reads the clock: its cells run alone, and the machine is part of what decides the result."""
+    parallel: ClassVar[bool] = False
+    """Its cells may have several processes, `hardware.processes`."""
     by_length: ClassVar[bool] = False
     """A cell for each of `modes` and `lengths`; a length that was too much ends its curve."""
     mode_option: ClassVar[str] = "modes"

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from conf.choices import by_name
 from models.backbone.model import Backbone, Outcome
+from models.mixer import Unsupported
 from models.transfer.weights import transfer
 from runners.measurement.hardware import HardwareProfile
 from runners.passes import Passes, Uncounted, padded_length, size
@@ -28,6 +29,7 @@ class Train(TrainConfig, Runner):
     """A training by itself."""
 
     trains: ClassVar[bool] = True
+    parallel: ClassVar[bool] = True
     # The key of what it names stands in the identity.
     incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {"weights"}
 
@@ -114,6 +116,10 @@ def train(
         Diverged: the loss is no finite number.
         Interrupted: SIGTERM came; a checkpoint was written, and the next call goes on from it.
     """
+    if hardware.processes > 1:
+        raise Unsupported(
+            f"hardware.processes={hardware.processes}: trainings have one process; set 1"
+        )
     trainer = Trainer(
         model,
         task,

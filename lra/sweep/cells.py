@@ -48,7 +48,7 @@ class Known:
         cell whose key has it, one that reads the clock, is not among those of another machine.
         """
         try:
-            return device_name(hardware.device)
+            return device_name(hardware.device, hardware.processes)
         except ValueError:
             if not self.elsewhere:
                 raise
@@ -136,7 +136,7 @@ def _modules(run: Run) -> list[str]:
 
 def marks(run: Run) -> dict[str, str]:
     """Return the labels that every row of a run carries: what departs from the plain family."""
-    found = {}
+    found = run.hardware.labels()
     if run.task.spec.regime:
         found["regime"] = run.task.spec.regime
     if run.task.spec.tokenizer:

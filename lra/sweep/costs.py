@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
@@ -247,7 +247,7 @@ def _call(
         state = model.initial_state(rows, memory)
 
     def call() -> None:
-        outcome = model(tokens, target, keep, state, layout=Layout(**masked))
+        outcome = model(tokens, target, keep, state, layout=Layout(**cast(Any, masked)))
         if passes.step:
             torch.autograd.backward(whole_batch(outcome))
 

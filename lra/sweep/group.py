@@ -212,6 +212,7 @@ def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
         seconds=planned.run.control.timeout_s,
         memory_bytes=_memory(hardware, side_by_side),
         threads=int(cell.columns["threads"]),
+        processes=hardware.processes,
         log=store.cell_folder(cell.key) / "log.txt",
     )
 
@@ -236,4 +237,4 @@ def _memory(hardware: HardwareProfile, side_by_side: int) -> int | None:
     if hardware.memory_limit_bytes is not None:
         return hardware.memory_limit_bytes
     available = available_bytes()
-    return None if available is None else int(0.9 * available / side_by_side)
+    return None if available is None else int(0.9 * available / (side_by_side * hardware.processes))

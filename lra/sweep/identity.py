@@ -122,6 +122,8 @@ def identity(
             less["threads"] = hardware.training_threads
     if kind.trains:
         optim = plain(run.optim)
+        if hardware.processes > 1:  # the numbers are those of one process, but for rounding
+            whole["processes"] = hardware.labels()
         whole["optim"], less["optim"] = optim, _set(type(run.optim), optim)
     if started:
         whole["trainings"] = less["trainings"] = dict(started)

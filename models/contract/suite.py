@@ -14,6 +14,7 @@ import torch
 
 from models.contract.case import AGREEMENT, Case, Check, Finding, Result
 from models.contract.causality import check_no_lookahead
+from models.contract.context import check_context
 from models.contract.costs import check_memory, check_operations
 from models.contract.effects import (
     check_calls,
@@ -88,6 +89,7 @@ CHECKS: dict[str, Check] = {
     "document": check_document,
     "prefix": check_prefix,
     "ranks": check_ranks,
+    "context": check_context,
     "is_global": check_is_global,
     "no_lookahead": check_no_lookahead,
     "gradients": check_gradients,

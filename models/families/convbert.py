@@ -91,7 +91,7 @@ class MixedAttention(Family):
         self.convolved_proj = projection(inner, width, bias=False)
         own = self.attention.traits
         self.traits = Traits(
-            supports=frozenset({"keep", "start"}),
+            supports=frozenset({"keep", "start", "context"}),
             positions=own.positions,
             options=own.options,
             causal=site.causal,
@@ -112,7 +112,9 @@ class MixedAttention(Family):
         attended = self.attention.extend(Flow(flow.x, before), layout)
         x = blanked(flow.x, layout, self.traits)
         c = blanked(self.values_proj(x), layout, self.traits)
-        x_seen, c_seen = self._behind(tokens, x), self._behind(values, c)
+        x_seen, c_seen = (
+            self._behind(before, part, layout) for before, part in ((tokens, x), (values, c))
+        )
         span = F.conv1d(x_seen.mT, self.span, groups=x.shape[-1]).mT
         logits = self.kernel_proj(self.attention.q_proj(x) * self.span_proj(span))
         taps = self.normalise(torch.unflatten(logits, -1, (self.heads, -1)).transpose(1, 2))
@@ -132,9 +134,13 @@ class MixedAttention(Family):
         return flow._replace(x=attended.x + y, state=state)
 
     def _behind(
-        self, before: Float[Tensor, "b m w"] | None, x: Float[Tensor, "b l w"]
+        self, before: Float[Tensor, "b m w"] | None, x: Float[Tensor, "b l w"], layout: Layout
     ) -> Float[Tensor, "b n w"]:
-        """Return `x` between what kernels see beyond it: zeros, or what a stream remembers."""
+        """Return `x` with what kernels see around it: other ranks' tokens, zeros, a stream's."""
+        if layout.context is not None:
+            x, found = layout.context.halo(x, *self.margins, 1)
+            missing = (wanted - seen for wanted, seen in zip(self.margins, found, strict=True))
+            return F.pad(x, (0, 0, *missing))
         if before is None:
             return F.pad(x, (0, 0, *self.margins))
         return torch.cat((before.to(x.dtype), x), dim=1)

@@ -183,8 +183,8 @@ class LatentAttention(Family):
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
         x = blanked(x, layout, self.traits)
-        k, v = self.heads_of(*self.latents(x, layout.start))
-        return self.merge(self.core(self.queries(x, layout.start), k, v, layout))
+        k, v = self.heads_of(*self.latents(x, layout.place))
+        return self.merge(self.core(self.queries(x, layout.place), k, v, layout))
 
     def attend(
         self,

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from models.context import Context
 from models.mixer import Layout, Need, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
 from models.ops.linear.causal_product import causal_product
@@ -66,13 +67,16 @@ FEATURES: Mapping[FeatureChoice, FeatureMap] = {
 
 
 def log_shares(
-    k: Float[Tensor, "b h s k"], keep: Bool[Tensor, "b s"] | None
+    k: Float[Tensor, "b h s k"], keep: Bool[Tensor, "b s"] | None, context: Context | None = None
 ) -> Float[Tensor, "b h s k"]:
     """Return the logarithm of each kept key's share of its channel's softmax over the length."""
     k = k.to(sum_dtype(k))
     if keep is not None:
         k = k.masked_fill(~keep[:, None, :, None], torch.finfo(k.dtype).min)
-    return k.log_softmax(2)
+    if context is None:
+        return k.log_softmax(2)
+    level = context.largest(k.amax(2, keepdim=True))
+    return k - level - context.total((k - level).exp().sum(2, keepdim=True)).log()
 
 
 def check_direction(feature_map: FeatureChoice, causal: bool) -> None:
@@ -127,10 +131,10 @@ class LinearCore(FeatureCore):
                 "variant=lra hides nothing from earlier tokens: it cannot be causal; choose "
                 "variant=faithful"
             )
-        supports = Traits().supports - {"keep"} if lra else Traits().supports
+        supports = Traits().supports | {"context"}
         super().__init__(
             Traits(
-                supports=supports,
+                supports=supports - {"keep"} if lra else supports,
                 causal=causal,
                 row_stochastic=not lra,
                 cross=not causal,
@@ -156,7 +160,7 @@ class LinearCore(FeatureCore):
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
         if self.feature_map == FeatureChoice.softmax_dims:
-            k = log_shares(k, layout.keep)
+            k = log_shares(k, layout.keep, layout.context)
         return super().forward(q, k, v, layout)
 
 

@@ -25,9 +25,10 @@ Differs    AWD-LSTM's inner layers are wider than its embedding; here `hidden_wi
 from functools import partial
 from typing import TypeAlias, cast
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from models.mixer import Site, State
 from models.ops.numerics import full_precision, sum_dtype
@@ -51,16 +52,19 @@ class LSTMCells(nn.Module):
         self.weight_drop = weight_drop
 
     def forward(
-        self, x: Float[Tensor, "b l d"], state: State
+        self, x: Float[Tensor, "b l d"], state: State, real: Int[Tensor, " b"] | None = None
     ) -> tuple[Float[Tensor, "b l h"], State]:
-        """Return h of every token, and (h, c) behind the last."""
+        """Return h of every token, and (h, c) behind the last.
+
+        With `real`, behind as many of each row, at least one; h of the others are zeros.
+        """
         weights: dict[str, Tensor] = dict(self.lstm.named_parameters())
         if self.weight_drop and self.training:
             dropped = nn.functional.dropout(weights["weight_hh_l0"], self.weight_drop)
             weights["weight_hh_l0"] = dropped
         given = None if state is None else tuple(part[None] for part in cast(Pair, state))
         if x.device.type != "cpu":
-            y, (h, c) = functional_call(self.lstm, weights, (x, given))
+            y, (h, c) = self._read(weights, x, given, real)
             return y, (h[0], c[0])
         # oneDNN has no layer in half precision on most CPUs
         dtype, kind = sum_dtype(x), x.dtype
@@ -68,9 +72,26 @@ class LSTMCells(nn.Module):
         if given is not None:
             given = tuple(part.to(dtype) for part in given)
         with full_precision(x):
-            y, after = functional_call(self.lstm, weights, (x.to(dtype), given))
+            y, after = self._read(weights, x.to(dtype), given, real)
         h, c = (part[0].to(kind) for part in after)
         return y.to(kind), (h, c)
+
+    def _read(
+        self,
+        weights: dict[str, Tensor],
+        x: Float[Tensor, "b l d"],
+        given: tuple[Tensor, ...] | None,
+        real: Int[Tensor, " b"] | None,
+    ) -> tuple[Tensor, Pair]:
+        if real is None:
+            found: tuple[Tensor, Pair] = functional_call(self.lstm, weights, (x, given))
+            return found
+        packed = pack_padded_sequence(
+            x, real.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
+        )
+        y, after = functional_call(self.lstm, weights, (packed, given))
+        y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
+        return y, after
 
     def empty(self, batch_size: int) -> State:
         """Return zeros for h and c."""

@@ -160,6 +160,8 @@ class PerformerOptions:
             # The reference's guard of small denominators is a step away from a mean.
             positive = self.kernel != Kernel.trigonometric and self.epsilon == 0
             leak = causal and self.key_max == KeyMax["global"]
+        if not leak and self.stabiliser == Stabiliser.full:  # else keys refer to all keys
+            standard |= {"context"}
         return Traits(
             supports=standard - {"keep"} if self.variant == Variant.lra else standard,
             causal=causal,

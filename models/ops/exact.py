@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from models.mixer import SCORED, Growth, Layout, Positions, Site, State, Traits, Unsupported
 from models.ops import kv_cache
+from models.ops.ring import ring_attention, spread_heads
 from models.positions import At, alibi_slopes
 from models.relative import RelativeScores, relative_scores
 
@@ -177,7 +178,7 @@ class ExactCore(nn.Module):
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.relative = relative_scores(site) if relative is None else relative
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "document", "prefix"})
+            supports=frozenset({"keep", "start", "document", "prefix", "context"})
             | ({"order"} if not site.causal else set()),
             positions=frozenset(each.value for each in SCORED),
             causal=site.causal,
@@ -200,12 +201,21 @@ class ExactCore(nn.Module):
         ranks: Int[Tensor, "b l"] | None = None,
     ) -> Float[Tensor, "b o l v"]:
         """Attend over the sequence, or over another one; `at` says where both stand."""
+        if layout.context is not None:
+            return ring_attention(self, q, k, v, layout)
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device, ranks=ranks)
         arguments = {"causal": causal, "visible": visible, "dropout": self.rate()}
         placed = self.in_order(q, q.shape[2]) if at is None else self.between(q, k.shape[2], at)
         q, arguments["bias"] = placed
         return self.attend(q, k, v, **arguments)
+
+    def products(
+        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b g s k"]
+    ) -> Float[Tensor, "b h l s"]:
+        """Return the scaled products of queries and keys, where they are written out."""
+        scores: Tensor = (q * q.shape[-1] ** -0.5) @ spread_heads(k, q.shape[1]).mT
+        return scores
 
     def between(
         self, q: Float[Tensor, "b h l k"], keys: int, at: At

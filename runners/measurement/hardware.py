@@ -54,8 +54,16 @@ def available_bytes() -> int | None:
     return None
 
 
-def device_name(device: Device) -> str:
-    """Return the name of this machine's CPU or first GPU. Imports torch for a GPU."""
+def device_name(device: Device, count: int = 1) -> str:
+    """Return the name of this machine's CPU or first GPU. Imports torch for a GPU.
+
+    Args:
+        device: Its kind.
+        count: How many a cell takes at once.
+
+    Raises:
+        ValueError: This machine has none, or fewer.
+    """
     if device is Device.cpu:
         return cpu_name()
     import torch
@@ -64,6 +72,11 @@ def device_name(device: Device) -> str:
         raise ValueError(
             "hardware.device is cuda, but PyTorch sees no GPU here; choose hardware=cpu, "
             "or install a CUDA build of torch (`lra doctor` tells what is seen)"
+        )
+    if count > (there := torch.cuda.device_count()):
+        raise ValueError(
+            f"hardware.processes: got {count}, each with a GPU of its own; wanted at most {there}, "
+            "which PyTorch sees here (CUDA_VISIBLE_DEVICES may hide some)"
         )
     return torch.cuda.get_device_name(0)
 
@@ -115,6 +128,12 @@ class HardwareProfile:
     """CPU threads of a training cell."""
     training_processes: int = 0
     """Training cells side by side; 0 = cores / training_threads (on a GPU: 1)."""
+    processes: int = 1
+    """Processes of one training cell, each with a GPU, or with training_threads of a CPU."""
+    sharded: bool = False
+    """Whether they share the weights out (FSDP2); otherwise each holds all of them (DDP)."""
+    context: int = 1
+    """Processes that share each sequence; the others share the batch: processes / context parts."""
     memory_limit_bytes: int | None = None
     """A cell that needs more ends as out_of_memory. None: the GPU's memory, or 90 % of the main
     memory that is available, shared by the cells side by side."""
@@ -132,6 +151,8 @@ class HardwareProfile:
             ("threads", 0, MOST_PARALLEL, "; 0 takes every core"),
             ("training_threads", 1, MOST_PARALLEL, ""),
             ("training_processes", 0, MOST_PARALLEL, "; 0 takes as many as the cores allow"),
+            ("processes", 1, MOST_PARALLEL, ""),
+            ("context", 1, MOST_PARALLEL, ""),
             ("memory_limit_bytes", LEAST_MEMORY_BYTES, None, "; null sets no limit of its own"),
             ("token_budget", 1, None, ""),
         ):
@@ -145,6 +166,39 @@ class HardwareProfile:
                     f"{name}: got {peak}; wanted a number above 0; null has it measured"
                 )
         check_typical(self.typical)
+        self._check_processes()
+
+    def _check_processes(self) -> None:
+        """Refuse processes that cannot work together. Raises ValueError."""
+        if self.processes % self.context:
+            raise ValueError(
+                f"context: got {self.context}; wanted a divisor of processes={self.processes}: "
+                f"set hardware.processes={self.context}, or a multiple of it"
+            )
+        if not self.sharded:
+            return
+        for name, wrong, way_out in (
+            ("processes", self.processes == 1, "2 or more, among which weights are shared out"),
+            ("precision", self.precision is Precision.float16, "float32 or bfloat16, whose "
+             "gradients need no scaling"),
+            ("compile", self.compile, "false: torch.compile does not see weights come and go"),
+        ):  # fmt: skip
+            if wrong:
+                value = str(getattr(self, name)).lower()
+                raise ValueError(
+                    f"sharded: got true with {name}={value}; wanted {name}={way_out}; "
+                    "or leave sharded=false"
+                )
+
+    def labels(self) -> dict[str, str]:
+        """Return labels of rows that several processes made; none for one."""
+        if self.processes == 1:
+            return {}
+        return {
+            "processes": str(self.processes),
+            **({"sharded": "true"} if self.sharded else {}),
+            **({"context": str(self.context)} if self.context > 1 else {}),
+        }
 
     def timing_threads(self) -> int:
         """Return the CPU threads of a timing cell."""
@@ -156,4 +210,4 @@ class HardwareProfile:
             return self.training_processes
         if self.device is Device.cuda:
             return 1
-        return max(1, len(os.sched_getaffinity(0)) // self.training_threads)
+        return max(1, len(os.sched_getaffinity(0)) // (self.training_threads * self.processes))

@@ -213,6 +213,16 @@ def mean_of_all(
     sides: tuple[Exponents, Exponents],
 ) -> Float[Tensor, "b h l v"]:
     """Attend to all kept keys, with the features of queries and of keys."""
+    return answered_by(q, sums_of(k, v, keep, sides), sides).to(v.dtype)
+
+
+def sums_of(
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    keep: Bool[Tensor, "b s"] | None,
+    sides: tuple[Exponents, Exponents],
+) -> tuple[Float[Tensor, "b h m w"], Float[Tensor, "b h m"]]:
+    """Return the sums of all kept keys, and their references."""
     query, key = sides
 
     def gather(
@@ -220,20 +230,28 @@ def mean_of_all(
     ) -> tuple[Tensor, Tensor]:
         return advanced(past, *_keys(k, v, keep, key))
 
-    def answer(q: Tensor, *past: Tensor) -> Tensor:
-        return divided(answered(query.exponents(q), *past).total)
-
-    with full_precision(q):
+    with full_precision(k):
         dtype = sum_dtype(v)
-        past = nothing(query.exponents(q[:, :, :1].to(dtype)), v)
+        past = nothing(query.exponents(k[:, :, :1].to(dtype)), v)
         for some in (slice(i, i + ROWS) for i in range(0, k.shape[2], ROWS)):
             mask = None if keep is None else keep[:, some]
             past = again(gather, k[:, :, some].to(dtype), v[:, :, some].to(dtype), mask, past)
-        parts = [
-            again(answer, q[:, :, i : i + ROWS].to(dtype), *past)
-            for i in range(0, q.shape[2], ROWS)
-        ]
-        return torch.cat(parts, 2).to(v.dtype)
+    return past
+
+
+def answered_by(
+    q: Float[Tensor, "b h l k"],
+    past: tuple[Float[Tensor, "b h m w"], Float[Tensor, "b h m"]],
+    sides: tuple[Exponents, Exponents],
+) -> Float[Tensor, "b h l v"]:
+    """Return what queries find in sums, a few rows at a time."""
+
+    def answer(q: Tensor, *past: Tensor) -> Tensor:
+        return divided(answered(sides[0].exponents(q), *past).total)
+
+    with full_precision(q):
+        rows = (q[:, :, i : i + ROWS].to(past[0].dtype) for i in range(0, q.shape[2], ROWS))
+        return torch.cat([again(answer, some, *past) for some in rows], 2)
 
 
 def nothing(

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from models.mixer import Layout, State, Traits, Unsupported
+from models.ops.linear.among_ranks import product_among_ranks
 from models.ops.linear.causal_product import Memory, causal_product, empty_memory
 from models.ops.linear.feature_product import feature_product
 from models.ops.linear.features import FeatureMaps
@@ -38,6 +39,11 @@ class FeatureCore(nn.Module, ABC):
         if "keep" not in self.traits.supports:
             layout = layout._replace(keep=None)
         maps = self.maps(q, k, layout)
+        if layout.context is not None:
+            return product_among_ranks(
+                q, k, v, maps, layout.context,
+                causal=self.traits.causal, chunk=self.chunk, keep=layout.keep,
+            )  # fmt: skip
         if not self.traits.causal:
             return feature_product(q, k, v, maps, layout.keep)
         return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep)[0]

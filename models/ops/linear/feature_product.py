@@ -69,7 +69,7 @@ class _Keys(NamedTuple):
         return None if self.keep is None else self.keep[:, None, :, None].to(sum_dtype(self.v))
 
 
-class _Sums(NamedTuple):
+class Sums(NamedTuple):
     """Sums over the keys so far: apart, as a product with one column more takes a sixth longer."""
 
     values: Float[Tensor, "b h m v"]
@@ -83,7 +83,7 @@ class _Sums(NamedTuple):
 
 
 def _gather(
-    keys: _Keys, sums: _Sums, top: Float[Tensor, "b h"] | None, maps: FeatureMaps
+    keys: _Keys, sums: Sums, top: Float[Tensor, "b h"] | None, maps: FeatureMaps
 ) -> Float[Tensor, "b h"] | None:
     """Add a block to the sums in place; return the largest logarithm so far."""
     phi, log = maps.key(keys.k.to(sums.values.dtype))
@@ -104,7 +104,7 @@ def _gather(
 
 
 def _spread(
-    q: Float[Tensor, "b h r k"], sums: _Sums, o: Float[Tensor, "b h r v"], maps: FeatureMaps
+    q: Float[Tensor, "b h r k"], sums: Sums, o: Float[Tensor, "b h r v"], maps: FeatureMaps
 ) -> Float[Tensor, "b h r"] | None:
     """Write the results of a block of queries to `o`; return 1 / sum of weights, if divided by."""
     phi, _ = maps.query(q.to(sums.values.dtype))
@@ -148,6 +148,73 @@ def _pull_keys(
     return maps.key.pull(values @ dsums.mT, phi, x), dv
 
 
+def key_sums(
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    keep: Bool[Tensor, "b s"] | None,
+    maps: FeatureMaps,
+) -> tuple[Sums, Float[Tensor, "b h"] | None]:
+    """Return the sums of the keys, and the logarithm that they refer to, where there is one."""
+    dtype, keys = sum_dtype(v), _Keys(k, v, keep)
+    sums = Sums(
+        v.new_zeros((*v.shape[:2], maps.width, v.shape[-1]), dtype=dtype),
+        v.new_zeros((*v.shape[:2], maps.width), dtype=dtype),
+    )
+    top = None
+    with full_precision(k):
+        for rows in blocks(k.shape[2], block_rows(k, maps.width)):
+            top = _gather(keys.cut(rows), sums, top, maps.at(rows))
+    return sums, top
+
+
+def key_gradients(
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    keep: Bool[Tensor, "b s"] | None,
+    top: Float[Tensor, "b h"] | None,
+    dsums: Float[Tensor, "b h m w"],
+    maps: FeatureMaps,
+) -> tuple[Float[Tensor, "b h s k"], Float[Tensor, "b h s v"]]:
+    """Return the gradients of keys and values, given that of their sums."""
+    keys, dk, dv = _Keys(k, v, keep), torch.empty_like(k), torch.empty_like(v)
+    with full_precision(k):
+        for rows in blocks(k.shape[2], block_rows(k, maps.width)):
+            dk[:, :, rows], dv[:, :, rows] = _pull_keys(keys.cut(rows), top, dsums, maps.at(rows))
+    return dk, dv
+
+
+def answers(
+    q: Float[Tensor, "b h l k"], sums: Sums, o: Float[Tensor, "b h l v"], maps: FeatureMaps
+) -> Float[Tensor, "b h l"]:
+    """Write what queries find in sums to `o`; return 1 / their sums of weights."""
+    inverse = sums.values.new_ones(q.shape[:3])
+    with full_precision(q):
+        for rows in blocks(q.shape[2], block_rows(q, maps.width)):
+            found = _spread(q[:, :, rows], sums, o[:, :, rows], maps.at(rows))
+            if found is not None:
+                inverse[:, :, rows] = found
+    return inverse
+
+
+def query_gradients(
+    q: Float[Tensor, "b h l k"],
+    sums: Float[Tensor, "b h m w"],
+    *,
+    o: Float[Tensor, "b h l v"],
+    inverse: Float[Tensor, "b h l"],
+    gradient: Float[Tensor, "b h l v"],
+    maps: FeatureMaps,
+) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h m w"]]:
+    """Return the gradients of queries and of the sums."""
+    dq, dsums = torch.empty_like(q), torch.zeros_like(sums)
+    with full_precision(q):
+        for rows in blocks(q.shape[2], block_rows(q, maps.width)):
+            g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
+            dq[:, :, rows] = _pull_query(q[:, :, rows], g, sums, dsums, maps.at(rows))
+    return dq, dsums
+
+
 class _FeatureProduct(torch.autograd.Function):
     """The product over all keys, with features made anew in backward."""
 
@@ -155,23 +222,11 @@ class _FeatureProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: FeatureMaps
     ) -> tuple[Tensor, Tensor]:
-        dtype, keys = sum_dtype(v), _Keys(k, v, keep)
-        sums = _Sums(
-            v.new_zeros((*v.shape[:2], maps.width, v.shape[-1]), dtype=dtype),
-            v.new_zeros((*v.shape[:2], maps.width), dtype=dtype),
-        )
-        top = None
-        inverse = v.new_ones(q.shape[:3], dtype=dtype)
+        sums, top = key_sums(k, v, keep, maps)
         # The result takes the memory layout of v: joining the heads afterwards copies nothing.
         alike = q.shape[2] == v.shape[2]
         o = torch.empty_like(v) if alike else v.new_empty((*q.shape[:3], v.shape[-1]))
-        with full_precision(q):
-            for rows in blocks(k.shape[2], block_rows(k, maps.width)):
-                top = _gather(keys.cut(rows), sums, top, maps.at(rows))
-            for rows in blocks(q.shape[2], block_rows(q, maps.width)):
-                found = _spread(q[:, :, rows], sums, o[:, :, rows], maps.at(rows))
-                if found is not None:
-                    inverse[:, :, rows] = found
+        inverse = answers(q, sums, o, maps)
         ctx.maps = maps
         ctx.save_for_backward(q, k, v, keep, o, inverse, sums.joined(), top)
         ctx.mark_non_differentiable(inverse)
@@ -181,19 +236,8 @@ class _FeatureProduct(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, keep, o, inverse, sums, top = ctx.saved_tensors
-        maps: FeatureMaps = ctx.maps
-        keys, dsums = _Keys(k, v, keep), torch.zeros_like(sums)
-        with full_precision(q):
-            dq = torch.empty_like(q)
-            for rows in blocks(q.shape[2], block_rows(q, maps.width)):
-                g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
-                dq[:, :, rows] = _pull_query(q[:, :, rows], g, sums, dsums, maps.at(rows))
-                del g
-            dk, dv = torch.empty_like(k), torch.empty_like(v)
-            for rows in blocks(k.shape[2], block_rows(k, maps.width)):
-                dk[:, :, rows], dv[:, :, rows] = _pull_keys(
-                    keys.cut(rows), top, dsums, maps.at(rows)
-                )
+        dq, dsums = query_gradients(q, sums, o=o, inverse=inverse, gradient=gradient, maps=ctx.maps)
+        dk, dv = key_gradients(k, v, keep=keep, top=top, dsums=dsums, maps=ctx.maps)
         return dq, dk, dv, None, None
 
 

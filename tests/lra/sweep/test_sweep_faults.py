@@ -293,3 +293,28 @@ def test_threads_that_move_numbers_are_in_the_key(runner, tmp_path, capsys):
 def test_threads_of_training_are_not_in_other_keys(words, tmp_path, capsys):
     one = keys(tmp_path, capsys, *words)
     assert keys(tmp_path, capsys, *words, "hardware.training_threads=2") == one
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
+def test_several_processes_leave_the_key_of_a_training_alone(tmp_path, capsys):
+    two = keys(tmp_path, capsys, "hardware.processes=2")
+    assert two == keys(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("runner=scaling", "runner.lengths=[8]"), "one process each"),
+        (("optim.batch_size=1",), "at least one for each"),
+        (("optim.batch_size=3", "hardware.sharded=true"), "a multiple of 2"),
+        (("model.backbone.norm=batch",), "wanted norm=layer, rms or scale"),
+        (("hardware.sharded=true", "hardware.precision=float16"), "float32 or bfloat16"),
+    ],
+)
+def test_what_several_processes_cannot_do_is_refused_before_anything_runs(
+    words, wanted, tmp_path, capsys
+):
+    assert run(tmp_path, "runner.dry_run=true", "hardware.processes=2", *words) == 2
+    assert wanted in capsys.readouterr().err

@@ -12,6 +12,7 @@ from tests.models.contract import (
     spoilt_mixers as mixers,
     spoilt_numbers as numbers,
     spoilt_passes as passes,
+    spoilt_ranks as ranks,
 )
 from tests.models.contract.spoilt_mixers import declaring, with_core
 
@@ -118,6 +119,10 @@ PLANTED = [
     core("ranks", "against the causal form", layouts.HidesRankZero),
     whole("ranks", "queries below rank", layouts.QueriesForgetTheirRanks),
     core("ranks", "looks both ways", layouts.OrderBesideCausality, causal=True),
+    whole("context", "output, parts of [64, 64]", ranks.IgnoresOtherRanks),
+    whole("context", "positions=position_infused", ranks.CountsFromItsOwnPart),
+    whole("context", "gradient of x", ranks.KeepsItsGradients),
+    whole("context", "padding", ranks.PassesNoMask, causal=True),
     core("is_global", "is not applied", layouts.IgnoresGlobal),
     core("is_global", "is not seen by", layouts.GlobalSeesOnly),
     core("is_global", "does not see", layouts.GlobalIsSeenOnly),
@@ -197,6 +202,7 @@ PLANTED = [
     ),
 ]
 RAISED = [
+    whole("context", "the first rank stops", ranks.StopsHalfway),
     whole("meta", "raised", mixers.Bytes),
     whole("lengths", "length must be even", mixers.Raises),
     core("calls", "Inference tensors", passes.KeepsAnInferenceTensor),

@@ -145,7 +145,7 @@ class Reader(KernelCore):
     reach, has_window = 8, True
 
     def __init__(self, site: Site) -> None:
-        fields = frozenset(Layout._fields) - ({"order"} if site.causal else set())
+        fields = frozenset(Layout._fields) - {"context"} - ({"order"} if site.causal else set())
         super().__init__(site, supports=fields, operations=Growth(2.0))
 
     def window(self, place: Tensor) -> Tensor:
@@ -286,7 +286,7 @@ class OrderBesideCausality(Reader):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self.traits = replace(self.traits, supports=frozenset(Layout._fields))
+        self.traits = replace(self.traits, supports=frozenset(Layout._fields) - {"context"})
 
 
 class IgnoresGlobal(Reader):

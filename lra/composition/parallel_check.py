@@ -1,0 +1,73 @@
+"""What cells of several processes cannot do: refused before anything runs."""
+
+from typing import TYPE_CHECKING
+
+from lra.configuration import ConfigError
+
+if TYPE_CHECKING:
+    from models.backbone.config import BackboneConfig
+    from runners.measurement.hardware import HardwareProfile
+    from runners.runner import Runner
+    from runners.training.optim import OptimConfig
+
+
+def check_processes(
+    hardware: "HardwareProfile",
+    runner: "Runner",
+    optim: "OptimConfig",
+    backbone: "BackboneConfig",
+    name: str,
+) -> None:
+    """Refuse several processes where they cannot do the work of one.
+
+    Args:
+        hardware: Says how many.
+        runner: Of the run.
+        optim: Of the run.
+        backbone: Of the run's model.
+        name: Of the runner.
+
+    Raises:
+        ConfigError: with the value seen, what was wanted and the way out.
+    """
+    ranks = hardware.processes
+    if ranks == 1:
+        return
+    if not runner.parallel:
+        raise ConfigError(
+            f"hardware.processes: got {ranks} with runner={name}, whose cells have one process "
+            "each; wanted 1, or runner=train (hardware.training_processes sets how many cells run "
+            "side by side)"
+        )
+    parts = ranks // hardware.context
+    _check_batches(runner, optim, parts, hardware.sharded)
+    if parts > 1 and backbone.norm == "batch":
+        raise ConfigError(
+            f"hardware.processes: got {ranks} with model.backbone.norm=batch, whose statistics are "
+            "of all examples of a batch, which the processes part; wanted norm=layer, rms or scale"
+        )
+
+
+def _check_batches(runner: "Runner", optim: "OptimConfig", parts: int, sharded: bool) -> None:
+    """Refuse a batch that leaves a process without a row, or with sharded weights an uneven one."""
+    from runners.training.config import TrainConfig
+    from runners.training.stages import TrainingStages
+
+    sizes = {"optim.batch_size": optim.batch_size}
+    if isinstance(runner, TrainConfig):
+        try:
+            stages = TrainingStages(runner.stages, optim).parts
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        sizes |= {f"{stage.where}.batch_size": stage.batch_size for stage in stages}
+    for where, rows in sizes.items():
+        if rows < parts:
+            raise ConfigError(
+                f"{where}: got {rows} rows for {parts} processes that share them; wanted at least "
+                f"one for each: raise it, or take hardware.processes={rows} or fewer"
+            )
+        if sharded and rows % parts:
+            raise ConfigError(
+                f"{where}: got {rows} rows for {parts} processes with hardware.sharded=true, which "
+                f"take equal parts; wanted a multiple of {parts}, as in {rows - rows % parts}"
+            )
