@@ -13,8 +13,13 @@ from lra.suggest import near, unknown
 ROOMS = ("models", "tasks", "runners")
 
 
-def locate(class_path: str, plugins: Sequence[str] = ()) -> Any:
-    """Import what `class_path` names; only from `models`, `tasks` and the listed plug-ins.
+def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = ROOMS) -> Any:
+    """Import what `class_path` names; only from packages of ours and the listed plug-ins.
+
+    Args:
+        class_path: package.module.Class.
+        plugins: packages of the user.
+        rooms: packages of ours.
 
     Raises:
         ConfigError: There is no such package, module or class, or importing it failed.
@@ -22,7 +27,7 @@ def locate(class_path: str, plugins: Sequence[str] = ()) -> Any:
     for plugin in plugins:
         _check_plugin(plugin)
     module_name, _, name = class_path.rpartition(".")
-    allowed = (*ROOMS, *plugins)
+    allowed = (*rooms, *plugins)
     top = module_name.split(".")[0]
     if top not in allowed:
         raise ConfigError(

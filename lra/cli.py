@@ -33,6 +33,11 @@ VERBS = {
     "plan": Verb(
         "lra.commands.plan", "what a command of `lra run` would take: hours and memory by cell"
     ),
+    "submit": Verb(
+        "lra.commands.submit", "a sweep for workers in the background, here or on a cluster"
+    ),
+    "watch": Verb("lra.commands.watch", "how far a submitted sweep is, and who works on it"),
+    "work": Verb("lra.commands.work", "a worker that runs cells of a submitted sweep"),
     "report": Verb("lra.commands.report", "tables and figures from stored results"),
     "dashboard": Verb(
         "lra.commands.dashboard", "a W&B workspace and report over stored results, as code"

@@ -6,7 +6,7 @@ the way out. How options are typed: `lra.binding`.
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum, auto
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from lra.configuration import (
     ConfigError as ConfigError,  # noqa: PLC0414  # handed on
     check,
 )
+from lra.control import Control as Control  # noqa: PLC0414  # handed on
 from lra.option_sources import GIVEN
 from lra.protocol import check_name
 from lra.runner_class import runner_class
@@ -29,7 +30,7 @@ from lra.task_facts import (
     facts as facts,  # noqa: PLC0414  # handed on
 )
 from lra.yaml_text import load
-from runners.records import Status
+from runners.memo import Memo
 
 if TYPE_CHECKING:
     from models.backbone.model import Backbone, BackboneConfig, StackFactory, TaskFacts
@@ -41,46 +42,6 @@ if TYPE_CHECKING:
 
 TASK = ("spec", "prepare", "batches", "tally", "incidental")
 """What every task has: see `tasks.task.Task`."""
-LONGEST_S = 1e9
-"""A limit of thirty years is none; clocks of the system hold no more than three centuries."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
-    """Options of every runner that steer a sweep and never change a result."""
-
-    dry_run: bool = False
-    """List the cells, done and to do, and stop."""
-    shard: str | None = None
-    """`i/n`: run every n-th cell, starting with the i-th."""
-    retry: list[str] = field(default_factory=list)
-    """Statuses of complete cells that are to be repeated, e.g. [timeout]."""
-    timeout_s: float | None = None
-    """A cell that takes longer ends as a `timeout` row."""
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
-        known = [status.name for status in Status]
-        for name in self.retry:
-            if name not in known:
-                raise ConfigError("runner.retry: " + unknown("status", name, known))
-        if self.timeout_s is not None and not 0 < self.timeout_s <= LONGEST_S:
-            raise ConfigError(
-                f"runner.timeout_s: got {self.timeout_s}; wanted seconds above 0, at most "
-                f"{LONGEST_S:.0f}, or null for no limit"
-            )
-        self.part()
-
-    def part(self) -> tuple[int, int]:
-        """Return shard as (i, n), 1 <= i <= n."""
-        if self.shard is None:
-            return 1, 1
-        i, _, n = self.shard.partition("/")
-        if i.isdecimal() and n.isdecimal() and len(i + n) < 20 and 1 <= int(i) <= int(n):
-            return int(i), int(n)
-        raise ConfigError(
-            f"runner.shard: got {self.shard!r}; wanted i/n with 1 <= i <= n, as in 2/8"
-        )
 
 
 class LoggerMode(StrEnum):
@@ -276,51 +237,50 @@ def _runner(
     return control, make(options, {**rest, **own}, "runner") if own else runner
 
 
-def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> Run:
+def typed(
+    config: Mapping[str, Any],
+    tasks: "dict[str, Task] | None" = None,
+    memo: Memo | None = None,
+) -> Run:
     """Turn a resolved configuration tree into typed objects. Raises ConfigError.
 
     Args:
-        config: The tree.
+        config: The tree; nothing may change it where there is a memo.
         tasks: Those built before, by their configuration, and where a new one is kept.
+        memo: Of the sweep: what its runs share is made once.
     """
     from models.backbone.model import BackboneConfig
     from runners.measurement.hardware import HardwareProfile
-    from runners.training.config import TrainConfig, check_together
     from runners.training.optim import OptimConfig
-    from runners.training.stages import TrainingStages
 
-    check(config)
-    plugins = list(config["plugins"])
-    model, task_node = config["model"], config["task"]
-    mixers, stack, mixer_options = core_of(model, plugins)
-    backbone = make(BackboneConfig, model.get("backbone"), "model.backbone")
+    tasks, memo = {} if tasks is None else tasks, memo or Memo()
+    check(config, memo)
+    plugins, named = list(config["plugins"]), config["plugins"]
+    model, task_node, steering = config["model"], config["task"], config["runner"]
+
+    def made(kind: Callable[..., Any], node: Any, where: str, *drop: str) -> Any:
+        return memo.of(where, (node,), lambda: make(kind, _without(node, *drop), where))
+
+    mixers, stack, mixer_options = memo.of("core", (model, named), partial(core_of, model, plugins))
+    backbone = made(BackboneConfig, model.get("backbone"), "model.backbone")
     names = model.get("layers") or []
     if names and len(names) != backbone.depth:
         raise ConfigError(
             f"model.layers: got {len(names)} names; wanted one for each layer, and "
             f"model.backbone.depth is {backbone.depth}"
         )
-    class_path, options = _split(task_node)
-    task_options = plain(bind(locate(class_path, plugins), options, "task"))
-    tasks = {} if tasks is None else tasks
-    if (spelt := repr((task_node, plugins))) not in tasks:
-        tasks[spelt] = build_task(task_node, plugins)
-    check_name(config, tasks[spelt])
-    for key in tasks[spelt].incidental:
-        task_options.pop(key, None)
-    control, runner = _runner(config["runner"], model, plugins)
-    optim = make(OptimConfig, _without(config["optim"], "name", "about"), "optim")
-    hardware = make(HardwareProfile, _without(config["hardware"], "about"), "hardware")
-    check_processes(hardware, runner, optim, backbone, config["runner"]["name"])
-    if isinstance(runner, TrainConfig):
-        try:
-            TrainingStages(runner.stages, optim).check_windows(tasks[spelt])
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        try:
-            check_together(optim, runner, backbone)
-        except ValueError as error:
-            raise ConfigError(f"optim: {error}") from error
+    task, task_options = memo.of(
+        "task", (task_node, named), partial(_task, task_node, plugins, tasks)
+    )
+    check_name(config, task)
+    control, runner = memo.of(
+        "runner", (steering, model, named), partial(_runner, steering, model, plugins)
+    )
+    optim = made(OptimConfig, config["optim"], "optim", "name", "about")
+    hardware = made(HardwareProfile, config["hardware"], "hardware", "about")
+    parts = (hardware, runner, optim, backbone)
+    memo.of("processes", parts, partial(check_processes, *parts, steering["name"]))
+    memo.of("training", (*parts, task), partial(_check_training, *parts[1:], task))
     return Run(
         config=config,
         model=model["name"],
@@ -329,20 +289,51 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
         stack=stack,
         backbone=backbone,
         task_name=task_node["name"],
-        task=tasks[spelt],
-        task_options={"class_path": class_path, **task_options},
+        task=task,
+        task_options=task_options,
         hardware=hardware,
         optim=optim,
         runner=runner,
         control=control,
-        logger=make(Logger, _without(config["logger"], "name", "about"), "logger"),
+        logger=made(Logger, config["logger"], "logger", "name", "about"),
         seed=config["seed"],
         sweep=config["sweep"],
     )
 
 
-def _without(node: Mapping[str, Any], *drop: str) -> dict[str, Any]:
-    return {key: value for key, value in node.items() if key not in drop}
+def _task(
+    node: Mapping[str, Any], plugins: Sequence[str], tasks: "dict[str, Task]"
+) -> "tuple[Task, dict[str, Any]]":
+    """Return a task and its options that are more than incidental, in plain JSON."""
+    class_path, options = _split(node)
+    found = plain(bind(locate(class_path, plugins), options, "task"))
+    if (spelt := repr((node, plugins))) not in tasks:
+        tasks[spelt] = build_task(node, plugins)
+    for key in tasks[spelt].incidental:
+        found.pop(key, None)
+    return tasks[spelt], {"class_path": class_path, **found}
+
+
+def _check_training(
+    runner: "Runner", optim: "OptimConfig", backbone: "BackboneConfig", task: "Task"
+) -> None:
+    """Raise ConfigError for options of a training that do not go together."""
+    from runners.training.config import TrainConfig, check_together
+    from runners.training.stages import TrainingStages
+
+    if isinstance(runner, TrainConfig):
+        try:
+            TrainingStages(runner.stages, optim).check_windows(task)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        try:
+            check_together(optim, runner, backbone)
+        except ValueError as error:
+            raise ConfigError(f"optim: {error}") from error
+
+
+def _without(node: Mapping[str, Any] | None, *drop: str) -> Mapping[str, Any] | None:
+    return node and {key: value for key, value in node.items() if key not in drop}
 
 
 def build_model(

@@ -6,10 +6,12 @@ The options inside the groups are typed by the constructors that take them: see 
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from lra.spelling import word
 from lra.suggest import unknown
+from runners.memo import Memo
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
 LONGEST_NAME = 200
@@ -126,12 +128,14 @@ OPTIONAL = frozenset(
 )
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: Mapping[str, Any], memo: Memo | None = None) -> None:
     """Raise ConfigError for a key that is unknown, missing or of another type than its own.
 
     Args:
         config: The composed configuration, resolved: plain values.
+        memo: Of the sweep: parts that were checked before are not checked again.
     """
+    memo = memo or Memo()
     for key in config:
         if key in FORMER:
             group = key.removeprefix("per_")
@@ -145,12 +149,13 @@ def check(config: Mapping[str, Any]) -> None:
         for part in group.split("."):
             node = node.get(part, {}) if isinstance(node, Mapping) else {}
         if isinstance(node, Mapping) and (group not in ("model.mixer", "model.stack") or node):
-            _check_keys(node, keys, f"{group}.")
+            memo.of(("keys", group), (node,), partial(_check_keys, node, keys, f"{group}."))
     for group in ("model", "report"):
         for key in config[group] if isinstance(config[group], Mapping) else ():
             if key not in INSIDE[group]:
                 raise ConfigError(f"{group}: " + unknown("key", str(key), INSIDE[group]))
-    storable(config)
+    for name, value in config.items():
+        memo.of(("storable", name), (value,), partial(storable, value, name, depth=1))
 
 
 class ReportChoice(NamedTuple):
@@ -194,12 +199,12 @@ def _check_keys(node: Mapping[str, Any], keys: Mapping[str, Wanted], prefix: str
             )
 
 
-def storable(value: Any, where: str = "") -> None:
+def storable(value: Any, where: str = "", depth: int = 0) -> None:
     """Raise ConfigError for what a result's JSON cannot hold, naming its key.
 
     Numbers must be finite, whole numbers fit 64 bits, text must be text, keys of mappings too.
     """
-    for key, leaf in _leaves(value, where, 0):
+    for key, leaf in _leaves(value, where, depth):
         if leaf is None or isinstance(leaf, bool):
             continue
         if isinstance(leaf, float):

@@ -140,8 +140,8 @@ def check_name(config: Mapping[str, Any], task: "Task") -> None:
 
     A protocol knows tasks by their names: `task=pathfinder task.side=128` is `task=pathx`.
     """
-    protocol, name, own = config["protocol"], config["task"]["name"], names("task")
-    if protocol == "none" or name not in own:
+    protocol, name = config["protocol"], config["task"]["name"]
+    if protocol == NONE or name not in (own := names("task")):
         return
     if (made := task.spec.name) != name and made in own:
         raise ConfigError(

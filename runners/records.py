@@ -7,11 +7,13 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum, auto
+from functools import partial
 from typing import Any
 
+from runners.memo import Memo
 from runners.metrics import METRICS
 
 SCHEMA = 2
@@ -138,8 +140,10 @@ class Cell:
     `config_dir`. No part of the identity: folders are moved."""
     key: str = field(init=False)
     """16 hexadecimal digits of the SHA-256 of the identity's canonical JSON."""
+    checked: InitVar[Memo | None] = None
+    """Of a sweep whose cells share parts, each of which is checked once."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: Memo | None) -> None:
         """Refuse a cell whose rows could not be written, before it runs for hours."""
         if set(self.columns) != set(CELL_COLUMNS):
             missing = sorted(set(CELL_COLUMNS) - set(self.columns))
@@ -148,7 +152,14 @@ class Cell:
                 f"columns must be exactly CELL_COLUMNS: missing {missing}, unknown {unknown}"
             )
         for name in ("identity", "described", "columns", "config", "overrides", "fingerprint"):
-            _check_storable(name, getattr(self, name))
+            value = getattr(self, name)
+            if checked is not None and isinstance(value, Mapping):
+                shared = {k: v for k, v in value.items() if isinstance(v, Mapping | list)}
+                for part, held in shared.items():
+                    what = partial(_check_storable, f"{name}.{part}", held)
+                    checked.of("storable", (held,), what)
+                value = {k: v for k, v in value.items() if k not in shared}
+            _check_storable(name, value)
         object.__setattr__(self, "key", digest(self.identity))
         object.__setattr__(self, "described", self.described or self.identity)
 

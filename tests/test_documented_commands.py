@@ -28,6 +28,7 @@ STANDS_FOR = {
     "PATH": "aclImdb_v1.tar.gz",
     "FILE": "rows.jsonl",
     "NAME": "performer",
+    "SWEEP": "quickstart",
     "tutorial": "quickstart",  # the sweep that the folder has
     "task=…": "task=listops",
     "CELL": "{key}",
@@ -51,9 +52,15 @@ FRAGMENTS = {
     "lra data prepare",
     "lra data verify",
     "lra completion bash|zsh|fish",
+    "lra submit",
 }
 """Named in a sentence, without what they need."""
-LONG = {"lra doctor --noise", "lra doctor --rates", "lra doctor --rates h100"}
+LONG = {
+    "lra doctor --noise",
+    "lra doctor --rates",
+    "lra doctor --rates h100",
+    "lra work SWEEP --workers 8",
+}
 """Take long; the first fails on a busy machine, the last without a GPU. See test_noise.py and
 test_doctor_rates.py in tests/lra/commands."""
 BROUGHT = "source=sample is a trial|source=sample for a trial"
@@ -110,6 +117,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         words = ("task.source=sample", "optim.steps=2", "optim.warmup_steps=0", "logger=none")
         assert main(["run", *words, "sweep=quickstart"]) == 0
         assert main(["report", "--sweep", "quickstart", "--publish", "rows.jsonl"]) == 0
+        assert main(["submit", *words, "sweep=quickstart"]) == 0  # complete: a plan and no workers
     yield folder
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_package"]:
         del sys.modules[name]  # other tests know that there is none

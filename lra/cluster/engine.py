@@ -133,7 +133,7 @@ def made(node: Mapping[str, Any]) -> Engine:
     class_path = options.pop("class_path", None)
     if not isinstance(class_path, str):
         raise ConfigError(f"{GROUP}.class_path: got {class_path!r}; wanted the class of an engine")
-    return cast(Engine, make(locate(class_path, ()), options, GROUP))
+    return cast(Engine, make(locate(class_path, rooms=("lra",)), options, GROUP))
 
 
 def check_common(workers: int | None, wait_s: float) -> None:

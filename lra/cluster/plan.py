@@ -14,15 +14,15 @@ one. Files of the plan before stay for the workers that have them open.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lra.cluster.engine import Resources, WorkerGroup
-from lra.compose import Control, Logger, Run, typed
+from lra.compose import Control, Logger
 from lra.suggest import near
-from lra.sweep.planned import Planned
 from runners.records import Cell
 
 SCHEMA = 1
@@ -50,6 +50,8 @@ class PlanEntry(NamedTuple):
     """Places in the index of the cells that it starts from."""
     shorter: int | None
     """The next shorter length of its curve, which is tried before."""
+    data: str
+    """What data it needs, which are made ready once; "" for none."""
     offset: int
     size: int
 
@@ -68,11 +70,12 @@ class StoredPlan:
         self.version = str(self.head["cells"])
         self.sweep, self.root = str(self.head["sweep"]), results_of(folder)
         try:
-            self._file = (folder / self.head["cells"]).open("rb")
+            self._file = os.open(folder / self.head["cells"], os.O_RDONLY | os.O_CLOEXEC)
+            self._closed = weakref.finalize(self, os.close, self._file)
             raw = (folder / self.head["index"]).read_bytes()
         except FileNotFoundError as error:
             raise BadPlan(f"{error.filename} is gone: {SUBMIT_AGAIN}") from error
-        size = os.fstat(self._file.fileno()).st_size
+        size = os.fstat(self._file).st_size
         if size != self.head["bytes"] or digest_of(raw) != self.head["index_digest"]:
             raise BadPlan(f"the plan in {folder} is torn: {SUBMIT_AGAIN}")
         index = json.loads(raw)
@@ -126,15 +129,6 @@ class StoredPlan:
             found[name] = {**whole, **{key: self._part(*at) for key, at in parts.items()}}
         return found
 
-    def planned(self, place: int, tasks: dict[str, Any] | None = None) -> Planned:
-        """Return a cell with its run, which is made of its configuration when it is asked for."""
-        record, entry = self.record(place), self.entries[place]
-        names = record["starts_from"]
-        trainings = {
-            name: self.cell(source) for name, source in zip(names, entry.trainings, strict=True)
-        }
-        return StoredPlanned(cell_of(record), trainings, lambda cell: typed(cell.config, tasks))
-
     def _stored(self, place: int) -> dict[str, Any]:
         entry = self.entries[place]
         found: dict[str, Any] = self._read(entry.offset, entry.size)
@@ -149,34 +143,13 @@ class StoredPlan:
 
     def _read(self, offset: int, size: int) -> Any:
         try:
-            return json.loads(os.pread(self._file.fileno(), size, offset))
+            return json.loads(os.pread(self._file, size, offset))
         except ValueError as error:
             raise BadPlan(f"the plan in {self.folder} is torn: {SUBMIT_AGAIN}") from error
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
-
-
-class StoredPlanned(Planned):
-    """A cell of a stored plan: what it runs is typed when somebody asks."""
-
-    __slots__ = ("_make", "_run")
-
-    def __init__(
-        self, cell: Cell, trainings: Mapping[str, Cell], make: Callable[[Cell], Run]
-    ) -> None:
-        self.cell, self.trainings = cell, trainings
-        self.again, self.no_data = False, None
-        self._make = make
-        self._run: Run | None = None
-
-    @property
-    def run(self) -> Run:  # type: ignore[override]  # a field of the base, read alone
-        """The run that the cell belongs to."""
-        if self._run is None:
-            self._run = self._make(self.cell)
-        return self._run
+        self._closed()
 
 
 class PlanTitles(Mapping[str, str]):
@@ -253,11 +226,11 @@ def _head(folder: Path) -> dict[str, Any]:
 
 
 def _entry(row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]) -> PlanEntry:
-    key, fingerprint, kind, need, trainings, shorter, offset, size = row
+    key, fingerprint, kind, need, trainings, shorter, data, offset, size = row
     runner, turn, timed = index["kinds"][kind]
     return PlanEntry(
         key, index["fingerprints"][fingerprint], runner, turn, timed, needs[need],
-        tuple(trainings), shorter, offset, size,
+        tuple(trainings), shorter, index["data"][data], offset, size,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from lra.sweep.cell_list import Sweep, turn_of
 from lra.sweep.estimate import Forecasts
 from lra.sweep.identity import version
 from lra.sweep.planned import Planned, curve
+from lra.sweep.preparation import data_of
 from runners.measurement.hardware import Device
 from runners.records import canonical, digest
 from runners.storage.atomic import write_whole
@@ -33,6 +34,8 @@ from runners.storage.claims import take
 
 LOCK = ".planning"
 LOCKED_S = 60.0
+INDEXED = ("turn", "timed", "needs", "data")
+"""Fields of a record that stand in the index alone."""
 Record = dict[str, Any]
 
 
@@ -78,6 +81,7 @@ def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
                 "turn": turn_of(planned)[0],
                 "timed": planned.run.runner.timed,
                 "needs": asdict(needs_of(planned, seconds, need)),
+                "data": digest(data_of(planned)) if planned.run.runner.data else "",
             }
         )
     return made
@@ -91,6 +95,7 @@ def stored(plan: StoredPlan) -> list[Record]:
         sources = [plan.entries[each].key for each in entry.trainings]
         record["starts_from"] = dict(zip(record["starts_from"], sources, strict=True))
         record |= {"turn": entry.turn, "timed": entry.timed, "needs": asdict(entry.needs)}
+        record["data"] = entry.data
         found.append(record)
     return found
 
@@ -203,7 +208,9 @@ def _write(folder: Path, everything: Sequence[Record], about: Mapping[str, Any])
     file = PlanFile()
     places = {record["key"]: place for place, record in enumerate(everything)}
     shorter = _shorter(everything, places)
-    tables: dict[str, dict[str, int]] = {"fingerprints": {}, "kinds": {}, "needs": {}}
+    tables: dict[str, dict[str, int]] = {
+        name: {} for name in ("fingerprints", "kinds", "needs", "data")
+    }
 
     def number(table: str, value: object) -> int:
         return tables[table].setdefault(json.dumps(value), len(tables[table]))
@@ -211,7 +218,7 @@ def _write(folder: Path, everything: Sequence[Record], about: Mapping[str, Any])
     entries: list[list[Any]] = []
     sources: dict[str, str] = {}
     for record in everything:
-        own = {key: value for key, value in record.items() if key not in ("turn", "timed", "needs")}
+        own = {key: value for key, value in record.items() if key not in INDEXED}
         own |= {name: file.parted(record[name]) for name in PARTED}
         own["starts_from"] = [*record["starts_from"]]
         sources |= record["sources"]
@@ -220,7 +227,8 @@ def _write(folder: Path, everything: Sequence[Record], about: Mapping[str, Any])
         trainings = [places[key] for key in record["starts_from"].values()]
         entries.append(
             [record["key"], number("fingerprints", record["fingerprint"]), number("kinds", kind),
-             number("needs", record["needs"]), trainings, shorter.get(record["key"]), offset, size]
+             number("needs", record["needs"]), trainings, shorter.get(record["key"]),
+             number("data", record["data"]), offset, size]
         )  # fmt: skip
     listed = {name: [json.loads(text) for text in table] for name, table in tables.items()}
     index = json.dumps({**listed, "entries": entries}, separators=(",", ":")).encode()

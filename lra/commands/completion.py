@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lra.catalogue import choices, groups, names, roots, words
+from lra.catalogue import OF_SUBMIT, choices, groups, names, roots, words
 from lra.suggest import plural
 from lra.yaml_text import load
 
@@ -46,7 +46,8 @@ def candidates(line: Sequence[str]) -> list[str]:
     else:
         complete = {"run": _run, "plan": _run, "list": _list, "data": _data, "verify": _verify,
                     "show": _show, "generate": _show, "report": _report,
-                    "dashboard": _report, "completion": _shells}.get(
+                    "dashboard": _report, "submit": _submit,
+                    "watch": _planned, "work": _planned, "completion": _shells}.get(
                         before[0])  # fmt: skip
         try:
             found = complete(before[1:], current) if complete else []
@@ -59,6 +60,8 @@ def flags(verb: str) -> list[str]:
     """Return the flags of a verb, read from its source."""
     if verb == "run":
         return [*RUN_FLAGS]
+    if verb == "submit":
+        return [*RUN_FLAGS, "--stop"]
     from lra.cli import VERBS
 
     found = ["--help"]
@@ -100,6 +103,28 @@ def _run(before: Sequence[str], current: str) -> list[str]:
     top = [f"{name}=" for name in config if name not in ("defaults", "hydra", "model")]
     heads = [f"{word}=" for word in spelt.values()] + [f"{group}." for group in TYPED]
     return [*heads, *top, *([] if current else RUN_FLAGS)]
+
+
+def _submit(before: Sequence[str], current: str) -> list[str]:
+    """Return the words of `lra run`, and those about the cluster."""
+    if before and before[-1] == "--stop":
+        return _planned(before, current)
+    if current.startswith(f"{OF_SUBMIT}="):
+        return [f"{OF_SUBMIT}={name}" for name in names(OF_SUBMIT)]
+    cluster = [word for word in before if word.startswith(f"{OF_SUBMIT}=")]
+    name = cluster[-1].partition("=")[2] if cluster else "local"
+    file = roots()[-1] / OF_SUBMIT / f"{name}.yaml"
+    keys = [key for key in load(file) if key not in ("name", "about", "class_path")]
+    own = [f"{OF_SUBMIT}=", *(f"{OF_SUBMIT}.{key}=" for key in keys)]
+    return [*own, *_run(before, current)]
+
+
+def _planned(before: Sequence[str], _: str) -> list[str]:
+    """Return the sweeps that have a plan."""
+    results = "--results"
+    given = [word for flag, word in pairwise(before) if flag == results]
+    root = Path(given[-1] if given else "results")
+    return sorted(path.parent.name for path in (root / "plans").glob("*/plan.json"))
 
 
 def _chosen(before: Sequence[str], own: Sequence[Path]) -> dict[str, Path]:

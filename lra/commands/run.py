@@ -98,7 +98,7 @@ def _executed(
         print(f"interrupted: {left} of {len(sweep.planned)} cells are left; {GOES_ON}")
         return sweeps.exit_code(sweep)
     if left < len(sweep.planned):
-        _finish(sweep, report_wanted, style, multirun=multirun)
+        finish(sweep, report_wanted, style, multirun=multirun)
     if sweep.stopped:
         _say_stopped(sweep, left)
     return sweeps.exit_code(sweep)
@@ -115,7 +115,7 @@ def _say_stopped(sweep: "Sweep", left: int) -> None:
     print(f"{left} of {total} cells have no rows; {GOES_ON}")
 
 
-def _finish(
+def finish(
     sweep: "Sweep", report_wanted: bool | None, style: "ReportStyle", *, multirun: bool
 ) -> None:
     """Write report and dashboard, and print the paths of the results."""

@@ -19,6 +19,7 @@ from lra.configuration import ConfigError, check, long_forms
 from lra.selection import spelt_out
 from lra.suggest import unknown
 from lra.sweep.progress import counted
+from runners.memo import Memo
 
 if TYPE_CHECKING:
     from lra.composition.loader import Loader
@@ -328,12 +329,12 @@ def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Composed]:
     with explained(flags.overrides, flags.config_dir):
         parsed, combinations = _combinations(hydra, master, flags)
         composer = Composer(hydra.config_loader, master, parsed)
-    found, here = [], str(Path.cwd())
+    found, here, memo = [], str(Path.cwd()), Memo()
     for combination in counted(combinations, "composing combination"):
         with explained(combination, flags.config_dir):
             tree = composer.compose(combination)
         own = tuple(w for w in combination if not w.lstrip("+~").startswith(("hydra.", "hydra/")))
-        found.append(_entry(tree, own, flags.config_dir, here))
+        found.append(_entry(tree, own, flags.config_dir, here, memo))
     return found
 
 
@@ -362,11 +363,15 @@ def _job(
 
 
 def _entry(
-    tree: dict[str, Any], words: tuple[str, ...], config_dir: str | None, here: str
+    tree: dict[str, Any],
+    words: tuple[str, ...],
+    config_dir: str | None,
+    here: str,
+    memo: Memo | None = None,
 ) -> Composed:
     if isinstance(tree.get("plugins"), str):  # one name needs no brackets
         tree = {**tree, "plugins": [tree["plugins"]]}
-    check(tree)
+    check(tree, memo)
     place = {} if config_dir is None else {"config_dir": config_dir}
     if place or tree["plugins"]:
         place["folder"] = here

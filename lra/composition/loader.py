@@ -19,7 +19,7 @@ Whatever asks Hydra for a configuration asks here: a run, a sweep, another launc
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -34,6 +34,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lra.composition import warm_up
 from lra.composition.own_options import TABLES, Tree, merged, own_options, without
+from runners.memo import Memo
 
 BUNDLES = ("size", "optim")
 """Groups whose files are nothing but values: named by hand, they win over presets."""
@@ -219,8 +220,8 @@ class Loader(ConfigLoaderImpl):
                     above = {**above, "warmup_steps": cut}
         return found
 
-    def settled(self, tree: Tree, words: Sequence[str]) -> Tree:
-        """Return a plain configuration with its warm-ups cut."""
+    def settled(self, tree: Tree, words: Sequence[str], memo: Memo) -> Tree:
+        """Return a plain configuration with its warm-ups cut; equal cuts of a part are one."""
         runner = tree.get("runner")
         start = runner.get("pretraining") if isinstance(runner, dict) else None
         parts = {
@@ -228,10 +229,12 @@ class Loader(ConfigLoaderImpl):
             "runner.pretraining.optim": start.get("optim") if isinstance(start, dict) else None,
         }
         for path, warmup in self.cuts(parts, words, tree.get("protocol")).items():
+            head, *rest = path.split(".")
             layer: Any = {"warmup_steps": warmup}
-            for part in reversed(path.split(".")):
+            for part in reversed(rest):
                 layer = {part: layer}
-            tree = merged(tree, layer)
+            part = tree[head]
+            tree = {**tree, head: memo.of((path, warmup), (part,), partial(merged, part, layer))}
         return tree
 
 

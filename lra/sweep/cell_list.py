@@ -1,7 +1,7 @@
 """The cells of a sweep: what a command line asks for, in the order in which it runs."""
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ class Sweep:
     control: Control
     logger: Logger
     planned: list[Planned]
-    titles: dict[str, str]
+    titles: Mapping[str, str]
     """What cells are called, by key: also those that other shards run."""
     endings: dict[str, Status] = field(default_factory=dict)
     stopped_by: signal.Signals | None = None
@@ -51,14 +51,14 @@ def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
     """List the distinct cells of this shard, cheap kinds first; `elsewhere`: on another machine."""
     _check_shared(entries)
     known = Known(place=entries[0].place, elsewhere=elsewhere)
-    first = typed(entries[0].config, known.tasks)
+    first = typed(entries[0].config, known.tasks, known.memo)
     check_logger(first.logger)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
     for config, words, _ in counted(entries, "planning run"):
-        run = typed(config, known.tasks)
+        run = typed(config, known.tasks, known.memo)
         begun = {}
-        for name, source in trainings(run, known.tasks).items():
+        for name, source in trainings(run, known.tasks, known.memo).items():
             (cell,) = plan(source, words_of(name, source, words, run), known)
             begun[name] = cell
             sources.setdefault(cell.key, Planned(cell, source))

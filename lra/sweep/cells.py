@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lra import cli, protocol
@@ -15,6 +16,7 @@ from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
 from runners.isolation.progress import Begun, listening, phase
 from runners.measurement.hardware import Device, HardwareProfile, device_name
+from runners.memo import Memo
 from runners.records import Cell, text_of
 from runners.storage.fingerprint import Seen, digests, summary
 
@@ -40,6 +42,8 @@ class Known:
     """Whether the cells are meant for a device that need not be here: they are planned, not run."""
     rates: dict[str, Rate] = field(default_factory=dict)
     """Dropout of attention weights, by model: see `lra.sweep.identity.attention_dropout`."""
+    memo: Memo = field(default_factory=Memo)
+    """What runs share: see `lra.compose.typed`."""
 
     def device_of(self, hardware: HardwareProfile) -> str:
         """Return the name of the device that a profile means. Raises ValueError for one not here.
@@ -67,43 +71,49 @@ def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) 
     known = known or Known()
     runner = str(run.config["runner"]["name"])
     pairs = run.runner.cells(runner, run.task.spec.max_length)
-    started, modules = {}, {*_modules(run)}
-    for name, source in trainings(run, known.tasks).items():
+    started, modules = {}, {*_modules(run, known.memo)}
+    for name, source in trainings(run, known.tasks, known.memo).items():
         started[name] = plan(source, known=known)[0].key
-        modules.update(_modules(source))
+        modules.update(_modules(source, known.memo))
     if (stored := stored_training(run)) is not None:
         started[STORED] = stored.key
-        modules.update(_modules(stored.run(known.tasks)))
+        modules.update(_modules(stored.run(known.tasks), known.memo))
     sources = known.sources_of(modules)
     shared = {
         "config": run.config,
         "overrides": overrides,
-        "fingerprint": summary(sources),
+        "fingerprint": known.memo.of("fingerprint", (sources,), partial(summary, sources)),
         "sources": sources,
         "place": known.place,
+        "checked": known.memo,
     }
-    device = known.device_of(run.hardware)
-    return [
-        _cell(run, mode, length, started, shared, device=device, rates=known.rates)
-        for mode, length in pairs
-    ]
+    return [_cell(run, pair, started, shared, known) for pair in pairs]
 
 
 def _cell(
     run: Run,
-    mode: str,
-    length: int,
+    pair: tuple[str, int],
     started: Mapping[str, str],
     shared: Mapping[str, Any],
-    *,
-    device: str,
-    rates: dict[str, Rate],
+    known: Known,
 ) -> Cell:
-    """Return one cell; `started` are the keys of its trainings, `shared` the rest of its fields."""
+    """Return the cell of a mode and a length.
+
+    Args:
+        run: the run.
+        pair: mode and length.
+        started: keys of its trainings.
+        shared: the rest of its fields.
+        known: of the sweep.
+    """
+    mode, length = pair
     runner = str(run.config["runner"]["name"])
-    spec, hardware, kind = run.task.spec, run.hardware, run.runner
-    place = shared["place"]
-    decided = identity(run, mode, length, started, place, device=device, rates=rates)
+    spec, hardware, kind, memo = run.task.spec, run.hardware, run.runner, known.memo
+    device = memo.of("device", (hardware,), partial(known.device_of, hardware))
+    decided = identity(
+        run, mode, length, started, known.place, device=device, rates=known.rates, memo=memo
+    )
+    head = memo.of(("head", length), (run.task, kind), lambda: str(facts(run, length).head))
     columns = {
         "runner": runner,
         "mode": mode,
@@ -113,7 +123,7 @@ def _cell(
         "source": spec.source,
         "length": length,
         "seed": run.seed if kind.models else 0,
-        "causal": str(facts(run, length).head) == "language_modelling",
+        "causal": head == "language_modelling",
         "hardware": hardware.name,
         "device": device,
         "precision": str(hardware.precision),
@@ -122,8 +132,13 @@ def _cell(
     return Cell(identity=decided.decisive, described=decided.described, columns=columns, **shared)
 
 
-def _modules(run: Run) -> list[str]:
+def _modules(run: Run, memo: Memo) -> list[str]:
     """Return the modules whose sources decide the cell's numbers."""
+    parts = (run.runner, run.task_options, run.mixer_options)
+    return memo.of("modules", parts, partial(_named, run))
+
+
+def _named(run: Run) -> list[str]:
     named = [type(run.runner).__module__, str(run.task_options["class_path"]).rpartition(".")[0]]
     if run.runner.models:
         families = [run.mixer_options, *run.mixer_options.get("others", {}).values()]

@@ -67,6 +67,23 @@ class CellGroup:
                 claim.release()
 
     def _jobs(self, side_by_side: int) -> Iterator[isolate.Job]:
+        for planned in self._taken():
+            cell = planned.cell
+            self.by_key[cell.key] = planned
+            known = self._known(planned)
+            if known is not None:
+                labels = NO_DATA if planned.no_data is not None else {}
+                self._conclude(cell, [], [], failed(cell, *known, labels))
+                continue
+            self.rows[cell.key], self.outcomes[cell.key] = [], []
+            job = _job(planned, self.store, side_by_side)
+            self.board.start(cell, _details(job))
+            if not Checkpoints(self.store.checkpoint_folder(cell)).present():
+                self.begun[cell.key] = time.monotonic()
+            yield job
+
+    def _taken(self) -> Iterator[Planned]:
+        """Yield cells whose claims are held, each when a place is free."""
         retry = retried(self.sweep.control)
         for planned in self.group:
             cell = planned.cell
@@ -86,17 +103,11 @@ class CellGroup:
                 self.board.finish(cell, "another sweep has just done it")
                 self.live.left(cell, "another sweep has done it")
                 continue
-            known = ending(planned, self.group, self.store)
-            if known is not None:
-                labels = NO_DATA if planned.no_data is not None else {}
-                self._conclude(cell, [], [], failed(cell, *known, labels))
-                continue
-            self.rows[cell.key], self.outcomes[cell.key] = [], []
-            job = _job(planned, self.store, side_by_side)
-            self.board.start(cell, _details(job))
-            if not Checkpoints(self.store.checkpoint_folder(cell)).present():
-                self.begun[cell.key] = time.monotonic()
-            yield job
+            yield planned
+
+    def _known(self, planned: Planned) -> tuple[Status, str] | None:
+        """Return how a cell ends without being tried, where that is known."""
+        return ending(planned, self.group, self.store)
 
     def _claim(self, planned: Planned) -> Claim | str:
         """Claim a cell, or return why it is left."""
@@ -132,8 +143,8 @@ class CellGroup:
             sweep.refused = sweep.refused or ending.reason
         elif sweep.refused is None:
             sweep.stopped[job.name] = ending.reason
-        self.board.finish(cell, f"{STOPPED}: {ending.reason}", STOPPED)
         self.live.left(cell, ending.reason)
+        self._ended(cell, f"{STOPPED}: {ending.reason}", STOPPED)
 
     def _conclude(
         self,
@@ -158,6 +169,10 @@ class CellGroup:
             outcome = headline(runner_of(cell), rows)
             self.live.ended(cell, status, "" if row is None else row.reason)
         self.claims.pop(cell.key).release()
+        self._ended(cell, outcome, status)
+
+    def _ended(self, cell: Cell, outcome: str, status: str) -> None:
+        """Say how a cell ended, once its claim is given back."""
         self.board.finish(cell, outcome, status)
 
     def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> None:

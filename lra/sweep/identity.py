@@ -9,7 +9,7 @@ configuration file, no interval of logs or checkpoints, no place of a file.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,8 @@ from lra.class_path import locate
 from lra.compose import Run, build_model, bundled_family, core_of, facts, group_file
 from lra.configuration import ConfigError
 from models.idle import fixed_in
-from runners.measurement.hardware import Device
+from runners.measurement.hardware import Device, HardwareProfile
+from runners.memo import Memo
 from runners.records import SCHEMA
 from tasks.data.sources import remembered_sha256
 
@@ -51,8 +52,9 @@ def identity(
     *,
     device: str,
     rates: dict[str, Rate],
+    memo: Memo | None = None,
 ) -> CellIdentity:
-    """Return what decides one cell of a run.
+    """Return what decides one cell of a run. Its parts may be those of other cells.
 
     Args:
         run: the run.
@@ -62,21 +64,20 @@ def identity(
         place: where files of the user's own were found: see `runners.records.Cell`.
         device: name of the CPU or GPU.
         rates: see `attention_dropout`.
+        memo: of the sweep.
     """
+    memo = memo or Memo()
     runner, plugins = str(run.config["runner"]["name"]), list(run.config["plugins"])
-    spec, hardware, kind = run.task.spec, run.hardware, run.runner
-    options = _runner_options(run.runner)
-    task = {"name": run.task_name, "version": spec.version, "source": spec.source}
-    whole: dict[str, Any] = {
-        "schema": SCHEMA,
-        "runner": {"name": runner, **options},
-        "mode": mode,
-        "length": length,
-        "task": task,
-    }
-    less: dict[str, Any] = {
-        **whole, "runner": {"name": runner, **_set(type(run.runner), options)}
-    }  # fmt: skip
+    hardware, kind = run.hardware, run.runner
+    options, options_set = memo.of(runner, (kind,), partial(_runner, runner, kind))
+    task, task_set = memo.of(
+        ("task", run.task_name, kind.data),
+        (run.task, run.task_options, place),
+        partial(_task, run, plugins, place),
+    )
+    places = {"mode": mode, "length": length}
+    whole: dict[str, Any] = {"schema": SCHEMA, "runner": options, **places, "task": task}
+    less: dict[str, Any] = {"schema": SCHEMA, "runner": options_set, **places, "task": task_set}
     if kind.models:
         shared = {
             "model": run.model,
@@ -86,48 +87,82 @@ def identity(
             "matmul_precision": str(hardware.matmul_precision),
             "compile": hardware.compile,
         }
-        backbone = plain(run.backbone)
-        whole |= {
-            **shared,
-            "mixer": _mixer(run, plugins, place, as_run),
-            "backbone": {**backbone, "attention_dropout": attention_dropout(run, length, rates)},
-        }
-        less |= {
-            **shared,
-            "mixer": _mixer(run, plugins, place, decisive),
-            "backbone": _set(type(run.backbone), backbone),
-        }
-        if references := _references(run.runner.beside):
+        mixer, mixer_set = memo.of(
+            ("mixer", run.model), (run.mixer_options, place), partial(_mixers, run, plugins, place)
+        )
+        rate = memo.of(
+            ("rate", run.model, length),
+            (run.mixer_options, run.backbone, run.task, kind),
+            partial(attention_dropout, run, length, rates),
+        )
+        backbone, backbone_set = memo.of(
+            ("backbone", repr(rate)), (run.backbone,), partial(_backbone, run.backbone, rate)
+        )
+        whole |= {**shared, "mixer": mixer, "backbone": backbone}
+        less |= {**shared, "mixer": mixer_set, "backbone": backbone_set}
+        if references := memo.of("references", (kind,), partial(_references, kind.beside)):
             whole["references"] = less["references"] = references
-    if kind.data:
-        of_task = dict(run.task_options)
-        made = _registered("task", run.task_name, of_task.pop("class_path"), place)
-        target = locate(str(run.task_options["class_path"]), plugins)
-        task |= {"data": spec.data_hash, **made}
-        whole["task"] = {**task, "options": of_task}
-        less["task"] = {**task, "options": decisive(target, of_task)}
-    else:
-        task |= {"vocabulary": spec.vocabulary, "classes": spec.classes}
     if kind.timed:
-        whole["machine"] = less["machine"] = {
-            "name": device,
-            "threads": hardware.timing_threads(),
-            "torch": version("torch"),
-            "token_budget": hardware.token_budget,
-        }
+        whole["machine"] = less["machine"] = memo.of(
+            ("machine", device), (hardware,), partial(_machine, hardware, device)
+        )
     elif hardware.device is Device.cpu and kind.models:
         # More threads add in another order. One is the default.
         whole["threads"] = hardware.training_threads
         if hardware.training_threads != 1:
             less["threads"] = hardware.training_threads
     if kind.trains:
-        optim = plain(run.optim)
         if hardware.processes > 1:  # the numbers are those of one process, but for rounding
             whole["processes"] = hardware.labels()
-        whole["optim"], less["optim"] = optim, _set(type(run.optim), optim)
+        whole["optim"], less["optim"] = memo.of("optim", (run.optim,), partial(_optim, run.optim))
     if started:
         whole["trainings"] = less["trainings"] = dict(started)
     return CellIdentity(less, whole)
+
+
+Parts = tuple[dict[str, Any], dict[str, Any]]
+"""A part of an identity, spelled out and without defaults."""
+
+
+def _runner(name: str, options: Any) -> Parts:
+    found = _runner_options(options)
+    return {"name": name, **found}, {"name": name, **_set(type(options), found)}
+
+
+def _backbone(backbone: Any, rate: Rate) -> Parts:
+    found = plain(backbone)
+    return {**found, "attention_dropout": rate}, _set(type(backbone), found)
+
+
+def _optim(optim: Any) -> Parts:
+    found = plain(optim)
+    return found, _set(type(optim), found)
+
+
+def _task(run: Run, plugins: list[str], place: Mapping[str, str]) -> Parts:
+    spec = run.task.spec
+    task = {"name": run.task_name, "version": spec.version, "source": spec.source}
+    if not run.runner.data:
+        task |= {"vocabulary": spec.vocabulary, "classes": spec.classes}
+        return task, task
+    options = dict(run.task_options)
+    made = _registered("task", run.task_name, options.pop("class_path"), place)
+    target = locate(str(run.task_options["class_path"]), plugins)
+    task |= {"data": spec.data_hash, **made}
+    return {**task, "options": options}, {**task, "options": decisive(target, options)}
+
+
+def _mixers(run: Run, plugins: list[str], place: Mapping[str, str]) -> Parts:
+    return _mixer(run, plugins, place, as_run), _mixer(run, plugins, place, decisive)
+
+
+def _machine(hardware: HardwareProfile, device: str) -> dict[str, Any]:
+    return {
+        "name": device,
+        "threads": hardware.timing_threads(),
+        "torch": version("torch"),
+        "token_budget": hardware.token_budget,
+    }
 
 
 def _runner_options(options: Any) -> dict[str, Any]:

@@ -8,6 +8,13 @@ from lra.sweep.planned import Planned
 from tasks.errors import BadData, NotPrepared
 
 
+def data_of(planned: Planned) -> tuple[str, ...]:
+    """Return what tells the data of a cell from those of others."""
+    # Paths are no options here: the content tells them apart.
+    run = planned.run
+    return run.task_name, str(run.task_options), run.task.spec.data_hash
+
+
 def prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: ProgressBoard) -> None:
     """Make the data of every task ready, once, before any child needs them.
 
@@ -19,9 +26,7 @@ def prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: Progres
         if not planned.run.runner.data:
             continue
         task = planned.run.task
-        # Paths are no options here: the content tells them apart.
-        options = str(planned.run.task_options)
-        identity = (planned.run.task_name, options, task.spec.data_hash)
+        identity = data_of(planned)
         if identity not in faults:
             faults[identity] = None
             try:

@@ -3,9 +3,11 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from lra.runner_class import runner_of
+from runners.memo import Memo
 from runners.records import Cell, canonical, digest
 
 if TYPE_CHECKING:
@@ -53,10 +55,11 @@ def titles(planned: Sequence["Planned"]) -> dict[str, str]:
     cells = {each.cell.key: each.cell for each in planned}
     groups: dict[tuple[str, ...], dict[str, dict[str, str]]] = defaultdict(dict)
     derived: dict[str, dict[str, str]] = {}
+    options = _Options()
     for each in planned:
         columns = each.cell.columns
         kind = (str(columns["runner"]), str(columns["model"]), str(columns["task"]))
-        chosen, derived[each.cell.key] = _options(each)
+        chosen, derived[each.cell.key] = options.of(each)
         groups[kind][each.cell.key] = chosen
     named: dict[str, dict[str, str]] = {}
     for group in groups.values():
@@ -85,59 +88,100 @@ def _apart(
         cells: by key.
     """
     differing = _differing(group.values())
+    memo = Memo()
+
+    def left(options: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in options.items() if name in differing}
+
     named = {
-        key: {name: value for name, value in options.items() if name in differing}
+        key: dict(memo.of("left", (options,), partial(left, options)))
         for key, options in group.items()
     }
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
     for key, options in named.items():
         alike[title(cells[key]), tuple(sorted(options.items()))].append(key)
     for keys in alike.values():
+        if len(keys) == 1:
+            continue
         apart = _differing([derived[key] for key in keys])
         for key in keys:
             named[key] |= {name: derived[key][name] for name in derived[key] if name in apart}
     return named
 
 
-def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
-    """Return what was chosen for a cell and its trainings, and what follows from it.
+class _Options:
+    """What was chosen for cells, whose parts and choices are those of others."""
 
-    By the name on the command line, as canonical JSON.
-    """
-    flat = _flat(planned.cell.described)
-    model = planned.cell.config.get("model", {})
-    given = {name: model.get(name) or {} for name in ("mixer", "backbone")}
-    for name, value in _flat(given).items():  # `described` has them as they run
-        if name in flat and json.loads(flat[name]) != json.loads(value):
-            flat[name] = value
-    for source in planned.trainings.values():  # its own options are what its key stands for
-        flat = {**_flat(source.described), **flat}
-    by_length = runner_of(planned.cell).by_length
-    titled = (*TITLED, "length" if by_length else "seed")
-    derived = {
-        name: value
-        for name, value in flat.items()
-        if name.startswith(DERIVED) and name not in titled
-    }
-    chosen = {
-        _word(name): value
-        for name, value in flat.items()
-        if name not in derived and name not in titled
-    }
-    return chosen, derived
+    def __init__(self) -> None:
+        self._memo = Memo()
+
+    def of(self, planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
+        """Return what was chosen for a cell and its trainings, and what follows from it.
+
+        By the name on the command line, as canonical JSON.
+        """
+        cell = planned.cell
+        titled = "length" if runner_of(cell).by_length else "seed"
+        model = cell.config.get("model", {})
+        given = {name: model.get(name) or {} for name in ("mixer", "backbone")}
+        # A training's own options are what its key stands for.
+        nodes = [cell.described, *(source.described for source in planned.trainings.values())]
+        plain: list[tuple[str, object]] = [
+            (name, canonical(value))
+            for node in nodes
+            for name, value in node.items()
+            if not isinstance(value, Mapping) and name != titled
+        ]
+        parts = [
+            value
+            for node in (*nodes, given)
+            for value in node.values()
+            if isinstance(value, Mapping) and (value or node is not given)
+        ]
+        names = tuple(name for node in nodes for name in node)
+        return self._memo.of(
+            (titled, names, *plain), tuple(parts), partial(self._found, nodes, given, titled)
+        )
+
+    def _found(
+        self, nodes: Sequence[Mapping[str, Any]], given: Mapping[str, Any], titled: str
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        flat = dict(self._flat(nodes[0]))
+        for name, value in self._flat(given).items():  # `described` has them as they run
+            there = flat.get(name, value)
+            if there != value and json.loads(there) != json.loads(value):
+                flat[name] = value
+        for node in nodes[1:]:
+            flat = {**self._flat(node), **flat}
+        told = (*TITLED, titled)
+        derived = {
+            name: value for name, value in flat.items() if name not in told and _is_derived(name)
+        }
+        chosen = {
+            _word(name): value
+            for name, value in flat.items()
+            if name not in told and not _is_derived(name)
+        }
+        return chosen, derived
+
+    def _flat(self, node: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+        """Return a nested mapping as one level: dotted names, values as canonical JSON."""
+        flat: dict[str, str] = {}
+        for name, value in node.items():
+            if isinstance(value, Mapping) and value:
+                inside = f"{prefix}{name}."
+                flat |= self._memo.of(inside, (value,), partial(self._flat, value, inside))
+            else:
+                flat[f"{prefix}{name}"] = canonical(value)
+        return flat
 
 
-def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return a nested mapping as one level: dotted names, values as canonical JSON."""
-    flat: dict[str, str] = {}
-    for name, value in node.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = canonical(value)
-    return flat
+@lru_cache(maxsize=4096)
+def _is_derived(name: str) -> bool:
+    return name.startswith(DERIVED)
 
 
+@lru_cache(maxsize=4096)
 def _word(name: str) -> str:
     """Return what the command line calls an entry of an identity."""
     for beginning, path in PATHS.items():
@@ -155,7 +199,12 @@ def _word(name: str) -> str:
 
 def _differing(many: Collection[Mapping[str, str]]) -> set[str]:
     """Return the names that not all have, or have with different values."""
-    counts = Counter(pair for options in many for pair in options.items())
+    shared = {id(options): options for options in many}
+    times = Counter(map(id, many))
+    counts: Counter[tuple[str, str]] = Counter()
+    for key, options in shared.items():
+        for pair in options.items():
+            counts[pair] += times[key]
     return {name for (name, _), count in counts.items() if count < len(many)}
 
 

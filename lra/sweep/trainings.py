@@ -8,10 +8,12 @@ Options with a mapping `pretraining` change what it holds, by group, for these t
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lra.binding import plain
 from lra.compose import Run, bundled_family, facts, group_file, typed
+from runners.memo import Memo
 from runners.records import Cell, Status
 from runners.runner import OWN
 from runners.store import Store
@@ -20,31 +22,51 @@ if TYPE_CHECKING:
     from tasks.task import Task
 
 
-def trainings(run: Run, tasks: "dict[str, Task] | None" = None) -> dict[str, Run]:
+def trainings(
+    run: Run, tasks: "dict[str, Task] | None" = None, memo: Memo | None = None
+) -> dict[str, Run]:
     """Return the runs of `train` that `run` starts from, by the name its runner gives them.
 
     Args:
         run: The run.
         tasks: Those built before: see `lra.compose.typed`.
+        memo: Of the sweep.
     """
-    found = {}
+    found, memo = {}, memo or Memo()
     for name in run.runner.starts_from():
-        config: dict[str, Any] = {**run.config, "runner": group_file("runner", "train")}
+        train = memo.of("runner train", (), partial(group_file, "runner", "train"))
+        config: dict[str, Any] = {**run.config, "runner": train}
         for group, options in run.runner.training_changes().items():
-            config[group] = {**config[group], **options}
+            config[group] = memo.of(
+                ("changed", group),
+                (config[group], run.runner),
+                partial(_joined, config[group], options),
+            )
         if name not in (OWN, run.model):
-            family = bundled_family(name, "runner.references")
-            config["model"] = {
-                "name": name,
-                "layers": [],
-                "backbone": run.config["model"]["backbone"],
-                **{key: family[key] for key in ("mixer", "stack", "about") if key in family},
-            }
-        found[name] = _fitting(typed(config, tasks), tasks)
+            backbone = run.config["model"]["backbone"]
+            config["model"] = memo.of(
+                ("reference", name), (backbone,), partial(_reference, name, backbone)
+            )
+        found[name] = _fitting(typed(config, tasks, memo), tasks, memo)
     return found
 
 
-def _fitting(run: Run, tasks: "dict[str, Task] | None") -> Run:
+def _joined(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {**options, **changes}
+
+
+def _reference(name: str, backbone: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of another family in a run's backbone."""
+    family = bundled_family(name, "runner.references")
+    return {
+        "name": name,
+        "layers": [],
+        "backbone": backbone,
+        **{key: family[key] for key in ("mixer", "stack", "about") if key in family},
+    }
+
+
+def _fitting(run: Run, tasks: "dict[str, Task] | None", memo: Memo) -> Run:
     """Return a training without the options of the backbone that its task never reads.
 
     They are those of the run that starts from it, whose task may have another objective.
@@ -58,8 +80,12 @@ def _fitting(run: Run, tasks: "dict[str, Task] | None") -> Run:
     if not changed:
         return run
     model = run.config["model"]
-    backbone = {**model["backbone"], **plain(changed)}
-    return typed({**run.config, "model": {**model, "backbone": backbone}}, tasks)
+    fitting = memo.of(
+        ("fitting", *changed),
+        (model,),
+        lambda: {**model, "backbone": {**model["backbone"], **plain(changed)}},
+    )
+    return typed({**run.config, "model": fitting}, tasks, memo)
 
 
 def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[str, ...]:

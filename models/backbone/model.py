@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from conf.choices import bound
-from models.backbone import placing
+from models.backbone import placing, shared
 from models.backbone.assembly import (
     block_of,
     check_groups,
@@ -45,13 +45,13 @@ from models.backbone.heads import (
     TokenHead,
     interact,
     judge,
-    pool,
 )
 from models.backbone.norms import NormKind
 from models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
 from models.backbone.requirements import checked_mixer, query_for
 from models.backbone.seeding import derive, drawing, redraw
 from models.backbone.stack import FeedForward, Stack, TransformerBlock
+from models.context import Context
 from models.mixer import (
     INSIDE,
     Flow,
@@ -288,7 +288,7 @@ class Backbone(nn.Module):
         if isinstance(self.head, TokenHead):
             nll, hit = self.head.judge(flow.x, target, label_smoothing)
         else:
-            logits = self.classify(flow.x, keep, tokens.shape[1])
+            logits = self.classify(flow.x, keep, tokens.shape[1], layout.context)
             nll, hit = judge(logits, target, label_smoothing)
         for part in self.penalised:
             for name, value in part.penalties().items():
@@ -306,7 +306,7 @@ class Backbone(nn.Module):
         flow = self.run(tokens, keep, state, layout)
         if isinstance(self.head, TokenHead):
             return self.head(flow.x), flow.state
-        return self.classify(flow.x, keep, tokens.shape[1]), flow.state
+        return self.classify(flow.x, keep, tokens.shape[1], layout.context), flow.state
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty state of `batch_size` streams that remember `memory` tokens.
@@ -336,6 +336,7 @@ class Backbone(nn.Module):
         """
         self.facts.check(tokens)
         layout = placing.masks_of(layout, self.facts, state)
+        shared.check_shared(layout, self, state)
         if state is not None and keep is not None:
             raise ValueError(
                 "a state continues full rows only: got a keep mask as well; group rows of equal "
@@ -350,11 +351,12 @@ class Backbone(nn.Module):
             x = x * self.outer_scale
         if self.has_cls:
             copied = self.config.cls_keep == ClsKeep.first_token
-            x, keep = placing.behind_cls(self.cls, x, keep, copied=copied)
+            x, keep, layout = shared.behind_cls(self.cls, x, keep, layout, copied=copied)
         if self.config.padding == Padding.attended:
             keep = None
         parts = placing.parts_of(x, layout, restarts=getattr(self.stack, "restarts", False))
-        flow = Flow(self.embedding_dropout(self.add_positions(x, count, parts)), layers)
+        x = self.embedding_dropout(self.add_positions(x, count, parts, layout.context))
+        flow = Flow(x, layers)
         placed = layout._replace(keep=keep, start=count)
         if self.query is None:
             flow = cast(Flow, self.stack(flow, placed))
@@ -371,23 +373,25 @@ class Backbone(nn.Module):
         x: Float[Tensor, "b l d"],
         start: Int[Tensor, " b"] | None,
         document: Int[Tensor, "b l"] | None = None,
+        context: Context | None = None,
     ) -> Float[Tensor, "b l d"]:
         """Add the positions that belong to the input; they begin anew with each document."""
         if self.positions is None and self.config.positions != Positions.sinusoidal:
             return x
         encode = self.positions or placing.sinusoid_like
-        return placing.encoded_at(x, encode, start=start, document=document, cls=self.has_cls)
+        place = shared.beginning(context, x, start, self.positions, cls=self.has_cls)
+        return placing.encoded_at(x, encode, *place, document=document, context=context)
 
     def classify(
-        self, x: Float[Tensor, "n placed d"], keep: Bool[Tensor, "b p l"] | None, parts: int
+        self,
+        x: Float[Tensor, "n placed d"],
+        keep: Bool[Tensor, "b p l"] | None,
+        parts: int,
+        context: Context | None = None,
     ) -> Float[Tensor, "b c"]:
         """Pool each sequence, join the towers of a pair, and return logits."""
-        flat = None if keep is None or self.has_cls else keep.flatten(0, 1)
-        if flat is not None and isinstance(self.stack, Stack):
-            flat = self.stack.mask_out(flat)
-        elif flat is not None and flat.shape[1] != x.shape[1]:
-            flat = None  # the stack answers with tokens of its own, all of them real
-        pooled = pool(x, flat, self.config.pooling)
+        real = None if self.has_cls else shared.real_of(self.stack, keep, x)
+        pooled = shared.pool_shared(x, real, self.config.pooling, context)
         features = pooled.view(-1, parts, pooled.shape[-1])
         if self.facts.head == Head.pair:
             joined = interact(features, self.config.interaction)

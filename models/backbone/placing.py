@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from models.backbone.config import BackboneConfig, TaskFacts
+from models.context import Context
 from models.mixer import MASKS, Layout, Positions, State, Unsupported
 from models.positions import AxialPositions, LearnedPositions, position_ids, sinusoid
 
@@ -30,7 +31,7 @@ def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
         )
     if given and state is not None:
         raise ValueError(f"a state continues rows without {', '.join(given)}: got both")
-    return PLAIN._replace(**given)
+    return PLAIN._replace(**given, context=layout.context)
 
 
 def check_restarts(config: BackboneConfig, facts: TaskFacts) -> None:
@@ -79,12 +80,25 @@ def parts_of(
     return (torch.arange(x.shape[1], device=x.device) >= layout.prefix[:, None]).long()
 
 
-def begun_anew(document: Int[Tensor, "b l"]) -> Int[Tensor, "b l"]:
-    """Return the position of each token in its document, tokens of which follow one another."""
+def begun_anew(document: Int[Tensor, "b l"], context: Context | None = None) -> Int[Tensor, "b l"]:
+    """Return the position of each token in its document, tokens of which follow one another.
+
+    Of ranks, each has its part of the documents, which may begin on an earlier one.
+    """
     place = torch.arange(document.shape[1], device=document.device).expand_as(document)
     begins = torch.ones_like(document, dtype=torch.bool)
     begins[:, 1:] = document[:, 1:] != document[:, :-1]
-    return place - place.where(begins, 0).cummax(1).values
+    if context is None:
+        return place - place.where(begins, 0).cummax(1).values
+    wide, found = context.halo(document, 1, 0, 1)
+    if found.before:
+        begins[:, 0] = wide[:, 1] != wide[:, 0]
+    place = place + context.offset
+    start = place.where(begins, 0).cummax(1).values
+    earlier = context.collected(start[:, -1])[: context.rank]
+    if context.rank:
+        start = torch.maximum(start, earlier.amax(0)[:, None])
+    return place - start
 
 
 def sinusoid_like(ids: Int[Tensor, "#b l"], x: Float[Tensor, "b l d"]) -> Float[Tensor, "#b l d"]:
@@ -95,10 +109,11 @@ def sinusoid_like(ids: Int[Tensor, "#b l"], x: Float[Tensor, "b l d"]) -> Float[
 def encoded_at(
     x: Float[Tensor, "b l d"],
     encode: nn.Module | Callable[[Tensor, Tensor], Tensor],
-    *,
     start: Int[Tensor, " b"] | None,
-    document: Int[Tensor, "b l"] | None,
     cls: bool,
+    *,
+    document: Int[Tensor, "b l"] | None,
+    context: Context | None = None,
 ) -> Float[Tensor, "b l d"]:
     """Return `x` with the codes of its positions.
 
@@ -108,6 +123,7 @@ def encoded_at(
         start: Position of each row's first token; None: 0.
         document: Positions begin anew with each; None: they do not.
         cls: Whether position 0 holds a CLS vector.
+        context: Ranks that share each sequence.
     """
     table = encode if isinstance(encode, LearnedPositions | AxialPositions) else None
     # elsewhere a look at `start` would wait for the device, whose own index check is loud
@@ -122,6 +138,8 @@ def encoded_at(
         # the grid begins behind the CLS vector, which is a position by itself
         behind = table(position_ids(x.shape[1] - 1, None, x))
         return x + nn.functional.pad(behind, (0, 0, 1, 0))
-    ids = position_ids(x.shape[1], start, x) if document is None else begun_anew(document)
+    ids = position_ids(x.shape[1], start, x)
+    if document is not None:
+        ids = begun_anew(document, context)
     codes: Tensor = encode(ids, x) if table is None else table(ids)
     return x + codes

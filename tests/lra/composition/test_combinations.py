@@ -92,7 +92,7 @@ def told(call: Any) -> Any:
 
 def without_checks(monkeypatch: Any) -> None:
     """Have entries composed, and not looked at: invalid ones compare as well as others."""
-    monkeypatch.setattr("lra.composition.hydra_entry.check", lambda tree: None)
+    monkeypatch.setattr("lra.composition.hydra_entry.check", lambda *_: None)
     monkeypatch.setattr("lra.composition.contradictions.refuse_contradictions", lambda *_: None)
     monkeypatch.setattr("hydra._internal.hydra.ConfigLoaderImpl", Loader)  # hydra.main's, too
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")

@@ -1,0 +1,165 @@
+"""Which cells of a plan a worker can take now, and the claims on them."""
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from lra.cluster.engine import Resources, WorkerGroup
+from lra.cluster.plan import HEAD, PlanEntry, StoredPlan
+from lra.cluster.stored_planned import planned_at
+from lra.sweep.group import retried
+from lra.sweep.planned import NO_DATA, Planned
+from lra.sweep.trainings import missing
+from runners.records import Cell, Status
+from runners.storage.claims import Claim
+from runners.store import Store
+
+if TYPE_CHECKING:
+    from tasks.task import Task
+
+
+class ClaimedCell(NamedTuple):
+    """A cell that this worker has claimed."""
+
+    place: int
+    planned: Planned
+    claim: Claim
+
+
+class Claiming:
+    """The cells of a plan as one worker sees them.
+
+    Args:
+        plan: the plan.
+        store: the results.
+        worker: name of the worker.
+        resources: what it has; None: no limits.
+    """
+
+    def __init__(
+        self, plan: StoredPlan, store: Store, worker: str, resources: Resources | None
+    ) -> None:
+        self.plan, self.store, self.worker = plan, store, worker
+        self.retry = retried(plan.control)
+        self.made_ns = (plan.folder / HEAD).stat().st_mtime_ns
+        self.over: set[int] = set()
+        """Places of cells that are known to be complete."""
+        self.apart: dict[int, str] = {}
+        """Places of cells that are not for this worker, and why."""
+        self.busy: set[str] = set()
+        """Keys of cells that others hold, when that was last looked at."""
+        self.tasks: dict[str, Task] = {}
+        fitting = range(len(plan.entries))
+        if resources is not None:
+            for place, entry in enumerate(plan.entries):
+                if not resources.hold(entry.needs):
+                    self.apart[place] = "needs more than this worker has"
+        self.order = _order(plan.entries, fitting, plan.groups, random.Random(worker))
+
+    def look(self) -> None:
+        """See who holds what now."""
+        self.busy = {*self.store.claims()}
+
+    def is_over(self, place: int) -> bool:
+        """Tell whether a cell is complete: also where its rows, of this plan, are to be retried."""
+        if place in self.over:
+            return True
+        entry = self.plan.entries[place]
+        cell = cast(Cell, entry)  # key and fingerprint are all that is looked at
+        if not self.store.complete(cell):
+            return False
+        if not self.store.complete(cell, self.retry, NO_DATA):
+            rows = self.store.cell_folder(entry.key) / f"rows-{entry.fingerprint}.jsonl"
+            if rows.stat().st_mtime_ns < self.made_ns:
+                return False  # written before somebody asked for another attempt
+        self.over.add(place)
+        return True
+
+    def left(self) -> list[int]:
+        """Return the places of the cells that are not complete, whoever may take them."""
+        return [place for place in self.order if not self.is_over(place)]
+
+    def possible(self, runner: str | None = None) -> Iterator[int]:
+        """Yield the places of the cells that could be tried, of one kind or of any."""
+        for place in self.order:
+            entry = self.plan.entries[place]
+            if runner is not None and entry.runner != runner:
+                continue
+            if place in self.apart or entry.key in self.busy or self.is_over(place):
+                continue
+            if all(self.is_over(source) for source in entry.trainings) and (
+                entry.shorter is None or self.is_over(entry.shorter)
+            ):
+                yield place
+
+    def take(self, place: int) -> ClaimedCell | None:
+        """Claim a cell, or a training of it whose weights are gone; None where another has it.
+
+        Raises:
+            OSError: the store cannot be written.
+        """
+        plan = self.plan
+        entry = plan.entries[place]
+        for source in entry.trainings:
+            if self._gone(source):
+                return self._taken(source, again=True)
+        return self._taken(place)
+
+    def _gone(self, place: int) -> bool:
+        """Tell whether a training is complete, and its weights are not there."""
+        cell = self.plan.cell(place)
+        return missing(cell, self.store) is not None and self.store.statuses(cell) == {Status.ok}
+
+    def _taken(self, place: int, *, again: bool = False) -> ClaimedCell | None:
+        entry, title = self.plan.entries[place], self.plan.title(place)
+        claim = self.store.claim(entry.key, title=title, worker=self.worker)
+        if claim is None:
+            self.busy.add(entry.key)
+            return None
+        try:
+            if self._gone(place) if again else not self.is_over(place):
+                planned = planned_at(self.plan, place, self.tasks)
+                planned.again = again
+                return ClaimedCell(place, planned, claim)
+        except BaseException:
+            claim.release()
+            raise
+        claim.release()
+        return None
+
+    def shorter(self, place: int) -> list[Planned]:
+        """Return the cells of the same curve at shorter lengths."""
+        found: list[Planned] = []
+        before = self.plan.entries[place].shorter
+        while before is not None:
+            found.append(planned_at(self.plan, before, self.tasks))
+            before = self.plan.entries[before].shorter
+        return found
+
+
+def _order(
+    entries: Sequence[PlanEntry],
+    places: Sequence[int],
+    groups: Sequence[WorkerGroup],
+    chance: random.Random,
+) -> list[int]:
+    """Return the order in which a worker tries cells.
+
+    The largest class first, then the turns of the sweep; within a turn each worker begins somewhere
+    else, so that a hundred of them do not want the same cell.
+    """
+    sizes = [group.resources for group in groups]
+
+    def size(entry: PlanEntry) -> int:
+        return next((n for n, own in enumerate(sizes) if own.hold(entry.needs)), len(sizes))
+
+    parts: dict[tuple[int, int, str], list[int]] = {}
+    for place in places:
+        entry = entries[place]
+        parts.setdefault((-size(entry), entry.turn, entry.runner), []).append(place)
+    order = []
+    for key in sorted(parts):
+        own = parts[key]
+        start = chance.randrange(len(own))
+        order += [*own[start:], *own[:start]]
+    return order

@@ -1,0 +1,94 @@
+"""Several workers on one machine: forks of one process, which share what it has imported."""
+
+import gc
+import importlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+
+from lra.commands.run import PRELOAD
+from runners.isolation import forked_server, isolate
+
+IMPORTED = ("torch", *PRELOAD, "lra.cluster.worker", "runners.training.checkpoint")
+"""What every worker, and the server from which its cells come, would import."""
+GRACE_S = 60.0
+"""How long workers may take to save what runs."""
+
+
+def forked(count: int, one: Callable[[int], int]) -> int:
+    """Run `one(number)` in so many forks and wait for them; return the worst exit code.
+
+    SIGTERM is passed on to all of them. One that dies is not replaced: others take its cells.
+    """
+    isolate.prepare(*PRELOAD)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    forked_server.share_tracker()
+    gc.collect()
+    gc.freeze()
+    running: dict[int, int] = {}
+    stopped = False
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal stopped
+        stopped = True
+        for pid in running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for each in before:
+        signal.signal(each, stop)
+    print(f"{count} workers begin", flush=True)
+    codes: list[int] = []
+    for number in range(count):
+        if stopped:
+            break
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            _become(number, one)
+        running[pid] = number
+    while running:
+        pid, status = os.wait()
+        number = running.pop(pid)
+        code = os.waitstatus_to_exitcode(status)
+        codes.append(128 - code if code < 0 else code)
+        if code:
+            print(f"{time.strftime('%H:%M:%S')} worker {number + 1} ended with {code}", flush=True)
+    for asked, handler in before.items():
+        signal.signal(asked, handler)
+    print(f"{len(codes)} workers ended", flush=True)
+    if stopped:
+        return 128 + signal.SIGTERM
+    return 2 if 2 in codes else 0
+
+
+def _become(number: int, one: Callable[[int], int]) -> None:
+    """Be a worker, and end as it does."""
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        forked_server.start()
+        code = one(number)
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException as error:  # noqa: BLE001  # the end of this process
+        from lra.cli import explain
+
+        if isinstance(error, Exception):
+            code = explain(error)
+        else:
+            traceback.print_exception(error)
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,65 @@
+"""Cells that read the clock are alone on their machine, whichever workers share it."""
+
+import fcntl
+import getpass
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from runners.records import digest
+
+LOOK_S = 0.25
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def lock_folder() -> Path:
+    """Return the folder of this machine's locks, made where missing."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    folder = Path(tempfile.gettempdir()) / f"lra-machine-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def part_of_machine() -> str:
+    """Return what stands for the cores and GPUs that this process may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    return digest([socket.gethostname(), cores, os.environ.get(VISIBLE, "")])
+
+
+@contextmanager
+def machine(*, alone: bool, waiting: Callable[[], None]) -> Iterator[None]:
+    """Use this process's part of the machine, alone or beside others that do not time anything.
+
+    The system gives the locks of a process back when it ends, however it ends. One that wants to be
+    alone is not overtaken: it closes the gate through which all others come.
+
+    Args:
+        alone: whether nothing else may run.
+        waiting: called once where somebody else has to end first.
+    """
+    folder, name = lock_folder(), part_of_machine()
+    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    with ExitStack() as files:
+        gate, room = (
+            files.enter_context((folder / f"{name}.{part}").open("ab")) for part in ("gate", "room")
+        )
+        said = False
+        for file in (gate, room):
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(file, kind | fcntl.LOCK_NB)
+                    break
+                if not said:
+                    waiting()
+                    said = True
+                time.sleep(LOOK_S)
+        if not alone:
+            fcntl.flock(gate, fcntl.LOCK_UN)
+        yield

@@ -1,0 +1,222 @@
+"""How far a sweep is: from its plan, its rows, its claims and what workers say of themselves."""
+
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lra.cluster.plan import PlanEntry, StoredPlan
+from lra.cluster.state import read_states
+from lra.sweep.progress import PARTS
+from runners.records import Status
+from runners.store import Store
+
+BAD = frozenset({Status.crashed, Status.diverged, Status.out_of_memory, Status.timeout})
+"""Endings that are failures; what is skipped or unsupported was left out on purpose."""
+RECENT_S = 3600.0
+"""The rate is that of the last hour."""
+ANY, GOOD = b'"status":"', b'"status":"ok"'
+
+
+class CellEnd(NamedTuple):
+    """How a cell ended."""
+
+    status: str
+    reason: str
+    at: float
+
+
+class RunningCell(NamedTuple):
+    """A cell that somebody holds."""
+
+    key: str
+    title: str
+    worker: str
+    host: str
+    since: float | None
+    progress: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Standing:
+    """How far a sweep is now."""
+
+    sweep: str
+    total: int
+    done: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    failures: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """Keys of cells by status and reason."""
+    running: list[RunningCell] = field(default_factory=list)
+    workers: list[Mapping[str, Any]] = field(default_factory=list)
+    """What workers say of themselves, those that work first."""
+    per_hour: float | None = None
+    """Cells that ended, by the last hour."""
+    left_s: float | None = None
+    """Seconds to the end; None: not known, or nobody works."""
+
+    @property
+    def left(self) -> int:
+        """Cells without rows."""
+        return self.total - self.done
+
+    @property
+    def code(self) -> int:
+        """What `lra watch` ends with."""
+        if self.left:
+            return 3
+        return 1 if any(self.endings[status] for status in BAD) else 0
+
+
+class Watcher:
+    """Looks at a sweep again and again; what has ended is read once."""
+
+    def __init__(self, plan: StoredPlan) -> None:
+        self.plan, self.store = plan, Store(plan.root)
+        self.ended: dict[int, CellEnd] = {}
+
+    def look(self) -> Standing:
+        """Return how far the sweep is now."""
+        plan, claims = self.plan, self.store.claims()
+        states = read_states(plan.folder)
+        standing = Standing(sweep=plan.sweep, total=len(plan.entries))
+        telling = {
+            key: {**told, "worker": name}
+            for name, state in states.items()
+            for key, told in state.get("cells", {}).items()
+        }
+        for place, entry in enumerate(plan.entries):
+            held = claims.get(entry.key)
+            if held is None and (place in self.ended or self._read(place, entry)):
+                ended = self.ended[place]
+                standing.done += 1
+                standing.endings[ended.status] += 1
+                if ended.status in BAD:
+                    kind = (ended.status, ended.reason)
+                    standing.failures.setdefault(kind, []).append(entry.key)
+            elif held is not None:
+                self.ended.pop(place, None)
+                told = telling.get(entry.key, {})
+                worker = held.worker or str(told.get("worker", "")) or f"{held.host} {held.pid}"
+                standing.running.append(
+                    RunningCell(entry.key, held.title or str(told.get("title", entry.key)), worker,
+                            held.host, told.get("since"), _progress(told))
+                )  # fmt: skip
+        holding = {each.worker for each in standing.running}
+        standing.workers = sorted(
+            states.values(), key=lambda s: (s["worker"] not in holding, _over(s), s["worker"])
+        )
+        self._rate(standing)
+        return standing
+
+    def _read(self, place: int, entry: PlanEntry) -> bool:
+        """Read how a cell ended; return whether it has."""
+        path = rows_file(self.plan, entry)
+        try:
+            with path.open("rb") as file:
+                raw, at = file.read(), path.stat().st_mtime
+        except FileNotFoundError:
+            return False
+        if raw and raw.count(ANY) == raw.count(GOOD):
+            self.ended[place] = CellEnd(Status.ok, "", at)
+            return True
+        try:
+            rows = [json.loads(line) for line in raw.splitlines()]
+            bad = [row for row in rows if row["status"] != Status.ok]
+            whole = [row for row in bad if not PARTS & row["labels"].keys()]
+            first = (whole if whole or len(bad) < len(rows) else bad)[:1]
+        except (ValueError, KeyError, TypeError):
+            return False  # damaged: it is run again
+        status, reason = (first[0]["status"], first[0]["reason"]) if first else ("ok", "")
+        self.ended[place] = CellEnd(str(status), str(reason), at)
+        return bool(rows)
+
+    def _rate(self, standing: Standing) -> None:
+        entries, now = self.plan.entries, time.time()
+        since = max(float(self.plan.head["made"]), now - RECENT_S)
+        recent = [place for place, ended in self.ended.items() if ended.at >= since]
+        passed = now - since
+        if not recent or passed <= 0:
+            return
+        standing.per_hour = len(recent) * 3600 / passed
+        if not standing.running:
+            return
+        # As forecast where that is known of every cell, else each as long as the others.
+        known = all(entry.needs.seconds is not None for entry in entries)
+
+        def weight(place: int) -> float:
+            return (entries[place].needs.seconds or 1.0) if known else 1.0
+
+        work = sum(map(weight, recent)) / passed
+        left = sum(weight(place) for place in range(len(entries)) if place not in self.ended)
+        standing.left_s = left / work if work else None
+
+
+def _over(state: Mapping[str, Any]) -> bool:
+    return str(state.get("doing", "")).startswith("ended")
+
+
+def _progress(told: Mapping[str, Any]) -> str:
+    """Return in words how far a cell is."""
+    phase, done, total = told.get("phase"), told.get("done"), told.get("total")
+    if not phase:
+        return ""
+    return f"{phase} {done:,} of {total:,}" if done is not None and total else str(phase)
+
+
+def rows_file(plan: StoredPlan, entry: PlanEntry) -> Path:
+    """Return the file of a cell's rows, present or not."""
+    return Store(plan.root).cell_folder(entry.key) / f"rows-{entry.fingerprint}.jsonl"
+
+
+def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:
+    """Yield what a person sees, of running cells and of workers at most so many."""
+    from lra.sweep.wording import ahead, spent
+
+    counted = [f"{n} {s.replace('_', ' ')}" for s, n in standing.endings.items() if s != "ok"]
+    share = standing.done / max(1, standing.total)
+    also = f" ({', '.join(counted)})" if counted else ""
+    yield (
+        f"sweep {standing.sweep}: {standing.done:,} of {standing.total:,} cells done "
+        f"({share:.0%}){also}, {len(standing.running):,} running, "
+        f"{standing.left - len(standing.running):,} waiting"
+    )
+    rate = "" if standing.per_hour is None else f"{standing.per_hour:,.0f} cells per hour"
+    if standing.left and standing.left_s is not None:
+        rate += f", about {ahead(standing.left_s)} left"
+    if standing.left and not standing.running:
+        rate += (", " if rate else "") + "nobody works on it: lra work, or the command again"
+    if rate:
+        yield rate
+    now = time.time()
+    for each in standing.running[:most]:
+        for_s = "" if each.since is None else f" for {spent(max(0.0, now - each.since))}"
+        where = each.worker if each.worker.startswith(each.host) else f"{each.worker} {each.host}"
+        progress = f": {each.progress}" if each.progress else ""
+        yield f"  {each.title} on {where}{for_s}{progress}"
+    if (more := len(standing.running) - most) > 0:
+        yield f"  and {more:,} more"
+    for (status, reason), keys in list(standing.failures.items())[:most]:
+        first = titles[keys[0]]
+        others = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
+        yield f"{status} {first}{others}: {reason} (lra show {keys[0]})"
+
+
+def worker_lines(standing: Standing, most: int) -> Iterator[str]:
+    """Yield a line for each worker: what it does, and what it has done."""
+    now, here = time.time(), socket.gethostname()
+    for state in standing.workers[:most]:
+        endings = ", ".join(f"{count} {status}" for status, count in state["endings"].items())
+        age = now - float(state["at"])
+        seen = f", last said {age:,.0f} s ago" if age > 60 and not _over(state) else ""
+        host = "" if state["host"] == here or state["worker"].startswith(state["host"]) else (
+            f" on {state['host']}"
+        )  # fmt: skip
+        ended = endings or "no cell yet"
+        yield f"  worker {state['worker']}{host}: {state['doing']}, {ended}{seen}"
+    if (more := len(standing.workers) - most) > 0:
+        yield f"  and {more:,} more workers"

@@ -1,0 +1,106 @@
+"""From what cells need to a few classes of workers, and what a worker of each has."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lra.cluster.engine import Resources, WorkerGroup
+
+MOST_CLASSES = 3
+NAMES = {1: ("all",), 2: ("small", "large"), 3: ("small", "medium", "large")}
+GIB = 2**30
+STEP = 4
+"""Memory of one class over that of the next smaller one."""
+HEADROOM = 1.25
+"""Memory of a worker over what is counted of its largest cell."""
+LONGEST_S = 24 * 3600.0
+SHORTEST_S = 3600.0
+
+
+@dataclass(slots=True)
+class _Class:
+    """Cells that workers of one kind run."""
+
+    needs: Resources
+    seconds: float
+    """Of all its cells."""
+    cells: int
+
+    def with_(self, other: "_Class") -> "_Class":
+        """Return the class of both."""
+        return _Class(
+            largest([self.needs, other.needs]),
+            self.seconds + other.seconds,
+            self.cells + other.cells,
+        )
+
+
+def grouped(needs: Sequence[Resources], workers: int) -> list[WorkerGroup]:
+    """Return the workers for cells: up to three sizes, more workers where there is more to do.
+
+    Args:
+        needs: of each cell that is to be run.
+        workers: in all; every size has one at least.
+    """
+    known = [each.seconds for each in needs if each.seconds is not None]
+    typical = sum(known) / len(known) if known else 1.0
+    by_size: dict[tuple[int, int, int], _Class] = {}
+    for each in needs:
+        own = _Class(each, typical if each.seconds is None else each.seconds, 1)
+        size = (each.gpus, each.cpus, step_of(each.memory_bytes))
+        by_size[size] = by_size[size].with_(own) if size in by_size else own
+    classes = [by_size[size] for size in sorted(by_size)]
+    while len(classes) > max(1, min(MOST_CLASSES, workers)):
+        # The two neighbours that have the least to do share workers of the larger size.
+        at = min(range(len(classes) - 1), key=lambda n: classes[n].seconds + classes[n + 1].seconds)
+        classes[at : at + 2] = [classes[at].with_(classes[at + 1])]
+    counts = shares([each.seconds for each in classes], [each.cells for each in classes], workers)
+    names = NAMES.get(len(classes), ())
+    return [
+        WorkerGroup(name=name, count=count, resources=each.needs)
+        for name, count, each in zip(names, counts, classes, strict=True)
+    ]
+
+
+def step_of(memory_bytes: int | None) -> int:
+    """Return the number of a class of memory, 0 for less than 4 GiB and for what is not known."""
+    if memory_bytes is None or memory_bytes < STEP * GIB:
+        return 0
+    return int(math.log(memory_bytes / GIB, STEP))
+
+
+def largest(needs: Sequence[Resources]) -> Resources:
+    """Return what holds each of these; what is not known of some counts for none."""
+    memory = [each.memory_bytes for each in needs if each.memory_bytes is not None]
+    seconds = [each.seconds for each in needs if each.seconds is not None]
+    return Resources(
+        gpus=max(each.gpus for each in needs),
+        cpus=max(each.cpus for each in needs),
+        memory_bytes=max(memory, default=None),
+        seconds=max(seconds, default=None),
+    )
+
+
+def shares(work: Sequence[float], most: Sequence[int], workers: int) -> list[int]:
+    """Divide workers by work: one at least for each part, and no more than it has cells."""
+    counts = [1] * len(work)
+    for _ in range(workers - len(work)):
+        open_ones = [n for n, count in enumerate(counts) if count < most[n]]
+        if not open_ones:
+            break
+        counts[max(open_ones, key=lambda n: work[n] / counts[n])] += 1
+    return counts
+
+
+def time_of(longest_cell: float | None, hours: float | None, limit: float | None) -> float:
+    """Return the seconds of a worker.
+
+    Args:
+        longest_cell: seconds of the longest of its cells; None: not known.
+        hours: what the person asks for.
+        limit: the longest that is allowed; None: no limit.
+    """
+    if hours is not None:
+        return hours * 3600
+    wanted = LONGEST_S if longest_cell is None else min(LONGEST_S, 2 * longest_cell)
+    return min(max(SHORTEST_S, wanted), limit if limit is not None else LONGEST_S)

@@ -1,0 +1,325 @@
+"""Workers as jobs of SLURM, in arrays within its limits, submitted through submitit."""
+
+import math
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lra.cluster import slurm_site as site
+from lra.cluster.engine import Resources, WorkerGroup, check_common
+from lra.cluster.resources import GIB, HEADROOM, time_of
+from lra.cluster.slurm_job import WorkerJob
+from lra.cluster.visibility import check_shared, leave_token
+from lra.configuration import ConfigError
+from lra.suggest import near
+from runners.storage.atomic import make_folder
+
+FOREVER = 10**9
+"""Time limits after which a worker is still queued again."""
+MOST_HOURS = 24 * 366
+RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING")
+OWN = {
+    "array", "cpus-per-task", "error", "exclusive", "gpus-per-node", "job-name", "mem", "nodes",
+    "ntasks-per-node", "open-mode", "output", "requeue", "no-requeue", "signal", "time",
+    "partition", "account", "qos", "constraint",
+}  # fmt: skip
+"""Options of sbatch that the engine sets itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmEngine:
+    """Submits workers; conf/cluster/slurm.yaml says what each field means."""
+
+    workers: int | None = None
+    wait_s: float = 360.0
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    hours: float | None = None
+    gpus: int | None = None
+    cpus: int | None = None
+    memory_gb: float | None = None
+    exclusive: bool | None = None
+    signal_s: int = 120
+    requeue: bool = True
+    results_shared: bool = False
+    python: str | None = None
+    setup: list[str] = field(default_factory=list)
+    sbatch: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse values that no SLURM takes."""
+        check_common(self.workers, self.wait_s)
+        for name, least, most in (
+            ("hours", 1 / 60, MOST_HOURS), ("gpus", 0, 4096), ("cpus", 1, 4096),
+            ("memory_gb", 0.25, 2**20), ("signal_s", 1, 65_535),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                wanted = f"{least:.2g} to {most:,}"
+                raise ValueError(f"{name}: got {value}; wanted {wanted}")
+        if self.hours is not None and self.hours * 3600 <= self.signal_s:
+            raise ValueError(
+                f"hours: got {self.hours}, of which the last {self.signal_s} s are for saving "
+                "(signal_s); wanted more than that"
+            )
+        if taken := sorted(OWN & {name.lstrip("-").replace("_", "-") for name in self.sbatch}):
+            raise ValueError(
+                f"sbatch: got {', '.join(taken)}; wanted other options: these are cluster.hours, "
+                "cluster.partition and so on, or set by lra"
+            )
+
+    def check(self, groups: Sequence[WorkerGroup]) -> None:
+        """Raise ConfigError for what SLURM would refuse, or hold for ever."""
+        site.check_present()
+        there = site.partition(self.partition)
+        if self.python is None and not _at_home(there):
+            check_shared(
+                Path(sys.prefix), "Python's environment", _hosts(there),
+                "make one that all nodes see, or name their Python by cluster.python=PATH",
+            )  # fmt: skip
+        for group in groups:
+            self._check_fits(group, there)
+        self._check_allowed(sum(group.count for group in groups))
+        for group in groups:
+            self._check_by_slurm(group, there)
+
+    def submit(
+        self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str]
+    ) -> list[str]:
+        """Submit arrays of workers, as long as MaxArraySize allows; return the ids of all."""
+        there = site.partition(self.partition)
+        if not self.results_shared and not _at_home(there):
+            check_shared(
+                plan, "the results folder", _hosts(there),
+                "give results=DIR on a shared one, or cluster.results_shared=true if it is",
+            )  # fmt: skip
+        token, most = leave_token(plan), site.array_limit()
+        ids: list[str] = []
+        for group in groups:
+            own = [self.python or command[0], *command[1:], "--group", group.name]
+            job = WorkerJob([*own, "--workers", "1"], token, self.requeue)
+            for first in range(0, group.count, most):
+                part = min(most, group.count - first)
+                try:
+                    ids += self._submit(plan, group, there, job, part)
+                except ConfigError:
+                    self.stop(ids)
+                    raise
+        return ids
+
+    def states(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """Return queued, with SLURM's reason, running, ended, or how it ended otherwise."""
+        wanted = set(ids)
+        found = {}
+        for each, state, reason in site.queued():
+            if each in wanted:
+                found[each] = _word(state, reason)
+        return {each: found.get(each, "ended") for each in ids}
+
+    def stop(self, ids: Sequence[str]) -> None:
+        """Take what is queued out of the queue, and have what runs save and end."""
+        for job in site.compressed(ids):
+            for how in (["--state=PENDING"], ["--signal=TERM"]):
+                subprocess.run(
+                    ["scancel", *how, job], capture_output=True, check=False, timeout=site.ASKED_S
+                )
+
+    def given(self, group: WorkerGroup, there: Sequence[site.Partition]) -> Resources:
+        """Return what one worker of a group asks SLURM for."""
+        cells = group.resources
+        gpus = cells.gpus if self.gpus is None else self.gpus
+        cpus = cells.cpus if self.cpus is None else self.cpus
+        memory = None if self.memory_gb is None else int(self.memory_gb * GIB)
+        if memory is None and cells.memory_bytes is not None and not gpus:
+            memory = math.ceil(HEADROOM * cells.memory_bytes / GIB) * GIB
+        if memory is None:
+            memory = _share(cpus, gpus, there)
+        limits = [each.seconds for each in there]
+        limit = None if None in limits else max(each for each in limits if each is not None)
+        return Resources(
+            gpus=gpus, cpus=cpus, memory_bytes=memory,
+            seconds=time_of(cells.seconds, self.hours, limit),
+        )  # fmt: skip
+
+    def _check_fits(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
+        asked = self.given(group, there)
+        kinds = [kind for each in there for kind in each.kinds]
+        names = ",".join(each.name for each in there)
+        if not kinds:
+            raise ConfigError(f"cluster.partition: {names} has no nodes; choose another")
+        for what, need, most, way_out in (
+            ("GPUs", asked.gpus, max(kind.gpus for kind in kinds),
+             "set hardware.processes or cluster.gpus lower, or choose another partition"),
+            ("cores", asked.cpus, max(kind.cpus for kind in kinds),
+             "set hardware.threads, hardware.training_threads or cluster.cpus lower"),
+        ):  # fmt: skip
+            if need > most:
+                raise ConfigError(
+                    f"cluster=slurm: a worker ({group.name}) needs {need} {what}, and no node of "
+                    f"{names} has more than {most}; {way_out}"
+                )
+        memory = asked.memory_bytes or 0
+        if not any(_holds(kind, asked) for kind in kinds):
+            most_bytes = max(kind.memory_bytes for kind in kinds)
+            raise ConfigError(
+                f"cluster=slurm: a worker ({group.name}) needs {asked.gpus} GPUs, {asked.cpus} "
+                f"cores and {memory / GIB:,.0f} GiB at once, and no node of {names} has them (up "
+                f"to {most_bytes / GIB:,.0f} GiB); choose another partition, a smaller batch "
+                "(optim.micro_batch_size), or set cluster.memory_gb"
+            )
+        limit = max((each.seconds or math.inf for each in there), default=math.inf)
+        if (asked.seconds or 0) > limit:
+            raise ConfigError(
+                f"cluster.hours: got {self.hours}; {names} allows {limit / 3600:.3g} at most; "
+                "workers go on where they were, so that a short limit loses nothing"
+            )
+        if (asked.seconds or math.inf) <= self.signal_s:
+            raise ConfigError(
+                f"cluster.signal_s: got {self.signal_s}; {names} allows jobs of "
+                f"{asked.seconds:.0f} s, and wanted is less than that"
+            )
+
+    def _check_allowed(self, workers: int) -> None:
+        may = site.allowance(self.account, self.qos)
+        for name, value, known in (
+            ("account", self.account, may.accounts), ("qos", self.qos, may.qos)
+        ):  # fmt: skip
+            if value is not None and known and value not in known:
+                like = near(value, known)
+                hint = f": did you mean {like[0]!r}?" if like else "."
+                raise ConfigError(
+                    f"cluster.{name}: {value!r} is none of yours{hint} Yours: {', '.join(known)}"
+                )
+        if may.submit is not None and workers > may.submit:
+            raise ConfigError(
+                f"cluster.workers: got {workers}; {may.source} allows {may.submit} jobs at once; "
+                f"give cluster.workers={may.submit} or less, counting jobs that you have queued"
+            )
+
+    def _check_by_slurm(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
+        """Have SLURM itself judge the very options, without submitting."""
+        executor = _executor(Path(), "")
+        executor.update_parameters(**self._parameters(group, there))
+        text = executor._make_submission_file_text("true", "0")
+        try:
+            done = subprocess.run(
+                ["sbatch", "--test-only"], input=text, capture_output=True, text=True, check=False,
+                timeout=site.ASKED_S,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(
+                f"cluster=slurm: sbatch gave no answer within {site.ASKED_S} s; try again"
+            ) from error
+        if done.returncode:
+            asked = re.findall(r"^#SBATCH (--(?!output|error|open|wckey).*)$", text, re.MULTILINE)
+            raise ConfigError(
+                f"cluster=slurm: SLURM refuses a worker ({group.name}): "
+                f"{site.spoken(done.stderr)}; asked for {' '.join(asked)}"
+            )
+
+    def _parameters(
+        self, group: WorkerGroup, there: Sequence[site.Partition], name: str = "lra"
+    ) -> dict[str, Any]:
+        asked = self.given(group, there)
+        more = {key.lstrip("-").replace("_", "-"): value for key, value in self.sbatch.items()}
+        wanted: dict[str, Any] = {
+            "job_name": name,
+            "partition": ",".join(each.name for each in there),
+            "account": self.account,
+            "qos": self.qos,
+            "constraint": self.constraint,
+            "nodes": 1,
+            "ntasks_per_node": 1,
+            "cpus_per_task": asked.cpus,
+            "gpus_per_node": asked.gpus or None,
+            "mem": f"{asked.memory_bytes // site.MIB}M" if asked.memory_bytes else None,
+            "time": max(1, math.floor((asked.seconds or 0) / 60)),
+            "signal_delay_s": self.signal_s,
+            "exclusive": self._alone(group) or None,
+            "setup": self.setup or None,
+            "stderr_to_stdout": True,
+            "additional_parameters": {"requeue" if self.requeue else "no-requeue": True, **more},
+            # Since 22.05 srun does not ask for the cores of its job by itself.
+            "srun_args": [f"--cpus-per-task={asked.cpus}"],
+        }
+        # submitit's own key of accounts, "submitit", is one that a site would have to know.
+        return {**{key: value for key, value in wanted.items() if value is not None}, "wckey": None}
+
+    def _alone(self, group: WorkerGroup) -> bool:
+        timed = bool(getattr(group, "timed", False))
+        return timed if self.exclusive is None else self.exclusive
+
+    def _submit(
+        self, plan: Path, group: WorkerGroup, there: Sequence[site.Partition], job: WorkerJob,
+        count: int,
+    ) -> list[str]:  # fmt: skip
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+        executor = _executor(make_folder(plan / "slurm"), self.python or sys.executable)
+        name = f"lra-{plan.name}"
+        executor.update_parameters(**self._parameters(group, there, name), array_parallelism=count)
+        try:
+            with executor.batch():
+                jobs = [executor.submit(job) for _ in range(count)]
+            return [str(each.job_id) for each in jobs]
+        except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
+            raise ConfigError(
+                f"cluster=slurm: sbatch refused {count} workers ({group.name}): "
+                f"{site.spoken(str(error))}"
+            ) from error
+
+
+def _executor(folder: Path, python: str) -> Any:
+    """Return submitit's executor, which queues a job again however often its time is over."""
+    import shlex
+
+    import submitit
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return submitit.SlurmExecutor(
+            folder=folder, max_num_timeout=FOREVER, python=shlex.quote(python)
+        )
+
+
+def _at_home(there: Sequence[site.Partition]) -> bool:
+    """Tell whether all nodes are this machine."""
+    import socket
+
+    own = {socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
+    return {kind.hosts for each in there for kind in each.kinds} <= own
+
+
+def _hosts(there: Sequence[site.Partition]) -> str:
+    return ",".join(each.hosts for each in there)
+
+
+def _holds(kind: site.NodeKind, asked: Resources) -> bool:
+    whole = Resources(gpus=kind.gpus, cpus=kind.cpus, memory_bytes=kind.memory_bytes)
+    return whole.hold(replace(asked, seconds=None))
+
+
+def _share(cpus: int, gpus: int, there: Sequence[site.Partition]) -> int | None:
+    """Return the memory that belongs to so many cores or GPUs, on the leanest node with them."""
+    found = [
+        int(kind.memory_bytes * max(cpus / kind.cpus, gpus / kind.gpus if gpus else 0.0))
+        for each in there
+        for kind in each.kinds
+        if kind.cpus >= cpus and kind.gpus >= gpus
+    ]
+    return min(found, default=None)
+
+
+def _word(state: str, reason: str) -> str:
+    if state in ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"):
+        return f"queued ({reason})" if reason not in ("", "None") else "queued"
+    if state in RUNNING:
+        return "running"
+    return "ended" if state == "COMPLETED" else state.lower()

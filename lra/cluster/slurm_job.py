@@ -1,0 +1,127 @@
+"""What SLURM runs: one worker, told to save before its time is over, and queued again."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from lra.cluster.visibility import check_token
+
+if TYPE_CHECKING:
+    from submitit.helpers import DelayedSubmission
+
+STOPPED = 128 + signal.SIGTERM
+"""How a worker ends that was told to."""
+ASKED_S = 20
+
+
+class WorkerFailed(RuntimeError):
+    """A worker ended with an error, which stands in its log."""
+
+
+class WorkerJob:
+    """One worker as a job: starts it, passes signals on, and lets SLURM run it again.
+
+    Three things end it early. Before the time limit submitit's signal arrives, and `checkpoint`
+    has the worker save; submitit then requeues. SLURM's preemption is a SIGTERM to a job that
+    keeps running for its time of grace: the job requeues itself, as it would end well otherwise
+    and be forgotten. Any other SIGTERM, by scancel or by `lra watch`, is the end.
+
+    Args:
+        command: the worker.
+        token: what the plan's folder holds, seen from the host of the submission.
+        requeue: whether a job that was preempted goes back to the queue.
+    """
+
+    def __init__(self, command: Sequence[str], token: Path, requeue: bool) -> None:
+        self.command, self.token, self.requeue = list(command), token, requeue
+        self._pid: int | None = None
+        self._told = False
+
+    def __call__(self) -> int:
+        """Run the worker to its end; its words go where the job's go."""
+        _say(f"on {socket.gethostname()}: {check_token(self.token)}")
+        _say("starts " + " ".join(self.command))
+        signal.signal(signal.SIGTERM, self._stop)
+        # SLURM signals every process of a step: the worker leaves submitit's signal to this one.
+        child = subprocess.Popen(self.command, preexec_fn=_ignore)  # noqa: PLW1509 - no threads
+        self._pid = child.pid
+        code = child.wait()
+        self._pid = None
+        _say(f"the worker ended with {code}")
+        if self._told:
+            if self.requeue and preempted():
+                _requeue()
+            # Not an error to submitit: what it held is free again.
+            return STOPPED
+        if code:
+            raise WorkerFailed(f"{' '.join(self.command)} ended with {code}: see above")
+        return code
+
+    def checkpoint(self) -> "DelayedSubmission | None":
+        """Have the worker save and end; return what SLURM is to run next time, if anything."""
+        from submitit.helpers import DelayedSubmission
+
+        _say("the job's time is nearly over, or it is preempted: the worker saves")
+        self._end()
+        if not self.requeue:
+            _say("saved; not queued again: cluster.requeue is false")
+            return None
+        return DelayedSubmission(WorkerJob(self.command, self.token, self.requeue))
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._pid is not None and not self._told:
+            self._told = True
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGTERM)
+
+    def _end(self) -> None:
+        self._tell()
+        if self._pid is not None:
+            # Not `Popen.wait`, in the middle of which the signal has come.
+            with suppress(ChildProcessError):
+                os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+
+
+def preempted() -> bool:
+    """Tell whether SLURM has said that it wants this job's node for another one."""
+    asked = ["scontrol", "--oneliner", "show", "job", _own_id()]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=ASKED_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        _say(f"SLURM does not say whether it preempts this job: {error}")
+        return False
+    facts = dict(word.partition("=")[::2] for word in done.stdout.split())
+    begun = facts.get("PreemptTime", "None") not in ("None", "Unknown")
+    return begun and facts.get("JobState") == "RUNNING"
+
+
+def _requeue() -> None:
+    _say("preempted: this job is queued again")
+    subprocess.run(["scontrol", "requeue", _own_id()], check=True, timeout=60)
+    time.sleep(60)  # SLURM ends this process; an end of its own would complete the job
+
+
+def _own_id() -> str:
+    array = os.environ.get("SLURM_ARRAY_JOB_ID")
+    own = os.environ.get("SLURM_JOB_ID", "")
+    return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else own
+
+
+def _ignore() -> None:
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+
+
+def _say(text: str) -> None:
+    print(f"job {_own_id()} {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,220 @@
+"""What a SLURM offers: partitions with their nodes, and the limits of arrays and of accounts."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lra.configuration import ConfigError
+from lra.suggest import unknown
+
+NEEDED = ("sbatch", "srun", "scontrol", "sinfo", "squeue", "scancel")
+ASKED_S = 30
+"""Seconds that SLURM's controller has for an answer."""
+MIB = 2**20
+DEFAULT_ARRAY = 1001
+"""SLURM's own MaxArraySize."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeKind:
+    """Nodes of a partition that are alike."""
+
+    hosts: str
+    count: int
+    cpus: int
+    memory_bytes: int
+    gpus: int
+
+
+@dataclass(slots=True)
+class Partition:
+    """Where jobs can run."""
+
+    name: str
+    seconds: float | None
+    """The longest time of a job; None: no limit."""
+    kinds: list[NodeKind] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> str:
+        """The host names, as SLURM lists them."""
+        return ",".join(dict.fromkeys(kind.hosts for kind in self.kinds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What accounting allows this user. Everything is empty or None where SLURM keeps none."""
+
+    accounts: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    submit: int | None = None
+    """Jobs, each element of an array counted, that may be queued or run at once."""
+    source: str = ""
+    """What says so."""
+
+
+def ask(*command: str) -> str:
+    """Return what a command of SLURM prints.
+
+    Raises:
+        ConfigError: it fails, with its own words.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ASKED_S)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"cluster=slurm: {command[0]} gave no answer within {ASKED_S} s: SLURM's controller is "
+            "busy or down; try again, or choose cluster=local"
+        ) from error
+    if done.returncode:
+        raise ConfigError(
+            f"cluster=slurm: {command[0]} failed: {spoken(done.stderr) or spoken(done.stdout)}"
+        )
+    return done.stdout
+
+
+def spoken(text: str) -> str:
+    """Return the words of a program's complaint, without its own name."""
+    lines = (re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in text.splitlines())
+    return "; ".join(dict.fromkeys(line for line in lines if line))
+
+
+def check_present() -> None:
+    """Refuse where SLURM's commands or submitit are missing. Raises ConfigError."""
+    lacking = [name for name in NEEDED if shutil.which(name) is None]
+    if lacking:
+        raise ConfigError(
+            f"cluster=slurm: no {', '.join(lacking)} on PATH: this is no machine of a SLURM "
+            "cluster. Submit from a login node, or choose cluster=local"
+        )
+    try:
+        import submitit  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "cluster=slurm: submitit is not installed: pip install 'lra[slurm]', or choose "
+            "cluster=local"
+        ) from error
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a time as SLURM writes it: [days-]hours:minutes:seconds."""
+    days, dash, rest = text.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdigit() for part in parts) or (dash and not days.isdigit()):
+        return None  # infinite, UNLIMITED, n/a
+    if dash:
+        parts = [*parts, "0", "0"][:3]
+    total = 0
+    for part in parts:
+        total = total * 60 + int(part)
+    return float(total * (60 if len(parts) == 1 else 1) + int(days or 0) * 86_400)
+
+
+def gpus_of(gres: str) -> int:
+    """Return the GPUs in a node's generic resources: gpu:a100:4(S:0-1),nvme:1 has 4."""
+    plain = re.sub(r"\([^)]*\)", "", gres)
+    found = [each.split(":") for each in plain.split(",") if each.split(":")[0] == "gpu"]
+    return sum(int(each[-1]) if each[-1].isdigit() else 1 for each in found)
+
+
+def partitions() -> tuple[dict[str, Partition], str | None]:
+    """Return the partitions by name, and the default one."""
+    fields = "%P|%l|%D|%c|%m|%G|%n"
+    found: dict[str, Partition] = {}
+    default = None
+    for line in ask("sinfo", "--noheader", "--exact", "--all", f"--format={fields}").splitlines():
+        name, limit, count, cpus, memory, gres, hosts = line.split("|")[:7]
+        if name.endswith("*"):
+            name = default = name.removesuffix("*")
+        there = found.setdefault(name, Partition(name, seconds_of(limit)))
+        if count.isdigit() and int(count):
+            there.kinds.append(
+                NodeKind(
+                    hosts=hosts, count=int(count), cpus=int(cpus.rstrip("+")),
+                    memory_bytes=int(memory.rstrip("+")) * MIB, gpus=gpus_of(gres),
+                )
+            )  # fmt: skip
+    return found, default
+
+
+def partition(wanted: str | None) -> list[Partition]:
+    """Return the partitions that a word names, as in `gpu,gpu-long`, or the default one.
+
+    Raises:
+        ConfigError: there is no such one, or none by default.
+    """
+    known, default = partitions()
+    if wanted is None and default is None:
+        raise ConfigError(
+            "cluster.partition: got null, and this SLURM has no default one; give one of "
+            f"{', '.join(sorted(known))}"
+        )
+    names = (wanted or default or "").split(",")
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"cluster.partition: {unknown('partition', name, known)}")
+    return [known[name] for name in names]
+
+
+def array_limit() -> int:
+    """Return how many elements an array may have."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"), re.MULTILINE)
+    return max(1, int(found[1])) if found else DEFAULT_ARRAY
+
+
+def allowance(account: str | None, qos: str | None) -> Allowance:
+    """Return what the accounting database says of this user; nothing where there is none."""
+    if shutil.which("sacctmgr") is None:
+        return Allowance()
+    user = os.environ.get("USER") or str(os.getuid())
+    list_of = ("sacctmgr", "--noheader", "--parsable2", "show")
+    try:
+        own = ask(*list_of, "assoc", f"user={user}", "format=Account,QOS,MaxSubmitJobs")
+        rules = ask(*list_of, "qos", "format=Name,MaxSubmitPU")
+    except ConfigError:  # no accounting: nothing is limited by it
+        return Allowance()
+    rows = [line.split("|") for line in own.splitlines() if line.count("|") == 2]
+    limits: list[tuple[int, str]] = []
+    for name, _, most in rows:
+        if most.isdigit() and account in (None, name):
+            limits.append((int(most), f"account {name} (MaxSubmitJobs)"))
+    for line in rules.splitlines():
+        name, _, most = line.partition("|")
+        if most.isdigit() and name == qos:
+            limits.append((int(most), f"QOS {name} (MaxSubmitJobsPerUser)"))
+    least = min(limits, default=(None, ""))
+    return Allowance(
+        accounts=tuple(sorted({row[0] for row in rows})),
+        qos=tuple(sorted({each for row in rows for each in row[1].split(",") if each})),
+        submit=least[0],
+        source=least[1],
+    )
+
+
+def queued() -> list[tuple[str, str, str]]:
+    """Return id, state and reason of every job of this user, elements of arrays one by one."""
+    asked = ("squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}")
+    lines = ask(*asked, "--format=%i|%T|%r").splitlines()
+    return [(each[0], each[1], each[2]) for each in (line.split("|") for line in lines)]
+
+
+def compressed(ids: Sequence[str]) -> list[str]:
+    """Return ids of jobs with the elements of one array together: 7_[0-2,5]."""
+    arrays: dict[str, list[int]] = {}
+    for each in ids:
+        job, _, element = each.partition("_")
+        arrays.setdefault(job, []).extend([int(element)] if element else [])
+    found = []
+    for job, elements in arrays.items():
+        ranges: list[list[int]] = []
+        for number in sorted(set(elements)):
+            if ranges and number == ranges[-1][1] + 1:
+                ranges[-1][1] = number
+            else:
+                ranges.append([number, number])
+        words = [str(a) if a == b else f"{a}-{b}" for a, b in ranges]
+        found.append(f"{job}_[{','.join(words)}]" if words else job)
+    return found

@@ -1,0 +1,308 @@
+"""A worker: takes cells of a plan, one after the other, until there are no more to take."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TextIO, cast
+
+from lra import guard
+from lra.cluster import code
+from lra.cluster.cells import PlanCells
+from lra.cluster.claiming import ClaimedCell, Claiming
+from lra.cluster.engine import Resources
+from lra.cluster.machine import machine
+from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan
+from lra.cluster.state import WorkerState
+from lra.cluster.worker_log import WorkerLog
+from lra.sweep.board import LEFT, STOPPED, ProgressBoard
+from lra.sweep.cell_list import Sweep
+from lra.sweep.cells import Known
+from lra.sweep.wording import spent
+from runners.measurement.hardware import available_bytes
+from runners.records import Status
+from runners.store import Store
+from tasks.errors import BadData, NotPrepared
+
+FIRST_S, LONGEST_S = 0.2, 5.0
+"""Waits between two looks while others hold what is left."""
+LEAST_BYTES = 2**30
+"""What a cell may use however many workers share the memory: its limit counts what it maps."""
+
+
+class Stopped(BaseException):
+    """SIGTERM came while no cell was running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """What a worker is told when it is started."""
+
+    name: str
+    group: str | None = None
+    """Of the plan's workers, whose resources it has; None: it takes every cell."""
+    side_by_side: int | None = None
+    """Training cells at once; None: as the hardware profile says."""
+    peers: int = 1
+    """Workers that share this machine's memory."""
+    wait_s: float | None = None
+    """None: as the plan says."""
+    echo: TextIO | None = None
+    """Where else goes what the log says."""
+
+
+def own_name() -> str:
+    """Return a name for this process's worker."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class Worker:
+    """One worker and its plan, which it reads anew where somebody has submitted more cells."""
+
+    def __init__(self, plan: StoredPlan, options: WorkerOptions) -> None:
+        self.options, self.folder = options, plan.folder
+        self.store = Store(plan.root)
+        self.log = WorkerLog(plan.folder / "logs" / f"{options.name}.log", options.echo)
+        self.state = WorkerState(plan.folder, options.name, options.group or "")
+        self.begun = time.monotonic()
+        self.data: dict[str, str] = {"": ""}
+        """Data that were tried, and why they cannot be had; "": they can."""
+        self.use(plan)
+        out = cast(TextIO, self.log)
+        self.board = ProgressBoard([], self.sweep.titles, out=out, err=out)
+        self.board.total = len(plan.entries)
+
+    def use(self, plan: StoredPlan) -> None:
+        """Work on a plan from now on."""
+        self.plan = plan
+        for folder in plan.head["folders"]:
+            guard.see(folder)
+        self.claiming = Claiming(plan, self.store, self.options.name, self._resources())
+        self.sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, [], PlanTitles(plan))
+
+    def _resources(self) -> Resources | None:
+        wanted = self.options.group
+        if wanted is None:
+            return None
+        known = {group.name: group.resources for group in self.plan.groups}
+        if wanted not in known:
+            raise BadPlan(
+                f"--group {wanted}: the plan of {self.plan.sweep} has {', '.join(known) or 'none'}"
+            )
+        return known[wanted]
+
+    def say(self, line: str) -> None:
+        """Write a line into the log."""
+        self.board.say(line, always=True)
+
+    def run(self) -> int:
+        """Work until nothing is left, and return the exit code."""
+        self.say(
+            f"worker {self.options.name} of sweep {self.plan.sweep}: {len(self.plan.entries):,} "
+            f"cells, results in {self.plan.root}"
+        )
+        ended = 1
+        try:
+            with terminable(), self.board:
+                ended = self._run()
+        except Stopped:
+            ended = 128 + signal.SIGTERM
+            self.say("stopped by SIGTERM")
+        except BaseException as error:
+            ended = 2 if isinstance(error, BadPlan | code.OtherCode | OSError) else 1
+            self.say(f"stopped by {type(error).__name__}: {error}")
+            raise
+        finally:
+            self._summary(ended)
+            self.log.close()
+        return ended
+
+    def _run(self) -> int:
+        code.check(self.plan)
+        self.store.check_writable()
+        since: float | None = None
+        waits = FIRST_S
+        while True:
+            if self.changed():
+                self._reload()
+            ran = self._pass()
+            if self.sweep.stopped_by is not None:
+                self.say(f"stopped by {self.sweep.stopped_by.name}: what ran is saved")
+                return 128 + self.sweep.stopped_by
+            if self.sweep.refused is not None:
+                self.say(f"stopped: {self.sweep.refused}")
+                return 2
+            if ran:
+                since = None
+                continue
+            idle_s = 0.0 if since is None else time.monotonic() - since
+            if since is None:
+                since, waits = time.monotonic(), FIRST_S
+            if (why := self._reason_to_end(idle_s)) is not None:
+                self.say(why)
+                return 0
+            time.sleep(waits)
+            waits = min(LONGEST_S, 1.5 * waits)
+
+    def changed(self) -> bool:
+        """Tell whether somebody has submitted the sweep again."""
+        try:
+            return (self.folder / HEAD).stat().st_mtime_ns != self.claiming.made_ns
+        except OSError:
+            return False  # a folder that hiccups, or is gone: what is open goes on
+
+    def _reload(self) -> None:
+        before, plan = self.plan, StoredPlan(self.folder)
+        code.check(plan)
+        self.use(plan)
+        self.board.titles, self.board.total = self.sweep.titles, len(plan.entries)
+        before.close()
+        self.say(f"the sweep was submitted again: {len(plan.entries):,} cells")
+
+    def _pass(self) -> int:
+        """Run what can be taken of one kind; return how many cells that were."""
+        self.claiming.look()
+        while (place := next(self.claiming.possible(), None)) is not None:
+            timed = self.plan.entries[place].timed
+            with machine(alone=timed, waiting=self._waiting_for_machine):
+                taken = self.claiming.take(place)
+                if taken is None:
+                    continue
+                try:
+                    if (why := self._not_here(taken)) is not None:
+                        self.claiming.apart[taken.place] = why
+                        taken.claim.release()
+                        continue
+                    self._prepare(taken)
+                except BaseException:
+                    taken.claim.release()
+                    raise
+                return self._run_kind(taken, timed=timed)
+        return 0
+
+    def _waiting_for_machine(self) -> None:
+        self.say("waiting until what reads the clock has this machine for itself")
+        self.state.say("waiting for the machine")
+
+    def _run_kind(self, first: ClaimedCell, *, timed: bool) -> int:
+        hardware = first.planned.run.hardware
+        lanes = 1 if timed else self.options.side_by_side or hardware.side_by_side()
+        available = available_bytes()
+        most = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
+        cells = PlanCells(
+            self.sweep,
+            self.claiming,
+            self.board,
+            self.state,
+            first,
+            ready=self.data.get,
+            sharers=1 if timed else min(self.options.peers, most),
+            changed=self.changed,
+        )
+        cells.run(lanes)
+        return cells.count
+
+    def _not_here(self, taken: ClaimedCell) -> str | None:
+        """Return why a cell that reads the clock is not measured here, where its key says so."""
+        entry, cell = self.plan.entries[taken.place], taken.planned.cell
+        if not entry.timed:
+            return None
+        hardware = taken.planned.run.hardware
+        try:
+            here = Known().device_of(hardware)
+        except ValueError as error:
+            return str(error)
+        there, threads = cell.columns["device"], cell.columns["threads"]
+        if here != there:
+            return f"is measured on {there}, and this is {here}"
+        if hardware.timing_threads() != threads:
+            return f"is measured with {threads} threads, and here are {hardware.timing_threads()}"
+        return None
+
+    def _prepare(self, taken: ClaimedCell) -> None:
+        """Make the data of a cell ready, once; where they cannot be had is noted."""
+        name = self.plan.entries[taken.place].data
+        if name in self.data:
+            return
+        task = taken.planned.run.task
+        self.state.say(f"preparing {task.spec.name}")
+        fault = ""
+        try:
+            with self.board.preparing(task.spec.name):
+                task.prepare()
+        except (NotPrepared, BadData) as error:
+            fault = str(error)
+        self.data[name] = fault
+
+    def _reason_to_end(self, idle_s: float) -> str | None:
+        """Return why there is nothing more to do here, or None where it pays to stay."""
+        left, claiming = self.claiming.left(), self.claiming
+        total = len(self.plan.entries)
+        if not left:
+            self._report()
+            return f"all {total:,} cells of {self.plan.sweep} are complete"
+        own = [place for place in left if place not in claiming.apart]
+        entries = self.plan.entries
+        held = {entries[place].key for place in left} & claiming.busy
+        if not own:
+            reasons = Counter(claiming.apart[place] for place in left).most_common(3)
+            listed = "; ".join(f"{count:,} cells: {why}" for why, count in reasons)
+            return f"nothing left for this worker: {len(left):,} of {total:,} left ({listed})"
+        most = self.options.wait_s
+        most = float(self.plan.head["wait_s"]) if most is None else most
+        others = f"{len(left):,} of {total:,} cells are left, {len(held):,} of them held by others"
+        if idle_s > most:
+            return f"nothing to take for {spent(idle_s)}: {others}"
+        if not held and idle_s > 3 * LONGEST_S:
+            return f"nothing can be taken, and nobody works: {others}"
+        if idle_s == 0:
+            holders = self.store.claims()
+            by = Counter(h.worker or f"{h.host} {h.pid}" for k, h in holders.items() if k in held)
+            named = ", ".join(name for name, _ in by.most_common(3))
+            self.say(f"waiting: {others}{f' ({named})' if named else ''}")
+        self.state.say("waiting for others")
+        return None
+
+    def _report(self) -> None:
+        from lra.cluster.reporting import report_once
+
+        report_once(self.plan, self.say, cast(TextIO, self.log))
+
+    def _summary(self, code: int) -> None:
+        order = [*map(str, Status), STOPPED, LEFT]
+        endings = self.board.endings
+        counted = [f"{endings[s]} {s.replace('_', ' ')}" for s in order if endings[s]]
+        took = spent(time.monotonic() - self.begun)
+        self.say(f"worker ends with {code} after {took}: {', '.join(counted) or 'no cell run'}")
+        self.state.say(f"ended with {code}")
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Raise `Stopped` at SIGTERM, where no cells run; what runs cells has its own answer."""
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise Stopped
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def work(folder: Path, options: WorkerOptions) -> int:
+    """Work on the plan in a folder; return the exit code.
+
+    Raises:
+        BadPlan: it cannot be used.
+        OtherCode: it was made with other code.
+    """
+    return Worker(StoredPlan(folder), options).run()

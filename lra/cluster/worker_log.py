@@ -1,0 +1,60 @@
+"""The log of a worker: bounded, never empty, and it never stops the work."""
+
+import io
+import logging
+from contextlib import suppress
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TextIO
+
+from runners.storage.atomic import make_folder
+
+MOST_BYTES = 2 << 20
+"""Of the file; what was before is kept in one more, `NAME.log.1`."""
+
+
+class _Quiet(RotatingFileHandler):
+    """A full disk is no reason to print a traceback for each line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # of the base
+        """Go on."""
+
+
+class WorkerLog(io.TextIOBase):
+    """A stream whose lines go into a file and, where given, to another stream as well."""
+
+    def __init__(self, path: Path, echo: TextIO | None = None) -> None:
+        make_folder(path.parent)
+        self.path, self.echo = path, echo
+        self._handler = _Quiet(
+            path, maxBytes=MOST_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace"
+        )
+        self._line = ""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # a class has it as a field
+        """What a line may hold."""
+        return "utf-8"
+
+    def write(self, text: str) -> int:
+        """Write whole lines; what is begun is kept until its end comes."""
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            record = logging.LogRecord("worker", logging.INFO, "", 0, "%s", (line,), None)
+            self._handler.emit(record)
+            if self.echo is not None:
+                with suppress(OSError, ValueError):
+                    print(line, file=self.echo, flush=True)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what is written."""
+        with suppress(OSError, ValueError):
+            self._handler.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._line:
+            self.write("\n")
+        self._handler.close()
+        super().close()

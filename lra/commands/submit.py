@@ -1,0 +1,197 @@
+"""`lra submit`: store the plan of a sweep, have an engine start workers, and return."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.cluster.engine import LOCAL, ChosenEngine, Resources, WorkerGroup, chosen, divided, made
+from lra.configuration import ConfigError, ReportChoice
+from lra.sweep import progress
+from lra.volume import Volume, taken
+
+if TYPE_CHECKING:
+    from lra.cluster.plan import StoredPlan
+    from lra.sweep.cell_list import Sweep
+    from lra.sweep.estimate import Forecasts
+
+MOST_ELSEWHERE = 32
+"""Workers where no number is given."""
+HELP = """\
+lra submit: hand a sweep to workers that run in the background, here or on a cluster, and return.
+
+usage: lra submit [cluster=NAME] [cluster.KEY=VALUE ...] WORDS OF lra run ...
+       lra submit --stop SWEEP [--results DIR]
+
+clusters:
+{clusters}
+
+examples:
+  lra submit +experiment=quickstart                        workers on this machine
+  lra submit cluster.workers=4 model=linear,softmax seed=0,1,2 sweep=mine
+  lra watch mine                                           how far it is, from any machine
+  lra submit --stop mine                                   save what runs, and end the workers
+
+The words are those of `lra run -m`. The same command again resumes a sweep that was stopped, and
+adds workers to one that runs; a sweep that is submitted with other words gains their cells.
+`lra list clusters` and `lra list local` say what can be set.
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Submit, or stop."""
+    if not argv or "-h" in argv or "--help" in argv:
+        from lra.catalogue import entries
+
+        clusters = "\n".join(f"  {each.name:8} {each.summary}" for each in entries("cluster"))
+        print(HELP.format(clusters=clusters), end="")
+        return 0 if argv else 2
+    if "--stop" in argv:
+        return _stop(argv)
+    begun = time.monotonic()
+    volume, argv = taken(argv)
+    progress.shown = volume is not Volume.quiet
+    own, words = divided(argv)
+    engine = chosen(own)
+    from lra.composition.hydra_entry import MULTIRUN, entries as composed
+
+    if not any(word in MULTIRUN for word in words):
+        words = ["-m", *words]
+    found = composed(words, _no_launcher)
+    if not found:
+        return 0  # Hydra printed a configuration or its help
+    from lra.report_style import read_style
+    from lra.sweep import cell_list
+
+    choice = ReportChoice.of(found[0].config)
+    for line in read_style(choice.style)[1]:
+        print(line, file=sys.stderr)
+    sweep = cell_list.build(found, elsewhere=engine.name != LOCAL)
+    if sweep.control.dry_run:
+        from lra.sweep.overview import overview
+
+        for line in overview(sweep):
+            print(line)
+        return 0
+    if sweep.control.shard is not None:
+        raise ConfigError("runner.shard: workers share a sweep by themselves; leave it out")
+    report = {"write": choice.write, "style": choice.style}
+    return _submit(sweep, engine, words, report, begun)
+
+
+def _no_launcher(_: object) -> None:
+    raise ConfigError("hydra/launcher: lra submit starts workers by cluster=NAME; leave it out")
+
+
+def _submit(
+    sweep: "Sweep",
+    engine: ChosenEngine,
+    words: Sequence[str],
+    report: dict[str, Any],
+    begun: float,
+) -> int:
+    from lra.cluster.planning import write
+    from lra.cluster.submissions import record
+    from lra.sweep.estimate import announcement, forecasts
+    from lra.sweep.group import retried
+    from lra.sweep.planned import done, superseded
+
+    store, retry = sweep.store, retried(sweep.control)
+    _check_data(sweep)
+    waiting = [planned for planned in sweep.planned if not done(planned.cell, store, retry)]
+    known = forecasts(waiting, store, sweep.name)
+    groups = _groups(known, engine)
+    engine.engine.check(groups)
+    store.check_writable()
+    for planned in sweep.planned:
+        store.record_in_sweep(sweep.name, planned.cell.key)
+    for key in superseded(sweep.name, sweep.planned, store):
+        store.take_from_sweep(sweep.name, key)
+    more = {"words": list(words), "report": report, "wait_s": engine.engine.wait_s}
+    plan = write(sweep.root, sweep, known, groups=groups, more=more)
+    complete = len(sweep.planned) - len(waiting)
+    if complete:
+        print(f"{complete:,} of {len(sweep.planned):,} cells are complete already")
+    where = "" if sweep.root == Path("results") else f" --results {sweep.root}"
+    if not waiting and not _unfinished(plan):
+        print(f"nothing to submit; lra report --sweep {sweep.name}{where}")
+        return 0
+    if waiting:
+        print(f"sweep {sweep.name}: {announcement(known)}")
+    command = [sys.executable, "-m", "lra", "work", str(plan.folder.resolve())]
+    ids = engine.engine.submit(plan.folder.resolve(), groups, command)
+    record(plan.folder, engine, ids, groups)
+    count = sum(group.count for group in groups)
+    took = time.monotonic() - begun
+    print(f"{count} worker{'s' if count > 1 else ''} submitted to {engine.name} in {took:.1f} s")
+    print(f"watch         lra watch {sweep.name}{where}")
+    print(f"stop          lra submit --stop {sweep.name}{where}")
+    print("resume        the same command again; it adds workers to a sweep that runs")
+    print(f"logs          {plan.folder / 'logs'}")
+    return 0
+
+
+def _unfinished(plan: "StoredPlan") -> int:
+    """Return how many cells of the plan have no rows: others than those that were asked for now."""
+    from lra.cluster.progress_of import rows_file
+
+    return sum(not rows_file(plan, entry).exists() for entry in plan.entries)
+
+
+def _check_data(sweep: "Sweep") -> None:
+    """Raise what is wrong with the data where no cell of the sweep can have its own."""
+    faults = [
+        getattr(planned.run.task, "lacking", None) if planned.run.runner.data else None
+        for planned in sweep.planned
+    ]
+    fault = next((fault for fault in faults if fault is not None), None)
+    if isinstance(fault, Exception) and all(each is not None for each in faults):
+        raise fault
+
+
+def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
+    """Return the workers to start: of one kind on this machine, elsewhere of a few sizes."""
+    from lra.cluster.planning import needs_of
+    from lra.cluster.resources import grouped
+
+    needs = [needs_of(planned, found.seconds, found.need_bytes) for planned, found in known]
+    needs = needs or [Resources()]
+    if engine.name != LOCAL:
+        return grouped(needs, engine.engine.workers or min(MOST_ELSEWHERE, len(needs)))
+    runs = [planned.run for planned, _ in known]
+    lanes = max((run.hardware.side_by_side() for run in runs if not run.runner.timed), default=1)
+    resources = Resources(
+        gpus=max(each.gpus for each in needs), cpus=max(each.cpus for each in needs)
+    )
+    count = min(engine.engine.workers or lanes, len(needs))
+    return [WorkerGroup(name="all", count=count, resources=resources)]
+
+
+def _stop(argv: Sequence[str]) -> int:
+    made_by = argparse.ArgumentParser(prog="lra submit", usage="lra submit --stop SWEEP")
+    made_by.add_argument("--stop", required=True, metavar="SWEEP")
+    made_by.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
+    arguments = made_by.parse_args(argv)
+    from lra.cluster.plan import found
+    from lra.cluster.submissions import submissions
+
+    folder = found(arguments.stop, arguments.results)
+    stopped = 0
+    for each in submissions(folder):
+        engine = made(each["options"])
+        states = engine.states(each["ids"])
+        for job, state in states.items():
+            if state == "elsewhere":
+                print(f"{job}: started on another machine: give the command there", file=sys.stderr)
+        active = [job for job, state in states.items() if state not in ("ended", "elsewhere")]
+        engine.stop(active)
+        stopped += len(active)
+    if not stopped:
+        print(f"no workers of {folder.name} run here")
+        return 0
+    print(
+        f"asked the workers of {folder.name} to stop: what runs is saved; lra watch {folder.name}"
+    )
+    return 0

@@ -1,0 +1,93 @@
+"""`lra watch`: how far a submitted sweep is, from its results folder alone.
+
+Exit codes: 0 every cell is done well; 1 every cell is done, and some failed; 3 cells are left.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lra.terminal import Region, on_terminal
+
+if TYPE_CHECKING:
+    from lra.cluster.progress_of import Standing
+
+EVERY_S = 2.0
+SHOWN = 12
+"""Running cells and workers on a page that is not drawn again."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra watch`."""
+    made = argparse.ArgumentParser(
+        prog="lra watch",
+        description="How far a submitted sweep is: cells done, running, failed and left, its "
+        "workers, and the time left. Works on any machine that sees the results folder, also while "
+        "nothing runs. On a terminal it stays until the sweep is complete; Ctrl-C ends it.",
+        epilog="Ends with 0: every cell is done well; 1: some crashed, diverged or met a limit; "
+        "3: cells are left. Examples: lra watch mysweep | lra watch mysweep --json",
+    )
+    made.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
+    made.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+    )
+    made.add_argument("--once", action="store_true", help="print how far it is now, and end")
+    made.add_argument("--workers", action="store_true", help="a line for each worker")
+    made.add_argument("--json", action="store_true", help="print JSON, once")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Show how far a sweep is."""
+    arguments = parser().parse_args(argv)
+    from lra.cluster.plan import HEAD, PlanTitles, StoredPlan, found
+    from lra.cluster.progress_of import Watcher, lines, worker_lines
+
+    folder = found(arguments.plan, arguments.results)
+    plan = StoredPlan(folder)
+    watcher = Watcher(plan)
+    if arguments.json or arguments.once or not on_terminal(sys.stdout):
+        standing = watcher.look()
+        if arguments.json:
+            print(json.dumps(_plain(standing), ensure_ascii=False))
+        else:
+            shown = [*lines(standing, PlanTitles(plan), SHOWN)]
+            shown += worker_lines(standing, 1000 if arguments.workers else 0)
+            print("\n".join(line for line in shown if not line.endswith(" more workers")))
+        return standing.code
+    region = Region(sys.stdout)
+    while True:
+        standing = watcher.look()
+        _, rows = region.room()
+        shown = [*lines(standing, PlanTitles(plan), max(2, (rows - 4) // 2))]
+        shown += worker_lines(standing, max(0, rows - len(shown) - 3))
+        region.draw(shown[: rows - 1])
+        if not standing.left:
+            print()
+            return standing.code
+        time.sleep(EVERY_S)
+        if (folder / HEAD).stat().st_mtime > float(plan.head["made"]) + 1:
+            again = StoredPlan(folder)
+            if again.head["made"] != plan.head["made"]:
+                plan, watcher = again, Watcher(again)
+
+
+def _plain(standing: "Standing") -> dict[str, object]:
+    return {
+        "sweep": standing.sweep,
+        "total": standing.total,
+        "done": standing.done,
+        "left": standing.left,
+        "endings": dict(standing.endings),
+        "failures": [
+            {"status": status, "reason": reason, "cells": keys}
+            for (status, reason), keys in standing.failures.items()
+        ],
+        "running": [each._asdict() for each in standing.running],
+        "workers": [dict(each) for each in standing.workers],
+        "cells_per_hour": standing.per_hour,
+        "left_s": standing.left_s,
+    }

@@ -1,0 +1,98 @@
+"""`lra work`: a worker, or several, that run the cells of a stored plan."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from lra.arguments import whole
+from lra.cluster.engine import MOST_WORKERS
+
+LONGEST_WAIT_S = 10_000_000
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra work`."""
+    made = argparse.ArgumentParser(
+        prog="lra work",
+        description="Take cells of a submitted sweep, one after the other, until none is left. "
+        "Any number of workers on any machines that see the results folder may work on one sweep. "
+        "SIGTERM: save what runs, give the cells back, end with 143.",
+        epilog="examples: lra work mysweep | lra work results/plans/mysweep --workers 8",
+    )
+    made.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
+    made.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+    )
+    made.add_argument(
+        "--workers",
+        type=whole(1, MOST_WORKERS),
+        default=1,
+        metavar="N",
+        help="processes that share their memory, each one cell at a time; default: 1, which runs "
+        "as many trainings at once as the hardware profile says",
+    )
+    made.add_argument(
+        "--group", metavar="NAME", help="of the plan: take the cells that fit in its resources"
+    )
+    made.add_argument("--name", metavar="NAME", help="of the worker; default: HOST-PID")
+    made.add_argument(
+        "--wait",
+        type=whole(0, LONGEST_WAIT_S),
+        metavar="SECONDS",
+        help="how long to stay without work while others hold cells; default: as submitted",
+    )
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Work until nothing is left."""
+    arguments = parser().parse_args(argv)
+    from lra.cluster.plan import found
+
+    folder = found(arguments.plan, arguments.results)
+    if arguments.workers > 1:
+        return _several(folder, arguments)
+    from lra.commands.run import PRELOAD
+    from runners.isolation import isolate
+
+    isolate.prepare(*PRELOAD)
+    isolate.start_server()  # which imports torch while this process does
+    from lra.cluster.worker import WorkerOptions, own_name, work
+
+    return work(
+        folder,
+        WorkerOptions(
+            name=arguments.name or own_name(),
+            group=arguments.group,
+            wait_s=arguments.wait,
+            echo=sys.stdout,
+        ),
+    )
+
+
+def _several(folder: Path, arguments: argparse.Namespace) -> int:
+    from lra.cluster import code
+    from lra.cluster.fork_workers import forked
+    from lra.cluster.plan import StoredPlan
+    from lra.cluster.worker import WorkerOptions, own_name, work
+
+    plan = StoredPlan(folder)
+    code.check(plan)  # once for all of them: the hashes are remembered
+    plan.close()
+
+    def one(number: int) -> int:
+        os.environ["LRA_WORKER"] = str(number)
+        name = f"{arguments.name}-{number + 1}" if arguments.name else own_name()
+        return work(
+            folder,
+            WorkerOptions(
+                name=name,
+                group=arguments.group,
+                side_by_side=1,
+                peers=arguments.workers,
+                wait_s=arguments.wait,
+            ),
+        )
+
+    return forked(arguments.workers, one)

@@ -1,0 +1,60 @@
+"""A fork server that is a fork of this process: the two share the memory of what was imported.
+
+`multiprocessing` starts a Python anew, which imports torch again: a quarter of a gigabyte for each
+of a hundred workers on one machine.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+from multiprocessing import forkserver, resource_tracker, util
+from types import ModuleType
+from typing import Any
+
+_spawn = util.spawnv_passfds
+
+
+def share_tracker() -> None:
+    """Start what `multiprocessing` starts beside a fork server, once for all forks to come."""
+    resource_tracker.ensure_running()
+
+
+def start() -> None:
+    """Start the fork server as a fork; one that dies is followed by one that is started anew.
+
+    Raises:
+        RuntimeError: this process has other threads, which a fork would lose.
+    """
+    if threading.active_count() > 1:
+        raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
+    patched: Any = util
+    patched.spawnv_passfds = _forked
+    try:
+        forkserver.ensure_running()
+    finally:
+        patched.spawnv_passfds = _spawn
+
+
+def _forked(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
+    """Fork where `multiprocessing` would start a Python that becomes the fork server."""
+    if "forkserver" not in args[-1]:
+        return _spawn(path, args, passed)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if pid := os.fork():
+        return pid
+    try:
+        free = [0, 1, 2, *sorted(passed), os.sysconf("SC_OPEN_MAX")]
+        for before, after in pairwise(free):
+            os.closerange(before + 1, after)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        server: Any = forkserver
+        server._forkserver.__init__()  # its lock is taken while a server is started
+        sys.modules["__main__"] = ModuleType("__main__")
+        exec(args[-1], {})  # what `python -c` would be given
+    finally:
+        os._exit(0)
