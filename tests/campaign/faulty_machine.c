@@ -1,9 +1,12 @@
-/* A library for LD_PRELOAD: a disk that fails or is slow below one folder, and a clock that is wrong.
+/* A library for LD_PRELOAD: a disk that fails or is slow below one folder, a clock that is wrong,
+   and another machine than it is.
 
-   LRA_FAULTS names a folder with two files, which may change at any moment:
+   LRA_FAULTS names a folder with files, which may change at any moment:
      disk   "ERRNO PERMILLE MICROSECONDS": with this probability a call that writes below
             LRA_FAULTS_BELOW fails with this error (0: never), and each call takes so much longer
      clock  seconds by which the clock of the day is ahead (or behind, negative)
+     host   a number: the program stands on another machine, as far as its name, and what its
+            numbers of processes mean, tell
    Each fault that was applied appends one byte to the file `applied` there, so that it is counted.
    Without LRA_FAULTS, everything is as it is. */
 
@@ -186,4 +189,29 @@ time_t time(time_t *to) {
     clock_gettime(CLOCK_REALTIME, &now);
     if (to) *to = now.tv_sec;
     return now.tv_sec;
+}
+
+/* -- another machine -------------------------------------------------------------------------- */
+
+static long host(void) {
+    long values[1] = {0};
+    int before = errno;
+    if (getenv("LRA_FAULTS")) setting("host", values, 1);
+    errno = before;
+    return values[0];
+}
+int gethostname(char *name, size_t size) {
+    long number = host();
+    if (!number) return REAL(gethostname)(name, size);
+    snprintf(name, size, "host-%ld", number);
+    return 0;
+}
+ssize_t readlink(const char *restrict path, char *restrict found, size_t size) {
+    long number = strcmp(path, "/proc/self/ns/pid") ? 0 : host();
+    if (!number) return REAL(readlink)(path, found, size);
+    char text[64];
+    size_t length = (size_t)snprintf(text, sizeof text, "pid:[%ld]", number);
+    if (length > size) length = size;
+    memcpy(found, text, length);
+    return (ssize_t)length;
 }

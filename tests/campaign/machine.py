@@ -50,5 +50,6 @@ def shared_memory() -> set[str]:
 
 
 def temporary_files(folder: Path) -> list[str]:
-    """Return what lies in a folder for temporary files: the top of each, by name."""
-    return sorted(entry.name for entry in folder.iterdir())
+    """Return what lies in a folder for temporary files, but the cache that PyTorch keeps there."""
+    names = (entry.name for entry in folder.iterdir())
+    return sorted(name for name in names if not name.startswith("torchinductor_"))

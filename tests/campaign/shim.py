@@ -41,6 +41,10 @@ class Faults:
         """Set the clock of the day so far ahead of the machine's."""
         self._say("clock", str(ahead_s))
 
+    def host(self, number: int) -> None:
+        """Have programs believe that they stand on another machine of this number."""
+        self._say("host", str(number))
+
     def applied(self) -> int:
         """Return how many calls failed or were slow since this was asked last."""
         file = self.folder / "applied"
