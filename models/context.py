@@ -8,6 +8,7 @@ to be summed over ranks.
 
     halo        neighbouring tokens, of as many ranks as the reach takes
     collected   a small tensor of every rank, one behind the other
+    joined      all parts, without gradient: for answers, not for tokens' vectors
     total       the sum of all ranks' tensors           largest    their maximum, without gradient
     passed_on   a state along time, from rank to rank, one after the other
     shifting    what the rank before holds: one step of a ring
@@ -134,6 +135,14 @@ class Context:
         if x.is_floating_point():
             return cast(Tensor, _Collected.apply(x, self))  # type: ignore[no-untyped-call]
         return self._all_gather(x)
+
+    def joined(self, x: Tensor, axis: int = 1) -> Tensor:
+        """Return the parts of all ranks one behind the other, without a gradient."""
+        x = x.detach().movedim(axis, 0)
+        room = x.new_zeros((max(self.lengths), *x.shape[1:]))
+        room[: len(x)] = x
+        parts = zip(self._all_gather(room), self.lengths, strict=True)
+        return torch.cat([part[:length] for part, length in parts]).movedim(0, axis)
 
     def total(self, x: Tensor) -> Tensor:
         """Return the sum of the tensors of all ranks."""

@@ -95,7 +95,8 @@ class Processes:
     def gather(self, x: Tensor) -> Tensor:
         """Return the tensors of all ranks."""
         whole = x.new_empty((self.ranks, *x.shape))
-        dist.all_gather([*whole.view(self.ranks, -1)], x.view(-1), group=self.group)
+        boxes = whole.view(self.ranks, -1).view(torch.uint8)
+        dist.all_gather([*boxes], x.view(-1).view(torch.uint8), group=self.group)
         return whole
 
     def reduce(self, x: Tensor, *, largest: bool = False) -> None:

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from conf.choices import by_name
 from models.backbone.model import Backbone, Outcome
-from models.mixer import Unsupported
 from models.transfer.weights import transfer
 from runners.measurement.hardware import HardwareProfile
+from runners.parallel.ranks import joined
 from runners.passes import Passes, Uncounted, padded_length, size
 from runners.runner import Runner, Work
 from runners.training.checkpoint import Checkpoints
@@ -116,20 +116,18 @@ def train(
         Diverged: the loss is no finite number.
         Interrupted: SIGTERM came; a checkpoint was written, and the next call goes on from it.
     """
-    if hardware.processes > 1:
-        raise Unsupported(
-            f"hardware.processes={hardware.processes}: trainings have one process; set 1"
+    with stop_signal() as stop, joined(hardware) as ranks:
+        trainer = Trainer(
+            model,
+            task,
+            optim=optim,
+            config=config,
+            hardware=hardware,
+            seed=seed,
+            checkpoints=Checkpoints(checkpoints),
+            judge=judge,
+            ranks=ranks,
         )
-    trainer = Trainer(
-        model,
-        task,
-        optim=optim,
-        config=config,
-        hardware=hardware,
-        seed=seed,
-        checkpoints=Checkpoints(checkpoints),
-        judge=judge,
-    )
-    with stop_signal() as stop:
         yield from trainer.run(stop)
-    yield from learned_span_rows(model, task)
+        yield from learned_span_rows(model, task)
+        del trainer

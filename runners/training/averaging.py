@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runners.parallel.parted import held
+
 
 class WeightAverage:
     """The average of a model's trainable parameters.
@@ -48,7 +50,8 @@ class WeightAverage:
 
     @torch.no_grad()
     def _take(self, updates: int, decay: float) -> None:
-        weights, averages = list(self.weights.values()), list(self.averages.values())
+        weights = [held(weight) for weight in self.weights.values()]
+        averages = [held(average) for average in self.averages.values()]
         if updates:
             torch._foreach_lerp_(averages, weights, 1 - decay)
         else:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from runners.parallel.parted import joined_up
 from runners.training.optim import OptimConfig
 from runners.training.optimisers.groups import tunings
 
@@ -27,7 +28,7 @@ def clip_gradients(
     if config.clip_value is not None:
         nn.utils.clip_grad_value_(model.parameters(), config.clip_value)
     if config.clip is not None:
-        return nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+        return joined_up(nn.utils.clip_grad_norm_(model.parameters(), config.clip))
     if norm:
         return nn.utils.get_total_norm(p.grad for p in model.parameters() if p.grad is not None)
     return None

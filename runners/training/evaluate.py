@@ -1,7 +1,8 @@
 """Judge a model on one split, item by item."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,10 @@ from models.mixer import State
 from models.state import detach
 from runners.isolation.progress import so_far
 from runners.metrics import METRICS
+from runners.parallel.ranks import Ranks
 from runners.records import Measurement, Outcomes
-from runners.training.prefetch import first_of, masks_of, to_device
-from runners.training.recurrent_state import remembered
+from runners.training.prefetch import first_of, masks_of, rows_of, to_device
+from runners.training.recurrent_state import initial_state, remembered
 from tasks.task import Batch, Derives, Kind, Tally, Task
 
 
@@ -38,6 +40,7 @@ def evaluate(
     each: Callable[[], None] = lambda: None,
     examples: int | None = None,
     learn: Callable[[Outcome, Batch], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> SplitScores:
     """Return accuracy, mean loss in nats and what follows from it, outcomes in split order, parts.
 
@@ -55,32 +58,42 @@ def evaluate(
             carried: its rows belong together.
         learn: called behind every batch, once it is judged, with what a gradient can be taken of;
             None = nothing is learnt.
+        ranks: The processes that share the work, which all return the same: each judges whole
+            batches in turn, or of streams its rows of every batch. None = this one alone.
 
     Raises:
         ValueError: the split is empty, or only some rows of streams are asked for.
     """
     model.eval()
-    tallies: list[Tally] = []
+    ranks = ranks or Ranks()
+    kept: list[tuple[int, int, Tally]] = []
     state: State = None
     size = min(task.spec.sizes.get(split, 0), examples or sys.maxsize)
     judged = 0
-    with torch.inference_mode() if learn is None else torch.enable_grad():
+    with _without_gradients(ranks) if learn is None else torch.enable_grad():
         whole = task.batches(split, batch_size=batch_size, seed=0)
-        for batch in whole if examples is None else first_of(whole, examples):
-            each()
+        some = whole if examples is None else first_of(whole, examples)
+        for turn, (batch, last) in enumerate(_with_last(some)):
+            if turn % ranks.parts == 0 or batch.reset is not None:
+                each()
             so_far(f"evaluating {split}", judged, size if size > judged else 0, "example")
             judged += len(batch.tokens)
-            there = to_device(batch, device)
+            own, counts = _own_part(batch, turn, last, ranks)
+            if own is None:
+                continue
+            there = to_device(own, device)
             if batch.reset is not None and bool(batch.reset.any()):
                 memory = remembered(model.config, task, training=False)
-                state = model.initial_state(len(batch.tokens), memory)
+                state = initial_state(model, len(own.tokens), memory)
             outcome = model(there.tokens, there.target, there.keep, state, layout=masks_of(there))
             state = detach(outcome.state)
             assert outcome.hit is not None, "every head knows its hits outside training"
             nll = outcome.nll.detach()
-            tallies.append(task.tally(nll.float().cpu(), outcome.hit.cpu(), batch))
+            tally = task.tally(nll.float().cpu(), outcome.hit.cpu(), own)
+            kept.extend([(turn, ranks.part, tally)] if counts else [])
             if learn is not None:
                 learn(outcome, there)
+    tallies = _in_order(kept, ranks)
     count = sum(tally.count for tally in tallies)
     if not count:
         raise ValueError(f"the {split} split of {task.spec.name} has nothing to judge")
@@ -100,6 +113,48 @@ def evaluate(
     if isinstance(task, Derives):
         measured |= task.derived(split, loss)
     return SplitScores(measured, outcomes, _parts(tallies))
+
+
+def _without_gradients(ranks: Ranks) -> AbstractContextManager[None]:
+    # Weights that come for a pass and go would be inference tensors, which training cannot use.
+    return torch.no_grad() if ranks.sharded else torch.inference_mode()
+
+
+def _own_part(batch: Batch, turn: int, last: bool, ranks: Ranks) -> tuple[Batch | None, bool]:
+    """Return what this rank judges of a batch, None for nothing, and whether it counts.
+
+    Where weights are shared out, every rank takes part in every pass: one without rows of its own
+    judges some that another does, in vain.
+    """
+    if ranks.parts == 1:
+        return batch, True
+    if batch.reset is not None:
+        rows = ranks.rows(len(batch.target))
+        counts = rows.stop > rows.start
+        rows = rows if counts else slice(0, 1)
+        return rows_of(batch, rows) if counts or ranks.sharded else None, counts
+    counts = turn % ranks.parts == ranks.part
+    idle = ranks.sharded and last and ranks.part > turn % ranks.parts
+    return batch if counts or idle else None, counts
+
+
+def _with_last(batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
+    """Yield each batch with whether it is the last."""
+    before: Batch | None = None
+    for batch in batches:
+        if before is not None:
+            yield before, False
+        before = batch
+    if before is not None:
+        yield before, True
+
+
+def _in_order(kept: list[tuple[int, int, Tally]], ranks: Ranks) -> list[Tally]:
+    """Return what all ranks have judged, in the order of one process, each part once."""
+    if not ranks.alone:
+        found = {(turn, part): tally for own in ranks.gathered(kept) for turn, part, tally in own}
+        return [found[place] for place in sorted(found)]
+    return [tally for _, _, tally in kept]
 
 
 def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:

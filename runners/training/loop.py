@@ -10,8 +10,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from statistics import median
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,22 +22,26 @@ from models.mixer import AfterStep, State
 from runners.isolation.progress import EVERY_S, MEASURING_S, phase, ready, report_progress
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
-from runners.measurement.measure import process_peak_bytes
-from runners.records import Diverged, Interrupted, Measurement, Outcomes, digest
+from runners.parallel.gradients import PartLoss, shard
+from runners.parallel.parted import whole
+from runners.parallel.ranks import Ranks
+from runners.parallel.state import Together, rank_seed
+from runners.records import Diverged, Interrupted, Measurement, Outcomes
+from runners.training.account import cost_rows
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import Keep, TrainConfig, check_together
 from runners.training.data_check import check_data
 from runners.training.evaluate import SplitScores, evaluate, goodness, score_rows
-from runners.training.objective import objective
 from runners.training.optim import OptimConfig
 from runners.training.pace import Pace
-from runners.training.prefetch import BatchPosition, Prefetch, masks_of, rows_of, to_device
+from runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
 from runners.training.recurrent_state import RecurrentStates, remembered
-from runners.training.resume import fitting, must_agree
+from runners.training.resume import fitting
+from runners.training.saved_state import restore, saved_state
 from runners.training.stages import TrainingStage, TrainingStages
 from runners.training.updates import WeightUpdates
 from runners.training.watching import step_progress
-from tasks.task import Batch, Task, Windowed
+from tasks.task import Batch, Task
 
 Item = Measurement | Outcomes
 
@@ -58,15 +62,19 @@ class Trainer:
         seed: int,
         checkpoints: Checkpoints,
         judge: Callable[..., Outcome] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.device = torch.device(str(hardware.device))
-        self.model, self.task, self.judged = model.to(self.device), task, judge or model
+        self.model, self.task, self.ranks = model.to(self.device), task, ranks or Ranks()
         self.optim, self.config, self.hardware = optim, config, hardware
         self.seed, self.checkpoints = seed, checkpoints
         check_together(optim, config, model.config)
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
         self.stage = self.stages.at(0)
+        self.part_loss = PartLoss(model, judge or model, optim.label_smoothing)
+        if self.ranks.sharded:
+            shard(model, optim, self.device)
         self.updates = WeightUpdates(model, optim, half=hardware.precision is Precision.float16)
         self.hooks = [module for module in model.modules() if isinstance(module, AfterStep)]
         self.generator = torch.Generator().manual_seed(seed + 1)
@@ -83,14 +91,17 @@ class Trainer:
         if hardware.compile:
             for block in model.blocks:
                 block.compile()
+        self.together = None if self.ranks.alone else Together(self.part_loss, self.ranks)
 
     def run(self, stop: threading.Event) -> Iterator[Item]:
         """Train from the last checkpoint on, then evaluate."""
         check_data(self.model, self.task, self.stages, self.config)
-        torch.manual_seed(self.seed)
+        torch.manual_seed(rank_seed(self.seed, self.ranks.rank))
         state = fitting(self.checkpoints, self.state(), self.updates, self.empty_streams)
         if state is not None:
             self.restore(state)
+        if self.together is not None:
+            self.together.begin(self.step, self.spent_s + self.window_s)
         for row in self.rows:
             yield Measurement(**row)
         try:
@@ -130,8 +141,10 @@ class Trainer:
                     return
                 begun = time.perf_counter()
                 self.position, batch = source.next()
-                self.updates.watched = ready(every_s)
-                loss = self.advance(batch)
+                # Of shared-out weights all ranks count the norm, or none.
+                self.updates.watched = not self.ranks.sharded and ready(every_s)
+                wishes = stop.is_set(), self.overdue()
+                loss = self.counted(batch, wishes)
                 self.running += loss
                 self.since += 1
                 if self.device.type == "cpu":
@@ -166,12 +179,16 @@ class Trainer:
                             device=self.device,
                         )
                     )
-                unsaved_s = time.perf_counter() - self.saved_at
-                if stop.is_set() or unsaved_s > self.config.checkpoint_every_s:
+                stopping, saving = self.ranks.decided(stop.is_set(), self.overdue())
+                if stopping or saving:
                     self.save()
                     self.saved_at = time.perf_counter()
-                    if stop.is_set():
+                    if stopping:
                         raise Interrupted(f"stopped after step {self.step}; resume to go on")
+
+    def overdue(self) -> bool:
+        """Tell whether the last checkpoint is old."""
+        return time.perf_counter() - self.saved_at > self.config.checkpoint_every_s
 
     def begin_epoch(self) -> None:
         """Leave what is left of an epoch, and what is remembered of it."""
@@ -184,40 +201,53 @@ class Trainer:
         stage = self.stages.at(step)
         return self.streams.empty(stage.batch_size, stage.memory)
 
-    def advance(self, batch: Batch) -> Tensor:
-        """Take one step, which need not end with an update; return its loss, detached."""
+    def counted(self, batch: Batch, wishes: tuple[bool, bool]) -> Tensor:
+        """Take one step; on several ranks, count what is read and sent."""
+        if self.together is None:
+            return self.advance(batch)
+        return self.together.counted(partial(self.advance, batch, wishes), batch)
+
+    def advance(self, batch: Batch, wishes: tuple[bool, bool] = (False, False)) -> Tensor:
+        """Take one step, which need not end with an update; return its loss, detached.
+
+        Args:
+            batch: Of all ranks.
+            wishes: Of this rank: to stop, and to save.
+        """
         stage = self.stage
         stretch = self.config.stretch(batch.tokens.shape[-1], stage.window(self.task))
         self.updates.begin(self.step, stage.learning_rate_scale * stretch)
-        batch = to_device(batch, self.device)
+        every, moves = batch.target.shape[0], stage.moves(self.step)
+        total = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
+        batch = to_device(self.ranks.own(batch), self.device)
+        if isinstance(total, Tensor):
+            total = total.to(self.device)
         rows = batch.target.shape[0]
         micro = stage.micro_batch_size or rows
-        total = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
         loss = torch.zeros((), device=self.device)
         self.streams.begin(batch.reset)
         for first in range(0, rows, micro):
-            some = slice(first, first + micro)
+            some, last = slice(first, first + micro), first + micro >= rows
             part = batch if micro >= rows else rows_of(batch, some)
-            with autocast(self.hardware):
-                outcome = self.judged(
-                    part.tokens,
-                    part.target,
-                    part.keep,
-                    self.streams.of(some),
-                    self.optim.label_smoothing,
-                    layout=masks_of(part),
-                )
-                share = part.target.shape[0] / rows
-                part_loss = objective(outcome, part.weight, total, share)
-            self.updates.backward(part_loss / stage.accumulate)
-            loss += part_loss.detach()
-            self.streams.add(outcome.state)
+            with ExitStack() as context:
+                if self.together is not None:
+                    context.enter_context(self.together.adding(last=last and moves))
+                with autocast(self.hardware):
+                    share = part.target.shape[0] / every
+                    call = self.part_loss if self.together is None else self.together.call
+                    part_loss, state = call(part, self.streams.of(some), total, share)
+                loss = loss + part_loss.detach()
+                if last and self.together is not None:
+                    self.ranks.send(loss, *wishes)
+                self.updates.backward(part_loss / stage.accumulate)
+            self.streams.add(state)
+        if self.together is not None:
+            loss = self.ranks.received(loss)
         self.streams.end()
-        moves = stage.moves(self.step)
         if moves:
             self.updates.apply()
         self.step += 1
-        self.examples += rows
+        self.examples += every
         with torch.no_grad():
             for hook in self.hooks:
                 hook.after_step(self.step, self.generator)
@@ -275,7 +305,7 @@ class Trainer:
         """
 
         def give_way() -> None:
-            if stop.is_set():
+            if self.ranks.any(stop.is_set()):
                 raise Interrupted(f"stopped while evaluating after step {self.step}")
 
         try:
@@ -288,6 +318,7 @@ class Trainer:
                     device=self.device,
                     each=give_way,
                     examples=at_most,
+                    ranks=self.ranks,
                 )
         except Interrupted:
             self.save()  # the weights that are trained, which the model has again
@@ -314,23 +345,14 @@ class Trainer:
             yield from score_rows(found, labels)
             yield found.outcomes
         yield from self.bookkeeping()
-        self.checkpoints.finish(self.model.state_dict())
+        weights = whole(self.model.state_dict(), keep=self.ranks.first)
+        if self.ranks.first:
+            self.checkpoints.finish(weights)
+        self.ranks.wait()
 
     def bookkeeping(self) -> Iterator[Measurement]:
         """Yield what the run cost."""
-        times = tuple(self.step_times)
-        spent = self.spent_s + self.window_s
-        count = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        if times:
-            yield Measurement(metric="train_step_time", value=median(times), samples=times)
-        yield Measurement(metric="train_time", value=spent)
-        yield Measurement(metric="data_wait", value=self.waited_s / max(spent, 1e-9))
-        yield Measurement(metric="examples_seen", value=float(self.examples))
-        if self.config.stages and isinstance(self.task, Windowed):
-            tokens = self.stages.tokens(self.step, self.task)
-            yield Measurement(metric="tokens_seen", value=float(tokens))
-        yield Measurement(metric="parameters", value=float(count))
-        yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
+        yield from cost_rows(self)
 
     def note(
         self, *, metric: str, value: float, step: int, labels: Mapping[str, str] | None = None
@@ -340,60 +362,23 @@ class Trainer:
         self.rows.append({key: getattr(row, key) for key in ("metric", "value", "step", "labels")})
         return row
 
-    def identity(self) -> str:
-        """Return a hash of what must agree before a checkpoint may be continued."""
-        shapes = {name: list(value.shape) for name, value in self.model.state_dict().items()}
-        config = must_agree(self.config, but=self.config.incidental)
-        options = [must_agree(self.optim), config, str(self.hardware.precision)]
-        return digest([self.seed, self.task.spec.data_hash, options, shapes])
-
     def state(self) -> dict[str, Any]:
         """Return everything that decides how the run goes on."""
-        cuda = self.device.type == "cuda"
-        return {
-            "identity": self.identity(),
-            "model": self.model.state_dict(),
-            **self.updates.state(),
-            "random": torch.get_rng_state(),
-            "generator": self.generator.get_state(),
-            "running": self.running,
-            "streams": self.streams.state,
-            "best": self.best,
-            "rows": self.rows,
-            "step_times": self.step_times,
-            "place": [self.position.epoch, self.position.number],
-            **({"gradients": self.gradients()} if self.stages.accumulates else {}),
-            **{name: getattr(self, name) for name in _PLAIN},
-            **({"cuda_random": torch.cuda.get_rng_state()} if cuda else {}),
-        }
-
-    def gradients(self) -> dict[str, Tensor]:
-        """Return what was accumulated since the last update, by parameter."""
-        named = self.model.named_parameters()
-        return {name: own.grad for name, own in named if own.grad is not None}
+        return saved_state(self)
 
     def save(self) -> None:
-        """Write the state."""
-        self.checkpoints.save(self.state())
-        log.debug("checkpoint of step %d written", self.step)
+        """Write the state, once for all ranks."""
+        state = self.state()
+        if self.together is not None:
+            state = self.together.whole_state(state)
+        if self.ranks.first:
+            self.checkpoints.save(state)
+            log.debug("checkpoint of step %d written", self.step)
+        self.ranks.wait()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state in which `misfit` found no fault."""
-        self.model.load_state_dict(state["model"])
-        self.updates.restore(state)
-        torch.set_rng_state(state["random"])
-        self.generator.set_state(state["generator"])
-        self.running = state["running"].to(self.device)
-        self.streams.restore(state["streams"])
-        for name, gradient in state.get("gradients", {}).items():
-            self.model.get_parameter(name).grad = gradient.to(self.device)
-        self.best, self.rows = state["best"], state["rows"]
-        self.step_times, self.position = state["step_times"], BatchPosition(*state["place"])
-        for name in _PLAIN:
-            setattr(self, name, state[name])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["cuda_random"])
+        restore(self, state)
 
 
-_PLAIN = ("step", "since", "examples", "validated", "spent_s", "window_s", "waited_s")
 _CALMER = "lower optim.peak_learning_rate, warm up for longer, or set optim.clip"

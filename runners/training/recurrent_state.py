@@ -11,6 +11,7 @@ from models.backbone.config import BackboneConfig
 from models.backbone.model import Backbone
 from models.mixer import State
 from models.state import detach, join, map_state, reset, select
+from runners.parallel.parted import joined_up
 from tasks.task import Task
 
 
@@ -20,6 +21,11 @@ def remembered(config: BackboneConfig, task: Task, *, training: bool) -> int:
     if not training and config.evaluation_memory is not None:
         memory = config.evaluation_memory
     return task.spec.memory if memory is None else memory
+
+
+def initial_state(model: Backbone, rows: int, memory: int) -> State:
+    """Return the state before the first token; like weights that are shared out, it is whole."""
+    return map_state(joined_up, model.initial_state(rows, memory))
 
 
 class RecurrentStates:
@@ -53,7 +59,7 @@ class RecurrentStates:
             rows: Of a batch.
             memory: In place of the usual one.
         """
-        return self.model.initial_state(rows, memory or self.memory)
+        return initial_state(self.model, rows, memory or self.memory)
 
     def of(self, rows: slice) -> State:
         """Return what some rows of the batch remember."""

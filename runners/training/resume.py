@@ -22,6 +22,8 @@ _APART = ("optimiser", "plateau", "trigger", "streams", "gradients", "best", "ro
 _ROW = {"metric": str, "value": float, "step": int, "labels": dict}
 _MOVED = frozenset({"lr", "momentum", "betas"})
 """What a schedule sets before every update."""
+RANKS = "ranks"
+"""What each of several processes has for itself: see `runners.parallel.state`."""
 _FAR = 1e30
 """More than any count, time, rate or score."""
 
@@ -72,7 +74,8 @@ def fitting(
         if state.get("identity") != own["identity"]:
             log.warning("%s is of another model or other options: left", path)
             continue
-        problem = misfit(state, own, updates, streams)
+        apart = {key: value for key, value in state.items() if key != RANKS}
+        problem = misfit(apart, own, updates, streams) or _ranks_fault(state.get(RANKS, []))
         if problem is None:
             log.info("resumed at step %d", state["step"])
             return state
@@ -112,6 +115,13 @@ def misfit(
         _unlike(found["step_times"], _floats(found["step_times"]), "step_times"),
     )
     return _first(problems)
+
+
+def _ranks_fault(found: Any) -> str | None:
+    """Return why what several processes have written, each of itself, cannot be read."""
+    if not isinstance(found, list) or not all(isinstance(own, dict) for own in found):
+        return f"{RANKS} is {_kind(found)}; wanted a list of mappings"
+    return _first(_generator_fault(own.get("random")) for own in found)
 
 
 def _unlike(found: Any, own: Any, at: str) -> str | None:

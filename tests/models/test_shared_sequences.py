@@ -98,6 +98,8 @@ def measured(transport: Processes) -> None:
             context.collected(torch.tensor([context.rank])), torch.tensor([[0], [1]])
         )
     assert sent.bytes == 5 * 4 + 8
+    late = torch.arange(LENGTH) > 11
+    assert torch.equal(context.joined(context.part(late, 0), 0), late)  # parts of 12 and 11
     attention = SoftmaxAttention(site(causal=False)).double()
     with counting_sent() as sent:
         derived(attention, x, x, Layout(context=context))

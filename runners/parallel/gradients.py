@@ -1,0 +1,143 @@
+"""Gradients of one model on several processes: replicas (DDP), or shared weights (FSDP2).
+
+Each rank's loss is its part of the batch's, so that gradients are added, not averaged.
+"""
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from models.backbone.model import Backbone, Outcome
+from models.backbone.reversible import ReversibleStack
+from models.mixer import Penalised, State, Unsupported
+from models.state import detach
+from runners.training.learned_spans import LearnsSpans
+from runners.training.objective import objective
+from runners.training.optim import OptimConfig, Optimiser
+from runners.training.prefetch import masks_of
+from tasks.task import Batch
+
+SHARDED = (Optimiser.adamw, Optimiser.adam, Optimiser.radam, Optimiser.sgd, Optimiser.lion)
+"""Optimisers that move each entry by itself, and so work on a part of a weight."""
+
+
+class PartLoss(nn.Module):
+    """The loss of some rows of a batch, as a part of the batch's, and what is remembered of them.
+
+    Args:
+        model: What is trained.
+        judged: Makes an outcome of rows: the model, or what calls it.
+        label_smoothing: Of the training.
+    """
+
+    def __init__(
+        self, model: Backbone, judged: Callable[..., Outcome], label_smoothing: float
+    ) -> None:
+        super().__init__()
+        self.model, self.label_smoothing = model, label_smoothing
+        self.judged = [judged]  # in a list, for a module would be registered twice
+
+    def forward(
+        self, part: Batch, state: State, total: Tensor | float, share: float
+    ) -> tuple[Tensor, State]:
+        """Return loss and state; see `runners.training.objective.objective`."""
+        outcome = self.judged[0](
+            part.tokens, part.target, part.keep, state, self.label_smoothing, layout=masks_of(part)
+        )
+        return objective(outcome, part.weight, total, share), detach(outcome.state)
+
+
+class Synchronised:
+    """What computes the loss on several ranks, and adds their gradients up behind it.
+
+    Args:
+        part_loss: Computes a part's.
+        sharded: Whether the model's weights are shared out.
+    """
+
+    def __init__(self, part_loss: PartLoss, *, sharded: bool) -> None:
+        self.part_loss, self.sharded = part_loss, sharded
+        self.call: nn.Module = part_loss
+        if not sharded:
+            # A family may leave a weight out of a pass; buffers change alike on every rank.
+            with warnings.catch_warnings():
+                # From torch 2.13 on it is called forward_sync_buffers.
+                warnings.simplefilter("ignore", FutureWarning)
+                replica = DistributedDataParallel(
+                    part_loss, broadcast_buffers=False, find_unused_parameters=True
+                )
+            replica.register_comm_hook(None, _added)
+            self.call = replica
+
+    def adding(self, *, last: bool) -> AbstractContextManager[None]:
+        """Return the context of a pass forward and backward; the last of an update adds up."""
+        if isinstance(self.call, DistributedDataParallel) and not last:
+            context: AbstractContextManager[None] = self.call.no_sync()
+            return context
+        return nullcontext()
+
+
+def _added(
+    _: object,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[Tensor]:
+    """Add a bucket of gradients up over the ranks."""
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    assert work is not None
+    added: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
+    return added
+
+
+def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
+    """Share a model's weights out, block by block.
+
+    Raises:
+        Unsupported: its weights, or the optimiser, cannot be parted.
+    """
+    # Here, for it takes half a second, which nobody else need spend.
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    if optim.optimiser not in SHARDED or optim.tensor_clip is not None:
+        raise Unsupported(
+            f"hardware.sharded=true: optim={optim.optimiser} goes by whole weights, of which a "
+            f"process holds a part: choose {', '.join(SHARDED)}, or hardware.sharded=false"
+        )
+    if any(isinstance(module, ReversibleStack) for module in model.modules()):
+        raise Unsupported(
+            "hardware.sharded=true: residual=reversible computes parts of a block by themselves, "
+            "and weights come for whole blocks: choose residual=pre_norm with "
+            "activation_checkpointing=true, or hardware.sharded=false"
+        )
+    for module in model.modules():
+        if isinstance(module, LearnsSpans) or (
+            isinstance(module, Penalised) and module.penalties()
+        ):
+            raise Unsupported(
+                f"hardware.sharded=true: {type(module).__name__} asks a cost of its weights, or "
+                "says what they are, outside its block, where a process holds a part: choose "
+                "hardware.sharded=false"
+            )
+    blocks = list(model.blocks)
+    owners: dict[nn.Parameter, nn.Module] = {}
+    for module in (*dict.fromkeys(blocks), model):
+        inside = {p for block in blocks for p in block.parameters()} if module is model else set()
+        for name, parameter in module.named_parameters():
+            if owners.setdefault(parameter, module) is not module and parameter not in inside:
+                raise Unsupported(
+                    f"hardware.sharded=true: {name} is a weight of several blocks, and each block "
+                    "has its own shared out: choose hardware.sharded=false"
+                )
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for module in (*dict.fromkeys(blocks), model):
+        # The root's weights go as well: averages of weights are put in between two passes.
+        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+        assert isinstance(module, FSDPModule)
+        module.set_gradient_divide_factor(1.0)
+    # Said of a loss that comes as a view; nothing here changes one in place.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module")

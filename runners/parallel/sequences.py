@@ -1,0 +1,73 @@
+"""Processes that share each sequence: every one judges its part of the tokens of the same rows.
+
+Token ids of a batch are on each process, as the batch was read; what is made of them, on all
+together once.
+"""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from models.backbone.model import Outcome
+from models.context import Context
+from models.mixer import Layout
+from models.transport import Transport
+from tasks.task import Batch
+
+
+class Part(NamedTuple):
+    """This process's part of a batch."""
+
+    batch: Batch
+    layout: Layout
+    """With its masks, and the processes."""
+
+
+class SharedSequences:
+    """What this process does with the sequences of a batch.
+
+    Args:
+        transport: To those that share them.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    def part(self, batch: Batch) -> Part:
+        """Return this process's part of whole rows.
+
+        Raises:
+            ValueError: They have fewer tokens than there are processes.
+        """
+        context = Context.of(self.transport, batch.tokens.shape[2])
+        by_token = batch.target.dim() > 1
+        axes = {"tokens": 2, "keep": 2, "document": 1, "order": 1, "document_position": 1}
+        if by_token:
+            axes.update({"target": 1, "weight": 1})
+        cut: dict[str, Any] = {
+            name: context.part(getattr(batch, name), axis)
+            for name, axis in axes.items()
+            if getattr(batch, name) is not None
+        }
+        own = batch._replace(**cut)
+        layout = Layout(document=own.document, prefix=own.prefix, order=own.order, context=context)
+        return Part(own, layout)
+
+    def counted_once(self, outcome: Outcome) -> Outcome:
+        """Return what this process adds to a sum over all: what each of them has, in equal shares.
+
+        Those are answers for a whole sequence, and penalties.
+        """
+        share = 1 / self.transport.ranks
+        nll = outcome.nll * share if outcome.nll.dim() == 1 else outcome.nll
+        penalties = {name: value * share for name, value in outcome.penalties.items()}
+        return outcome._replace(nll=nll, penalties=penalties)
+
+    def joined(self, outcome: Outcome, part: Part) -> Outcome:
+        """Return the outcome of whole rows, the same on every process and without a gradient."""
+        context = part.layout.context
+        if context is None or outcome.nll.dim() == 1:
+            return outcome
+        hit: Tensor | None = outcome.hit
+        nll = context.joined(outcome.nll.detach())
+        return outcome._replace(nll=nll, hit=None if hit is None else context.joined(hit))

@@ -1,0 +1,73 @@
+"""What one process hands to others, counted while it does."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import distributed_c10d
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+Share = Callable[[int], float]
+"""Bytes that a process sends for each byte of an operation's largest tensors, among n processes."""
+
+SHARES: Mapping[str, Share] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "allreduce": lambda n: 2 * (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "allgather": lambda n: (n - 1) / n,
+    "alltoall": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "broadcast": lambda n: (n - 1) / n,
+    "send": lambda n: 1.0,  # noqa: ARG005
+}
+"""As rings have it, which send no byte twice; by the name of an operation, or its beginning."""
+
+
+class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes that this process sends while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sent = 0.0
+        self.calls: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do an operation, and count it where it is one between processes."""
+        del types
+        found = func(*args, **(kwargs or {}))
+        if func.namespace in {"c10d", "_c10d_functional", "_c10d_functional_autograd"}:
+            name = func.overloadpacket.__name__.strip("_")
+            share = next((s for begin, s in SHARES.items() if name.startswith(begin)), None)
+            if share is not None:
+                self.calls[name] = self.calls.get(name, 0) + 1
+                self.sent += _largest(found, args) * share(_size(args))
+        return found
+
+
+def _largest(found: Any, args: Any) -> int:
+    """Return the bytes of the tensors that come out, or of those that go in, the more of both."""
+    sizes = [
+        sum(t.nbytes for t in tree_leaves(side) if isinstance(t, Tensor)) for side in (found, args)
+    ]
+    each = [sum(t.nbytes for t in tree_leaves(arg) if isinstance(t, Tensor)) for arg in args]
+    return max([*each, sizes[0]])
+
+
+def _size(args: Any) -> int:
+    """Return how many processes take part."""
+    for arg in args:
+        if isinstance(arg, torch.ScriptObject):
+            try:
+                return dist.ProcessGroup.unbox(arg).size()
+            except RuntimeError:
+                continue
+        if isinstance(arg, str):
+            try:
+                return int(cast(Any, distributed_c10d)._resolve_process_group(arg).size())
+            except (RuntimeError, ValueError):
+                continue
+    return dist.get_world_size()
