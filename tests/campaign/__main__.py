@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.campaign import published, shim
 from tests.campaign.part import Found, LeftOut, Settings
 
-PARTS = ("kills", "disk", "clocks", "torn", "together", "words")
+PARTS = ("kills", "workers", "disk", "clocks", "torn", "together", "words")
 
 
 def main(argv: list[str] | None = None) -> int:

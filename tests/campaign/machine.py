@@ -50,6 +50,9 @@ def shared_memory() -> set[str]:
 
 
 def temporary_files(folder: Path) -> list[str]:
-    """Return what lies in a folder for temporary files, but the cache that PyTorch keeps there."""
+    """Return what lies in a folder for temporary files, but what is kept there.
+
+    PyTorch keeps a cache, and workers the file by which they take the machine in turns.
+    """
     names = (entry.name for entry in folder.iterdir())
-    return sorted(name for name in names if not name.startswith("torchinductor_"))
+    return sorted(name for name in names if not name.startswith(("torchinductor_", "lra-machine-")))

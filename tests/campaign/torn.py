@@ -11,12 +11,10 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from runners.storage.formats import BadStore
-from runners.storage.holders import look
 from runners.store import UnknownCell, read_outcomes, read_rows
 from tests.campaign.kills import members
 from tests.campaign.part import Found, Settings
@@ -50,7 +48,9 @@ KINDS = {
 UNSEEN = frozenset({"rows", "cell", "environment", "weights", "outcomes"})
 """Kinds in which a damage that leaves the file sound, as another digit does, cannot be seen."""
 MOST_STARTS = 12
-NAMED = re.compile(r"(/\S+?)[:;,]?(?=\s|$)")
+FAILED = re.compile(r"^FAIL (/\S+?):", re.MULTILINE)
+ALONE = ("log.txt", "resume.pt", "resume-previous.pt")
+"""Files without which a cell is as complete as before."""
 
 
 def run(settings: Settings) -> Found:
@@ -90,9 +90,8 @@ def _sweep(
         ended = bench.run(*words)
         _judge(found, ended, case)
         _readers(found, bench, whole, case)
-        if ended.code == 0 and ": begun" not in ended.said and not _mend(found, bench, ended):
+        if not _mend(found, bench) and ended.code == 0 and ": begun" not in ended.said:
             break
-        _mend(found, bench, ended)
     else:
         found.check(False, f"{case}: gets nowhere in {MOST_STARTS} starts: {ended.said[-800:]}")
     _take_out(bench.results)
@@ -170,39 +169,33 @@ def _readers(found: Found, bench: Bench, whole: Path, case: str) -> None:
 TIMES = frozenset({"train_step_time", "train_time", "data_wait", "process_peak_bytes"})
 
 
-def _named(ended: Ended, results: Path) -> Iterator[Path]:
-    for name in NAMED.findall(ended.said):
-        path = Path(name.rstrip(".,;:"))
-        if path.is_relative_to(results) and path != results and path.name != "results":
-            yield path
+def _mend(found: Found, bench: Bench) -> bool:
+    """Do what the audit of the store says: move away what it names, whose cell then runs anew.
 
-
-def _mend(found: Found, bench: Bench, ended: Ended) -> bool:
-    """Move away what a refusal names; return whether there was something."""
-    if ended.code == 0 and "left out" not in ended.said:
-        return False
-    moved = False
-    for path in _named(ended, bench.results):
-        depth = len(path.relative_to(bench.results).parts)
-        if os.path.lexists(path) and depth > 1 and path.name != "log.txt":
-            path.rename(bench.folder / f"moved-{time.time_ns()}-{path.name}")
-            found.faults["files moved away as a message asked"] += 1
-            moved = True
-    return moved
+    Returns:
+        Whether there was something.
+    """
+    audit = bench.run("doctor", "--store", "--results", str(bench.results))
+    named = [Path(name) for name in FAILED.findall(audit.said)]
+    for path in named:
+        found.faults["files moved away as the audit asked"] += 1
+        cell = path.relative_to(bench.results).parts[:3]
+        again = [] if path.name in ALONE else (bench.results / Path(*cell)).glob("rows-*.jsonl")
+        for each in (path, *again):
+            if os.path.lexists(each):
+                each.rename(bench.folder / f"moved-{time.time_ns()}-{each.name}")
+    return bool(named)
 
 
 def _age(results: Path) -> None:
-    """Let ten minutes pass for claims of which nobody can tell who holds them."""
+    """Let ten minutes pass for claims: damaged, they may name a machine that nobody knows."""
     for path in results.glob("claims/*"):
-        seen = look(path) if path.is_file() else None
-        if seen is None or seen.holder is None:
-            os.utime(path, (time.time() - 600,) * 2, follow_symlinks=False)
+        os.utime(path, (time.time() - 600,) * 2, follow_symlinks=False)
 
 
 def _take_out(results: Path) -> None:
-    """Take out what was set aside, and claims on finished cells that were damaged."""
+    """Take out what was set aside, and claims on finished cells, which nobody asks for any more."""
     for path in results.glob("claims/*"):
-        if not path.is_file() or (seen := look(path)) is None or seen.holder is None:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     for path in results.glob("cells/*/*/damaged-*"):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
