@@ -4,6 +4,7 @@
 #   make gallery      docs/gallery.md: every kind of figure, from published rows
 #   make test         linters, types, import rules, tests
 #   make parity       outputs and gradients beside other public implementations
+#   make slurm      sweeps on a real SLURM, on a machine that can be thrown away (root; apt-get install slurm-wlm munge)
 #   make docs         the documentation as a site, in build/site
 #   make campaign     faults at random: kills, full disks, torn files, bad command lines, ... (up to an hour)
 #   make lint | types | wheel | clean
@@ -21,7 +22,7 @@ SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart gallery test lint types rules docs pytest parity campaign wheel clean
+.PHONY: help quickstart gallery test slurm lint types rules docs pytest parity campaign wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -54,7 +55,7 @@ docs: $(VENV)/.dev
 # torch.compile cannot trace through the comparison of shapes, so its tests run without it; the
 # files that have some are named, since to collect all takes longer.
 pytest: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m "not compile and not network and not parity"
+	$(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m "not compile and not network and not parity and not slurm"
 	LRA_SHAPES=0 $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m compile $$(grep -rl mark.compile tests --include=*.py)
 
 # The generated faults of the tests, FUZZ times as many as in make test, and then the parts of
@@ -68,6 +69,9 @@ campaign: $(VENV)/.dev
 # LRA_PARITY makes a missing package a failure instead of a skipped test.
 parity: $(VENV)/.parity
 	LRA_PARITY=1 $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) tests/parity
+
+slurm: $(VENV)/.dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -q tests/slurm
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

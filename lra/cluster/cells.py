@@ -1,6 +1,6 @@
 """The cells of one kind that a worker takes from a plan, while they run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from lra.cluster.claiming import ClaimedCell, Claiming
 from lra.cluster.state import WorkerState
@@ -10,8 +10,10 @@ from lra.sweep.board import STOPPED, ProgressBoard
 from lra.sweep.cell_list import Sweep
 from lra.sweep.group import CellGroup, refuse
 from lra.sweep.live import LiveSweep
+from lra.sweep.places import kind_of, processes
 from lra.sweep.planned import Planned, ending
 from runners.isolation import isolate
+from runners.isolation.places import Places
 from runners.isolation.progress import Progress
 from runners.records import Cell, Status
 
@@ -48,19 +50,26 @@ class PlanCells(CellGroup):
         self.places: dict[str, int] = {}
         self.count = 0
 
-    def run(self, side_by_side: int) -> None:
-        """Run cells until there are no more to take, at most `side_by_side` at once."""
+    def run(self, places: Places) -> None:
+        """Run cells until there are no more to take on these places."""
         self.claims[self.first.planned.cell.key] = self.first.claim
-        super().run(side_by_side)
+        super().run(places)
 
-    def _jobs(self, side_by_side: int) -> Iterator[isolate.Job]:
-        yield from super()._jobs(side_by_side * self.sharers)
+    def _jobs(self, lane: Iterator[Planned], places: int) -> Iterator[isolate.Job]:
+        yield from super()._jobs(lane, places * self.sharers)
 
-    def _taken(self) -> Iterator[Planned]:
+    def _lanes(self) -> Mapping[int, Iterator[Planned]]:
+        return {processes(self.first.planned.run): self._alike()}
+
+    def _alike(self) -> Iterator[Planned]:
+        """Yield cells whose claims are held, of the runner and the size of the first."""
         yield self._begun(self.first)
         entries = self.claiming.plan.entries
-        runner = entries[self.first.place].runner
-        for place in self.claiming.possible(runner):
+        first, kind = entries[self.first.place], kind_of(self.first.planned)
+        for place in self.claiming.possible(first.runner):
+            needs = entries[place].needs
+            if (needs.gpus, needs.cpus) != (first.needs.gpus, first.needs.cpus):
+                continue
             if self.changed():
                 return
             if self.ready(entries[place].data) is None:
@@ -70,7 +79,13 @@ class PlanCells(CellGroup):
             except OSError as error:
                 refuse(self.sweep, error)
                 return
-            if taken is not None:
+            if taken is None:
+                continue
+            if kind_of(taken.planned) != kind or processes(taken.planned.run) != processes(
+                self.first.planned.run
+            ):
+                taken.claim.release()  # as many cores, and otherwise shared out
+            else:
                 self.claims[taken.planned.cell.key] = taken.claim
                 yield self._begun(taken)
 

@@ -1,10 +1,11 @@
 """Which cells of a plan a worker can take now, and the claims on them."""
 
 import random
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lra.cluster.engine import Resources, WorkerGroup
+from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import HEAD, PlanEntry, StoredPlan
 from lra.cluster.stored_planned import planned_at
 from lra.sweep.group import retried
@@ -33,11 +34,17 @@ class Claiming:
         plan: the plan.
         store: the results.
         worker: name of the worker.
-        resources: what it has; None: no limits.
+        group: its kind of workers; None: no limits.
+        until: by `time.time()`, when its scheduler ends it; None: never.
     """
 
     def __init__(
-        self, plan: StoredPlan, store: Store, worker: str, resources: Resources | None
+        self,
+        plan: StoredPlan,
+        store: Store,
+        worker: str,
+        group: WorkerGroup | None,
+        until: float | None = None,
     ) -> None:
         self.plan, self.store, self.worker = plan, store, worker
         self.retry = retried(plan.control)
@@ -50,10 +57,15 @@ class Claiming:
         """Keys of cells that others hold, when that was last looked at."""
         self.tasks: dict[str, Task] = {}
         fitting = range(len(plan.entries))
-        if resources is not None:
+        if group is not None:
             for place, entry in enumerate(plan.entries):
-                if not resources.hold(entry.needs):
+                if not group.resources.hold(entry.needs):
                     self.apart[place] = "needs more than this worker has"
+                elif group.timed is False and entry.timed:
+                    self.apart[place] = "reads the clock, and this worker is not alone"
+        self.until, self.whole_s = until, None if until is None else until - time.time()
+        self.short_of_time = False
+        """Whether a cell that cannot be saved half-way was left for want of time."""
         self.order = _order(plan.entries, fitting, plan.groups, random.Random(worker))
 
     def look(self) -> None:
@@ -90,7 +102,18 @@ class Claiming:
             if all(self.is_over(source) for source in entry.trainings) and (
                 entry.shorter is None or self.is_over(entry.shorter)
             ):
-                yield place
+                if self._ends_in_time(entry):
+                    yield place
+                else:
+                    self.short_of_time = True
+
+    def _ends_in_time(self, entry: PlanEntry) -> bool:
+        """Tell whether a cell can end here; trainings go on elsewhere from a checkpoint."""
+        seconds = entry.needs.seconds
+        if not entry.timed or seconds is None or self.until is None or self.whole_s is None:
+            return True
+        # What no job has the time for is tried: an estimate may be wrong.
+        return seconds <= self.until - time.time() or seconds > self.whole_s
 
     def take(self, place: int) -> ClaimedCell | None:
         """Claim a cell, or a training of it whose weights are gone; None where another has it.

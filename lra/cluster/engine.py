@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from lra.binding import make
 from lra.catalogue import names, roots
@@ -15,6 +15,10 @@ from lra.yaml_text import load, parse
 GROUP = "cluster"
 LOCAL = "local"
 MOST_WORKERS = 100_000
+UNTIL = "LRA_WORKER_UNTIL"
+"""Of the environment of a worker: when its engine ends it, in seconds since 1970."""
+AGAIN = 75
+"""How a worker ends that could go on, had it a whole job's time: BSD's EX_TEMPFAIL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,8 @@ class WorkerGroup:
     name: str
     count: int
     resources: Resources
+    timed: bool | None = None
+    """Whether they have machines alone and so take cells that read the clock; None: as it comes."""
 
 
 class Engine(Protocol):
@@ -86,6 +92,15 @@ class Engine(Protocol):
 
     def stop(self, ids: Sequence[str]) -> None:
         """Have the workers of these jobs save what runs and end."""
+        ...
+
+
+@runtime_checkable
+class SizesWorkers(Protocol):
+    """An engine whose workers have the sizes of the cells."""
+
+    def grouped(self, cells: Sequence[tuple[Resources, bool]]) -> list[WorkerGroup]:
+        """Return the workers for cells, given by what they need and whether they read the clock."""
         ...
 
 

@@ -103,12 +103,13 @@ class StoredPlan:
 
     @cached_property
     def groups(self) -> list[WorkerGroup]:
-        """The kinds of workers that were asked for last."""
+        """The kinds of workers that were asked for, the last ones first."""
         return [
             WorkerGroup(
                 name=each["name"],
                 count=each["count"],
                 resources=Resources(**each["resources"]),
+                timed=each.get("timed"),
             )
             for each in self.head["groups"]
         ]

@@ -182,7 +182,10 @@ def write(
         except BadPlan:
             before = None
         everything = new if before is None else merged(new, stored(before))
-        _write(folder, everything, {**_about(sweep, groups), **more})
+        # Workers of a submission before find their group in the plan of the next one.
+        asked = {group.name for group in groups}
+        older = [] if before is None else [g for g in before.groups if g.name not in asked]
+        _write(folder, everything, {**_about(sweep, [*groups, *older]), **more})
         keep = {before.head["cells"], before.head["index"]} if before else set()
         plan = StoredPlan(folder)
         keep |= {plan.head["cells"], plan.head["index"]}

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lra.cluster.engine import Resources, WorkerGroup
 
 MOST_CLASSES = 3
-NAMES = {1: ("all",), 2: ("small", "large"), 3: ("small", "medium", "large")}
 GIB = 2**30
 STEP = 4
 """Memory of one class over that of the next smaller one."""
@@ -38,6 +37,8 @@ class _Class:
 def grouped(needs: Sequence[Resources], workers: int) -> list[WorkerGroup]:
     """Return the workers for cells: up to three sizes, more workers where there is more to do.
 
+    A group is named after what its workers hold, so that one name never means two sizes.
+
     Args:
         needs: of each cell that is to be run.
         workers: in all; every size has one at least.
@@ -45,7 +46,9 @@ def grouped(needs: Sequence[Resources], workers: int) -> list[WorkerGroup]:
     known = [each.seconds for each in needs if each.seconds is not None]
     typical = sum(known) / len(known) if known else 1.0
     by_size: dict[tuple[int, int, int], _Class] = {}
-    for each in needs:
+    for need in needs:
+        # What is counted of a cell on a GPU is the GPU's memory, which no scheduler divides.
+        each = replace(need, memory_bytes=None) if need.gpus else need
         own = _Class(each, typical if each.seconds is None else each.seconds, 1)
         size = (each.gpus, each.cpus, step_of(each.memory_bytes))
         by_size[size] = by_size[size].with_(own) if size in by_size else own
@@ -55,11 +58,40 @@ def grouped(needs: Sequence[Resources], workers: int) -> list[WorkerGroup]:
         at = min(range(len(classes) - 1), key=lambda n: classes[n].seconds + classes[n + 1].seconds)
         classes[at : at + 2] = [classes[at].with_(classes[at + 1])]
     counts = shares([each.seconds for each in classes], [each.cells for each in classes], workers)
-    names = NAMES.get(len(classes), ())
     return [
-        WorkerGroup(name=name, count=count, resources=each.needs)
-        for name, count, each in zip(names, counts, classes, strict=True)
+        WorkerGroup(name=name_of(each.needs), count=count, resources=each.needs)
+        for count, each in zip(counts, classes, strict=True)
     ]
+
+
+def with_clock(cells: Sequence[tuple[Resources, bool]], workers: int) -> list[WorkerGroup]:
+    """Return the workers for cells of which some read the clock: these have workers of their own.
+
+    Args:
+        cells: what each needs, and whether it reads the clock.
+        workers: in all; where there is one, it does both.
+    """
+    kinds = [kind for kind in (False, True) if any(timed == kind for _, timed in cells)]
+    if workers < len(kinds):
+        (group,) = grouped([needs for needs, _ in cells], 1)
+        return [replace(group, name=f"{group.name}-clock", timed=True)]
+    parts = {kind: [needs for needs, timed in cells if timed == kind] for kind in kinds}
+    work = [sum(each.seconds or 1.0 for each in parts[kind]) for kind in kinds]
+    counts = shares(work, [len(parts[kind]) for kind in kinds], workers)
+    return [
+        replace(group, name=f"{group.name}-clock" if kind else group.name, timed=kind)
+        for kind, count in zip(kinds, counts, strict=True)
+        for group in grouped(parts[kind], count)
+    ]
+
+
+def name_of(needs: Resources) -> str:
+    """Return a name that says what a worker holds: 1gpu-4cpu-20gib."""
+    words = [f"{needs.gpus}gpu"] if needs.gpus else []
+    words.append(f"{needs.cpus}cpu")
+    if needs.memory_bytes is not None:
+        words.append(f"{math.ceil(needs.memory_bytes / GIB)}gib")
+    return "-".join(words)
 
 
 def step_of(memory_bytes: int | None) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lra.cluster import slurm_site as site
 from lra.cluster.engine import Resources, WorkerGroup, check_common
-from lra.cluster.resources import GIB, HEADROOM, time_of
+from lra.cluster.resources import GIB, HEADROOM, grouped, time_of, with_clock
 from lra.cluster.slurm_job import WorkerJob
 from lra.cluster.visibility import check_shared, leave_token
 from lra.configuration import ConfigError
@@ -22,6 +22,7 @@ from runners.storage.atomic import make_folder
 FOREVER = 10**9
 """Time limits after which a worker is still queued again."""
 MOST_HOURS = 24 * 366
+USUAL_WORKERS = 32
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING")
 OWN = {
     "array", "cpus-per-task", "error", "exclusive", "gpus-per-node", "job-name", "mem", "nodes",
@@ -69,11 +70,27 @@ class SlurmEngine:
                 f"hours: got {self.hours}, of which the last {self.signal_s} s are for saving "
                 "(signal_s); wanted more than that"
             )
+        for name, value in self.sbatch.items():
+            if not re.fullmatch(r"-{0,2}[a-z][a-z_-]*", str(name)) or not (
+                value is True or isinstance(value, str | int | float)
+            ):
+                raise ValueError(
+                    f"sbatch: got {name}: {value}; wanted long options with values, as in "
+                    "'cluster.sbatch={reservation: maintenance}'; true for one without a value"
+                )
         if taken := sorted(OWN & {name.lstrip("-").replace("_", "-") for name in self.sbatch}):
             raise ValueError(
                 f"sbatch: got {', '.join(taken)}; wanted other options: these are cluster.hours, "
                 "cluster.partition and so on, or set by lra"
             )
+
+    def grouped(self, cells: Sequence[tuple[Resources, bool]]) -> list[WorkerGroup]:
+        """Return workers by the sizes of the cells; those that read the clock have their own."""
+        needs = [each for each, _ in cells] or [Resources()]
+        workers = min(self.workers or USUAL_WORKERS, len(needs))
+        if self.exclusive is None and any(timed for _, timed in cells):
+            return with_clock(cells, workers)
+        return grouped(needs, workers)
 
     def check(self, groups: Sequence[WorkerGroup]) -> None:
         """Raise ConfigError for what SLURM would refuse, or hold for ever."""
@@ -104,7 +121,10 @@ class SlurmEngine:
         ids: list[str] = []
         for group in groups:
             own = [self.python or command[0], *command[1:], "--group", group.name]
-            job = WorkerJob([*own, "--workers", "1"], token, self.requeue)
+            given = self.given(group, there).seconds
+            seconds = None if given is None else max(0.0, given - self.signal_s)
+            command_of = [*own, "--workers", "1"]
+            job = WorkerJob(command_of, token, requeue=self.requeue, seconds=seconds)
             for first in range(0, group.count, most):
                 part = min(most, group.count - first)
                 try:
@@ -180,6 +200,18 @@ class SlurmEngine:
                 f"cluster.hours: got {self.hours}; {names} allows {limit / 3600:.3g} at most; "
                 "workers go on where they were, so that a short limit loses nothing"
             )
+        longest, usable = group.resources.seconds or 0.0, (asked.seconds or 0) - self.signal_s
+        if group.timed and longest > usable > 0:
+            raise ConfigError(
+                f"cluster.hours: a cell that reads the clock takes about {longest / 3600:.3g} h "
+                f"without a pause, and a job of {names} would have {usable / 3600:.3g} h; set "
+                "cluster.hours higher, or choose a partition that allows more"
+            )
+        if group.resources.gpus > asked.gpus:
+            raise ConfigError(
+                f"cluster.gpus: got {asked.gpus}; a cell needs {group.resources.gpus} "
+                "(hardware.processes, hardware.device)"
+            )
         if (asked.seconds or math.inf) <= self.signal_s:
             raise ConfigError(
                 f"cluster.signal_s: got {self.signal_s}; {names} allows jobs of "
@@ -253,8 +285,7 @@ class SlurmEngine:
         return {**{key: value for key, value in wanted.items() if value is not None}, "wckey": None}
 
     def _alone(self, group: WorkerGroup) -> bool:
-        timed = bool(getattr(group, "timed", False))
-        return timed if self.exclusive is None else self.exclusive
+        return bool(group.timed) if self.exclusive is None else self.exclusive
 
     def _submit(
         self, plan: Path, group: WorkerGroup, there: Sequence[site.Partition], job: WorkerJob,

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from lra.cluster.engine import AGAIN, UNTIL
 from lra.cluster.visibility import check_token
 
 if TYPE_CHECKING:
@@ -38,10 +39,14 @@ class WorkerJob:
         command: the worker.
         token: what the plan's folder holds, seen from the host of the submission.
         requeue: whether a job that was preempted goes back to the queue.
+        seconds: that a worker has before it is told to save; None: no limit.
     """
 
-    def __init__(self, command: Sequence[str], token: Path, requeue: bool) -> None:
+    def __init__(
+        self, command: Sequence[str], token: Path, *, requeue: bool, seconds: float | None
+    ) -> None:
         self.command, self.token, self.requeue = list(command), token, requeue
+        self.seconds = seconds
         self._pid: int | None = None
         self._told = False
 
@@ -50,17 +55,24 @@ class WorkerJob:
         _say(f"on {socket.gethostname()}: {check_token(self.token)}")
         _say("starts " + " ".join(self.command))
         signal.signal(signal.SIGTERM, self._stop)
+        own = dict(os.environ)
+        if self.seconds is not None:
+            own[UNTIL] = str(time.time() + self.seconds)
         # SLURM signals every process of a step: the worker leaves submitit's signal to this one.
-        child = subprocess.Popen(self.command, preexec_fn=_ignore)  # noqa: PLW1509 - no threads
+        child = subprocess.Popen(self.command, env=own, preexec_fn=_ignore)  # noqa: PLW1509 - no threads
         self._pid = child.pid
         code = child.wait()
         self._pid = None
         _say(f"the worker ended with {code}")
         if self._told:
             if self.requeue and preempted():
+                _say("preempted: this job is queued again")
                 _requeue()
             # Not an error to submitit: what it held is free again.
             return STOPPED
+        if code == AGAIN and self.requeue:
+            _say("queued again, for what needs a whole job's time")
+            _requeue()
         if code:
             raise WorkerFailed(f"{' '.join(self.command)} ended with {code}: see above")
         return code
@@ -74,7 +86,9 @@ class WorkerJob:
         if not self.requeue:
             _say("saved; not queued again: cluster.requeue is false")
             return None
-        return DelayedSubmission(WorkerJob(self.command, self.token, self.requeue))
+        return DelayedSubmission(
+            WorkerJob(self.command, self.token, requeue=self.requeue, seconds=self.seconds)
+        )
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -108,7 +122,6 @@ def preempted() -> bool:
 
 
 def _requeue() -> None:
-    _say("preempted: this job is queued again")
     subprocess.run(["scontrol", "requeue", _own_id()], check=True, timeout=60)
     time.sleep(60)  # SLURM ends this process; an end of its own would complete the job
 

@@ -179,7 +179,8 @@ def allowance(account: str | None, qos: str | None) -> Allowance:
     rows = [line.split("|") for line in own.splitlines() if line.count("|") == 2]
     limits: list[tuple[int, str]] = []
     for name, _, most in rows:
-        if most.isdigit() and account in (None, name):
+        # Which account counts where none is named, only one of one's own tells.
+        if most.isdigit() and (account == name or (account is None and len(rows) == 1)):
             limits.append((int(most), f"account {name} (MaxSubmitJobs)"))
     for line in rules.splitlines():
         name, _, most = line.partition("|")

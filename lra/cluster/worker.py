@@ -17,7 +17,7 @@ from lra import guard
 from lra.cluster import code
 from lra.cluster.cells import PlanCells
 from lra.cluster.claiming import ClaimedCell, Claiming
-from lra.cluster.engine import Resources
+from lra.cluster.engine import AGAIN, UNTIL, WorkerGroup
 from lra.cluster.machine import machine
 from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan
 from lra.cluster.state import WorkerState
@@ -25,8 +25,11 @@ from lra.cluster.worker_log import WorkerLog
 from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cell_list import Sweep
 from lra.sweep.cells import Known
+from lra.sweep.places import processes
 from lra.sweep.wording import spent
+from runners.isolation.places import Places
 from runners.measurement.hardware import available_bytes
+from runners.measurement.training_places import shared_places
 from runners.records import Status
 from runners.store import Store
 from tasks.errors import BadData, NotPrepared
@@ -50,6 +53,8 @@ class WorkerOptions:
     """Of the plan's workers, whose resources it has; None: it takes every cell."""
     side_by_side: int | None = None
     """Training cells at once; None: as the hardware profile says."""
+    number: int = 0
+    """Among its peers, from 0: which of the machine's GPUs are its own."""
     peers: int = 1
     """Workers that share this machine's memory."""
     wait_s: float | None = None
@@ -84,14 +89,15 @@ class Worker:
         self.plan = plan
         for folder in plan.head["folders"]:
             guard.see(folder)
-        self.claiming = Claiming(plan, self.store, self.options.name, self._resources())
+        until = None if (told := os.environ.get(UNTIL)) is None else float(told)
+        self.claiming = Claiming(plan, self.store, self.options.name, self._group(), until)
         self.sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, [], PlanTitles(plan))
 
-    def _resources(self) -> Resources | None:
+    def _group(self) -> WorkerGroup | None:
         wanted = self.options.group
         if wanted is None:
             return None
-        known = {group.name: group.resources for group in self.plan.groups}
+        known = {group.name: group for group in self.plan.groups}
         if wanted not in known:
             raise BadPlan(
                 f"--group {wanted}: the plan of {self.plan.sweep} has {', '.join(known) or 'none'}"
@@ -142,6 +148,9 @@ class Worker:
             if ran:
                 since = None
                 continue
+            if self.claiming.short_of_time:
+                self.say("what is left would not end in the time that this job has left")
+                return AGAIN
             idle_s = 0.0 if since is None else time.monotonic() - since
             if since is None:
                 since, waits = time.monotonic(), FIRST_S
@@ -192,8 +201,6 @@ class Worker:
         self.state.say("waiting for the machine")
 
     def _run_kind(self, first: ClaimedCell, *, timed: bool) -> int:
-        hardware = first.planned.run.hardware
-        lanes = 1 if timed else self.options.side_by_side or hardware.side_by_side()
         available = available_bytes()
         most = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
         cells = PlanCells(
@@ -206,11 +213,25 @@ class Worker:
             sharers=1 if timed else min(self.options.peers, most),
             changed=self.changed,
         )
-        cells.run(lanes)
+        cells.run(self._places(first))
         return cells.count
 
+    def _places(self, taken: ClaimedCell) -> Places:
+        run, options = taken.planned.run, self.options
+        return shared_places(
+            run.hardware,
+            timed=run.runner.timed,
+            processes=processes(run),
+            cells=options.side_by_side,
+            share=(options.number, options.peers),
+        )
+
     def _not_here(self, taken: ClaimedCell) -> str | None:
-        """Return why a cell that reads the clock is not measured here, where its key says so."""
+        """Return why a cell does not run here: too few devices, or others than its key says."""
+        try:
+            self._places(taken)
+        except ValueError as error:
+            return str(error)
         entry, cell = self.plan.entries[taken.place], taken.planned.cell
         if not entry.timed:
             return None

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.cluster.engine import LOCAL, ChosenEngine, Resources, WorkerGroup, chosen, divided, made
+from lra.cluster.engine import (
+    LOCAL,
+    ChosenEngine,
+    Resources,
+    SizesWorkers,
+    WorkerGroup,
+    chosen,
+    divided,
+    made,
+)
 from lra.configuration import ConfigError, ReportChoice
 from lra.sweep import progress
 from lra.volume import Volume, taken
@@ -155,13 +164,17 @@ def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
     """Return the workers to start: of one kind on this machine, elsewhere of a few sizes."""
     from lra.cluster.planning import needs_of
     from lra.cluster.resources import grouped
+    from lra.sweep.estimate import lanes_of
 
     needs = [needs_of(planned, found.seconds, found.need_bytes) for planned, found in known]
+    if isinstance(engine.engine, SizesWorkers):
+        timed = [planned.run.runner.timed for planned, _ in known]
+        return engine.engine.grouped(list(zip(needs, timed, strict=True)))
     needs = needs or [Resources()]
     if engine.name != LOCAL:
         return grouped(needs, engine.engine.workers or min(MOST_ELSEWHERE, len(needs)))
     runs = [planned.run for planned, _ in known]
-    lanes = max((run.hardware.side_by_side() for run in runs if not run.runner.timed), default=1)
+    lanes = max(lanes_of(run) for run in runs)
     resources = Resources(
         gpus=max(each.gpus for each in needs), cpus=max(each.cpus for each in needs)
     )

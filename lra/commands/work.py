@@ -90,6 +90,7 @@ def _several(folder: Path, arguments: argparse.Namespace) -> int:
                 name=name,
                 group=arguments.group,
                 side_by_side=1,
+                number=number,
                 peers=arguments.workers,
                 wait_s=arguments.wait,
             ),

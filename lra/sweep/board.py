@@ -49,6 +49,8 @@ class _Running:
     title: str
     begun: float
     due: float
+    place: str = ""
+    """The devices or cores that it has, in words."""
     wait: float = FIRST_S
     message: Progress = field(default_factory=lambda: Progress(phase="starting"))
     message_at: float = 0.0
@@ -66,6 +68,8 @@ class _Running:
     def text(self, now: float, columns: int | None = None) -> str:
         """Return where the cell is, in at most so many columns."""
         found = facts(self.message, age_s=now - self.message_at, phase_s=now - self.phase_at)
+        if columns is not None and self.place:  # drawn lines say it for as long as it runs
+            found.append(Fact(self.place, 5))
         return joined(found, columns)
 
     @property
@@ -170,16 +174,25 @@ class ProgressBoard:
         ):
             self.say(about + legible(message.text))
 
-    def start(self, cell: Cell, details: Sequence[str] = ()) -> None:
-        """Note that `cell` begins; `details` are printed with `--verbose`."""
+    def start(self, cell: Cell, details: Sequence[str] = (), place: str = "") -> None:
+        """Note that a cell begins.
+
+        Args:
+            cell: the cell.
+            details: are printed with `--verbose`.
+            place: the devices or cores that it has, in words.
+        """
         with self._lock:
             now, name = self.clock(), self.titles[cell.key]
-            running = _Running(_alike(cell), self._position(cell), name, now, now + FIRST_S)
+            running = _Running(
+                _alike(cell), self._position(cell), name, now, now + FIRST_S, place=place
+            )
             running.message_at = running.phase_at = now
             self.running[cell.key] = running
             self.ahead[running.kind] -= 1
             if self.region is None or self.volume is Volume.verbose:
-                self.say(f"{running.position} {name}: begun")
+                where = f" on {place}" if place and self.volume is Volume.verbose else ""
+                self.say(f"{running.position} {name}: begun{where}")
             for line in details if self.volume is Volume.verbose else ():
                 self.say(f"{running.position} {line}")
             self._draw(at_once=True)

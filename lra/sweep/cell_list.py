@@ -10,6 +10,7 @@ from lra.composition.hydra_entry import Composed
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import Known, plan
 from lra.sweep.live import LiveSweep, check_logger
+from lra.sweep.places import check_places
 from lra.sweep.planned import (
     Planned,
 )
@@ -66,6 +67,8 @@ def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
             check_batch(run, loaded=False)
         for cell in plan(run, words, known):
             distinct.setdefault(cell.key, Planned(cell, run, begun))
+    if not elsewhere:
+        check_places([*sources.values(), *distinct.values()])
     ordered = sorted(distinct.values(), key=turn_of)
     part, parts = first.control.part()
     own = ordered[part - 1 :: parts]

@@ -15,7 +15,8 @@ from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
 from runners.isolation.progress import Begun, listening, phase
-from runners.measurement.hardware import Device, HardwareProfile, device_name
+from runners.measurement.gpus import gpus
+from runners.measurement.hardware import NO_GPU, Device, HardwareProfile, device_name
 from runners.memo import Memo
 from runners.records import Cell, text_of
 from runners.storage.fingerprint import Seen, digests, summary
@@ -51,12 +52,13 @@ class Known:
         Not where the cells are planned for elsewhere: then it is a name that no device has, and a
         cell whose key has it, one that reads the clock, is not among those of another machine.
         """
-        try:
-            return device_name(hardware.device, hardware.processes)
-        except ValueError:
-            if not self.elsewhere:
-                raise
-            return f"{hardware.name}, not here"
+        if hardware.device is not Device.cuda:
+            return device_name(hardware.device)
+        if found := gpus():
+            return found[0].name
+        if not self.elsewhere:
+            raise ValueError(NO_GPU)
+        return f"{hardware.name}, not here"
 
     def sources_of(self, modules: set[str]) -> Mapping[str, str]:
         """Return the hash of every source that `modules` reach."""

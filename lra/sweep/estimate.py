@@ -3,11 +3,13 @@
 import time
 from collections.abc import Mapping, Sequence
 
+from lra.compose import Run
 from lra.sweep.costs import Costs
 from lra.sweep.forecast import Forecast, Forecaster
 from lra.sweep.past import stored
 from lra.sweep.planned import Planned
 from lra.sweep.preset_counts import shipped
+from runners.measurement.gpus import gpus
 from runners.measurement.hardware import Device
 from runners.store import Store
 
@@ -112,7 +114,15 @@ def elapsed(known: Forecasts) -> float:
     for name in {str(planned.cell.columns["runner"]): None for planned, _ in known}:
         group = [pair for pair in known if pair[0].cell.columns["runner"] == name]
         first = group[0][0].run
-        lanes = 1 if first.runner.timed else first.hardware.side_by_side()
+        lanes = lanes_of(first)
         seconds = [found.seconds or 0.0 for _, found in group]
         total += max(*seconds, sum(seconds) / lanes)
     return total
+
+
+def lanes_of(run: Run) -> int:
+    """Return how many cells like this run at once; one where the devices are elsewhere."""
+    if run.runner.timed:
+        return 1
+    seen = gpus() if run.hardware.device is Device.cuda else ()
+    return run.hardware.side_by_side(gpus=len(seen))

@@ -9,6 +9,7 @@ from lra.sweep.cell_list import Sweep
 from lra.sweep.estimate import announcement, forecasts
 from lra.sweep.group import CellGroup, retried
 from lra.sweep.live import LiveSweep
+from lra.sweep.places import kind_of, places_for
 from lra.sweep.planned import (
     Planned,
     done,
@@ -48,12 +49,11 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
         prepare(waiting, sweep.planned, board)
         if word := live.check():
             board.say(word)
-        for name in {str(planned.cell.columns["runner"]): None for planned in waiting}:
-            group = [p for p in waiting if p.cell.columns["runner"] == name]
-            # Timing cells run alone on the machine.
-            first = group[0].run
-            side_by_side = 1 if first.runner.timed else first.hardware.side_by_side()
-            CellGroup(sweep, store, board, live, group).run(side_by_side)
+        groups: dict[tuple[object, ...], list[Planned]] = {}
+        for planned in waiting:
+            groups.setdefault(kind_of(planned), []).append(planned)
+        for group in groups.values():
+            CellGroup(sweep, store, board, live, group).run(places_for(group))
             if sweep.stopped_by is not None or sweep.refused is not None:
                 break
     board.summary(str(sweep.root))

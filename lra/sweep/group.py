@@ -1,7 +1,7 @@
 """Cells of one kind while they run: claimed, done in processes of their own, stored."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from lra.compose import Control, Run
@@ -10,6 +10,7 @@ from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cell_list import Sweep
 from lra.sweep.cells import environment, marks, run_cell
 from lra.sweep.live import LiveSweep
+from lra.sweep.places import processes
 from lra.sweep.planned import (
     NO_DATA,
     Planned,
@@ -23,6 +24,7 @@ from lra.sweep.progress import failure, headline
 from lra.sweep.stored_weights import stored_training
 from lra.sweep.trainings import missing
 from runners.isolation import isolate
+from runners.isolation.places import Places, Taken, facts, words
 from runners.isolation.progress import Event, Progress
 from runners.measurement.hardware import Device, HardwareProfile, available_bytes
 from runners.records import Cell, Measurement, Outcomes, Status
@@ -49,15 +51,17 @@ class CellGroup:
         self.rows: dict[str, list[Measurement]] = {}
         self.outcomes: dict[str, list[Outcomes]] = {}
         self.claims: dict[str, Claim] = {}
+        self.devices: dict[str, Taken] = {}
         self.begun: dict[str, float] = {}
         """When a cell was started, by the monotonic clock; not one that went on in the middle."""
 
-    def run(self, side_by_side: int) -> None:
-        """Run the cells, at most `side_by_side` at once."""
+    def run(self, places: Places) -> None:
+        """Run the cells on these places, those of several processes before those of one."""
         try:
             self.sweep.stopped_by = isolate.pool(
-                self._jobs(side_by_side),
-                side_by_side=side_by_side,
+                {width: self._jobs(lane, len(places.all)) for width, lane in self._lanes().items()},
+                places=places,
+                on_start=self._on_start,
                 on_message=self._on_message,
                 on_end=self._on_end,
                 stop=lambda: "a storage that takes nothing" if self.sweep.refused else None,
@@ -66,8 +70,15 @@ class CellGroup:
             for claim in self.claims.values():
                 claim.release()
 
-    def _jobs(self, side_by_side: int) -> Iterator[isolate.Job]:
-        for planned in self._taken():
+    def _lanes(self) -> Mapping[int, Iterator[Planned]]:
+        """Return cells whose claims are held, each when it has its places, by their processes."""
+        lanes: dict[int, list[Planned]] = {}
+        for planned in self.group:
+            lanes.setdefault(processes(planned.run), []).append(planned)
+        return {width: self._taken(lane) for width, lane in lanes.items()}
+
+    def _jobs(self, lane: Iterator[Planned], places: int) -> Iterator[isolate.Job]:
+        for planned in lane:
             cell = planned.cell
             self.by_key[cell.key] = planned
             known = self._known(planned)
@@ -76,16 +87,19 @@ class CellGroup:
                 self._conclude(cell, [], [], failed(cell, *known, labels))
                 continue
             self.rows[cell.key], self.outcomes[cell.key] = [], []
-            job = _job(planned, self.store, side_by_side)
-            self.board.start(cell, _details(job))
-            if not Checkpoints(self.store.checkpoint_folder(cell)).present():
-                self.begun[cell.key] = time.monotonic()
-            yield job
+            yield _job(planned, self.store, places)
 
-    def _taken(self) -> Iterator[Planned]:
+    def _on_start(self, job: isolate.Job, taken: Taken) -> None:
+        cell = self.by_key[job.name].cell
+        self.devices[cell.key] = taken
+        self.board.start(cell, _details(job), words(taken))
+        if not Checkpoints(self.store.checkpoint_folder(cell)).present():
+            self.begun[cell.key] = time.monotonic()
+
+    def _taken(self, lane: Sequence[Planned]) -> Iterator[Planned]:
         """Yield cells whose claims are held, each when a place is free."""
         retry = retried(self.sweep.control)
-        for planned in self.group:
+        for planned in lane:
             cell = planned.cell
             try:
                 claim = self._claim(planned)
@@ -179,7 +193,8 @@ class CellGroup:
         marked = _marked(self.by_key[cell.key].run, rows)
         begun = self.begun.pop(cell.key, None)
         took = {} if begun is None else {"took_s": round(time.monotonic() - begun, 3)}
-        self.store.write(cell, marked, outcomes, {**environment(), **took})
+        here = facts(self.devices.pop(cell.key, ()))
+        self.store.write(cell, marked, outcomes, {**environment(), **here, **took})
 
 
 def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
@@ -205,7 +220,7 @@ def refuse(sweep: Sweep, error: OSError) -> str:
     return fault
 
 
-def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
+def _job(planned: Planned, store: Store, places: int) -> isolate.Job:
     cell, hardware, stored = planned.cell, planned.run.hardware, stored_training(planned.run)
     return isolate.Job(
         name=cell.key,
@@ -225,9 +240,9 @@ def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
             else None,
         },
         seconds=planned.run.control.timeout_s,
-        memory_bytes=_memory(hardware, side_by_side),
+        memory_bytes=_memory(hardware, places),
         threads=int(cell.columns["threads"]),
-        processes=hardware.processes,
+        processes=processes(planned.run),
         log=store.cell_folder(cell.key) / "log.txt",
     )
 
@@ -241,8 +256,8 @@ def _details(job: isolate.Job) -> list[str]:
     return found
 
 
-def _memory(hardware: HardwareProfile, side_by_side: int) -> int | None:
-    """Return the bytes that a cell may use on a CPU; a GPU's limit is set in the cell.
+def _memory(hardware: HardwareProfile, places: int) -> int | None:
+    """Return the bytes that a process may use on a CPU; a GPU's limit is set in the cell.
 
     Without a limit of the profile, a share of what is available: a cell that wants more fails by
     itself, before the system looks for a victim.
@@ -252,4 +267,4 @@ def _memory(hardware: HardwareProfile, side_by_side: int) -> int | None:
     if hardware.memory_limit_bytes is not None:
         return hardware.memory_limit_bytes
     available = available_bytes()
-    return None if available is None else int(0.9 * available / (side_by_side * hardware.processes))
+    return None if available is None else int(0.9 * available / places)

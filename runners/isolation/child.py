@@ -69,6 +69,8 @@ class ProcessSettings:
     """The parent's variables now: the fork server remembers those of its own start."""
     memory_bytes: int | None
     threads: int | None
+    cores: tuple[int, ...]
+    """Where it is kept; none: wherever its parent may run."""
     statuses: Mapping[str, Status]
     log: Path | None
     speaks: bool
@@ -106,6 +108,8 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
         if setting.log is not None:
             _redirect(setting.log)
         faulthandler.enable(file=2)
+        if setting.cores:
+            os.sched_setaffinity(0, setting.cores)  # the threads of libraries inherit it
         _limit_threads(setting.threads)
         # Imports the module of the work, whose libraries count as present before the limit.
         work, argument = pickle.loads(payload)  # noqa: S301 - from our own parent, never from disk

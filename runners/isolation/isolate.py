@@ -25,6 +25,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from runners.isolation.child import STATUSES, Ending, Send, Work
+from runners.isolation.places import DevicePlace, Places, Taken, seats
 from runners.isolation.process import CONTEXT, Child, Job
 from runners.records import Status
 
@@ -81,10 +82,15 @@ def _own_path() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def start(job: Job) -> Child:
-    """Start a job and return at once (the very first waits for the fork server to import torch)."""
+def start(job: Job, taken: Taken | None = None) -> Child:
+    """Start a job and return at once (the very first waits for the fork server to import torch).
+
+    Args:
+        job: what to do.
+        taken: the places of its processes; None: whatever the system gives them.
+    """
     start_server()
-    return Child(job)
+    return Child(job, seats(job.processes) if taken is None else taken)
 
 
 def run(
@@ -117,7 +123,8 @@ def run(
         log=log,
     )
     pool(
-        [job],
+        {processes: [job]},
+        places=Places(seats(processes)),
         on_message=lambda _, message: on_message(message),
         on_end=lambda _, ending: endings.append(ending),
     )
@@ -125,9 +132,10 @@ def run(
 
 
 def pool(
-    jobs: Iterable[Job],
+    jobs: Iterable[Job] | Mapping[int, Iterable[Job]],
     *,
-    side_by_side: int = 1,
+    places: Places | None = None,
+    on_start: Callable[[Job, Taken], None] = lambda *_: None,
     on_message: Callable[[Job, object], None],
     on_end: Callable[[Job, Ending], None],
     stop: Callable[[], str | None] = lambda: None,
@@ -135,8 +143,10 @@ def pool(
     """Do jobs, several at once, and return the signal that ended it early, if one did.
 
     Args:
-        jobs: taken one by one, each when a place is free, so an iterator may claim work late.
-        side_by_side: how many run at once.
+        jobs: taken one by one, each when it has a place, so an iterator may claim work late. By
+            the number of their processes where that is not 1.
+        places: where they run; None: one after the other, wherever the system puts them.
+        on_start: called with a job and its places before it starts.
         on_message: called with everything a job sends, in order.
         on_end: called once for each job that was started, after its last message.
         stop: asked again and again; once it names what stops the work, all that runs is asked to
@@ -144,20 +154,25 @@ def pool(
 
     An exception in a callback, or in the iterator, kills what runs and is passed on.
     """
-    if side_by_side < 1:
-        raise ValueError(f"side_by_side must be at least 1: got {side_by_side}")
-    waiting = iter(jobs)
+    places = places or Places([DevicePlace()])
+    lanes = jobs if isinstance(jobs, Mapping) else {1: jobs}
+    waiting = {width: iter(lane) for width, lane in lanes.items()}
+    for width in waiting:
+        places.check(width)
     running: list[Child] = []
     with _Signals() as signals:
         try:
             while True:
                 cause = stop() if signals.first is None else signals.first.name
                 _interrupt(running, cause)
-                while cause is None and len(running) < side_by_side:
-                    job = next(waiting, None)
+                while cause is None and (width := places.next(waiting)) is not None:
+                    job = next(waiting[width], None)
                     if job is None:
-                        break
-                    running.append(start(job))
+                        del waiting[width]
+                        continue
+                    taken = places.take(width)
+                    on_start(job, taken)
+                    running.append(start(job, taken))
                 if not running:
                     return signals.first
                 _pause(running, signals)
@@ -168,6 +183,7 @@ def pool(
                         on_message(child.job, message)
                     if child.ending is not None:
                         running.remove(child)
+                        places.give_back(child.taken)
                         on_end(child.job, child.ending)
         finally:
             for child in running:

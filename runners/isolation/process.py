@@ -25,6 +25,7 @@ from runners.isolation.child import (
     shorten,
 )
 from runners.isolation.log import Log
+from runners.isolation.places import DevicePlace, Taken
 from runners.records import Status, legible, text_of
 from runners.storage.atomic import STORAGE_WORDS
 from tasks.data.caller import caller_left_out
@@ -69,7 +70,7 @@ class Job:
 class _Rank:
     """One process of a child."""
 
-    def __init__(self, job: Job, rank: int, extra: Mapping[str, str]) -> None:
+    def __init__(self, job: Job, rank: int, place: DevicePlace, extra: Mapping[str, str]) -> None:
         self.rank = rank
         self.ending: Ending | None = None
         self.ended_at: float | None = None
@@ -83,6 +84,7 @@ class _Rank:
             environment={**os.environ, **extra, descendants.MARK: self.mark},
             memory_bytes=job.memory_bytes,
             threads=job.threads,
+            cores=place.cores,
             statuses=dict(job.statuses),
             log=job.log,
             speaks=rank == 0,
@@ -169,16 +171,19 @@ class _Rank:
 class Child:
     """A running job: call `poll` until `ending` is set."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, job: Job, taken: Taken) -> None:
+        if len(taken) != job.processes:
+            raise ValueError(f"{job.processes} processes need as many places: got {len(taken)}")
+        self.job, self.taken = job, taken
         self.ending: Ending | None = None
         self._cause: str | None = None
         self._kill_at: float | None = None
         self._log = None if job.log is None else Log(job.log)
         self._ranks: list[_Rank] = []
         try:
-            for rank, extra in enumerate(_places(job.processes)):
-                self._ranks.append(_Rank(job, rank, extra))
+            devices = _devices(taken)
+            for rank, extra in enumerate(_meeting(job.processes)):
+                self._ranks.append(_Rank(job, rank, taken[rank], {**devices, **extra}))
         except BaseException:
             self.kill()
             raise
@@ -297,9 +302,18 @@ class Child:
         return ending
 
 
-def _places(processes: int) -> list[dict[str, str]]:
-    if processes < 1:
-        raise ValueError(f"processes must be at least 1: got {processes}")
+def _devices(taken: Taken) -> dict[str, str]:
+    """Return the variables by which processes see their GPUs.
+
+    Each rank sees those of all, and takes the one at LOCAL_RANK, as under torchrun: libraries that
+    copy from GPU to GPU need to see both.
+    """
+    gpus = [place.gpu for place in taken if place.gpu is not None]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+
+
+def _meeting(processes: int) -> list[dict[str, str]]:
+    """Return the variables by which the ranks find each other."""
     if processes == 1:
         return [{}]
     with socket.socket() as probe:

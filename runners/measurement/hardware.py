@@ -15,6 +15,11 @@ MOST_PARALLEL = 4096
 LEAST_MEMORY_BYTES = 2**20
 """Less is a slip of the unit: no cell needs as little."""
 
+NO_GPU = (
+    "hardware.device is cuda, but PyTorch sees no GPU here; choose hardware=cpu, or install a CUDA "
+    "build of torch (`lra doctor` tells what is seen)"
+)
+
 
 class Device(StrEnum):
     """Kind of device."""
@@ -54,30 +59,14 @@ def available_bytes() -> int | None:
     return None
 
 
-def device_name(device: Device, count: int = 1) -> str:
-    """Return the name of this machine's CPU or first GPU. Imports torch for a GPU.
-
-    Args:
-        device: Its kind.
-        count: How many a cell takes at once.
-
-    Raises:
-        ValueError: This machine has none, or fewer.
-    """
+def device_name(device: Device) -> str:
+    """Return the name of this machine's CPU or first GPU. Imports torch for a GPU."""
     if device is Device.cpu:
         return cpu_name()
     import torch
 
     if not torch.cuda.is_available():
-        raise ValueError(
-            "hardware.device is cuda, but PyTorch sees no GPU here; choose hardware=cpu, "
-            "or install a CUDA build of torch (`lra doctor` tells what is seen)"
-        )
-    if count > (there := torch.cuda.device_count()):
-        raise ValueError(
-            f"hardware.processes: got {count}, each with a GPU of its own; wanted at most {there}, "
-            "which PyTorch sees here (CUDA_VISIBLE_DEVICES may hide some)"
-        )
+        raise ValueError(NO_GPU)
     return torch.cuda.get_device_name(0)
 
 
@@ -127,7 +116,7 @@ class HardwareProfile:
     training_threads: int = 1
     """CPU threads of a training cell."""
     training_processes: int = 0
-    """Training cells side by side; 0 = cores / training_threads (on a GPU: 1)."""
+    """Training cells side by side; 0 = as many as have cores, or GPUs, of their own."""
     processes: int = 1
     """Processes of one training cell, each with a GPU, or with training_threads of a CPU."""
     sharded: bool = False
@@ -204,10 +193,10 @@ class HardwareProfile:
         """Return the CPU threads of a timing cell."""
         return self.threads or len(os.sched_getaffinity(0))
 
-    def side_by_side(self) -> int:
-        """Return how many training cells run at once."""
+    def side_by_side(self, *, gpus: int = 1) -> int:
+        """Return how many training cells run at once where there are so many GPUs."""
         if self.training_processes:
             return self.training_processes
         if self.device is Device.cuda:
-            return 1
+            return max(1, gpus // self.processes)
         return max(1, len(os.sched_getaffinity(0)) // (self.training_threads * self.processes))

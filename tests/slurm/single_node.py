@@ -148,6 +148,10 @@ class SingleNode:
         if controller:
             _end(controller, signal.SIGTERM)
 
+    def running(self) -> bool:
+        """Tell whether the controller of this folder runs."""
+        return _pid(self.folder / "slurmctld.pid") is not None
+
     def nodes(self) -> list[str]:
         """Return the names of all nodes."""
         if not self.conf.exists():

@@ -10,6 +10,7 @@ from isolated import done, is_gone
 
 from runners.isolation import descendants
 from runners.isolation.isolate import Job, pool, start
+from runners.isolation.places import Places, seats
 from runners.records import Status
 
 FLIGHTS = [jobs.flee_as_a_program, jobs.flee_as_a_fork, jobs.flee_as_a_daemon]
@@ -46,7 +47,7 @@ def test_the_cells_beside_it_and_our_own_processes_live_on():
     ]
     pool(
         work,
-        side_by_side=3,
+        places=Places(seats(3)),
         on_message=lambda *_: None,
         on_end=lambda job, ending: endings.update({job.name: ending.status}),
     )

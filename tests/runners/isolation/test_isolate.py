@@ -10,6 +10,7 @@ import pytest
 from isolated import done, is_gone
 
 from runners.isolation.isolate import Ending, Job, pool, prepare, start
+from runners.isolation.places import Places, seats
 from runners.records import Status
 
 HERE = Path(__file__).parent
@@ -168,7 +169,7 @@ def test_siblings_go_on():
     messages, endings = [], {}
     stopped = pool(
         work,
-        side_by_side=3,
+        places=Places(seats(3)),
         on_message=lambda job, message: messages.append((job.name, message)),
         on_end=lambda job, ending: endings.update({job.name: ending.status}),
     )
@@ -196,7 +197,7 @@ def test_side_by_side_is_kept_and_jobs_are_taken_late():
         running.remove(job.name)
         ended.append((job.name, ending.status))
 
-    pool(work(), side_by_side=2, on_message=lambda *_: None, on_end=on_end)
+    pool(work(), places=Places(seats(2)), on_message=lambda *_: None, on_end=on_end)
     assert sorted(ended) == [(str(n), Status.ok) for n in range(6)]
     assert taken == list(range(6))
     assert most == 2
@@ -212,7 +213,7 @@ def test_an_exception_of_the_caller_kills_what_runs():
 
     work = [Job(function=jobs.pid_then_wait, argument=600) for _ in range(2)]
     with pytest.raises(OSError, match="disk full"):
-        pool(work, side_by_side=2, on_message=on_message, on_end=lambda *_: None)
+        pool(work, places=Places(seats(2)), on_message=on_message, on_end=lambda *_: None)
     assert all(is_gone(pid) for pid in pids)
 
 
@@ -341,5 +342,8 @@ def test_the_rank_that_failed_first_ends_all_and_is_named(how, status, words):
 def test_wrong_counts_are_refused():
     with pytest.raises(ValueError, match="processes must be at least 1: got 0"):
         done(jobs.echo, [], processes=0)
-    with pytest.raises(ValueError, match="side_by_side must be at least 1: got 0"):
-        pool([], side_by_side=0, on_message=lambda *_: None, on_end=lambda *_: None)
+    quiet = {"on_message": lambda *_: None, "on_end": lambda *_: None}
+    with pytest.raises(ValueError, match="processes: got 3; this machine has places for 2"):
+        pool({3: []}, places=Places(seats(2)), **quiet)
+    with pytest.raises(ValueError, match="2 processes need as many places: got 1"):
+        pool([Job(function=jobs.echo, argument=[], processes=2)], **quiet)

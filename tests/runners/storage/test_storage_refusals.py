@@ -9,6 +9,7 @@ from stored_cells import ENVIRONMENT, make_cell, measurements, outcomes
 
 from runners.isolation.child import ProcessSettings, judge
 from runners.isolation.isolate import Job, pool
+from runners.isolation.places import Places, seats
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement, Status
 from runners.storage import atomic
@@ -27,7 +28,7 @@ REFUSALS = (
     errno.ESTALE,
 )  # fmt: skip
 SETTING = ProcessSettings(
-    environment={}, memory_bytes=None, threads=None, statuses={}, log=None, speaks=True
+    environment={}, memory_bytes=None, threads=None, cores=(), statuses={}, log=None, speaks=True
 )
 
 
@@ -296,7 +297,7 @@ def test_the_first_refusal_lets_the_others_save_themselves_and_starts_no_more(tm
             reasons.append(ending.reason)
 
     stopped = pool(
-        work, side_by_side=2, on_message=on_message, on_end=on_end,
+        work, places=Places(seats(2)), on_message=on_message, on_end=on_end,
         stop=lambda: "the storage" if reasons else None,
     )  # fmt: skip
     assert stopped is None

@@ -1,0 +1,143 @@
+"""Where the cells of a profile run on this machine: its GPUs, or cores of their own. Torch-free."""
+
+import os
+from collections.abc import Sequence
+from itertools import cycle, islice
+from pathlib import Path
+
+from runners.isolation.places import DevicePlace, Places, parted, seats
+from runners.measurement.gpus import Gpu, gpus
+from runners.measurement.hardware import NO_GPU, Device, HardwareProfile
+
+MANY = 1_000_000
+"""Cells of a sweep that uses what there is."""
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def places_of(
+    hardware: HardwareProfile, *, timed: bool, processes: int = 1, cells: int = MANY
+) -> Places:
+    """Return the places of a sweep's cells.
+
+    Args:
+        hardware: their profile.
+        timed: whether they read the clock, so that each runs alone.
+        processes: of the widest cell.
+        cells: how many there are. A sweep that leaves cores to others keeps nobody to its own:
+            commands that run beside each other would all begin with the same core.
+
+    Raises:
+        ValueError: There are fewer devices than a cell needs.
+    """
+    wanted = 0 if timed else hardware.training_processes * processes
+    if hardware.device is Device.cuda:
+        found = on_gpus(gpus(), wanted=wanted)
+    elif timed:
+        found = list(seats(processes))
+    else:
+        found = on_cores(own_cores(), hardware.training_threads, wanted=wanted)
+        if cells * processes < len(found):
+            found = list(seats(len(found)))
+    places = Places(found, alone=timed)
+    if processes > places.most:
+        raise ValueError(_too_few(hardware, processes, places.most))
+    return places
+
+
+def shared_places(
+    hardware: HardwareProfile,
+    *,
+    timed: bool,
+    processes: int,
+    cells: int | None,
+    share: tuple[int, int],
+) -> Places:
+    """Return the places of one of several workers on this machine.
+
+    Args:
+        hardware: profile of its cells.
+        timed: whether they read the clock: the machine is its own meanwhile.
+        processes: of a cell.
+        cells: at once; None: as many as the profile says.
+        share: the worker's number, from 0, and how many workers there are. GPUs are dealt out; on
+            a processor the system deals.
+
+    Raises:
+        ValueError: There are fewer devices than a cell needs.
+    """
+    whole = places_of(hardware, timed=timed, processes=processes, cells=0)
+    if timed:
+        return whole
+    if hardware.device is not Device.cuda:
+        return Places(seats(len(whole.all) if cells is None else cells * processes))
+    number, workers = share
+    block = max(processes, len(whole.all) // workers)
+    block = block if cells is None else min(block, cells * processes)
+    first = number * block
+    return Places([whole.all[(first + at) % len(whole.all)] for at in range(block)])
+
+
+def on_gpus(seen: Sequence[Gpu], *, wanted: int = 0) -> list[DevicePlace]:
+    """Return places, on each GPU in turn.
+
+    Rows name the kind of the first GPU; those of another kind are left out.
+
+    Args:
+        seen: those that there are.
+        wanted: how many places; 0: one for each GPU.
+
+    Raises:
+        ValueError: There is none.
+    """
+    alike = [gpu for gpu in seen if gpu.name == seen[0].name]
+    if not alike:
+        raise ValueError(NO_GPU)
+    chosen = islice(cycle(alike), wanted or len(alike))
+    return [DevicePlace(gpu=gpu.visible, identity=gpu.uuid) for gpu in chosen]
+
+
+def on_cores(cores: Sequence[int], each: int, *, wanted: int = 0) -> list[DevicePlace]:
+    """Return places on a processor, each with cores of its own.
+
+    Where places leave cores over, or want more than there are, none is kept anywhere: a second
+    program that counted in the same way would crowd onto the same cores.
+
+    Args:
+        cores: those that this process may use, neighbours together.
+        each: cores of a place.
+        wanted: how many places; 0: as many as fit, and at least one.
+    """
+    number = wanted or max(1, len(cores) // each)
+    fills = 0 <= len(cores) - number * each < each
+    return parted(cores, each) if fills else list(seats(number))
+
+
+def own_cores() -> list[int]:
+    """Return the cores that this process may use; those that share a memory or a core together."""
+    return sorted(os.sched_getaffinity(0), key=_position)
+
+
+def _position(core: int) -> tuple[int, int, int]:
+    """Return package, physical core and number of a core; they order as they are near."""
+    folder = _TOPOLOGY / f"cpu{core}" / "topology"
+    try:
+        package, physical = (
+            int((folder / name).read_text()) for name in ("physical_package_id", "core_id")
+        )
+    except (OSError, ValueError):
+        return 0, core, core
+    return package, physical, core
+
+
+def _too_few(hardware: HardwareProfile, processes: int, most: int) -> str:
+    if hardware.device is Device.cuda:
+        return (
+            f"hardware.processes: got {processes}; this machine has {most} GPU"
+            f"{'' if most == 1 else 's'} for them; wanted at most {most}"
+        )
+    return (
+        f"hardware.processes: got {processes} of hardware.training_threads="
+        f"{hardware.training_threads} each; this process has {len(own_cores())} cores, places for "
+        f"{most}; wanted at most {most}, or hardware.training_processes=1, with which they share "
+        "what there is"
+    )

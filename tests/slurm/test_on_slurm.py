@@ -1,0 +1,203 @@
+"""Sweeps on a real SLURM, whose nodes are lost, whose time is over, and which takes them away.
+
+It starts a SLURM of its own (`single_node.py`), or uses the one that runs already.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from single_node import SingleNode, why_not
+
+from lra.cluster.engine import Resources, WorkerGroup, chosen
+from lra.cluster.slurm import SlurmEngine
+from runners.store import Store
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.slow,
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+]
+HOME = Path(__file__).resolve().parents[2]
+WORKER = """
+import os, signal, sys, time
+def save(*_):
+    print("saved", flush=True)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+print("on", os.environ["SLURMD_NODENAME"], flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.1)
+"""
+SWEEP = [
+    "model=linear,softmax",
+    "task=listops",
+    "task.source=sample",
+    "optim.steps=150",
+    "size=tiny",
+    "optim.warmup_steps=0",
+    "seed=0,1",
+    "logger=none",
+    "report=false",
+]
+ONE = [WorkerGroup(name="all", count=1, resources=Resources(memory_bytes=2**30, seconds=60))]
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SingleNode]:
+    """A SLURM with four nodes."""
+    one = SingleNode(Path(tempfile.gettempdir()) / "lra-slurm")
+    there = one.running()
+    if not there:
+        one.start(nodes=4, cpus=8, memory_mb=16_000, arrays=4)
+    before = os.environ.get("SLURM_CONF")
+    os.environ["SLURM_CONF"] = str(one.conf)
+    yield one
+    if before is None:
+        del os.environ["SLURM_CONF"]
+    else:
+        os.environ["SLURM_CONF"] = before
+    if not there:
+        one.stop()
+
+
+def until(seen: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait for something that SLURM does in its own time."""
+    end = time.monotonic() + seconds
+    while not seen():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.3)
+
+
+class Pool:
+    """Jobs whose worker waits for a file, and says on which node it is."""
+
+    def __init__(self, folder: Path, *words: str, count: int = 1) -> None:
+        self.engine = chosen(["cluster=slurm", *words]).engine
+        assert isinstance(self.engine, SlurmEngine)
+        self.plan = folder / "results" / "plans" / "pool"
+        self.plan.mkdir(parents=True)
+        script = folder / "worker.py"
+        script.write_text(WORKER)
+        self.end = folder / "end"
+        groups = [WorkerGroup(name="all", count=count, resources=ONE[0].resources)]
+        self.engine.check(groups)
+        self.ids = self.engine.submit(
+            self.plan, groups, [sys.executable, str(script), str(self.end)]
+        )
+
+    def states(self) -> list[str]:
+        return [*self.engine.states(self.ids).values()]
+
+    def words(self) -> str:
+        return "".join(file.read_text() for file in (self.plan / "slurm").glob("*.out"))
+
+    def nodes(self) -> list[str]:
+        lines = self.words().splitlines()
+        return [line.split()[1] for line in lines if line.startswith("on n")]
+
+
+def test_workers_beyond_the_limit_of_an_array_run_and_are_stopped(
+    slurm: SingleNode, tmp_path: Path
+) -> None:
+    pool = Pool(tmp_path, "cluster.memory_gb=0.5", count=6)
+    until(lambda: len(pool.nodes()) == 6)
+    pool.engine.stop(pool.ids)
+    until(lambda: set(pool.states()) == {"ended"})
+    assert pool.words().count("saved") >= 6
+    assert "queued again" not in pool.words()
+
+
+def test_a_job_whose_time_is_over_saves_and_goes_on_later(
+    slurm: SingleNode, tmp_path: Path
+) -> None:
+    pool = Pool(tmp_path, "cluster.hours=0.02", "cluster.signal_s=45")
+    until(lambda: len(pool.nodes()) == 2)
+    first, second = pool.words().split("Requeued job")
+    assert "saved" in first
+    pool.end.touch()
+    until(lambda: pool.states() == ["ended"])
+    assert "completed successfully" in second + pool.words()
+
+
+def test_a_job_that_is_preempted_saves_and_is_queued_again(
+    slurm: SingleNode, tmp_path: Path
+) -> None:
+    pool = Pool(tmp_path, "cluster.partition=low")
+    until(lambda: len(pool.nodes()) == 1)
+    (node,) = pool.nodes()
+    greedy = ["srun", "--partition=high", f"--nodelist={node}", "--exclusive", "true"]
+    with subprocess.Popen(greedy, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
+        until(lambda: "preempted: this job is queued again" in pool.words())
+        until(lambda: len(pool.nodes()) == 2)
+        assert other.wait(60) == 0
+    assert "saved" in pool.words()
+    pool.engine.stop(pool.ids)
+    until(lambda: pool.states() == ["ended"])
+
+
+def test_rows_after_a_lost_node_are_those_of_a_quiet_run(slurm: SingleNode, tmp_path: Path) -> None:
+    lra = [sys.executable, "-m", "lra"]
+    calm = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
+
+    def call(verb: str, *words: str) -> None:
+        done = subprocess.run(
+            [*lra, verb, *words],
+            cwd=tmp_path,
+            env=calm,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    call("run", "-m", *SWEEP, "results=quiet", "sweep=mine")
+    cluster = ["cluster=slurm", "cluster.workers=3", "cluster.memory_gb=3"]
+    call("submit", *cluster, *SWEEP, "results=busy", "sweep=mine")
+    store = Store(tmp_path / "busy")
+    spread = ["squeue", "--noheader", "--name=lra-mine", "--states=RUNNING", "--format=%N"]
+
+    def nodes() -> list[str]:
+        found = subprocess.run(spread, capture_output=True, text=True, check=True).stdout.split()
+        return sorted(found)
+
+    until(lambda: bool(nodes()) and len(store.claims()) >= 2)
+    lost = nodes()[0]
+    slurm.lose(lost)
+    down = ["scontrol", "update", f"nodename={lost}", "state=down", "reason=lost"]
+    subprocess.run(down, check=True)
+    try:
+        wanted = Store(tmp_path / "quiet")
+        keys = {cell.name for cell in (tmp_path / "quiet" / "cells").iterdir()}
+        until(lambda: {*finished(tmp_path / "busy")} >= keys, 400)
+    finally:
+        slurm.back(lost)
+        subprocess.run(["scancel", "--name=lra-mine"], check=True)
+        subprocess.run(["scontrol", "update", f"nodename={lost}", "state=resume"], check=False)
+    assert numbers(store.root, keys) == numbers(wanted.root, keys)
+
+
+def finished(root: Path) -> list[str]:
+    """Return the keys of the cells that have rows."""
+    return [file.parent.name for file in (root / "cells").glob("*/rows-*.jsonl")]
+
+
+def numbers(root: Path, keys: set[str]) -> dict[str, list[tuple[object, ...]]]:
+    """Return what each cell has measured, but for what was read off a clock."""
+    import json
+
+    found = {}
+    for key in keys:
+        (file,) = (root / "cells" / key).glob("rows-*.jsonl")
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        found[key] = [
+            (row["metric"], row.get("step"), row["value"])
+            for row in rows
+            if "metric" in row and not row["metric"].endswith(("_s", "_bytes", "per_second"))
+        ]
+    return found
