@@ -18,7 +18,9 @@ from pathlib import Path
 from tests.campaign import published, shim
 from tests.campaign.part import Found, LeftOut, Settings
 
-PARTS = ("kills", "workers", "disk", "clocks", "torn", "together", "words")
+PARTS = (
+    "kills", "processes", "workers", "disk", "clocks", "torn", "together", "words", "slurm",
+)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
