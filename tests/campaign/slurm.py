@@ -25,15 +25,14 @@ def run(settings: Settings) -> Found:
     if refusal is not None:
         raise LeftOut(refusal)
     found = Found("slurm")
-    strikes = settings.few(12, 2)
-    words = ("-m", *WORDS, f"seed=range(0,{2 * strikes})")
+    words = ("-m", *WORDS, f"seed=range(0,{2 * _strikes(settings)})")  # of two models
     whole = undisturbed(settings, *words)
     one = SingleNode(Path(tempfile.gettempdir()) / "lra-slurm-campaign")
     one.start(nodes=NODES, cpus=8, memory_mb=16_000, arrays=4)
     os.environ["SLURM_CONF"] = str(one.conf)
     try:
         bench = Bench(settings, "shared")
-        _share(found, settings, bench, one, words, strikes, done_cells(whole))
+        _share(found, settings, bench, one, words)
     finally:
         one.stop()
         del os.environ["SLURM_CONF"]
@@ -42,11 +41,15 @@ def run(settings: Settings) -> Found:
     return found
 
 
+def _strikes(settings: Settings) -> int:
+    return settings.few(12, 2)
+
+
 def _share(
-    found: Found, settings: Settings, bench: Bench, one: SingleNode, words: tuple[str, ...],
-    strikes: int, cells: int,
-) -> None:  # fmt: skip
-    draw = settings.draw("slurm")
+    found: Found, settings: Settings, bench: Bench, one: SingleNode, words: tuple[str, ...]
+) -> None:
+    draw, strikes = settings.draw("slurm"), _strikes(settings)
+    cells = 4 * strikes
     submit = ("submit", *words, f"results={bench.results}", "cluster=slurm",
               f"cluster.workers={WORKERS}", "cluster.memory_gb=3")  # fmt: skip
     ended = bench.run(*submit)

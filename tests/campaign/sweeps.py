@@ -230,7 +230,7 @@ def _compared(own: set[str], whole: set[str]) -> tuple[list[str], list[str]]:
 
 def _equal(found: Found, results: Path, whole: Path, case: str) -> pd.DataFrame | None:
     try:
-        rows, others = settled(results), settled(whole)
+        rows, others = (_without_speeds(settled(root)) for root in (results, whole))
     except BadStore as error:
         found.check(False, f"{case}: {error}")
         return None
@@ -242,6 +242,10 @@ def _equal(found: Found, results: Path, whole: Path, case: str) -> pd.DataFrame 
         found.check(True, "")
         found.figures["rows compared"] = found.figures.get("rows compared", 0) + len(rows)
     return rows
+
+
+def _without_speeds(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[~rows["metric"].str.startswith("tokens_per_second")].reset_index(drop=True)
 
 
 def check_left(found: Found, bench: Bench, case: str, *, killed: int = 0) -> None:

@@ -37,7 +37,7 @@ def run(settings: Settings) -> Found:
         _two_sweeps(found, settings, turn, whole)
     settings.say("two sweeps: done")
     other = _changed(settings.folder / "changed")
-    for turn in range(settings.few(3, 1)):
+    for turn in range(settings.few(3, 0)):
         _two_versions(found, settings, turn, whole, other)
     return found
 

@@ -58,11 +58,11 @@ def run(settings: Settings) -> Found:
     found = Found("torn")
     whole = undisturbed(settings, *WORDS)
     found.figures["cells in each sweep"] = done_cells(whole)
-    sweeps = settings.few(max(1, settings.cases // 10), 2)
+    sweeps = settings.few(max(1, settings.cases // 10), 1)
     for turn in range(sweeps):
         draw = settings.draw("torn", turn)
         bench = Bench(settings, f"torn-{turn}")
-        _sweep(found, bench, draw, whole, f"torn, {turn}", under_way=turn % 2 == 1)
+        _sweep(found, bench, draw, whole, f"torn, {turn}", under_way=turn % 2 == 0)
         if turn % 5 == 4:
             settings.say(f"{turn + 1} of {sweeps} sweeps, {sum(found.faults.values())} faults")
     return found

@@ -70,7 +70,7 @@ def run(settings: Settings) -> Found:
         for verb in [*SOUND, "no verb"]:
             if verb not in cli.VERBS and verb != "no verb":
                 continue
-            total = settings.few(settings.cases, 6)
+            total = settings.few(settings.cases, 2)
             for number in range(total):
                 draw = settings.draw("words", verb, number)
                 words = line(verb, draw)
