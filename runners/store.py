@@ -7,6 +7,7 @@
                                    checkpoint-<fingerprint>/        while training, then the weights
     root/claims/<cell>                                              advisory
     root/sweeps/<name>/<cell>                                       empty files: which cells belong
+    root/index/rows.json                                            what rows say in short: a cache
 
 No locks: correctness rests on the rename of finished files, so any number of processes on any
 number of machines may share a root. Rows come last; whoever sees them sees everything else.
@@ -111,7 +112,8 @@ class Store:
         Raises:
             BadStore: the rows are of a newer schema, or there is no right to read them.
         """
-        if not os.path.lexists(self._rows_file(cell)):
+        path = self._rows_file(cell)
+        if not os.path.lexists(path):
             return False
         try:
             rows = self.rows_of(cell)
@@ -119,6 +121,16 @@ class Store:
             return False
         bad = undone and any(undone.items() <= row["labels"].items() for row in rows)
         return not bad and {Status(row["status"]) for row in rows}.isdisjoint(retry)
+
+    def see_anew(self, key: str) -> None:
+        """Have a network file system look at the cell now.
+
+        Who has just claimed a cell asks for it: the one before, on another host, may have stored
+        rows a moment ago.
+        """
+        folder = self.cell_folder(key)
+        for each in (folder.parent, folder):
+            atomic.see_anew(each)
 
     def rows_of(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the stored rows of a complete cell. Raises FileNotFoundError or `BadStore`."""
@@ -266,6 +278,16 @@ class Store:
             (folder / key).touch()
         except OSError as error:
             raise atomic.unwritable(folder, error) from error
+
+    def record_all_in_sweep(self, name: str, keys: Sequence[str]) -> None:
+        """Note that cells belong to a sweep; those that are noted already take no time."""
+        try:
+            there = set(os.listdir(self.root / "sweeps" / name))  # noqa: PTH208
+        except OSError:
+            there = set()
+        for key in keys:
+            if key not in there:
+                self.record_in_sweep(name, key)
 
     def take_from_sweep(self, name: str, key: str) -> None:
         """Note that a cell no longer belongs to a sweep; it stays in the store."""

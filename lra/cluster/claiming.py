@@ -13,6 +13,7 @@ from lra.sweep.planned import NO_DATA, Planned
 from lra.sweep.trainings import missing
 from runners.records import Cell, Status
 from runners.storage.claims import Claim
+from runners.storage.index import RowsIndex
 from runners.store import Store
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Claiming:
         self.plan, self.store, self.worker = plan, store, worker
         self.retry = retried(plan.control)
         self.made_ns = (plan.folder / HEAD).stat().st_mtime_ns
+        self.index = RowsIndex(store.root)
+        """Only read: a hundred workers would write it again and again."""
         self.over: set[int] = set()
         """Places of cells that are known to be complete."""
         self.apart: dict[int, str] = {}
@@ -78,9 +81,9 @@ class Claiming:
             return True
         entry = self.plan.entries[place]
         cell = cast(Cell, entry)  # key and fingerprint are all that is looked at
-        if not self.store.complete(cell):
+        if not self.index.complete(cell):
             return False
-        if not self.store.complete(cell, self.retry, NO_DATA):
+        if not self.index.complete(cell, self.retry, NO_DATA):
             rows = self.store.cell_folder(entry.key) / f"rows-{entry.fingerprint}.jsonl"
             if rows.stat().st_mtime_ns < self.made_ns:
                 return False  # written before somebody asked for another attempt
@@ -140,6 +143,7 @@ class Claiming:
             self.busy.add(entry.key)
             return None
         try:
+            self.store.see_anew(entry.key)
             if self._gone(place) if again else not self.is_over(place):
                 planned = planned_at(self.plan, place, self.tasks)
                 planned.again = again

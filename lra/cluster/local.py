@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -46,15 +45,13 @@ class LocalEngine:
             own = [*command, "--group", group.name, "--workers", str(group.count)]
             stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{group.name}"
             log = make_folder(plan / "logs") / f"start-{stamp}.log"
-            with log.open("ab") as out:
-                process = subprocess.Popen(
-                    own,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            ids.append(job_id(process.pid))
+            files = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ]
+            pid = os.posix_spawnp(own[0], own, os.environ, file_actions=files, setsid=True)
+            ids.append(job_id(pid))
         return ids
 
     def states(self, ids: Sequence[str]) -> Mapping[str, str]:
@@ -96,8 +93,9 @@ def _group_lives(leader: int) -> bool:
     """Tell whether workers outlived the process that forked them, which led their group."""
     if started(leader):
         return False  # another process has its number: the group is gone
-    try:
-        os.killpg(leader, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError):
+            fields = path.read_bytes().rpartition(b")")[2].split()
+            if fields[0] not in (b"Z", b"X") and int(fields[2]) == leader:
+                return True
+    return False

@@ -28,7 +28,7 @@ from runners.records import Cell
 SCHEMA = 1
 FOLDER = "plans"
 HEAD = "plan.json"
-PARTED = ("config", "described", "sources", "place")
+PARTED = ("config", "described")
 """Fields of a cell that are stored by parts, which others may share."""
 
 
@@ -128,6 +128,7 @@ class StoredPlan:
         for name in PARTED:
             whole, parts = found[name]
             found[name] = {**whole, **{key: self._part(*at) for key, at in parts.items()}}
+        found["sources"] = self._part(*found["sources"])
         return found
 
     def _stored(self, place: int) -> dict[str, Any]:

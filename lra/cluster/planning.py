@@ -144,9 +144,13 @@ class PlanFile:
         return self._by_text[text]
 
     def parted(self, node: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the plain values of a mapping, and the places of its mappings and lists."""
-        whole = {k: v for k, v in node.items() if not isinstance(v, Mapping | list) or not v}
-        return whole, {k: self.part(v) for k, v in node.items() if k not in whole}
+        """Return a mapping without its inner ones, whose keys keep their places, and their places.
+
+        The places are those in this file.
+        """
+        inner = {k: v for k, v in node.items() if isinstance(v, Mapping | list) and v}
+        whole = {k: None if k in inner else v for k, v in node.items()}
+        return whole, {k: self.part(v) for k, v in inner.items()}
 
 
 def write(
@@ -223,6 +227,7 @@ def _write(folder: Path, everything: Sequence[Record], about: Mapping[str, Any])
     for record in everything:
         own = {key: value for key, value in record.items() if key not in INDEXED}
         own |= {name: file.parted(record[name]) for name in PARTED}
+        own["sources"] = file.part(record["sources"])
         own["starts_from"] = [*record["starts_from"]]
         sources |= record["sources"]
         offset, size = file.add(json.dumps(own, ensure_ascii=False, allow_nan=False))

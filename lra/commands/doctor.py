@@ -61,6 +61,7 @@ def checks(results: Path) -> list[Check]:
         Check("bfloat16 autocast", probes.half_precision),
         Check("torch.compile", probes.compiler),
         Check("GPU", probes.gpu),
+        Check("places of a sweep", probes.places),
         Check("W&B offline", probes.wandb_offline),
         Check("W&B account", probes.wandb_account),
         Check("TensorBoard", probes.tensorboard),

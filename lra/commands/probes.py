@@ -183,6 +183,25 @@ def gpu() -> ProbeResult:
     )
 
 
+def places() -> ProbeResult:
+    """The devices that a sweep uses at once."""
+    from runners.isolation.places import words
+    from runners.measurement.gpus import gpus
+    from runners.measurement.hardware import HardwareProfile
+    from runners.measurement.training_places import on_gpus, places_of
+
+    cpu = places_of(HardwareProfile(name="cpu"), timed=False)
+    found = [
+        f"hardware=cpu: {len(cpu.all)} training cells at once ({words(cpu.all) or 'any core'})"
+    ]
+    seen = gpus()
+    if seen:
+        cards = on_gpus(seen)
+        left_out = f", {len(seen) - len(cards)} of another kind unused" * (len(seen) > len(cards))
+        found.append(f"on a GPU: {len(cards)} ({words(cards)}{left_out})")
+    return ProbeResult(True, "; ".join(found))
+
+
 # -- where results, data and the mirror go ---------------------------------------------------------
 
 

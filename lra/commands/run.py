@@ -85,13 +85,15 @@ def _executed(
     """Run a sweep and return the exit code."""
     from lra.sweep import execution as sweeps
     from lra.sweep.overview import overview
+    from runners.storage.index import RowsIndex
 
     if sweep.control.dry_run:
         for line in overview(sweep):
             print(line)
         return 0
     sweeps.execute(sweep, volume)
-    left = sum(not sweep.store.complete(planned.cell) for planned in sweep.planned)
+    with RowsIndex(sweep.root) as index:
+        left = sum(not index.complete(planned.cell) for planned in sweep.planned)
     if sweep.refused is not None or sweep.stopped_by is not None:
         if sweep.refused is not None:
             print(f"lra: {sweep.refused}", file=sys.stderr)

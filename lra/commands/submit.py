@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lra.sweep.cell_list import Sweep
     from lra.sweep.estimate import Forecasts
 
+COUNTED_S = 1.0
+"""Seconds in which cells are counted: somebody waits."""
 MOST_ELSEWHERE = 32
 """Workers where no number is given."""
 HELP = """\
@@ -110,7 +112,7 @@ def _submit(
     store, retry = sweep.store, retried(sweep.control)
     _check_data(sweep)
     waiting = [planned for planned in sweep.planned if not done(planned.cell, store, retry)]
-    known = forecasts(waiting, store, sweep.name)
+    known = forecasts(waiting, store, sweep.name, COUNTED_S)
     groups = _groups(known, engine)
     engine.engine.check(groups)
     store.check_writable()

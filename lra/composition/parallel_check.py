@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from lra.configuration import ConfigError
 
 if TYPE_CHECKING:
+    from lra.compose import Run
     from models.backbone.config import BackboneConfig
     from runners.measurement.hardware import HardwareProfile
     from runners.runner import Runner
@@ -45,6 +46,22 @@ def check_processes(
         raise ConfigError(
             f"hardware.processes: got {ranks} with model.backbone.norm=batch, whose statistics are "
             "of all examples of a batch, which the processes part; wanted norm=layer, rms or scale"
+        )
+
+
+def check_one_number(first: "Run", other: "Run") -> None:
+    """Refuse two numbers of processes for one cell, of which a sweep would run the first alone.
+
+    Raises:
+        ConfigError: with both, and the way out.
+    """
+    mine, theirs = first.hardware.labels(), other.hardware.labels()
+    if first.runner.trains and mine != theirs:
+        said = [", ".join(f"{k}={v}" for k, v in each.items()) or "one" for each in (mine, theirs)]
+        raise ConfigError(
+            f"hardware.processes: got {said[0]} and {said[1]} for the same training, which has one "
+            "result whatever their number; wanted one number in a sweep: give a command for each, "
+            "with a folder of results of its own (results=...)"
         )
 
 

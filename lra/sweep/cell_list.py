@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lra.compose import ConfigError, Control, Logger, typed
 from lra.composition.hydra_entry import Composed
+from lra.composition.parallel_check import check_one_number
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import Known, plan
 from lra.sweep.live import LiveSweep, check_logger
@@ -66,7 +67,7 @@ def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
         if run.runner.trains:
             check_batch(run, loaded=False)
         for cell in plan(run, words, known):
-            distinct.setdefault(cell.key, Planned(cell, run, begun))
+            check_one_number(distinct.setdefault(cell.key, Planned(cell, run, begun)).run, run)
     if not elsewhere:
         check_places([*sources.values(), *distinct.values()])
     ordered = sorted(distinct.values(), key=turn_of)

@@ -213,9 +213,10 @@ def _items(argument: Mapping[str, Any]) -> Iterator[object]:
         _try_to_build(run, argument)
     torch.set_float32_matmul_precision(run.hardware.matmul_precision.value)
     if run.hardware.device is Device.cuda and run.hardware.memory_limit_bytes:
-        total = torch.cuda.get_device_properties(0).total_memory
+        device = int(os.environ.get("LOCAL_RANK", "0"))  # of one of several processes
+        total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(
-            min(1.0, run.hardware.memory_limit_bytes / total)
+            min(1.0, run.hardware.memory_limit_bytes / total), device
         )
     yield from run.runner.run(CellWork(run, argument))
 

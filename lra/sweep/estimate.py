@@ -35,11 +35,20 @@ Forecasts = Sequence[tuple[Planned, Forecast]]
 """Cells, and what is known of each."""
 
 
-def forecasts(waiting: Sequence[Planned], store: Store, sweep: str) -> Forecasts:
-    """Return what is known of cells within a few seconds, from stored cells and by counting."""
+def forecasts(
+    waiting: Sequence[Planned], store: Store, sweep: str, within_s: float | None = None
+) -> Forecasts:
+    """Return what is known of cells within a few seconds, from stored cells and by counting.
+
+    Args:
+        waiting: the cells.
+        store: the results.
+        sweep: its name.
+        within_s: seconds of counting; None: `COUNTING_S`.
+    """
     past = [*stored(waiting, store, sweep)]
     small = sum(map(_tokens, waiting)) < WORTH_COUNTING
-    until = time.monotonic() + (0.0 if small else COUNTING_S)
+    until = time.monotonic() + (0.0 if small else COUNTING_S if within_s is None else within_s)
     forecaster = Forecaster(past, Costs(until=until, ready=shipped()))
     return [(planned, forecaster.of(planned)) for planned in waiting]
 

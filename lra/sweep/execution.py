@@ -19,6 +19,7 @@ from lra.sweep.preparation import prepare
 from lra.sweep.trainings import missing
 from lra.volume import Volume
 from runners.records import Status
+from runners.storage.index import RowsIndex
 from runners.store import Store
 
 
@@ -26,11 +27,9 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it."""
     store, retry = sweep.store, retried(sweep.control)
     store.check_writable()
-    waiting: list[Planned] = []
-    for planned in sweep.planned:
-        store.record_in_sweep(sweep.name, planned.cell.key)
-        if not done(planned.cell, store, retry):
-            waiting.append(planned)
+    store.record_all_in_sweep(sweep.name, [planned.cell.key for planned in sweep.planned])
+    with RowsIndex(store.root) as index:
+        waiting = [planned for planned in sweep.planned if not done(planned.cell, index, retry)]
     for key in superseded(sweep.name, sweep.planned, store):
         store.take_from_sweep(sweep.name, key)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
@@ -61,7 +60,8 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
 
 def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> list[Planned]:
     """Return the complete trainings whose weights somebody needs, and which are gone."""
-    ended = {p.cell.key: p for p in sweep.planned if p not in waiting}
+    left = {p.cell.key for p in waiting}
+    ended = {p.cell.key: p for p in sweep.planned if p.cell.key not in left}
     needed = dict.fromkeys(cell.key for p in waiting for cell in p.trainings.values())
     return [
         replace(ended[key], again=True)

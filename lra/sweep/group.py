@@ -14,6 +14,8 @@ from lra.sweep.places import processes
 from lra.sweep.planned import (
     NO_DATA,
     Planned,
+    curve,
+    curves,
     done,
     ending,
     failed,
@@ -48,6 +50,7 @@ class CellGroup:
         self.sweep, self.store, self.board, self.group = sweep, store, board, group
         self.live = live
         self.by_key = {planned.cell.key: planned for planned in group}
+        self.curves = curves(group)
         self.rows: dict[str, list[Measurement]] = {}
         self.outcomes: dict[str, list[Outcomes]] = {}
         self.claims: dict[str, Claim] = {}
@@ -111,6 +114,7 @@ class CellGroup:
                 self.live.left(cell, claim)
                 continue
             self.claims[cell.key] = claim
+            self.store.see_anew(cell.key)
             gone = planned.again and missing(cell, self.store) is not None
             if done(cell, self.store, retry) and not gone:  # by another sweep just now
                 self.claims.pop(cell.key).release()
@@ -121,7 +125,8 @@ class CellGroup:
 
     def _known(self, planned: Planned) -> tuple[Status, str] | None:
         """Return how a cell ends without being tried, where that is known."""
-        return ending(planned, self.group, self.store)
+        beside = self.curves.get(curve(planned.cell), ()) if self.curves else ()
+        return ending(planned, beside, self.store)
 
     def _claim(self, planned: Planned) -> Claim | str:
         """Claim a cell, or return why it is left."""

@@ -12,6 +12,7 @@ from runners.records import Cell, Status, legible
 from runners.storage.claims import is_stale
 from runners.storage.fingerprint import changes, summary
 from runners.storage.formats import BadStore, fingerprint_of, read_object, rows_files
+from runners.storage.index import RowsIndex
 from runners.store import Store
 from runners.training.checkpoint import Checkpoints
 
@@ -32,7 +33,8 @@ def overview(sweep: "Sweep") -> Iterator[str]:
     Reads, and writes nothing.
     """
     store, retry = sweep.store, {Status[name] for name in sweep.control.retry}
-    complete = {p.cell.key: done(p.cell, store, retry) for p in sweep.planned}
+    index = RowsIndex(store.root)  # which is not written here
+    complete = {p.cell.key: done(p.cell, index, retry) for p in sweep.planned}
     needed = {
         source.key: planned.cell.key
         for planned in sweep.planned
@@ -40,7 +42,7 @@ def overview(sweep: "Sweep") -> Iterator[str]:
         for source in planned.trainings.values()
     }
     states = {
-        cell.key: _done(planned, needed.get(cell.key), store)
+        cell.key: _done(planned, needed.get(cell.key), store, index)
         if complete[cell.key]
         else (TO_DO, "; ".join(reasons(planned, store, retry, complete)))
         for planned in sweep.planned
@@ -92,9 +94,12 @@ def _fault(planned: Planned) -> str | None:
     return None if fault is None else legible(str(fault), LONGEST_FAULT)
 
 
-def _done(planned: Planned, dependant: str | None, store: Store) -> tuple[str, str]:
+def _done(
+    planned: Planned, dependant: str | None, store: Store, index: RowsIndex
+) -> tuple[str, str]:
     """Return state and reason of a cell that has its rows, whose weights `dependant` may need."""
-    statuses = store.statuses(planned.cell)
+    found = index.of(planned.cell.key, planned.cell.fingerprint)
+    statuses = store.statuses(planned.cell) if found is None else found.statuses
     if dependant and statuses == {Status.ok} and missing(planned.cell, store):
         return TO_DO, f"its weights are gone, and {dependant} starts from them"
     failures = sorted(str(status) for status in statuses - {Status.ok})

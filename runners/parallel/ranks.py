@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from runners.measurement.hardware import Device, HardwareProfile
+from runners.parallel.sequences import SharedSequences, sharing
 from runners.training.prefetch import rows_of
 from tasks.task import Batch
 
@@ -28,11 +29,19 @@ class Ranks:
         size: Processes in all.
         context: Neighbours that share each sequence; they take the same rows.
         sharded: Whether weights are shared out.
+        sequences: What is done with sequences that neighbours share; None: each has its own.
     """
 
     def __init__(
-        self, rank: int = 0, size: int = 1, *, context: int = 1, sharded: bool = False
+        self,
+        rank: int = 0,
+        size: int = 1,
+        *,
+        context: int = 1,
+        sharded: bool = False,
+        sequences: SharedSequences | None = None,
     ) -> None:
+        self.sequences = sequences
         self.rank, self.size, self.context, self.sharded = rank, size, context, sharded
         self.part, self.parts = rank // context, size // context
         """Which rows of a batch are this rank's, and among how many they are shared out."""
@@ -151,7 +160,13 @@ def joined(hardware: HardwareProfile) -> Iterator[Ranks]:
     if not given:
         dist.init_process_group(backend)
     try:
-        yield Ranks(dist.get_rank(), started, context=hardware.context, sharded=hardware.sharded)
+        yield Ranks(
+            dist.get_rank(),
+            started,
+            context=hardware.context,
+            sharded=hardware.sharded,
+            sequences=sharing(hardware.context),
+        )
     finally:
         # What holds a group must be gone before it: a later end aborts the process.
         gc.collect()

@@ -4,18 +4,31 @@ Token ids of a batch are on each process, as the batch was read; what is made of
 together once.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import torch.distributed as dist
 from torch import Tensor
 
-from models.backbone.model import Outcome
+from models.backbone.model import Backbone, Outcome
 from models.context import Context
-from models.mixer import Layout
-from models.transport import Transport
+from models.mixer import Layout, State
+from models.transport import Processes, Transport
 from tasks.task import Batch
 
 
-class Part(NamedTuple):
+def sharing(context: int) -> "SharedSequences | None":
+    """Return what this process does with sequences that `context` neighbours share; all must call.
+
+    None where each process has sequences of its own.
+    """
+    if context == 1:
+        return None
+    starts = range(0, dist.get_world_size(), context)
+    groups = [dist.new_group([*range(first, first + context)]) for first in starts]
+    return SharedSequences(Processes(groups[dist.get_rank() // context]))
+
+
+class BatchPart(NamedTuple):
     """This process's part of a batch."""
 
     batch: Batch
@@ -33,7 +46,7 @@ class SharedSequences:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
-    def part(self, batch: Batch) -> Part:
+    def part(self, batch: Batch) -> BatchPart:
         """Return this process's part of whole rows.
 
         Raises:
@@ -51,7 +64,14 @@ class SharedSequences:
         }
         own = batch._replace(**cut)
         layout = Layout(document=own.document, prefix=own.prefix, order=own.order, context=context)
-        return Part(own, layout)
+        return BatchPart(own, layout)
+
+    def judged(self, model: Backbone, batch: Batch, state: State) -> Outcome:
+        """Return the outcome of whole rows, the same on every process and without a gradient."""
+        part = self.part(batch)
+        own = part.batch
+        found = model(own.tokens, own.target, own.keep, state, layout=part.layout)
+        return self.joined(cast(Outcome, found), part)
 
     def counted_once(self, outcome: Outcome) -> Outcome:
         """Return what this process adds to a sum over all: what each of them has, in equal shares.
@@ -63,7 +83,7 @@ class SharedSequences:
         penalties = {name: value * share for name, value in outcome.penalties.items()}
         return outcome._replace(nll=nll, penalties=penalties)
 
-    def joined(self, outcome: Outcome, part: Part) -> Outcome:
+    def joined(self, outcome: Outcome, part: BatchPart) -> Outcome:
         """Return the outcome of whole rows, the same on every process and without a gradient."""
         context = part.layout.context
         if context is None or outcome.nll.dim() == 1:

@@ -85,7 +85,11 @@ def evaluate(
             if batch.reset is not None and bool(batch.reset.any()):
                 memory = remembered(model.config, task, training=False)
                 state = initial_state(model, len(own.tokens), memory)
-            outcome = model(there.tokens, there.target, there.keep, state, layout=masks_of(there))
+            if ranks.sequences is None:
+                layout = masks_of(there)
+                outcome = model(there.tokens, there.target, there.keep, state, layout=layout)
+            else:
+                outcome = ranks.sequences.judged(model, there, state)
             state = detach(outcome.state)
             assert outcome.hit is not None, "every head knows its hits outside training"
             nll = outcome.nll.detach()

@@ -72,7 +72,9 @@ class Trainer:
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
         self.stage = self.stages.at(0)
-        self.part_loss = PartLoss(model, judge or model, optim.label_smoothing)
+        self.part_loss = PartLoss(
+            model, judge or model, optim.label_smoothing, self.ranks.sequences
+        )
         if self.ranks.sharded:
             shard(model, optim, self.device)
         self.updates = WeightUpdates(model, optim, half=hardware.precision is Precision.float16)

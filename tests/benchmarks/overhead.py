@@ -96,7 +96,13 @@ def by_hand(model: Backbone, batches: list[Batch], block: int) -> Iterator[Spent
 
 
 def by_runner(
-    model: Backbone, task: ListOps, steps: int, block: int, tell: Callable[[Measurement], None]
+    model: Backbone,
+    task: ListOps,
+    steps: int,
+    block: int,
+    tell: Callable[[Measurement], None],
+    *,
+    processes: int = 1,
 ) -> Iterator[Spent]:
     """Train through the runner; yield what passed between its rows, one a block; tell of each."""
     stream = train(
@@ -110,7 +116,7 @@ def by_runner(
             batch_size=BATCH_SIZE,
         ),
         config=TrainConfig(log_every_steps=block, evaluate_splits=[]),
-        hardware=HardwareProfile(name="cpu"),
+        hardware=HardwareProfile(name="cpu", processes=processes),
         seed=SEED,
         checkpoints=None,
     )

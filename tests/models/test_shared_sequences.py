@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing import start_processes
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.context import Context, shares
 from models.contract.context import Threads, among_threads, derived
@@ -30,6 +29,7 @@ from models.families.transformer_xl import TransformerXL
 from models.mixer import Layout, Positions, Site, Unsupported
 from models.ops import ring
 from models.transport import Processes, counting_sent
+from tests.attention import Largest
 
 LENGTH, WIDTH, HEADS, ROWS = 23, 8, 2, 3
 MAKERS: dict[str, Any] = {
@@ -123,21 +123,6 @@ def test_two_processes_compute_and_send_what_they_should():
     start_processes(one_of_two, args=(port,), nprocs=2, start_method="fork")
 
 
-class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the size of the largest tensor that an operator made."""
-
-    numbers = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> object:
-        made = func(*args, **(kwargs or {}))
-        for part in made if isinstance(made, tuple | list) else [made]:
-            if isinstance(part, Tensor) and not func.is_view:
-                self.numbers = max(self.numbers, part.numel())
-        return made
-
-
 RANKS, LONG, WIDE = 4, 512, 32
 SHARED: dict[str, Any] = {
     **{name: make for name, make in MAKERS.items() if name != "transformer_xl"},
@@ -156,7 +141,7 @@ def test_a_rank_works_and_holds_its_share(name, monkeypatch):
     def run(layout: Layout, part: Tensor) -> tuple[int, int]:
         with Largest() as largest, OperationCounter() as counter:
             derived(mixer, part, part, layout)
-        return counter.operations, largest.numbers
+        return counter.operations, largest.elements
 
     alone = run(Layout(), x)
 

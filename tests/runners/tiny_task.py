@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, TaskFacts
 from models.families.linear import LinearAttention
 from models.families.performer import Performer
 from tasks.task import Baseline, Batch, Kind, Tally, TaskSpec
@@ -70,9 +70,17 @@ class Tiny:
         return [Baseline("majority", float((target == 1).float().mean()), target == 1, "guesses 1")]
 
 
-def model(*, dropout: float = 0.0, redraw_every: int = 0, seed: int = 0) -> Backbone:
+def model(
+    *,
+    dropout: float = 0.0,
+    redraw_every: int = 0,
+    seed: int = 0,
+    pooling: Pooling = Pooling.cls,
+) -> Backbone:
     """A Performer with redraws where asked, else linear attention."""
-    config = BackboneConfig(depth=1, width=8, heads=2, feed_forward_width=8, dropout=dropout)
+    config = BackboneConfig(
+        depth=1, width=8, heads=2, feed_forward_width=8, dropout=dropout, pooling=pooling
+    )
     mixer = (
         partial(Performer, features=4, redraw_every=redraw_every)
         if redraw_every

@@ -128,6 +128,14 @@ def test_what_needs_whole_sequences_is_refused(mixer, options, says):
         model(batch, batch[:, 0], layout=Layout(context=context))
 
 
+def test_a_stream_is_refused():
+    model = built(SDPA, Head.language_modelling)
+    layout = Layout(context=Context.of(Threads(0, [[], []]), LENGTH))
+    batch = tokens(length=6)
+    with pytest.raises(Unsupported, match=r"a state along time: got hardware.context=2"):
+        model(batch, batch[:, 0], state=model.initial_state(3, 4), layout=layout)
+
+
 def test_parts_that_are_longer_together_than_the_model_are_refused():
     model = built(SDPA, Head.language_modelling)
     batch = tokens(length=8)

@@ -1,0 +1,207 @@
+"""What the rows of many cells say in short, kept in a file that may be deleted at any time.
+
+To tell whether a cell is complete, its rows are read and checked: a quarter of a millisecond for
+ten of them, and more over a network. For thousands of cells this file answers, where the rows file
+has the size, the time and the inode that it had when it was read; every answer asks the file
+system for these. Anything else in the index counts as not there.
+
+Whoever has read many rows files anew writes the index, whole, by a rename. Of two writers the later
+one stays, and the other's files are read once more. Where nothing can be written nothing is.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from runners.records import Cell, Status
+from runners.storage import atomic
+from runners.storage.formats import Damaged, children, fingerprint_of, read_rows_file, rows_files
+
+FORMAT = 1
+WORTH_WRITING = 50
+"""Rows files read anew, from which on the index is written."""
+LONGEST_REASON = 300
+
+
+class Failure(NamedTuple):
+    """Rows without a value, all of one status and with the same labels."""
+
+    status: Status
+    reason: str
+    """Of the first of them, shortened."""
+    labels: Mapping[str, str]
+
+
+class CellSummary(NamedTuple):
+    """What one rows file says of its cell."""
+
+    fingerprint: str
+    created: str
+    """When it was written: ISO 8601."""
+    statuses: frozenset[Status]
+    failures: tuple[Failure, ...] = ()
+
+
+class RowsIndex:
+    """Answers about the rows files of a store. A context manager that writes what it has learnt.
+
+    Args:
+        root: the results folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.path = root, root / "index" / "rows.json"
+        self._entries: dict[str, Any] | None = None
+        self._known: dict[str, tuple[list[int], CellSummary]] = {}
+        self._new: set[str] = set()
+
+    def of(self, key: str, fingerprint: str) -> CellSummary | None:
+        """Return what the rows of a cell say; None where there are none, or damaged ones.
+
+        Raises:
+            BadStore: the rows are of a newer schema, or there is no right to read them.
+        """
+        name = f"{key}/{fingerprint}"
+        path = f"{self.root}/cells/{key[:2]}/{key}/rows-{fingerprint}.jsonl"
+        try:
+            found = os.stat(path)  # noqa: PTH116 - a path made of parts takes as long again
+        except OSError:
+            if not os.path.lexists(path):
+                return None
+            mark = [0, 0, 0]
+        else:
+            mark = [found.st_size, found.st_mtime_ns, found.st_ino]
+        known = self._known.get(name) or self._stored(name, fingerprint)
+        if known is not None and known[0] == mark:
+            self._known[name] = known
+            return known[1]
+        try:
+            rows = read_rows_file(Path(path), key)
+        except Damaged:
+            return None
+        self._known[name] = mark, _summary(rows)
+        self._new.add(name)
+        return self._known[name][1]
+
+    def complete(
+        self, cell: Cell, retry: Collection[Status] = (), undone: Mapping[str, str] | None = None
+    ) -> bool:
+        """Say whether nothing remains to be done for a cell: see `runners.store.Store.complete`.
+
+        Args:
+            cell: the cell, with its fingerprint.
+            retry: statuses that count as not done.
+            undone: labels of a row without a value that counts as not done.
+
+        Raises:
+            BadStore: as `of`.
+        """
+        found = self.of(cell.key, cell.fingerprint)
+        if found is None or not found.statuses.isdisjoint(retry):
+            return False
+        return not undone or not any(
+            undone.items() <= failure.labels.items() for failure in found.failures
+        )
+
+    def newest(self, key: str) -> CellSummary | None:
+        """Return what the newest sound rows of a cell say; None where it has none.
+
+        Raises:
+            BadStore: as `of`, or the folder cannot be read.
+        """
+        names = map(fingerprint_of, rows_files(self.root / "cells" / key[:2] / key))
+        found = [each for name in names if (each := self.of(key, name)) is not None]
+        return max(found, key=lambda each: each.created, default=None)
+
+    def _stored(self, name: str, fingerprint: str) -> tuple[list[int], CellSummary] | None:
+        if self._entries is None:
+            self._entries = _read(self.path)
+        try:
+            mark, created, statuses, failures = self._entries[name]
+            return mark, CellSummary(
+                fingerprint,
+                str(created),
+                frozenset(map(Status, statuses)),
+                tuple(Failure(Status(s), str(r), dict(labels)) for s, r, labels in failures),
+            )
+        except (KeyError, ValueError, TypeError):
+            return None
+
+    def write(self) -> None:
+        """Write the index where many rows files were read anew."""
+        if len(self._new) < WORTH_WRITING:
+            return
+        entries = {
+            **_read(self.path),  # of another who has written since
+            **{name: _entry(*self._known[name]) for name in self._new},
+        }
+        text = json.dumps({"format": FORMAT, "files": entries}, separators=(",", ":"))
+        with suppress(OSError):  # it is a cache: who may not write, or has no room, reads again
+            atomic.write_whole(self.path, text.encode())
+        self._new.clear()
+
+    def __enter__(self) -> "RowsIndex":
+        """Return the index itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write what was learnt."""
+        self.write()
+
+
+def statuses(root: Path, keys: Iterable[str] | None = None) -> dict[str, CellSummary]:
+    """Return what the newest rows of cells say, by key; cells without sound rows are left out.
+
+    Args:
+        root: the results folder.
+        keys: of the cells; None: all of the store.
+
+    Raises:
+        BadStore: as `RowsIndex.of`.
+    """
+    if keys is None:
+        groups = children(root / "cells")
+        keys = [cell.name for group in groups for cell in children(group)]
+    with RowsIndex(root) as index:
+        return {key: found for key in keys if (found := index.newest(key)) is not None}
+
+
+def _summary(rows: list[dict[str, Any]]) -> CellSummary:
+    failures: dict[tuple[str, str], Failure] = {}
+    for row in rows:
+        if row["status"] != Status.ok:
+            what = (row["status"], repr(sorted(row["labels"].items())))
+            reason = row["reason"][:LONGEST_REASON]
+            failures.setdefault(what, Failure(Status(row["status"]), reason, row["labels"]))
+    return CellSummary(
+        str(rows[0]["fingerprint"]),
+        str(rows[0]["created"]),
+        frozenset(Status(row["status"]) for row in rows),
+        tuple(failures.values()),
+    )
+
+
+def _entry(mark: list[int], found: CellSummary) -> list[Any]:
+    failures = [[*each[:2], dict(each.labels)] for each in found.failures]
+    return [mark, found.created, sorted(found.statuses), failures]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the entries of an index; none where it is absent, torn, foreign or of another form."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        return {}
+    files = found.get("files")
+    return files if isinstance(files, dict) else {}

@@ -1,0 +1,177 @@
+"""Workers of a stored plan: the rows of `lra run`, whoever is killed; plans that are refused."""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lra.cli import main
+from lra.cluster import planning
+from lra.cluster.claiming import Claiming
+from lra.cluster.local import LocalEngine
+from lra.cluster.plan import HEAD, StoredPlan, plan_folder
+from runners.store import Store
+from tests.lra_process import Program
+
+sys.path.append(str(Path(__file__).parents[1] / "sweep"))
+from small_sweeps import BRIEF, TINY, run, settled
+
+SWEEP = ("model=linear,identity", "seed=0,1", "model.backbone.depth=1", "model.backbone.width=16")
+LONGEST_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LRA_DATA", str(data))
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., StoredPlan]:
+    """Submit words to an engine that starts nothing, and return the plan."""
+
+    def submitted(results: Path, *words: str) -> StoredPlan:
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalEngine, "submit", lambda *_: [])
+            assert main(["submit", *TINY, f"results={results}", "sweep=some", *words]) == 0
+        return StoredPlan(plan_folder(results, "some"))
+
+    return submitted
+
+
+def work(results: Path, *flags: str) -> Program:
+    return Program(["work", "some", "--results", str(results), *flags], env=dict(os.environ))
+
+
+def ended(program: Program) -> tuple[int, bytes]:
+    said = program.communicate(LONGEST_S)
+    return program.wait(LONGEST_S), said
+
+
+def until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + LONGEST_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_workers_of_which_one_is_killed_make_the_rows_of_one_sweep(
+    tmp_path: Path, plan: Callable[..., StoredPlan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    assert run(alone, "-m", *SWEEP) == 0
+    plan(shared, *SWEEP, "report=true")
+    assert main(["watch", "some", "--results", str(shared), "--json"]) == 3
+    first = work(shared, "--name", "victim")
+    until(lambda: Store(shared).claims())
+    assert {holder.worker for holder in Store(shared).claims().values()} == {"victim"}
+    first.send_signal(signal.SIGKILL)
+    assert ended(first)[0] == -signal.SIGKILL
+    others = work(shared, "--workers", "2")
+    assert ended(others) == (0, b"2 workers begin\n2 workers ended\n")
+    pd.testing.assert_frame_equal(settled(shared), settled(alone))
+    assert len([*shared.glob("cells/*/*/rows-*.jsonl")]) == len(StoredPlan(
+        plan_folder(shared, "some")).entries)  # fmt: skip
+    assert Store(shared).claims() == {}
+    logs = {path.name: path.read_text() for path in shared.glob("plans/some/logs/*.log")}
+    assert len(logs) == 3
+    assert all(text.strip() for text in logs.values())
+    told = "".join(logs.values())
+    assert told.count("writing its report") == 1
+    assert told.count("all 4 cells of some are complete") == 2
+    assert (shared / "reports/some/report.md").is_file()
+    capsys.readouterr()
+    assert main(["watch", "some", "--results", str(shared), "--json"]) == 0
+    standing = json.loads(capsys.readouterr().out)
+    assert (standing["done"], standing["left"], standing["running"]) == (4, 0, [])
+
+
+def test_a_stopped_submission_goes_on_and_gains_cells(
+    tmp_path: Path, plan: Callable[..., StoredPlan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("model=linear", "seed=0", "optim.steps=60", "runner.checkpoint_every_s=0.05")
+    given = [*TINY, f"results={tmp_path}", "sweep=some", *words, "cluster.workers=1"]
+    assert main(["submit", *given]) == 0
+    (note,) = (json.loads(p.read_bytes()) for p in tmp_path.glob("plans/some/submissions/*"))
+    engine = LocalEngine()
+    until(lambda: [*tmp_path.glob("cells/*/*/checkpoint-*/*")])
+    assert {*engine.states(note["ids"]).values()} == {"running"}
+    assert main(["submit", "--stop", "some", "--results", str(tmp_path)]) == 0
+    until(lambda: {*engine.states(note["ids"]).values()} == {"ended"})
+    logs = [path.read_text() for path in tmp_path.glob("plans/some/logs/*.log")]
+    assert all("worker ends with 143" in text for text in logs)
+    assert Store(tmp_path).claims() == {}
+    assert main(["watch", "some", "--results", str(tmp_path), "--once"]) == 3
+    more = plan(tmp_path, *words[:1], "seed=1", *words[2:])
+    assert [more.cell(place).columns["seed"] for place in range(2)] == [1, 0]
+    more.close()
+    code, said = ended(work(tmp_path))
+    assert code == 0
+    assert b"resumed at step" in said
+    assert {row["seed"] for row in settled(tmp_path).to_dict("records")} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("damage", "wanted"),
+    [
+        (lambda head: {**head, "schema": 99}, "has schema 99, and this lra reads 1"),
+        (lambda head: {**head, "bytes": head["bytes"] + 1}, "is torn"),
+        (
+            lambda head: {**head, "sources": {**head["sources"], "models.mixer": "0" * 64}},
+            r"code [0-9a-f]{12}, and here is .* code [0-9a-f]{12}: models\.mixer\. Nothing was run",
+        ),
+        (
+            lambda head: {**head, "versions": {**head["versions"], "torch": "1.0"}},
+            "was made with torch 1.0, and here is torch",
+        ),
+    ],
+)
+def test_a_plan_that_is_torn_or_of_other_code_is_refused(
+    damage: Callable[[dict[str, object]], dict[str, object]],
+    wanted: str,
+    tmp_path: Path,
+    plan: Callable[..., StoredPlan],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = plan(tmp_path, "model=linear").folder
+    head = json.loads((folder / HEAD).read_bytes())
+    (folder / HEAD).write_text(json.dumps(damage(head)))
+    assert main(["work", "some", "--results", str(tmp_path)]) == 2
+    assert re.search(wanted, capsys.readouterr().err)
+    assert not (tmp_path / "cells").exists()
+    assert main(["work", "same", "--results", str(tmp_path)]) == 2
+    assert "near matches: some" in capsys.readouterr().err
+
+
+def test_lengths_and_trainings_come_in_order_and_classes_are_kept(
+    tmp_path: Path, plan: Callable[..., StoredPlan]
+) -> None:
+    words = ("runner=scaling", "runner.lengths=[64,128,256]", "runner.modes=[forward]", *BRIEF)
+    made = plan(tmp_path, "model=linear,softmax", *words)
+    claiming = Claiming(made, Store(tmp_path), "one", None)
+    cells = [made.cell(place) for place in claiming.possible()]
+    assert sorted((c.columns["model"], c.columns["length"]) for c in cells) == [
+        ("linear", 64), ("softmax", 64),
+    ]  # fmt: skip
+    claiming.over.add(next(claiming.possible()))
+    assert sorted(made.cell(p).columns["length"] for p in claiming.possible()) == [64, 128]
+    small = made.entries[0].needs.__class__(cpus=0)
+    assert [*Claiming(made, Store(tmp_path), "two", small).possible()] == []
+    before = made.version
+    merged = plan(tmp_path, "model=linear,softmax", *words)
+    assert merged.version == before, "the same cells make the same files"
+    stored = [record["key"] for record in planning.stored(merged)]
+    assert stored == [entry.key for entry in made.entries]
+    made.close()
+    merged.close()
