@@ -49,6 +49,7 @@ UNSEEN = frozenset({"rows", "cell", "environment", "weights", "outcomes"})
 """Kinds in which a damage that leaves the file sound, as another digit does, cannot be seen."""
 MOST_STARTS = 12
 FAILED = re.compile(r"^FAIL (/\S+?):", re.MULTILINE)
+REFUSED = re.compile(r"^lra: cannot write (/\S+?): .*(?:move it|remove it),", re.MULTILINE)
 ALONE = ("log.txt", "resume.pt", "resume-previous.pt")
 """Files without which a cell is as complete as before."""
 
@@ -90,7 +91,7 @@ def _sweep(
         ended = bench.run(*words)
         _judge(found, ended, case)
         _readers(found, bench, whole, case)
-        if not _mend(found, bench) and ended.code == 0 and ": begun" not in ended.said:
+        if not _mend(found, bench, ended) and ended.code == 0 and ": begun" not in ended.said:
             break
     else:
         found.check(False, f"{case}: gets nowhere in {MOST_STARTS} starts: {ended.said[-800:]}")
@@ -169,16 +170,17 @@ def _readers(found: Found, bench: Bench, whole: Path, case: str) -> None:
 TIMES = frozenset({"train_step_time", "train_time", "data_wait", "process_peak_bytes"})
 
 
-def _mend(found: Found, bench: Bench) -> bool:
-    """Do what the audit of the store says: move away what it names, whose cell then runs anew.
+def _mend(found: Found, bench: Bench, ended: Ended) -> bool:
+    """Do what audit and refusal say: move away what they name, whose cell then runs anew.
 
     Returns:
         Whether there was something.
     """
     audit = bench.run("doctor", "--store", "--results", str(bench.results))
-    named = [Path(name) for name in FAILED.findall(audit.said)]
+    told = FAILED.findall(audit.said) + REFUSED.findall(ended.said)
+    named = [Path(name) for name in dict.fromkeys(told)]
     for path in named:
-        found.faults["files moved away as the audit asked"] += 1
+        found.faults["files moved away as a message asked"] += 1
         cell = path.relative_to(bench.results).parts[:3]
         again = [] if path.name in ALONE else (bench.results / Path(*cell)).glob("rows-*.jsonl")
         for each in (path, *again):
