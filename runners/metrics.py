@@ -115,6 +115,9 @@ METRICS: dict[str, Metric] = {
     "tokens_per_second_per_device": _metric("token/s", True, "tokens_per_second / processes"),
     "bytes_sent_per_step": _metric("B", False, "by one process to others, counted; all_reduce "
                                    "of b bytes among n: 2 b (n - 1) / n"),
+    "bytes_sent_per_step_in_total": _metric("B", False, "the same, of all processes together"),
+    "scaling_efficiency": _metric("ratio", True, "of n processes, paired samples: weak t1 / tn, "
+                                  "strong t1 / (n tn)", least=0.0),
     "initial_parameters": _metric("1", None, "parameters by where they came from; label origin"),
     # cost at one length
     "time": _metric("s", False, "one forward pass or training step, by mode; median of samples"),

@@ -129,9 +129,15 @@ def _cell(
         "hardware": hardware.name,
         "device": device,
         "precision": str(hardware.precision),
-        "threads": hardware.timing_threads() if kind.timed else hardware.training_threads,
+        "threads": _threads(run),
     }
     return Cell(identity=decided.decisive, described=decided.described, columns=columns, **shared)
+
+
+def _threads(run: Run) -> int:
+    """Return the CPU threads of each process of a cell."""
+    whole = run.runner.timed and not run.runner.parallel
+    return run.hardware.timing_threads() if whole else run.hardware.training_threads
 
 
 def _modules(run: Run, memo: Memo) -> list[str]:

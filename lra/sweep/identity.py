@@ -106,6 +106,10 @@ def identity(
         whole["machine"] = less["machine"] = memo.of(
             ("machine", device), (hardware,), partial(_machine, hardware, device)
         )
+        if kind.parallel:  # they are what is measured
+            whole["threads"] = less["threads"] = hardware.training_threads
+            if hardware.processes > 1:
+                whole["processes"] = less["processes"] = hardware.labels()
     elif hardware.device is Device.cpu and kind.models:
         # More threads add in another order. One is the default.
         whole["threads"] = hardware.training_threads

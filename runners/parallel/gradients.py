@@ -159,5 +159,6 @@ def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
         fully_shard(module, mesh=mesh, reshard_after_forward=True)
         assert isinstance(module, FSDPModule)
         module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)  # gloo multiplies nothing on its way
     # Said of a loss that comes as a view; nothing here changes one in place.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module")

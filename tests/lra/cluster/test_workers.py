@@ -15,6 +15,7 @@ import pytest
 from lra.cli import main
 from lra.cluster import planning
 from lra.cluster.claiming import Claiming
+from lra.cluster.engine import Resources, WorkerGroup
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, StoredPlan, plan_folder
 from runners.store import Store
@@ -166,7 +167,7 @@ def test_lengths_and_trainings_come_in_order_and_classes_are_kept(
     ]  # fmt: skip
     claiming.over.add(next(claiming.possible()))
     assert sorted(made.cell(p).columns["length"] for p in claiming.possible()) == [64, 128]
-    small = made.entries[0].needs.__class__(cpus=0)
+    small = WorkerGroup(name="small", count=1, resources=Resources(cpus=0))
     assert [*Claiming(made, Store(tmp_path), "two", small).possible()] == []
     before = made.version
     merged = plan(tmp_path, "model=linear,softmax", *words)

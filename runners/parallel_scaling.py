@@ -1,0 +1,217 @@
+"""What several processes gain: one training step of a model on all of them, beside one alone.
+
+A cell has `hardware.processes` processes, each with a device (or `hardware.training_threads` of a
+processor), and times the same step twice, in turns: on all of them together, and by the first alone
+while the others wait. A pair of neighbours in time gives the efficiency, t alone / t together:
+
+- `weak`: every device has the tokens of one batch; ideal is 1, for n times the work in the time of
+  one.
+- `strong`: all devices share the tokens of one batch; what is divided by the number of devices as
+  well, so that ideal is 1 again.
+
+The batch of one is `token_budget // length` sequences of random tokens, at least one. With
+`hardware.context` processes share each sequence; with `hardware.sharded` the weights (FSDP2).
+Ranks of one processor share its memory's bandwidth: their efficiency says more of that than of
+what is sent.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from statistics import median
+from typing import ClassVar
+
+import torch
+
+from conf.choices import by_name
+from models.backbone.model import Backbone
+from models.mixer import Unsupported
+from runners.isolation.progress import MEASURING_S, phase, so_far
+from runners.measurement.device import autocast
+from runners.measurement.disturbance import scattered
+from runners.measurement.inputs import random_inputs
+from runners.measurement.measure import observe, timed, uncollected
+from runners.measurement.timing import Timing
+from runners.measurement.watched_rows import DISTURBED
+from runners.parallel.gradients import PartLoss, Synchronised, shard
+from runners.parallel.ranks import Ranks, joined
+from runners.parallel.traffic import Traffic
+from runners.records import Measurement
+from runners.runner import Runner, Work, disturbed, values
+from runners.training.optim import OptimConfig
+from runners.training.optimisers.build import build_optimiser, set_rates
+from runners.training.prefetch import to_device
+from tasks.task import Batch
+
+Step = Callable[[], object]
+
+
+class ScalingLoad(StrEnum):
+    """What stays the same while devices are added."""
+
+    weak = auto()
+    """The tokens of a device."""
+    strong = auto()
+    """The tokens of all."""
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class ParallelScaling(Timing, Runner):
+    """How a step is timed on several devices."""
+
+    outcome: ClassVar[str] = "tokens_per_second"
+    tabled: ClassVar[tuple[str, ...]] = (
+        "tokens_per_second", "tokens_per_second_per_device", "scaling_efficiency",
+        "bytes_sent_per_step", "bytes_sent_per_step_in_total", "peak_tensor_bytes",
+    )  # fmt: skip
+    data: ClassVar[bool] = False
+    timed: ClassVar[bool] = True
+    parallel: ClassVar[bool] = True
+    by_length: ClassVar[bool] = True
+
+    lengths: list[int] = field(default_factory=lambda: [1024])
+    modes: list[ScalingLoad] = field(default_factory=lambda: [ScalingLoad.weak, ScalingLoad.strong])
+    alone: bool = True
+    """Whether one process is timed beside all; false: its device cannot hold the model."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        super().__post_init__()
+        if not self.lengths or min(self.lengths) < 1:
+            raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
+        if not self.modes:
+            raise ValueError("modes is empty: wanted weak, strong or both")
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the rows of one cell; the first process's are kept."""
+        with joined(work.hardware) as ranks:
+            yield from measure(work, ranks, ScalingLoad[work.mode], self)
+
+    @classmethod
+    def headline(cls, rows: Sequence[Measurement]) -> str:
+        """Return tokens per second, and the efficiency where there is one."""
+        found = values(rows)
+        rate, share = found.get("tokens_per_second"), found.get("scaling_efficiency")
+        gained = "" if share is None else f", efficiency {share:.2f}"
+        if rate is None:
+            return ""
+        return f"{rate:,.0f} tokens/s{gained}{disturbed(rows, 'tokens_per_second')}"
+
+
+def measure(
+    work: Work, ranks: Ranks, load: ScalingLoad, config: ParallelScaling
+) -> Iterator[Measurement]:
+    """Time the step of all ranks, and of the first alone; every rank must call."""
+    hardware, length = work.hardware, work.length
+    device = torch.device(str(hardware.device))
+    single = max(1, hardware.token_budget // length)
+    sequences = single * ranks.size if load is ScalingLoad.weak else single
+    if sequences < ranks.parts:
+        raise Unsupported(
+            f"{sequences} sequences of {length:,} tokens for {ranks.parts} devices that share "
+            f"them: raise hardware.token_budget to {ranks.parts * length:,}, or set "
+            "hardware.context"
+        )
+    phase("building")
+    labels = hardware.labels()
+    model = work.build(max_length=length).to(device)
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    together = _step(work, model, ranks, sequences, device)
+    calls = {"together": together}
+    if config.alone and not ranks.alone:
+        calls["alone"] = _waiting
+        if ranks.first:
+            model = work.build(max_length=length).to(device)
+            calls["alone"] = _step(work, model, Ranks(), single, device)
+    phase("warming up")
+    slowest = 0.0
+    for _ in range(max(2, config.warmup_steps)):  # the first sets up what connects ranks
+        for call in calls.values():
+            ranks.wait()
+            slowest = timed(call, device)
+    rounds = config.rounds(ranks.largest(slowest))
+    times = _in_turns(calls, ranks, device, rounds)
+    with Traffic() as traffic:
+        together()
+    ranks.wait()
+    peaks = ranks.gathered(observe(together, device).peak_tensor_bytes)
+    sent = ranks.gathered(traffic.sent)
+
+    own, tokens = times["together"], float(sequences * length)
+    why = scattered(own)
+    trust = {**labels, DISTURBED: why} if why else labels
+    seconds = median(own)
+    yield Measurement(metric="train_step_time", value=seconds, samples=own, labels=trust)
+    yield Measurement(metric="tokens_per_second", value=tokens / seconds, labels=trust)
+    rate = tokens / seconds / ranks.size
+    yield Measurement(metric="tokens_per_second_per_device", value=rate, labels=trust)
+    if "alone" in times:
+        share = 1 if load is ScalingLoad.weak else ranks.size
+        ratios = tuple(one / (share * all_) for one, all_ in zip(times["alone"], own, strict=True))
+        why = scattered(ratios)
+        yield Measurement(
+            metric="scaling_efficiency",
+            value=median(ratios),
+            samples=ratios,
+            labels={**labels, DISTURBED: why} if why else labels,
+        )
+    for metric, value in (
+        ("bytes_sent_per_step", max(sent)),
+        ("bytes_sent_per_step_in_total", sum(sent)),
+        ("peak_tensor_bytes", max(peaks)),
+        ("parameters", parameters),
+        ("batch_size", sequences),
+        ("timed_steps", len(own)),
+    ):
+        yield Measurement(metric=metric, value=float(value), labels=labels)
+
+
+def _step(work: Work, model: Backbone, ranks: Ranks, sequences: int, device: torch.device) -> Step:
+    """Return a training step of a batch that ranks share: AdamW, without clipping."""
+    hardware, length = work.hardware, work.length
+    optim = OptimConfig(clip=None)
+    model.train()
+    part_loss = PartLoss(model, model, 0.0, ranks.sequences)
+    if ranks.sharded:
+        shard(model, optim, device)
+    synchronised = None if ranks.alone else Synchronised(part_loss, sharded=ranks.sharded)
+    optimiser = build_optimiser(model, optim)
+    set_rates(optimiser, 1e-4)
+    tokens, target = random_inputs(sequences, length, work.facts(length), work.seed)
+    batch = to_device(ranks.own(Batch(tokens, target, torch.arange(sequences))), device)
+    total, share = float(target.numel()), batch.target.shape[0] / sequences
+
+    def step() -> None:
+        with nullcontext() if synchronised is None else synchronised.adding(last=True):
+            call = part_loss if synchronised is None else synchronised.call
+            with autocast(hardware):
+                loss, _ = call(batch, None, total, share)
+            torch.autograd.backward(loss)
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
+
+
+def _waiting() -> None:
+    """Do nothing, while another process is timed."""
+
+
+def _in_turns(
+    calls: dict[str, Step], ranks: Ranks, device: torch.device, rounds: int
+) -> dict[str, tuple[float, ...]]:
+    """Return the seconds of each call in each round: of the rank that took the longest."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    with uncollected():
+        for number in range(rounds):
+            so_far("timing", number, rounds, "sample", MEASURING_S)
+            for name in list(calls)[:: 1 if number % 2 == 0 else -1]:
+                ranks.wait()
+                found[name].append(timed(calls[name], device))
+    every = ranks.gathered(found)
+    return {
+        name: tuple(max(each) for each in zip(*(one[name] for one in every), strict=True))
+        for name in calls
+    }
