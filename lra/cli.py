@@ -200,8 +200,8 @@ def shows_tracebacks() -> bool:
 
 def message(error: Exception) -> str:
     """Return the text of `error`; operating-system errors name file and reason."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {error.filename}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror + (f": {error.filename}" if error.filename else "")
     return str(error).strip() or type(error).__name__
 
 

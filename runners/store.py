@@ -277,7 +277,7 @@ class Store:
         try:
             (folder / key).touch()
         except OSError as error:
-            raise atomic.unwritable(folder, error) from error
+            raise atomic.unwritable(folder / key, error) from error
 
     def record_all_in_sweep(self, name: str, keys: Sequence[str]) -> None:
         """Note that cells belong to a sweep; those that are noted already take no time."""

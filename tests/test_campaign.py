@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,10 @@ from runners.store import Store
 from tests.campaign import published
 from tests.campaign.part import Found
 from tests.campaign.sweeps import check_store
+from tests.lra_process import HOME
 
+SHORT = ("workers", "disk", "clocks", "torn", "words")
+"""Parts of which tests elsewhere do the same are left to the long form: kills, two sweeps."""
 PAGE = published.KEPT.parents[1] / "campaign.md"
 COLUMNS = {
     "runner": "train", "mode": "train", "model": "linear", "task": "listops", "task_version": 1,
@@ -82,3 +87,23 @@ def test_every_check_of_a_store_notices_its_fault(word: str, stores: tuple[Path,
     found = Found("test")
     check_store(found, *stores, "with a fault")
     assert any(word in sentence for sentence in found.wrong), found.wrong
+
+
+@pytest.mark.slow
+def test_the_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
+    chosen = [word for part in SHORT for word in ("--only", part)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.campaign", "--short", "--out", str(tmp_path), *chosen],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    parts = json.loads((tmp_path / "campaign.json").read_text())["parts"]
+    assert [part["part"] for part in parts] == [*SHORT]
+    applied = {part["part"]: sum(part["faults"].values()) for part in parts}
+    tried = {part["part"] for part in parts if not part["left_out"]}
+    assert all(applied[part] for part in tried - {"disk"}), applied
+    assert {"torn", "words"} <= tried

@@ -9,13 +9,17 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import util
 from types import FrameType
+from typing import Any
 
 from lra.commands.run import PRELOAD
 from runners.isolation import forked_server, isolate
 
 IMPORTED = ("torch", *PRELOAD, "lra.cluster.worker", "runners.training.checkpoint")
 """What every worker, and the server from which its cells come, would import."""
+finalizers: Any = util
+"""What `multiprocessing` does at the end of a process, which `os._exit` leaves out."""
 GRACE_S = 60.0
 """How long workers may take to save what runs."""
 
@@ -91,4 +95,6 @@ def _become(number: int, one: Callable[[int], int]) -> None:
         with suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
+        with suppress(OSError):  # the folder with the socket of its fork server
+            finalizers._run_finalizers()
         os._exit(code)

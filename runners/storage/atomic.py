@@ -25,8 +25,10 @@ WAYS_OUT = {
     errno.ESTALE: "mount that folder again",
     errno.ENOTDIR: "a file stands where a folder is needed: move it",
     errno.EEXIST: "a file stands where a folder is needed: move it",
+    errno.EISDIR: "a folder stands where a file is needed: move it",
+    errno.ELOOP: "a link leads in circles: remove it",
 }
-_REFUSALS = WAYS_OUT.keys() - {errno.ENOTDIR, errno.EEXIST}
+_REFUSALS = WAYS_OUT.keys() - {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP}
 _RIGHTS = {errno.EACCES, errno.EPERM}
 """Of files only where the error names one: signals and sockets are refused with these, too."""
 STORAGE_WORDS = re.compile(

@@ -1,5 +1,6 @@
-"""Who writes into a store: a process is known by its machine and its number there. Torch-free."""
+"""Temporary names of files in a store, which tell who writes them. Torch-free."""
 
+import hashlib
 import os
 import re
 import socket
@@ -7,41 +8,29 @@ import uuid
 from functools import cache
 from pathlib import Path
 
-_TEMPORARY = re.compile(r"\.(?P<place>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp")
+from runners.storage.holders import Holder, alive, own_place, own_start
+
+_NAME = re.compile(r"\.(?P<place>[0-9a-f]{12})\.(?P<pid>\d+)\.(?P<started>\d+)\.[0-9a-f]{8}\.tmp")
 
 
 @cache
-def place() -> str:
-    """Return the name under which processes of this machine, or this container, have numbers.
-
-    Containers of one machine may share its name and yet count their processes by themselves.
-    """
-    try:
-        numbers = f"-{Path('/proc/self/ns/pid').stat().st_ino:x}"
-    except OSError:  # no Linux: the name alone
-        numbers = ""
-    return socket.gethostname() + numbers
+def _place() -> str:
+    """Return in few letters where numbers of processes mean what they mean here."""
+    place = f"{socket.gethostname()} {own_place()}"
+    return hashlib.sha256(place.encode()).hexdigest()[:12]
 
 
 def temporary(path: Path) -> Path:
     """Return a name beside `path`, under which this process writes what will be there."""
-    return path.parent / f".{path.name}.{place()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+    who = f"{_place()}.{os.getpid()}.{own_start() or 0}"
+    return path.parent / f".{path.name}.{who}.{uuid.uuid4().hex[:8]}.tmp"
 
 
 def has_died(temporary: Path) -> bool:
     """Tell whether the process that made a temporary file is known to have ended."""
-    found = _TEMPORARY.search(temporary.name)
-    if found is None or not found["place"].endswith(f".{place()}"):
+    found = _NAME.search(temporary.name)
+    if found is None or found["place"] != _place():
         return False
-    return not is_alive(int(found["pid"]))
-
-
-def is_alive(pid: int) -> bool:
-    """Tell whether a process of this machine lives, whoever it belongs to."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    started = int(found["started"]) or None
+    holder = Holder(socket.gethostname(), int(found["pid"]), started, own_place())
+    return alive(holder) is False

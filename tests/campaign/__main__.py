@@ -15,10 +15,12 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.campaign import published
+from tests.campaign import published, shim
 from tests.campaign.part import Found, LeftOut, Settings
 
-PARTS = ("kills",)
+PARTS = (
+    "kills", "processes", "workers", "disk", "clocks", "torn", "together", "words", "slurm",
+)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     out = chosen.out or Path(tempfile.mkdtemp(prefix="lra-campaign-out-"))
     out.mkdir(parents=True, exist_ok=True)
     os.environ["LRA_DATA"] = str(out / "data")
+    shim.preload(out)
     print(f"seed {chosen.seed}; what happens lies in {out}", flush=True)
     found = []
     for name in chosen.only or PARTS:

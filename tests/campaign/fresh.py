@@ -1,10 +1,25 @@
 """Called in a process of the program before all else: nothing remembers the folder of another."""
 
+import importlib
 import multiprocessing
 import tempfile
+from collections.abc import Callable
 
 
-def begin() -> None:
-    """Forget the temporary folder of the process that this one was forked from."""
+def begin(also: Callable[[], object] | None = None) -> None:
+    """Forget the temporary folder of the process that this one was forked from.
+
+    Args:
+        also: is called afterwards.
+    """
     tempfile.tempdir = None
     multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]
+    if also is not None:
+        also()
+
+
+def with_short_claims(touch_s: float, stale_s: float) -> None:
+    """Let claims live for seconds, not minutes; for `begin(also=...)`."""
+    claims = importlib.import_module("runners.storage.claims")
+    claims.take.__kwdefaults__.update(touch_s=touch_s, stale_s=stale_s)
+    claims.Observer.left_behind.__defaults__ = (stale_s,)

@@ -50,5 +50,9 @@ def shared_memory() -> set[str]:
 
 
 def temporary_files(folder: Path) -> list[str]:
-    """Return what lies in a folder for temporary files: the top of each, by name."""
-    return sorted(entry.name for entry in folder.iterdir())
+    """Return what lies in a folder for temporary files, but what is kept there.
+
+    PyTorch keeps a cache, and workers the file by which they take the machine in turns.
+    """
+    names = (entry.name for entry in folder.iterdir())
+    return sorted(name for name in names if not name.startswith(("torchinductor_", "lra-machine-")))

@@ -1,0 +1,217 @@
+/* A library for LD_PRELOAD: a disk that fails or is slow below one folder, a clock that is wrong,
+   and another machine than it is.
+
+   LRA_FAULTS names a folder with files, which may change at any moment:
+     disk   "ERRNO PERMILLE MICROSECONDS": with this probability a call that writes below
+            LRA_FAULTS_BELOW fails with this error (0: never), and each call takes so much longer
+     clock  seconds by which the clock of the day is ahead (or behind, negative)
+     host   a number: the program stands on another machine, as far as its name, and what its
+            numbers of processes mean, tell
+   Each fault that was applied appends one byte to the file `applied` there, so that it is counted.
+   Without LRA_FAULTS, everything is as it is. */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static long setting(const char *file, long *values, int count) {
+    const char *folder = getenv("LRA_FAULTS");
+    char path[PATH_MAX], text[128];
+    if (!folder || snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path) return 0;
+    long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) return 0;
+    long size = syscall(SYS_read, fd, text, sizeof text - 1);
+    syscall(SYS_close, fd);
+    if (size <= 0) return 0;
+    text[size] = 0;
+    char *at = text;
+    for (int i = 0; i < count; i++) values[i] = strtol(at, &at, 10);
+    return 1;
+}
+
+static unsigned long draw(void) {
+    static __thread unsigned long state;
+    if (!state) {
+        struct timespec now;
+        syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+        state = (unsigned long)now.tv_nsec * 2654435761u + (unsigned long)syscall(SYS_gettid) + 1;
+    }
+    state ^= state << 13; state ^= state >> 7; state ^= state << 17;
+    return state;
+}
+
+static void count(void) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/applied", getenv("LRA_FAULTS"));
+    long fd = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return;
+    syscall(SYS_write, fd, ".", 1);
+    syscall(SYS_close, fd);
+}
+
+/* Whether a call on this path is to fail; `errno` is set then. */
+static int fails(const char *path, int writes) {
+    const char *below = getenv("LRA_FAULTS_BELOW");
+    if (!below || !path || strncmp(path, below, strlen(below))) return 0;
+    int before = errno;
+    long values[3] = {0, 0, 0};
+    if (!setting("disk", values, 3)) { errno = before; return 0; }
+    if (values[2] > 0) {
+        struct timespec wait = {values[2] / 1000000, values[2] % 1000000 * 1000};
+        syscall(SYS_nanosleep, &wait, NULL);
+        count();
+    }
+    errno = before;
+    if (!writes || !values[0] || (long)(draw() % 1000) >= values[1]) return 0;
+    count();
+    errno = (int)values[0];
+    return 1;
+}
+
+static const char *path_of(int fd, char *found) {
+    char link[64];
+    if (fd < 0 || !getenv("LRA_FAULTS")) return NULL;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    long size = syscall(SYS_readlink, link, found, PATH_MAX - 1);
+    if (size < 0) return NULL;
+    found[size] = 0;
+    return found;
+}
+
+static const char *joined(int folder, const char *path, char *found) {
+    if (!path || path[0] == '/' || folder == AT_FDCWD) return path;
+    if (!path_of(folder, found)) return NULL;
+    size_t used = strlen(found);
+    if (snprintf(found + used, PATH_MAX - used, "/%s", path) >= (int)(PATH_MAX - used)) return NULL;
+    return found;
+}
+
+#define WRITES(flags) (((flags) & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) != 0)
+#define MODE mode_t mode = 0; \
+    if (flags & (O_CREAT | O_TMPFILE)) { va_list more; va_start(more, flags); \
+        mode = (mode_t)va_arg(more, int); va_end(more); }
+
+int open(const char *path, int flags, ...) {
+    MODE
+    return fails(path, WRITES(flags)) ? -1 : REAL(open)(path, flags, mode);
+}
+int open64(const char *path, int flags, ...) {
+    MODE
+    return fails(path, WRITES(flags)) ? -1 : REAL(open64)(path, flags, mode);
+}
+int openat(int folder, const char *path, int flags, ...) {
+    MODE
+    char whole[PATH_MAX];
+    return fails(joined(folder, path, whole), WRITES(flags)) ? -1
+        : REAL(openat)(folder, path, flags, mode);
+}
+int openat64(int folder, const char *path, int flags, ...) {
+    MODE
+    char whole[PATH_MAX];
+    return fails(joined(folder, path, whole), WRITES(flags)) ? -1
+        : REAL(openat64)(folder, path, flags, mode);
+}
+
+ssize_t write(int fd, const void *data, size_t size) {
+    char path[PATH_MAX];
+    if (fails(path_of(fd, path), 1)) {
+        /* Half of the time in the middle: some of it is there, and the next call is refused. */
+        if (size < 2 || draw() & 1) return -1;
+        return REAL(write)(fd, data, size / 2);
+    }
+    return REAL(write)(fd, data, size);
+}
+ssize_t writev(int fd, const struct iovec *parts, int number) {
+    char path[PATH_MAX];
+    return fails(path_of(fd, path), 1) ? -1 : REAL(writev)(fd, parts, number);
+}
+ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
+    char path[PATH_MAX];
+    return fails(path_of(fd, path), 1) ? -1 : REAL(pwrite64)(fd, data, size, at);
+}
+ssize_t read(int fd, void *data, size_t size) {
+    char path[PATH_MAX];
+    return fails(path_of(fd, path), 0) ? -1 : REAL(read)(fd, data, size);
+}
+int fsync(int fd) {
+    char path[PATH_MAX];
+    return fails(path_of(fd, path), 1) ? -1 : REAL(fsync)(fd);
+}
+int rename(const char *from, const char *to) { return fails(to, 1) ? -1 : REAL(rename)(from, to); }
+int renameat(int f, const char *from, int t, const char *to) {
+    char whole[PATH_MAX];
+    return fails(joined(t, to, whole), 1) ? -1 : REAL(renameat)(f, from, t, to);
+}
+int mkdir(const char *path, mode_t mode) { return fails(path, 1) ? -1 : REAL(mkdir)(path, mode); }
+int unlink(const char *path) { return fails(path, 0) ? -1 : REAL(unlink)(path); }
+int stat(const char *path, struct stat *found) {
+    return fails(path, 0) ? -1 : REAL(stat)(path, found);
+}
+int lstat(const char *path, struct stat *found) {
+    return fails(path, 0) ? -1 : REAL(lstat)(path, found);
+}
+
+/* -- the clock of the day; that which counts on is as it is ------------------------------------ */
+
+static long ahead(void) {
+    long values[1] = {0};
+    int before = errno;
+    if (getenv("LRA_FAULTS")) setting("clock", values, 1);
+    errno = before;
+    return values[0];
+}
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int code = (int)syscall(SYS_clock_gettime, clock, now);
+    if (!code && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += ahead();
+    return code;
+}
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    int code = (int)syscall(SYS_gettimeofday, now, zone);
+    if (!code) now->tv_sec += ahead();
+    return code;
+}
+time_t time(time_t *to) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (to) *to = now.tv_sec;
+    return now.tv_sec;
+}
+
+/* -- another machine -------------------------------------------------------------------------- */
+
+static long host(void) {
+    long values[1] = {0};
+    int before = errno;
+    if (getenv("LRA_FAULTS")) setting("host", values, 1);
+    errno = before;
+    return values[0];
+}
+int gethostname(char *name, size_t size) {
+    long number = host();
+    if (!number) return REAL(gethostname)(name, size);
+    snprintf(name, size, "host-%ld", number);
+    return 0;
+}
+ssize_t readlink(const char *restrict path, char *restrict found, size_t size) {
+    long number = strcmp(path, "/proc/self/ns/pid") ? 0 : host();
+    if (!number) return REAL(readlink)(path, found, size);
+    char text[64];
+    size_t length = (size_t)snprintf(text, sizeof text, "pid:[%ld]", number);
+    if (length > size) length = size;
+    memcpy(found, text, length);
+    return (ssize_t)length;
+}

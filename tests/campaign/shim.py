@@ -1,0 +1,58 @@
+"""The library that makes disk and clock of a program faulty: see `faulty_machine.c`."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.campaign.part import LeftOut
+
+SOURCE = Path(__file__).with_name("faulty_machine.c")
+
+
+def preload(folder: Path) -> None:
+    """Have every program that is started from now on load the library, where it can be made."""
+    compiler = os.environ.get("CC") or "cc"
+    library = folder.resolve() / "faulty_machine.so"
+    if shutil.which(compiler) is None:
+        return
+    words = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"]
+    if subprocess.run(words, capture_output=True, check=False).returncode == 0:
+        os.environ["LD_PRELOAD"] = str(library)
+
+
+class Faults:
+    """The faults of the programs that are started with `variables`; none at first."""
+
+    def __init__(self, folder: Path, below: Path) -> None:
+        if "faulty_machine" not in os.environ.get("LD_PRELOAD", ""):
+            raise LeftOut(
+                "needs a C compiler (cc) for the library that makes disk and clock faulty"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder.resolve()
+        self.variables = {"LRA_FAULTS": str(self.folder), "LRA_FAULTS_BELOW": str(below.resolve())}
+
+    def disk(self, error: int = 0, permille: int = 0, delay_us: int = 0) -> None:
+        """Let a share of the calls that write fail with `error`, and all take longer."""
+        self._say("disk", f"{error} {permille} {delay_us}")
+
+    def clock(self, ahead_s: int) -> None:
+        """Set the clock of the day so far ahead of the machine's."""
+        self._say("clock", str(ahead_s))
+
+    def host(self, number: int) -> None:
+        """Have programs believe that they stand on another machine of this number."""
+        self._say("host", str(number))
+
+    def applied(self) -> int:
+        """Return how many calls failed or were slow since this was asked last."""
+        file = self.folder / "applied"
+        number = file.stat().st_size if file.exists() else 0
+        file.unlink(missing_ok=True)
+        return number
+
+    def _say(self, name: str, text: str) -> None:
+        new = self.folder / f".{name}"
+        new.write_text(text)
+        new.replace(self.folder / name)
