@@ -176,7 +176,7 @@ def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
     if engine.name != LOCAL:
         return grouped(needs, engine.engine.workers or min(MOST_ELSEWHERE, len(needs)))
     runs = [planned.run for planned, _ in known]
-    lanes = max(lanes_of(run) for run in runs)
+    lanes = max((lanes_of(run) for run in runs), default=1)
     resources = Resources(
         gpus=max(each.gpus for each in needs), cpus=max(each.cpus for each in needs)
     )
