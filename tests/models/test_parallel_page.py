@@ -32,6 +32,7 @@ def test_the_page_names_the_families_that_share_sequences():
         name: cells[2].strip()
         for line in lines
         for cells in [line.strip("| ").split(" | ")]
+        if len(cells) > 2  # another table has two columns
         for name in re.findall(r"`(\w+)`", cells[0])
     }
     found = {family: DIRECTIONS[claims] for family in FAMILIES if (claims := directions(family))}

@@ -50,6 +50,6 @@ def test_every_partition_equals_one_pass(cuts: list[int], causal: bool) -> None:
 
 def test_supports_what_hides_tokens_and_claims_no_sight() -> None:
     traits = built(causal=True).traits
-    assert traits.supports == {"keep", "start", "document"}
+    assert traits.supports == {"keep", "start", "document", "context"}
     assert traits.positions == frozenset()
     assert traits.causal

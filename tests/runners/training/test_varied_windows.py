@@ -83,7 +83,7 @@ class Go:
 def test_resume_goes_on_to_the_bit(tmp_path):
     class Stop:
         def __init__(self):
-            self.left = 3
+            self.left = 5
 
         def is_set(self):
             self.left -= 1
