@@ -25,10 +25,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from itertools import pairwise
-from multiprocessing import forkserver, util
+from multiprocessing import util
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any, NamedTuple
 
 HOME = Path(__file__).resolve().parent.parent
@@ -230,29 +228,6 @@ def become(call: Call, files: list[int]) -> None:
     sys.argv[1:] = call.words
 
 
-def forked(path: str, args: Sequence[str], passed: list[int]) -> int:
-    """Fork where `multiprocessing` would start a Python that becomes the fork server."""
-    if "forkserver" not in args[-1]:
-        return started(path, args, passed)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if pid := os.fork():
-        return pid
-    try:
-        free = [0, 1, 2, *sorted(passed), os.sysconf("SC_OPEN_MAX")]
-        for before, after in pairwise(free):
-            os.closerange(before + 1, after)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        forkserver._forkserver.__init__()  # its lock is taken while a server is started
-        sys.modules["__main__"] = ModuleType("__main__")
-        exec(args[-1], {})
-    finally:
-        os._exit(0)
-
-
-started = util.spawnv_passfds
-
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         for name in IMPORTED:
@@ -262,7 +237,7 @@ if __name__ == "__main__":
             raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
         gc.collect()
         gc.freeze()
-        util.spawnv_passfds = forked
+        util.spawnv_passfds = importlib.import_module("runners.isolation.forked_server").forked
         start = serve(listening)
     become(*start)
     runpy.run_module("lra", run_name="__main__", alter_sys=True)

@@ -31,14 +31,14 @@ def start() -> None:
     if threading.active_count() > 1:
         raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
     patched: Any = util
-    patched.spawnv_passfds = _forked
+    patched.spawnv_passfds = forked
     try:
         forkserver.ensure_running()
     finally:
         patched.spawnv_passfds = _spawn
 
 
-def _forked(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
+def forked(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
     """Fork where `multiprocessing` would start a Python that becomes the fork server."""
     if "forkserver" not in args[-1]:
         return _spawn(path, args, passed)
