@@ -1,6 +1,7 @@
 """The cells of one kind that a worker takes from a plan, while they run."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from lra.cluster.claiming import ClaimedCell, Claiming
 from lra.cluster.state import WorkerState
@@ -28,6 +29,7 @@ class PlanCells(CellGroup):
         state: what is noted for those who watch.
         first: one that is claimed already; the others are of its kind.
         ready: whether the data of that name can be had, or why not; None: not tried yet.
+        device: name of what the cells run on, which need not be what planned them.
         sharers: how many cells may have to share the machine's memory.
         changed: whether the plan is another one by now.
     """
@@ -41,12 +43,14 @@ class PlanCells(CellGroup):
         first: ClaimedCell,
         *,
         ready: Callable[[str], str | None],
+        device: str,
         sharers: int,
         changed: Callable[[], bool],
     ) -> None:
         super().__init__(sweep, claiming.store, board, LiveSweep(sweep, []), [])
         self.claiming, self.state, self.first = claiming, state, first
         self.ready, self.sharers, self.changed = ready, sharers, changed
+        self.device = device
         self.places: dict[str, int] = {}
         self.count = 0
 
@@ -92,7 +96,8 @@ class PlanCells(CellGroup):
     def _begun(self, taken: ClaimedCell) -> Planned:
         """Note a cell that is about to begin."""
         planned, place = taken.planned, taken.place
-        cell = planned.cell
+        columns = {**planned.cell.columns, "device": self.device}
+        cell = planned.cell = replace(planned.cell, columns=columns)
         self.places[cell.key] = place
         planned.no_data = self.ready(self.claiming.plan.entries[place].data) or None
         self.board.numbers[cell.key] = str(place + 1)

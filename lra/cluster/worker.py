@@ -210,6 +210,7 @@ class Worker:
             self.state,
             first,
             ready=self.data.get,
+            device=Known().device_of(first.planned.run.hardware),
             sharers=1 if timed else min(self.options.peers, most),
             changed=self.changed,
         )

@@ -18,7 +18,8 @@ from lra.cluster.claiming import Claiming
 from lra.cluster.engine import Resources, WorkerGroup
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, StoredPlan, plan_folder
-from runners.store import Store
+from runners.measurement.hardware import cpu_name
+from runners.store import Store, read_rows
 from tests.lra_process import Program
 
 sys.path.append(str(Path(__file__).parents[1] / "sweep"))
@@ -96,6 +97,17 @@ def test_workers_of_which_one_is_killed_make_the_rows_of_one_sweep(
     assert main(["watch", "some", "--results", str(shared), "--json"]) == 0
     standing = json.loads(capsys.readouterr().out)
     assert (standing["done"], standing["left"], standing["running"]) == (4, 0, [])
+
+
+def test_rows_name_the_device_of_the_worker_and_not_that_of_the_plan(
+    plan: Callable[..., StoredPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("lra.sweep.cells.device_name", lambda *_: "a login node")
+        planned = plan(tmp_path, "model=identity", *SWEEP[2:])
+    assert planned.cell(0).columns["device"] == "a login node"
+    assert ended(work(tmp_path))[0] == 0
+    assert {*read_rows(tmp_path)["device"]} == {cpu_name()}
 
 
 def test_a_stopped_submission_goes_on_and_gains_cells(
