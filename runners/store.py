@@ -86,13 +86,17 @@ class Store:
         """Return the folder in which the cell's runner may keep checkpoints; it may not exist."""
         return self.cell_folder(cell.key) / f"checkpoint-{cell.fingerprint}"
 
+    def rows_file(self, key: str, fingerprint: str) -> Path:
+        """Return the file of a cell's rows, made by the code of a fingerprint; present or not."""
+        return self.cell_folder(key) / f"rows-{fingerprint}.jsonl"
+
     def _rows_file(self, cell: Cell) -> Path:
         if not re.fullmatch(r"[0-9a-z]+", cell.fingerprint):
             raise ValueError(
                 "a stored cell needs a fingerprint of digits and lower-case letters: "
                 f"got {cell.fingerprint!r}; see runners.storage.fingerprint"
             )
-        return self.cell_folder(cell.key) / f"rows-{cell.fingerprint}.jsonl"
+        return self.rows_file(cell.key, cell.fingerprint)
 
     # -- what is there ---------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Claiming:
         if not self.index.complete(cell):
             return False
         if not self.index.complete(cell, self.retry, NO_DATA):
-            rows = self.store.cell_folder(entry.key) / f"rows-{entry.fingerprint}.jsonl"
+            rows = self.store.rows_file(entry.key, entry.fingerprint)
             if rows.stat().st_mtime_ns < self.made_ns:
                 return False  # written before somebody asked for another attempt
         self.over.add(place)

@@ -1,25 +1,24 @@
 """How far a sweep is: from its plan, its rows, its claims and what workers say of themselves."""
 
-import json
 import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from lra.cluster.plan import PlanEntry, StoredPlan
 from lra.cluster.state import read_states
-from lra.sweep.progress import PARTS
+from lra.sweep.progress import decisive
 from runners.records import Status
+from runners.storage.index import RowsIndex
 from runners.store import Store
 
 BAD = frozenset({Status.crashed, Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings that are failures; what is skipped or unsupported was left out on purpose."""
 RECENT_S = 3600.0
 """The rate is that of the last hour."""
-ANY, GOOD = b'"status":"', b'"status":"ok"'
 
 
 class CellEnd(NamedTuple):
@@ -76,7 +75,7 @@ class Watcher:
     """Looks at a sweep again and again; what has ended is read once."""
 
     def __init__(self, plan: StoredPlan) -> None:
-        self.plan, self.store = plan, Store(plan.root)
+        self.plan, self.store, self.index = plan, Store(plan.root), RowsIndex(plan.root)
         self.ended: dict[int, CellEnd] = {}
 
     def look(self) -> Standing:
@@ -111,29 +110,20 @@ class Watcher:
             states.values(), key=lambda s: (s["worker"] not in holding, _over(s), s["worker"])
         )
         self._rate(standing)
+        self.index.write()
         return standing
 
     def _read(self, place: int, entry: PlanEntry) -> bool:
         """Read how a cell ended; return whether it has."""
-        path = rows_file(self.plan, entry)
-        try:
-            with path.open("rb") as file:
-                raw, at = file.read(), path.stat().st_mtime
-        except FileNotFoundError:
+        found = self.index.of(entry.key, entry.fingerprint)
+        if found is None:  # or damaged: it is run again
             return False
-        if raw and raw.count(ANY) == raw.count(GOOD):
-            self.ended[place] = CellEnd(Status.ok, "", at)
-            return True
-        try:
-            rows = [json.loads(line) for line in raw.splitlines()]
-            bad = [row for row in rows if row["status"] != Status.ok]
-            whole = [row for row in bad if not PARTS & row["labels"].keys()]
-            first = (whole if whole or len(bad) < len(rows) else bad)[:1]
-        except (ValueError, KeyError, TypeError):
-            return False  # damaged: it is run again
-        status, reason = (first[0]["status"], first[0]["reason"]) if first else ("ok", "")
-        self.ended[place] = CellEnd(str(status), str(reason), at)
-        return bool(rows)
+        at = datetime.fromisoformat(found.created).timestamp()
+        bad = decisive(found.failures, some_good=Status.ok in found.statuses)
+        self.ended[place] = (
+            CellEnd(Status.ok, "", at) if bad is None else CellEnd(bad.status, bad.reason, at)
+        )
+        return True
 
     def _rate(self, standing: Standing) -> None:
         entries, now = self.plan.entries, time.time()
@@ -166,11 +156,6 @@ def _progress(told: Mapping[str, Any]) -> str:
     if not phase:
         return ""
     return f"{phase} {done:,} of {total:,}" if done is not None and total else str(phase)
-
-
-def rows_file(plan: StoredPlan, entry: PlanEntry) -> Path:
-    """Return the file of a cell's rows, present or not."""
-    return Store(plan.root).cell_folder(entry.key) / f"rows-{entry.fingerprint}.jsonl"
 
 
 def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lra.cluster.plan import StoredPlan
     from lra.sweep.cell_list import Sweep
     from lra.sweep.estimate import Forecasts
+    from runners.store import Store
 
 COUNTED_S = 1.0
 """Seconds in which cells are counted: somebody waits."""
@@ -107,26 +108,23 @@ def _submit(
     from lra.cluster.submissions import record
     from lra.sweep.estimate import announcement, forecasts
     from lra.sweep.group import retried
-    from lra.sweep.planned import done, superseded
+    from lra.sweep.planned import enter, not_done
 
     store, retry = sweep.store, retried(sweep.control)
     _check_data(sweep)
-    waiting = [planned for planned in sweep.planned if not done(planned.cell, store, retry)]
+    waiting = not_done(sweep.planned, store, retry)
     known = forecasts(waiting, store, sweep.name, COUNTED_S)
     groups = _groups(known, engine)
     engine.engine.check(groups)
     store.check_writable()
-    for planned in sweep.planned:
-        store.record_in_sweep(sweep.name, planned.cell.key)
-    for key in superseded(sweep.name, sweep.planned, store):
-        store.take_from_sweep(sweep.name, key)
+    enter(sweep.name, sweep.planned, store)
     more = {"words": list(words), "report": report, "wait_s": engine.engine.wait_s}
     plan = write(sweep.root, sweep, known, groups=groups, more=more)
     complete = len(sweep.planned) - len(waiting)
     if complete:
         print(f"{complete:,} of {len(sweep.planned):,} cells are complete already")
     where = "" if sweep.root == Path("results") else f" --results {sweep.root}"
-    if not waiting and not _unfinished(plan):
+    if not waiting and not _unfinished(plan, store):
         print(f"nothing to submit; lra report --sweep {sweep.name}{where}")
         return 0
     if waiting:
@@ -144,11 +142,10 @@ def _submit(
     return 0
 
 
-def _unfinished(plan: "StoredPlan") -> int:
+def _unfinished(plan: "StoredPlan", store: "Store") -> int:
     """Return how many cells of the plan have no rows: others than those that were asked for now."""
-    from lra.cluster.progress_of import rows_file
-
-    return sum(not rows_file(plan, entry).exists() for entry in plan.entries)
+    files = (store.rows_file(entry.key, entry.fingerprint) for entry in plan.entries)
+    return sum(not file.exists() for file in files)
 
 
 def _check_data(sweep: "Sweep") -> None:

@@ -10,16 +10,11 @@ from lra.sweep.estimate import announcement, forecasts
 from lra.sweep.group import CellGroup, retried
 from lra.sweep.live import LiveSweep
 from lra.sweep.places import kind_of, places_for
-from lra.sweep.planned import (
-    Planned,
-    done,
-    superseded,
-)
+from lra.sweep.planned import Planned, enter, not_done
 from lra.sweep.preparation import prepare
 from lra.sweep.trainings import missing
 from lra.volume import Volume
 from runners.records import Status
-from runners.storage.index import RowsIndex
 from runners.store import Store
 
 
@@ -27,11 +22,8 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it."""
     store, retry = sweep.store, retried(sweep.control)
     store.check_writable()
-    store.record_all_in_sweep(sweep.name, [planned.cell.key for planned in sweep.planned])
-    with RowsIndex(store.root) as index:
-        waiting = [planned for planned in sweep.planned if not done(planned.cell, index, retry)]
-    for key in superseded(sweep.name, sweep.planned, store):
-        store.take_from_sweep(sweep.name, key)
+    enter(sweep.name, sweep.planned, store)
+    waiting = not_done(sweep.planned, store, retry)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
     complete = len(sweep.planned) - len(waiting)
     board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)

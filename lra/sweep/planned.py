@@ -46,6 +46,19 @@ def done(cell: Cell, store: Store | RowsIndex, retry: Collection[Status] = ()) -
     return store.complete(cell, retry, NO_DATA)
 
 
+def not_done(planned: Sequence[Planned], store: Store, retry: Collection[Status]) -> list[Planned]:
+    """Return the cells of which something remains to be done, as the store's index says."""
+    with RowsIndex(store.root) as index:
+        return [each for each in planned if not done(each.cell, index, retry)]
+
+
+def enter(sweep: str, planned: Sequence[Planned], store: Store) -> None:
+    """Note which cells belong to a sweep, and which no longer do: see `superseded`."""
+    store.record_all_in_sweep(sweep, [each.cell.key for each in planned])
+    for key in superseded(sweep, planned, store):
+        store.take_from_sweep(sweep, key)
+
+
 def superseded(sweep: str, planned: Sequence[Planned], store: Store) -> list[str]:
     """Return the keys of a sweep's cells that lacked their data when these here had other keys.
 

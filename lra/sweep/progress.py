@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tqdm import tqdm
 
@@ -46,10 +46,21 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
 def failure(rows: list[Measurement]) -> Measurement | None:
     """Return the row by which a cell failed: one that is no mere part, or any if nothing is ok."""
     bad = [row for row in rows if row.status is not Status.ok]
+    return decisive(bad, some_good=len(bad) < len(rows))
+
+
+class _Labelled(Protocol):
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
+Bad = TypeVar("Bad", bound=_Labelled)
+
+
+def decisive(bad: Sequence[Bad], *, some_good: bool) -> Bad | None:
+    """Return which of the rows that are not ok decides how their cell ended: see `failure`."""
     whole = [row for row in bad if not PARTS & row.labels.keys()]
-    if whole or len(bad) < len(rows):
-        bad = whole
-    return bad[0] if bad else None
+    return next(iter(whole if whole or some_good else bad), None)
 
 
 def headline(kind: "type[Runner]", rows: list[Measurement]) -> str:

@@ -17,14 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from runners.records import Cell, Status
+from runners.records import LONGEST_REASON, Cell, Status
 from runners.storage import atomic
 from runners.storage.formats import Damaged, children, fingerprint_of, read_rows_file, rows_files
 
 FORMAT = 1
 WORTH_WRITING = 50
 """Rows files read anew, from which on the index is written."""
-LONGEST_REASON = 300
 
 
 class Failure(NamedTuple):
