@@ -18,7 +18,7 @@ COLUMNS = {
     "precision": "float32", "threads": 1,
 }  # fmt: skip
 FAILED = Measurement(
-    metric="accuracy", status=Status.skipped, reason="none " * 500, labels={"missing": "data"}
+    metric="accuracy", status=Status.skipped, reason="none " * 400, labels={"missing": "data"}
 )
 GOOD = Measurement(metric="accuracy", value=0.5)
 MANY = indices.WORTH_WRITING
