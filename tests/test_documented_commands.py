@@ -66,9 +66,11 @@ LONG = {
     "lra doctor --rates",
     "lra doctor --rates h100",
     "lra work SWEEP --workers 8",
+    "lra work quickstart --workers 2 --wait 0",
 }
-"""Take long; the first fails on a busy machine, the last without a GPU. See test_noise.py and
-test_doctor_rates.py in tests/lra/commands."""
+"""Take long; the first fails on a busy machine, that of the H100 without a GPU. See test_noise.py
+and test_doctor_rates.py in tests/lra/commands. Several workers are forks, which a process with
+threads, as this one, cannot make: test_workers.py in tests/lra/cluster starts them by a program."""
 BROUGHT = "source=sample is a trial|source=sample for a trial"
 """Said where real data are wanted that are not there."""
 MIXER = """\
