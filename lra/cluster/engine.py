@@ -17,6 +17,10 @@ LOCAL = "local"
 MOST_WORKERS = 100_000
 UNTIL = "LRA_WORKER_UNTIL"
 """Of the environment of a worker: when its engine ends it, in seconds since 1970."""
+QUEUED, RUNNING, ENDED = "queued", "running", "ended"
+"""States of jobs that every engine knows."""
+FORGOTTEN = "forgotten"
+"""State of a job that its engine no longer knows: it ended a while ago."""
 AGAIN = 75
 """How a worker ends that could go on, had it a whole job's time: BSD's EX_TEMPFAIL."""
 
@@ -57,6 +61,20 @@ class WorkerGroup:
     """Whether they have machines alone and so take cells that read the clock; None: as it comes."""
 
 
+class JobState(NamedTuple):
+    """What an engine says of one job."""
+
+    state: str
+    """queued, running, ended, forgotten, or a word of the engine, as in timeout."""
+    reason: str = ""
+    """Why a queued one waits, in the engine's words; "" where it says nothing."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs, or will."""
+        return self.state in (QUEUED, RUNNING)
+
+
 class Engine(Protocol):
     """Starts workers, and knows what became of them; its fields are the keys of its YAML."""
 
@@ -86,8 +104,8 @@ class Engine(Protocol):
         """
         ...
 
-    def states(self, ids: Sequence[str]) -> Mapping[str, str]:
-        """Return a word for each job: queued, running, ended, or the engine's own."""
+    def states(self, ids: Sequence[str]) -> Mapping[str, JobState]:
+        """Return how each job is. Raises ConfigError where that cannot be asked from here."""
         ...
 
     def stop(self, ids: Sequence[str]) -> None:

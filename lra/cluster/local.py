@@ -9,9 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lra.cluster.engine import WorkerGroup, check_common
+from lra.cluster.engine import ENDED, RUNNING, JobState, WorkerGroup, check_common
 from lra.configuration import ConfigError
 from runners.storage.atomic import make_folder
+
+ELSEWHERE = "elsewhere"
+"""State of a process that was started on another machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +57,14 @@ class LocalEngine:
             ids.append(job_id(pid))
         return ids
 
-    def states(self, ids: Sequence[str]) -> Mapping[str, str]:
+    def states(self, ids: Sequence[str]) -> Mapping[str, JobState]:
         """Return for each process running, ended, or elsewhere: started on another machine."""
-        return {each: _state(each) for each in ids}
+        return {each: JobState(_state(each)) for each in ids}
 
     def stop(self, ids: Sequence[str]) -> None:
         """Send SIGTERM to every process that is still there, with its workers."""
         for each in ids:
-            if _state(each) == "running":
+            if _state(each) == RUNNING:
                 with suppress(ProcessLookupError):
                     os.killpg(int(each.split(":")[1]), signal.SIGTERM)
 
@@ -83,10 +86,10 @@ def started(pid: int) -> int:
 def _state(each: str) -> str:
     host, pid, start = each.rsplit(":", 2)
     if host != socket.gethostname():
-        return "elsewhere"
+        return ELSEWHERE
     if started(int(pid)) == int(start) != 0:
-        return "running"
-    return "running" if _group_lives(int(pid)) else "ended"
+        return RUNNING
+    return RUNNING if _group_lives(int(pid)) else ENDED
 
 
 def _group_lives(leader: int) -> bool:

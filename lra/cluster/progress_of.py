@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from lra.cluster.engine import QUEUED, RUNNING
+from lra.cluster.jobs import JobStanding, job_lines
 from lra.cluster.plan import PlanEntry, StoredPlan
 from lra.cluster.state import read_states
 from lra.sweep.progress import decisive
@@ -53,6 +55,8 @@ class Standing:
     running: list[RunningCell] = field(default_factory=list)
     workers: list[Mapping[str, Any]] = field(default_factory=list)
     """What workers say of themselves, those that work first."""
+    jobs: list[JobStanding] = field(default_factory=list)
+    """What clusters say of the workers' jobs."""
     per_hour: float | None = None
     """Cells that ended, by the last hour."""
     left_s: float | None = None
@@ -174,9 +178,14 @@ def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[
     if standing.left and standing.left_s is not None:
         rate += f", about {ahead(standing.left_s)} left"
     if standing.left and not standing.running:
-        rate += (", " if rate else "") + "nobody works on it: lra work, or the command again"
+        coming = any(each.states[QUEUED] or each.states[RUNNING] for each in standing.jobs)
+        rate += (", " if rate else "") + (
+            "nobody works on it yet" if coming else
+            "nobody works on it: lra work, or the command again"
+        )  # fmt: skip
     if rate:
         yield rate
+    yield from job_lines(standing.jobs)
     now = time.time()
     for each in standing.running[:most]:
         for_s = "" if each.since is None else f" for {spent(max(0.0, now - each.since))}"

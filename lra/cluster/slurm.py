@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from lra.cluster import slurm_site as site
-from lra.cluster.engine import Resources, WorkerGroup, check_common
+from lra.cluster.engine import (
+    ENDED,
+    FORGOTTEN,
+    QUEUED,
+    RUNNING,
+    JobState,
+    Resources,
+    WorkerGroup,
+    check_common,
+)
 from lra.cluster.resources import GIB, HEADROOM, grouped, time_of, with_clock
 from lra.cluster.slurm_job import WorkerJob
 from lra.cluster.visibility import check_shared, leave_token
@@ -23,7 +32,8 @@ FOREVER = 10**9
 """Time limits after which a worker is still queued again."""
 MOST_HOURS = 24 * 366
 USUAL_WORKERS = 32
-RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING")
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+AT_WORK = ("RUNNING", "COMPLETING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING")
 OWN = {
     "array", "cpus-per-task", "error", "exclusive", "gpus-per-node", "job-name", "mem", "nodes",
     "ntasks-per-node", "open-mode", "output", "requeue", "no-requeue", "signal", "time",
@@ -134,14 +144,12 @@ class SlurmEngine:
                     raise
         return ids
 
-    def states(self, ids: Sequence[str]) -> Mapping[str, str]:
+    def states(self, ids: Sequence[str]) -> Mapping[str, JobState]:
         """Return queued, with SLURM's reason, running, ended, or how it ended otherwise."""
-        wanted = set(ids)
-        found = {}
-        for each, state, reason in site.queued():
-            if each in wanted:
-                found[each] = _word(state, reason)
-        return {each: found.get(each, "ended") for each in ids}
+        found = {each: _state(state, reason) for each, state, reason in site.queued()}
+        # An array that was cancelled before any of it began is one job again, without elements.
+        whole = {each: found.get(each.partition("_")[0], JobState(FORGOTTEN)) for each in ids}
+        return {each: found.get(each, whole[each]) for each in ids}
 
     def stop(self, ids: Sequence[str]) -> None:
         """Take what is queued out of the queue, and have what runs save and end."""
@@ -348,9 +356,9 @@ def _share(cpus: int, gpus: int, there: Sequence[site.Partition]) -> int | None:
     return min(found, default=None)
 
 
-def _word(state: str, reason: str) -> str:
-    if state in ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"):
-        return f"queued ({reason})" if reason not in ("", "None") else "queued"
-    if state in RUNNING:
-        return "running"
-    return "ended" if state == "COMPLETED" else state.lower()
+def _state(state: str, reason: str) -> JobState:
+    if state in WAITING:
+        return JobState(QUEUED, "" if reason == "None" else reason)
+    if state in AT_WORK:
+        return JobState(RUNNING)
+    return JobState(ENDED if state == "COMPLETED" else state.lower())

@@ -64,6 +64,10 @@ def ask(*command: str) -> str:
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ASKED_S)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"cluster=slurm: no {command[0]} on PATH: this is no machine of a SLURM cluster"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise ConfigError(
             f"cluster=slurm: {command[0]} gave no answer within {ASKED_S} s: SLURM's controller is "

@@ -186,6 +186,7 @@ def _stop(argv: Sequence[str]) -> int:
     made_by.add_argument("--stop", required=True, metavar="SWEEP")
     made_by.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
     arguments = made_by.parse_args(argv)
+    from lra.cluster.local import ELSEWHERE
     from lra.cluster.plan import found
     from lra.cluster.submissions import submissions
 
@@ -194,10 +195,10 @@ def _stop(argv: Sequence[str]) -> int:
     for each in submissions(folder):
         engine = made(each["options"])
         states = engine.states(each["ids"])
-        for job, state in states.items():
-            if state == "elsewhere":
+        for job, seen in states.items():
+            if seen.state == ELSEWHERE:
                 print(f"{job}: started on another machine: give the command there", file=sys.stderr)
-        active = [job for job, state in states.items() if state not in ("ended", "elsewhere")]
+        active = [job for job, seen in states.items() if seen.active]
         engine.stop(active)
         stopped += len(active)
     if not stopped:

@@ -25,8 +25,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="lra watch",
         description="How far a submitted sweep is: cells done, running, failed and left, its "
-        "workers, and the time left. Works on any machine that sees the results folder, also while "
-        "nothing runs. On a terminal it stays until the sweep is complete; Ctrl-C ends it.",
+        "workers and their jobs, and the time left. Works on any machine that sees the results "
+        "folder, also while nothing runs; what the jobs wait for is told where SLURM can be asked."
+        " On a terminal it stays until the sweep is complete; Ctrl-C ends it.",
         epilog="Ends with 0: every cell is done well; 1: some crashed, diverged or met a limit; "
         "3: cells are left. Examples: lra watch mysweep | lra watch mysweep --json",
     )
@@ -43,14 +44,16 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Show how far a sweep is."""
     arguments = parser().parse_args(argv)
+    from lra.cluster.jobs import JobWatcher
     from lra.cluster.plan import HEAD, PlanTitles, StoredPlan, found
     from lra.cluster.progress_of import Watcher, lines, worker_lines
 
     folder = found(arguments.plan, arguments.results)
     plan = StoredPlan(folder)
-    watcher = Watcher(plan)
+    watcher, jobs = Watcher(plan), JobWatcher(folder)
     if arguments.json or arguments.once or not on_terminal(sys.stdout):
         standing = watcher.look()
+        standing.jobs = jobs.look()
         if arguments.json:
             print(json.dumps(_plain(standing), ensure_ascii=False))
         else:
@@ -61,6 +64,7 @@ def main(argv: list[str]) -> int:
     region = Region(sys.stdout)
     while True:
         standing = watcher.look()
+        standing.jobs = jobs.look()
         _, rows = region.room()
         shown = [*lines(standing, PlanTitles(plan), max(2, (rows - 4) // 2))]
         shown += worker_lines(standing, max(0, rows - len(shown) - 3))
@@ -87,6 +91,7 @@ def _plain(standing: "Standing") -> dict[str, object]:
             for (status, reason), keys in standing.failures.items()
         ],
         "running": [each._asdict() for each in standing.running],
+        "jobs": [each.as_json() for each in standing.jobs],
         "workers": [dict(each) for each in standing.workers],
         "cells_per_hour": standing.per_hour,
         "left_s": standing.left_s,

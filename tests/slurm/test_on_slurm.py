@@ -16,7 +16,9 @@ import pytest
 from single_node import SingleNode, why_not
 
 from lra.cluster.engine import Resources, WorkerGroup, chosen
+from lra.cluster.jobs import JobWatcher
 from lra.cluster.slurm import SlurmEngine
+from lra.cluster.submissions import record
 from runners.store import Store
 
 pytestmark = [
@@ -74,7 +76,8 @@ class Pool:
     """Jobs whose worker waits for a file, and says on which node it is."""
 
     def __init__(self, folder: Path, *words: str, count: int = 1) -> None:
-        self.engine = chosen(["cluster=slurm", *words]).engine
+        self.chosen = chosen(["cluster=slurm", *words])
+        self.engine = self.chosen.engine
         assert isinstance(self.engine, SlurmEngine)
         self.plan = folder / "results" / "plans" / "pool"
         self.plan.mkdir(parents=True)
@@ -86,9 +89,10 @@ class Pool:
         self.ids = self.engine.submit(
             self.plan, groups, [sys.executable, str(script), str(self.end)]
         )
+        record(self.plan, self.chosen, self.ids, groups)
 
     def states(self) -> list[str]:
-        return [*self.engine.states(self.ids).values()]
+        return [each.state for each in self.engine.states(self.ids).values()]
 
     def words(self) -> str:
         return "".join(file.read_text() for file in (self.plan / "slurm").glob("*.out"))
@@ -107,6 +111,19 @@ def test_workers_beyond_the_limit_of_an_array_run_and_are_stopped(
     until(lambda: set(pool.states()) == {"ended"})
     assert pool.words().count("saved") >= 6
     assert "queued again" not in pool.words()
+
+
+def test_what_slurm_says_of_the_jobs_is_counted(slurm: SingleNode, tmp_path: Path) -> None:
+    pool = Pool(tmp_path, "cluster.sbatch={begin: now+1hour}", count=2)
+
+    def told() -> dict[str, object]:
+        (found,) = JobWatcher(pool.plan).look()
+        return found.as_json()
+
+    waiting = {"states": {"queued": 2}, "reasons": {"BeginTime": 2}}
+    until(lambda: told() == {"cluster": "slurm", "note": "", **waiting})
+    pool.engine.stop(pool.ids)
+    until(lambda: told()["states"] == {"cancelled": 2})
 
 
 def test_a_job_whose_time_is_over_saves_and_goes_on_later(

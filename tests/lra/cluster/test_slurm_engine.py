@@ -157,12 +157,13 @@ def test_states_and_stops_are_of_the_jobs_that_are_asked_for(slurm: FakeSlurm) -
     slurm.answer(
         "squeue",
         "5_0|RUNNING|None\n5_1|PENDING|Resources\n5_2|NODE_FAIL|NodeDown\n5_3|COMPLETED|None\n"
-        "6|RUNNING|None\n",
+        "6|RUNNING|None\n7|CANCELLED|BeginTime\n",
     )
-    ids = ["5_0", "5_1", "5_2", "5_3", "5_9"]
+    ids = ["5_0", "5_1", "5_2", "5_3", "5_9", "7_0"]
     assert engine.states(ids) == {
-        "5_0": "running", "5_1": "queued (Resources)", "5_2": "node_fail", "5_3": "ended",
-        "5_9": "ended",
+        "5_0": ("running", ""), "5_1": ("queued", "Resources"), "5_2": ("node_fail", ""),
+        "5_3": ("ended", ""), "5_9": ("forgotten", ""),
+        "7_0": ("cancelled", ""),
     }  # fmt: skip
     engine.stop(["5_0", "5_1", "5_2", "5_9", "8"])
     assert [line.split()[1:] for line in slurm.asked("scancel")] == [

@@ -1,0 +1,119 @@
+"""What a cluster says of the jobs that were submitted for a sweep."""
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lra.cluster.engine import FORGOTTEN, LOCAL, QUEUED, RUNNING, made
+from lra.cluster.submissions import submissions
+from lra.configuration import ConfigError
+
+EVERY_S = 30.0
+"""Between two questions: a controller serves everybody, and is not to be asked all the time."""
+MEANINGS = (
+    ("Resources", "no node is free"),
+    ("Priority", "others come first"),
+    ("QOS", "a limit of the QOS"),
+    ("Assoc", "a limit of the account"),
+    ("BeginTime", "queued again, starts soon"),
+    ("ReqNodeNotAvail", "its nodes are down or reserved"),
+    ("NodeDown", "its nodes are down"),
+    ("Partition", "the partition does not take it"),
+    ("Held", "held: scontrol release"),
+    ("held", "held: scontrol release"),
+)
+"""Of SLURM's reasons, by a part of their names; the first that fits."""
+
+
+@dataclass(slots=True, kw_only=True)
+class JobStanding:
+    """The jobs of a sweep on one cluster."""
+
+    cluster: str
+    states: Counter[str] = field(default_factory=Counter)
+    """Jobs by state: queued, running, ended, forgotten, or a word of the cluster."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Of those that are queued, by the reason that the cluster gives."""
+    note: str = ""
+    """Why nothing is known of them here; "" where something is."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "cluster": self.cluster,
+            "states": dict(self.states),
+            "reasons": dict(self.reasons),
+            "note": self.note,
+        }
+
+
+class JobWatcher:
+    """Asks the engines of a plan's submissions now and then; processes of `local` tell nothing."""
+
+    def __init__(self, plan: Path) -> None:
+        self.plan = plan
+        self._found: list[JobStanding] = []
+        self._next = 0.0
+
+    def look(self) -> list[JobStanding]:
+        """Return what was last heard of the jobs, of each cluster."""
+        if time.monotonic() >= self._next:
+            self._found = [_asked(*each) for each in _by_cluster(self.plan)]
+            # One that gives no answer has made its caller wait already.
+            silent = any(each.note for each in self._found)
+            self._next = time.monotonic() + EVERY_S * (4 if silent else 1)
+        return self._found
+
+
+def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
+    """Yield a line for each cluster."""
+    for each in jobs:
+        if each.note:
+            yield f"{each.cluster} is not asked: {each.note}"
+            continue
+        first = {RUNNING: 0, QUEUED: 1, "ended": 3, FORGOTTEN: 4}
+        states = sorted(each.states.items(), key=lambda item: (first.get(item[0], 2), item[0]))
+        said = []
+        for state, count in states:
+            if state == FORGOTTEN:
+                said.append(f"{count:,} over, and forgotten by {each.cluster}")
+            elif state == QUEUED and each.reasons:
+                why = "; ".join(_explained(*pair) for pair in each.reasons.most_common())
+                said.append(f"{count:,} {state} ({why})")
+            else:
+                said.append(f"{count:,} {state.replace('_', ' ')}")
+        yield f"{each.cluster}: jobs {', '.join(said)}"
+
+
+def _explained(reason: str, count: int) -> str:
+    meaning = next((words for part, words in MEANINGS if part in reason), "")
+    return f"{count:,} {reason}: {meaning}" if meaning else f"{count:,} {reason}"
+
+
+def _by_cluster(plan: Path) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+    """Yield name, options of the last submission, and the ids of all, of each cluster."""
+    found: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    for each in submissions(plan):
+        if (name := each["cluster"]) != LOCAL:
+            before = found.get(name, ({}, []))[1]
+            found[name] = (each["options"], [*before, *each["ids"]])
+    for name, (options, ids) in found.items():
+        yield name, options, ids
+
+
+def _asked(cluster: str, options: dict[str, Any], ids: list[str]) -> JobStanding:
+    standing = JobStanding(cluster=cluster)
+    try:
+        states = made(options).states(ids)
+    except (ConfigError, OSError, subprocess.SubprocessError) as error:
+        standing.note = str(error).removeprefix(f"cluster={cluster}: ")
+        return standing
+    for state in states.values():
+        standing.states[state.state] += 1
+        if state.state == QUEUED and state.reason:
+            standing.reasons[state.reason] += 1
+    return standing
