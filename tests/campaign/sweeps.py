@@ -103,9 +103,11 @@ class Bench:
             )
         return Running(program, output)
 
-    def run(self, *words: str, more: Mapping[str, str] | None = None) -> Ended:
+    def run(
+        self, *words: str, more: Mapping[str, str] | None = None, longest_s: float = LONGEST_S
+    ) -> Ended:
         """Run `lra WORDS` to its end."""
-        return self.start(*words, more=more).end()
+        return self.start(*words, more=more).end(longest_s)
 
     def run_apart(self, code: Path, *words: str) -> Ended:
         """Run another copy of the program, in `code`."""
@@ -135,19 +137,19 @@ class Running:
         """Return whether it has ended."""
         return self.program.poll() is not None
 
-    def end(self) -> Ended:
+    def end(self, longest_s: float = LONGEST_S) -> Ended:
         """Wait for its end."""
-        code = self.program.wait(LONGEST_S)
+        code = self.program.wait(longest_s)
         return Ended(code, self.output.read_text(errors="replace"))
 
 
-def undisturbed(settings: Settings, *words: str) -> Path:
+def undisturbed(settings: Settings, *words: str, longest_s: float = LONGEST_S) -> Path:
     """Return the results of a sweep that nothing happened to; made once for the same words."""
     bench = Bench(settings, "undisturbed")
     kept = bench.folder / "words.json"
     if kept.is_file() and json.loads(kept.read_text()) == [*words]:
         return bench.results
-    ended = bench.run("run", *words, f"results={bench.results}")
+    ended = bench.run("run", *words, f"results={bench.results}", longest_s=longest_s)
     if ended.code:
         raise RuntimeError(f"the undisturbed sweep ended with {ended.code}:\n{ended.said[-2000:]}")
     kept.write_text(json.dumps(words))
