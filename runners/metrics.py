@@ -118,6 +118,8 @@ METRICS: dict[str, Metric] = {
     "bytes_sent_per_step_in_total": _metric("B", False, "the same, of all processes together"),
     "scaling_efficiency": _metric("ratio", True, "of n processes, paired samples: weak t1 / tn, "
                                   "strong t1 / (n tn)", least=0.0),
+    "fitting_length": _metric("token", True, "tokens of a sequence of which a training step fits "
+                              "into the memory of its processes"),
     "initial_parameters": _metric("1", None, "parameters by where they came from; label origin"),
     # cost at one length
     "time": _metric("s", False, "one forward pass or training step, by mode; median of samples"),

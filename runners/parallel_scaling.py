@@ -9,12 +9,18 @@ while the others wait. A pair of neighbours in time gives the efficiency, t alon
 - `strong`: all devices share the tokens of one batch; what is divided by the number of devices as
   well, so that ideal is 1 again.
 
+`longest` asks what fits: one sequence for each group of `hardware.context` processes, and a row for
+a length of which a step fits into the memory. Of rising `lengths` the first that does not ends the
+cell as `out_of_memory`, whichever process ran out, and with it its line of lengths.
+
 The batch of one is `token_budget // length` sequences of random tokens, at least one. With
 `hardware.context` processes share each sequence; with `hardware.sharded` the weights (FSDP2).
 Ranks of one processor share its memory's bandwidth: their efficiency says more of that than of
-what is sent.
+what is sent. Where they have more threads than cores, it would say nothing: there is a row with the
+reason, and times are marked as disturbed.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -30,6 +36,7 @@ from models.mixer import Unsupported
 from runners.isolation.progress import MEASURING_S, phase, so_far
 from runners.measurement.device import autocast
 from runners.measurement.disturbance import scattered
+from runners.measurement.hardware import Device, HardwareProfile
 from runners.measurement.inputs import random_inputs
 from runners.measurement.measure import observe, timed, uncollected
 from runners.measurement.timing import Timing
@@ -37,7 +44,7 @@ from runners.measurement.watched_rows import DISTURBED
 from runners.parallel.gradients import PartLoss, Synchronised, shard
 from runners.parallel.ranks import Ranks, joined
 from runners.parallel.traffic import Traffic
-from runners.records import Measurement
+from runners.records import Measurement, Status
 from runners.runner import Runner, Work, disturbed, values
 from runners.training.optim import OptimConfig
 from runners.training.optimisers.build import build_optimiser, set_rates
@@ -54,6 +61,8 @@ class ScalingLoad(StrEnum):
     """The tokens of a device."""
     strong = auto()
     """The tokens of all."""
+    longest = auto()
+    """One sequence for each group of processes that share it: how long may it be?"""
 
 
 @by_name
@@ -64,7 +73,8 @@ class ParallelScaling(Timing, Runner):
     outcome: ClassVar[str] = "tokens_per_second"
     tabled: ClassVar[tuple[str, ...]] = (
         "tokens_per_second", "tokens_per_second_per_device", "scaling_efficiency",
-        "bytes_sent_per_step", "bytes_sent_per_step_in_total", "peak_tensor_bytes",
+        "fitting_length", "bytes_sent_per_step", "bytes_sent_per_step_in_total",
+        "peak_tensor_bytes",
     )  # fmt: skip
     data: ClassVar[bool] = False
     timed: ClassVar[bool] = True
@@ -82,7 +92,20 @@ class ParallelScaling(Timing, Runner):
         if not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
         if not self.modes:
-            raise ValueError("modes is empty: wanted weak, strong or both")
+            raise ValueError("modes is empty: wanted weak, strong, longest or some of them")
+
+    def check_hardware(self, hardware: HardwareProfile) -> None:
+        """Refuse to look for what fits where nothing says how much there is."""
+        if (
+            ScalingLoad.longest in self.modes
+            and hardware.device is Device.cpu
+            and hardware.memory_limit_bytes is None
+        ):
+            raise ValueError(
+                "hardware.memory_limit_bytes: got null with runner.modes=[longest] on a processor, "
+                "whose memory the processes have in common; wanted the bytes that each of them may "
+                "use, as in hardware.memory_limit_bytes=2000000000"
+            )
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the rows of one cell; the first process's are kept."""
@@ -106,21 +129,16 @@ def measure(
     """Time the step of all ranks, and of the first alone; every rank must call."""
     hardware, length = work.hardware, work.length
     device = torch.device(str(hardware.device))
+    sequences = batch_of(load, length, hardware)
     single = max(1, hardware.token_budget // length)
-    sequences = single * ranks.size if load is ScalingLoad.weak else single
-    if sequences < ranks.parts:
-        raise Unsupported(
-            f"{sequences} sequences of {length:,} tokens for {ranks.parts} devices that share "
-            f"them: raise hardware.token_budget to {ranks.parts * length:,}, or set "
-            "hardware.context"
-        )
     phase("building")
     labels = hardware.labels()
     model = work.build(max_length=length).to(device)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     together = _step(work, model, ranks, sequences, device)
-    calls = {"together": together}
-    if config.alone and not ranks.alone:
+    calls, crowd = {"together": together}, crowded(ranks, device)
+    beside = config.alone and not ranks.alone and load is not ScalingLoad.longest
+    if beside and not crowd:
         calls["alone"] = _waiting
         if ranks.first:
             model = work.build(max_length=length).to(device)
@@ -140,7 +158,7 @@ def measure(
     sent = ranks.gathered(traffic.sent)
 
     own, tokens = times["together"], float(sequences * length)
-    why = scattered(own)
+    why = crowd or scattered(own)
     trust = {**labels, DISTURBED: why} if why else labels
     seconds = median(own)
     yield Measurement(metric="train_step_time", value=seconds, samples=own, labels=trust)
@@ -157,6 +175,13 @@ def measure(
             samples=ratios,
             labels={**labels, DISTURBED: why} if why else labels,
         )
+    elif beside:
+        reason = f"{crowd}: wanted fewer hardware.processes, or hardware.training_threads"
+        yield Measurement(
+            metric="scaling_efficiency", status=Status.skipped, reason=reason, labels=labels
+        )
+    if load is ScalingLoad.longest:
+        yield Measurement(metric="fitting_length", value=float(length), labels=labels)
     for metric, value in (
         ("bytes_sent_per_step", max(sent)),
         ("bytes_sent_per_step_in_total", sum(sent)),
@@ -166,6 +191,44 @@ def measure(
         ("timed_steps", len(own)),
     ):
         yield Measurement(metric=metric, value=float(value), labels=labels)
+
+
+def batch_of(load: ScalingLoad, length: int, hardware: HardwareProfile) -> int:
+    """Return how many sequences all processes together have in a step.
+
+    Raises:
+        Unsupported: they are too few, or too short, for each process to have a part.
+    """
+    parts = hardware.processes // hardware.context
+    if length < hardware.context:
+        raise Unsupported(
+            f"sequences of {length:,} tokens for {hardware.context} processes that share each: "
+            f"wanted at least a token for each; lower hardware.context, or raise runner.lengths"
+        )
+    if load is ScalingLoad.longest:
+        return parts
+    single = max(1, hardware.token_budget // length)
+    sequences = single * hardware.processes if load is ScalingLoad.weak else single
+    if sequences < parts:
+        raise Unsupported(
+            f"{sequences} sequences of {length:,} tokens for {parts} devices that share "
+            f"them: raise hardware.token_budget to {parts * length:,}, or set hardware.context"
+        )
+    return sequences
+
+
+def crowded(ranks: Ranks, device: torch.device) -> str:
+    """Return why the time of all says nothing of devices: threads without a core each, or ""."""
+    if device.type != "cpu":
+        return ""
+    cores = len({core for own in ranks.gathered(os.sched_getaffinity(0)) for core in own})
+    threads = sum(ranks.gathered(torch.get_num_threads()))
+    if threads <= cores:
+        return ""
+    return (
+        f"{ranks.size} processes with {threads} threads in all have {cores} "
+        f"core{'' if cores == 1 else 's'}"
+    )
 
 
 def _step(work: Work, model: Backbone, ranks: Ranks, sequences: int, device: torch.device) -> Step:

@@ -182,6 +182,14 @@ class Runner(ABC):
         """Return options by group that these trainings have other than the run."""
         return {}
 
+    def check_hardware(self, hardware: "HardwareProfile") -> None:
+        """Refuse hardware on which the cells would say nothing.
+
+        Raises:
+            ValueError: with the option's dotted name, the value seen, the value wanted.
+        """
+        del hardware
+
     def cells(self, name: str, length: int) -> list[tuple[str, int]]:
         """Return mode and length of each cell of a run.
 

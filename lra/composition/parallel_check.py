@@ -19,7 +19,7 @@ def check_processes(
     backbone: "BackboneConfig",
     name: str,
 ) -> None:
-    """Refuse several processes where they cannot do the work of one.
+    """Refuse several processes where they cannot do the work of one, and what a runner cannot use.
 
     Args:
         hardware: Says how many.
@@ -31,6 +31,10 @@ def check_processes(
     Raises:
         ConfigError: with the value seen, what was wanted and the way out.
     """
+    try:
+        runner.check_hardware(hardware)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     ranks = hardware.processes
     if ranks == 1:
         return

@@ -64,10 +64,12 @@ _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 def _whole(descriptor: int, size: int) -> bytes:
     """Return all bytes of an open file: as many as it has, should that be more than `size`."""
-    parts = []
+    parts = [os.read(descriptor, size + 1)]
+    if len(parts[0]) == size:  # which is where a byte more was asked for and did not come: its end
+        return parts[0]
     while part := os.read(descriptor, size + 1):
         parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def no_file(path: Path) -> str:
@@ -224,34 +226,6 @@ def written(found: tuple[Path, Sequence[Mapping[str, Any]]]) -> str:
     return str(found[1][0]["created"])
 
 
-def sound_rows(files: Sequence[Path], key: str) -> list[tuple[Path, list[dict[str, Any]]]] | None:
-    """Return the files of a cell with their rows, whose columns are yet to be checked.
-
-    None where anything else is not as `read_rows_file` wants it, which then says what.
-    """
-    found = []
-    for path in files:
-        try:
-            text = read_bytes(path).decode()
-            rows: list[Any] = _DECODER.decode(f"[{text[:-1].replace(chr(10), ',')}]")
-        except (ValueError, RecursionError):  # of which BadStore is one
-            return None
-        lines, followed = text.count("\n"), text.count(" \n")
-        whole = text.endswith("\n") and not text.endswith(" \n") and len(rows) == lines
-        owner = (key, fingerprint_of(path))
-        if (
-            not whole
-            or followed not in (0, lines - 1)
-            or not all(
-                type(row) is dict and (row.get("cell"), row.get("fingerprint")) == owner
-                for row in rows
-            )
-        ):
-            return None
-        found.append((path, rows))
-    return found
-
-
 @contextmanager
 def no_search_for_cycles() -> Iterator[None]:
     """Hold the garbage collector: rows have no cycles, and it would walk over all again and again.
@@ -295,7 +269,7 @@ def read_rows_file(path: Path, key: str | None = None) -> list[dict[str, Any]]:
     if text.endswith(" \n"):
         raise Damaged(f"{path}, line {len(lines) + 1}: torn, rows are missing; {way_out}")
     try:  # one call for the whole file takes two thirds of the time of one call for each line
-        rows: list[Any] = _DECODER.decode(f"[{','.join(lines)}]")
+        rows: list[Any] = DECODER.decode(f"[{','.join(lines)}]")
     except (ValueError, RecursionError):
         rows = []
     if len(rows) != len(lines):
@@ -336,14 +310,14 @@ def _finite(text: str) -> float:
     return number if math.isfinite(number) else _refuse(text)
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+DECODER = json.JSONDecoder(parse_constant=_refuse)
 _SIDE_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 """Refuses 1e999 as well, which Python reads as infinity; the check of rows sees that by itself."""
 
 
 def _parse(line: str, path: Path, number: int, way_out: str) -> Any:
     try:
-        return _DECODER.decode(line)
+        return DECODER.decode(line)
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path}, line {number}: torn, not JSON ({error}); {way_out}") from error
 

@@ -11,7 +11,7 @@ one stays, and the other's files are read once more. Where nothing can be writte
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from runners.records import LONGEST_REASON, Cell, Status
 from runners.storage import atomic
+from runners.storage.blocks import sound_block
 from runners.storage.formats import Damaged, children, fingerprint_of, read_rows_file, rows_files
 
 FORMAT = 1
@@ -79,10 +80,9 @@ class RowsIndex:
             self._known[name] = known
             return known[1]
         try:
-            rows = read_rows_file(Path(path), key)
+            self._known[name] = mark, _read_summary(Path(path), key)
         except Damaged:
             return None
-        self._known[name] = mark, _summary(rows)
         self._new.add(name)
         return self._known[name][1]
 
@@ -174,7 +174,16 @@ def statuses(root: Path, keys: Iterable[str] | None = None) -> dict[str, CellSum
         return {key: found for key in keys if (found := index.newest(key)) is not None}
 
 
-def _summary(rows: list[dict[str, Any]]) -> CellSummary:
+def _read_summary(path: Path, key: str) -> CellSummary:
+    """Return what a rows file says. Raises `BadStore`."""
+    block = sound_block(path, key)
+    if block is not None:
+        return _summary(block.rows, block.shared)
+    rows = read_rows_file(path, key)
+    return _summary(rows, rows[0])
+
+
+def _summary(rows: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> CellSummary:
     failures: dict[tuple[str, str], Failure] = {}
     for row in rows:
         if row["status"] != Status.ok:
@@ -182,8 +191,8 @@ def _summary(rows: list[dict[str, Any]]) -> CellSummary:
             reason = row["reason"][:LONGEST_REASON]
             failures.setdefault(what, Failure(Status(row["status"]), reason, row["labels"]))
     return CellSummary(
-        str(rows[0]["fingerprint"]),
-        str(rows[0]["created"]),
+        str(shared["fingerprint"]),
+        str(shared["created"]),
         frozenset(Status(row["status"]) for row in rows),
         tuple(failures.values()),
     )

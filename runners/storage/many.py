@@ -6,18 +6,9 @@ their order are those of `formats.read_newest_rows`.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from runners.storage import schema_1
-from runners.storage.formats import (
-    BadStore,
-    read_newest_rows,
-    rows_files,
-    skipping_damaged,
-    sound_rows,
-    written,
-)
-from runners.storage.row_check import first_fault
+from runners.storage.blocks import Block, are_sound, block_in, blocks_of, renamed
+from runners.storage.formats import BadStore, read_newest_rows, rows_files, skipping_damaged
 
 _TOGETHER = 64
 """Cells that are checked at once, and read again where one of them is damaged. More would be
@@ -26,7 +17,7 @@ slower: their rows would no longer stand in the processor's cache."""
 
 def newest_rows(
     folders: Sequence[Path], left_out: list[BadStore] | None
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[Sequence[Block]]:
     """Yield the newest rows of some cells at a time, in the order of the folders.
 
     Args:
@@ -34,35 +25,31 @@ def newest_rows(
         left_out: gains what is wrong with each cell that cannot be read; None: the first is raised.
     """
     for start in range(0, len(folders), _TOGETHER):
-        part = folders[start : start + _TOGETHER]
-        found = _sound(part)
-        if found is not None:
-            yield found
-            continue
-        for folder in part:
+        part = [(folder, _unchecked(folder)) for folder in folders[start : start + _TOGETHER]]
+        alike = [block for _, found in part for block in found or ()]
+        sound = are_sound(alike)
+        blocks: list[Block] = []
+        for folder, found in part:
+            if sound and found is not None:
+                newest = max(found, key=lambda block: str(block.shared["created"]), default=None)
+                blocks += [] if newest is None else [renamed(newest)]
+                continue
             with skipping_damaged(left_out):
-                newest = read_newest_rows(folder)
-                if newest is not None:
-                    yield newest[1]
+                read = read_newest_rows(folder)
+                blocks += [] if read is None else blocks_of(read[1])
+        yield blocks
 
 
-def _sound(folders: Sequence[Path]) -> list[dict[str, Any]] | None:
-    """Return the newest rows of all cells, or None where a file of any cell is damaged."""
-    cells = []
-    for folder in folders:
-        try:
-            files = rows_files(folder)
-        except BadStore:
-            return None
-        found = sound_rows(files, folder.name)
-        if found is None:
-            return None
-        if found:
-            cells.append(found)
-    if first_fault([row for cell in cells for _, rows in cell for row in rows]) is not None:
+def _unchecked(folder: Path) -> list[Block] | None:
+    """Return a block for each rows file of a cell; None where one is of another form."""
+    try:
+        files = rows_files(folder)
+    except BadStore:
         return None
-    newest = [row for cell in cells for row in max(cell, key=written)[1]]
-    for row in newest:
-        if row["schema"] == 1:
-            row["model"] = schema_1.model(row)
-    return newest
+    found = []
+    for path in files:
+        block = block_in(path, folder.name)
+        if block is None:
+            return None
+        found.append(block)
+    return found

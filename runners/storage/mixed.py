@@ -1,9 +1,10 @@
 """Whether rows of one kind come from different versions of the code."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from operator import itemgetter
 
+from runners.storage.blocks import Block
 from runners.storage.formats import some
 
 
@@ -14,18 +15,21 @@ class MixedSources(UserWarning):
 Kind = tuple[tuple[str, ...], tuple[str, ...], str]
 
 
-def kinds_of(rows: Sequence[Mapping[str, Any]]) -> set[Kind]:
+def kinds_of(blocks: Sequence[Block]) -> set[Kind]:
     """Return what was measured, and by which code."""
     return {
         # Other families, in some layers or as what the weights come from, have other sources; so
         # has a mode that starts from trained weights.
-        (
-            (row["runner"], row["model"], row["task"], row["mode"]),
-            (row["labels"].get("layers", ""), row["labels"].get("start", "")),
-            row["fingerprint"],
-        )
-        for row in rows
+        (_measured(shared), others, shared["fingerprint"])
+        for shared, rows in blocks
+        for others in {
+            (labels.get("layers", ""), labels.get("start", "")) for labels in map(_labels, rows)
+        }
     }
+
+
+_measured = itemgetter("runner", "model", "task", "mode")
+_labels = itemgetter("labels")
 
 
 def warn_if_mixed(kinds: set[Kind]) -> None:

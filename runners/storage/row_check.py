@@ -170,10 +170,33 @@ def first_fault(rows: Sequence[Any]) -> Fault | None:
     # What belongs together is compared only where each part has its type.
     end = min((fault.line - 1 for fault in found), default=len(rows))
     for line, row in enumerate(rows[:end], start=1):
-        message = _number_fault(row) or _labels_fault(row)
+        message = _values_fault(row)
         if message:
             return Fault(line, message)
     return min(found, default=None)
+
+
+def is_sound(names: Sequence[str], rows: Sequence[Any]) -> bool:
+    """Tell whether values as read from JSON are rows of some columns, each as it should be.
+
+    Args:
+        names: of the columns; with `metric` stand those that are checked together with it.
+        rows: The values.
+    """
+    wanted = {*names}
+    if not all(type(row) is dict and row.keys() == wanted for row in rows):
+        return False
+    if not rows:
+        return True
+    columns = zip(names, zip(*map(itemgetter(*names), rows), strict=True), strict=True)
+    if any(name in _CHECKS and _column_fault(name, values) for name, values in columns):
+        return False
+    return "metric" not in names or not any(map(_values_fault, rows))
+
+
+def _values_fault(row: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with what belongs together in a row whose parts have their types."""
+    return _number_fault(row) or _labels_fault(row)
 
 
 def columns_fault(columns: Mapping[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from runners.records import COLUMNS
+from runners.storage.blocks import OWN, SHARED, Block
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +17,6 @@ _TYPES = {
     "created": "datetime64[us, UTC]",
 }
 _TEXTS = (*(name for name in COLUMNS if name not in {*_TYPES, "samples", "labels"}), "created")
-_VALUES = itemgetter(*COLUMNS)
 
 
 class Gathered:
@@ -29,12 +29,21 @@ class Gathered:
     def __init__(self) -> None:
         self._texts: dict[str, dict[str, int]] = {name: {} for name in _TEXTS}
         self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self._counts: list[int] = []
+        """Rows of each block."""
 
-    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, blocks: Sequence[Block]) -> None:
         """Add rows that were checked: each has every column, and text where text belongs."""
-        if not rows:
+        if not blocks:
             return
-        for name, values in zip(COLUMNS, zip(*map(_VALUES, rows), strict=True), strict=True):
+        self._counts += [len(block.rows) for block in blocks]
+        self._gather(SHARED, [block.shared for block in blocks])
+        self._gather(OWN, [row for block in blocks for row in block.rows])
+
+    def _gather(self, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        for name, values in zip(
+            names, zip(*map(itemgetter(*names), rows), strict=True), strict=True
+        ):
             texts = self._texts.get(name)
             if texts is None:
                 self._columns[name] += values
@@ -43,18 +52,23 @@ class Gathered:
 
     def table(self) -> "pd.DataFrame":
         """Return what was added, as `table_of` does."""
+        import numpy as np
         import pandas as pd
 
-        if not self._columns["cell"]:
+        if not self._counts:
             return table_of([])
+        blocks = np.repeat(np.arange(len(self._counts)), self._counts)
         found: dict[str, Any] = {}
         for name, values in self._columns.items():
             kind: Any = _TYPES.get(name, "object")
             if name in self._texts:
                 texts = pd.Series([*self._texts[name]])
-                found[name] = (texts.astype(kind) if name in _TYPES else texts).array.take(values)
+                places = np.array(values)
+                whole = (texts.astype(kind) if name in _TYPES else texts).array
+                found[name] = whole.take(places[blocks] if name in SHARED else places)
             else:
-                found[name] = pd.Series(values, dtype="object").astype(kind)
+                whole = pd.Series(values, dtype="object").astype(kind).array
+                found[name] = whole.take(blocks) if name in SHARED else whole
         return pd.DataFrame(found, copy=False)
 
 

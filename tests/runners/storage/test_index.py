@@ -46,13 +46,13 @@ def store(tmp_path, monkeypatch):
 def read(monkeypatch):
     """Return the keys of the cells whose rows files are read."""
     found = []
-    real = indices.read_rows_file
+    real = indices._read_summary
 
     def reading(path, key):
         found.append(key)
         return real(path, key)
 
-    monkeypatch.setattr(indices, "read_rows_file", reading)
+    monkeypatch.setattr(indices, "_read_summary", reading)
     return found
 
 
