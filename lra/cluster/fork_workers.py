@@ -7,12 +7,13 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from multiprocessing import util
 from types import FrameType
 from typing import Any
 
+from lra.cluster.engine import AGAIN
 from lra.commands.run import PRELOAD
 from runners.isolation import forked_server, isolate
 
@@ -25,9 +26,10 @@ GRACE_S = 60.0
 
 
 def forked(count: int, one: Callable[[int], int]) -> int:
-    """Run `one(number)` in so many forks and wait for them; return the worst exit code.
+    """Run `one(number)` in so many forks and wait for them; return the exit code of them together.
 
-    SIGTERM is passed on to all of them. One that dies is not replaced: others take its cells.
+    2 where one could not begin, else `AGAIN` where one wants another job, else 0: SIGTERM is passed
+    on to all of them, and one that dies is not replaced: others take its cells.
     """
     isolate.prepare(*PRELOAD)
     for name in IMPORTED:
@@ -71,7 +73,12 @@ def forked(count: int, one: Callable[[int], int]) -> int:
     print(f"{len(codes)} workers ended", flush=True)
     if stopped:
         return 128 + signal.SIGTERM
-    return 2 if 2 in codes else 0
+    return together(codes)
+
+
+def together(codes: Collection[int]) -> int:
+    """Return how workers that ended so have ended together: see `forked`."""
+    return next((code for code in (2, AGAIN) if code in codes), 0)
 
 
 def _become(number: int, one: Callable[[int], int]) -> None:

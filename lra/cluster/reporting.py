@@ -8,12 +8,14 @@ from typing import TextIO
 
 from lra.cluster.plan import PlanTitles, StoredPlan
 from lra.cluster.stored_planned import planned_at
+from lra.compose import LoggerMode
 from lra.sweep.cell_list import Sweep
 from lra.sweep.planned import Planned
 from runners.storage.atomic import write_whole
 from runners.storage.claims import take
 
 LOCK, DONE = ".reporting", "reported.json"
+REPORT = "its report"
 
 
 def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> None:
@@ -31,15 +33,25 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
                 return
         except (OSError, ValueError, AttributeError):
             pass  # there is none
-        say("the sweep is complete: writing its report")
+        what = " and ".join(_wanted(plan))
+        say(f"the sweep is complete{f': writing {what}' if what else ''}")
+        if not what:
+            return
         begun = time.monotonic()
         try:
             _report(plan, out)
         except Exception as error:  # noqa: BLE001  # as said above
-            say(f"no report ({type(error).__name__}: {error}): lra report --sweep {plan.sweep}")
+            say(f"not written ({type(error).__name__}: {error}): lra report --sweep {plan.sweep}")
             return
         write_whole(done, json.dumps({"plan": made}).encode())
-        say(f"the report is written ({time.monotonic() - begun:.0f} s)")
+        say(f"written: {what} ({time.monotonic() - begun:.0f} s)")
+
+
+def _wanted(plan: StoredPlan) -> list[str]:
+    """Return what is written of a complete sweep."""
+    report = [REPORT] if plan.head["report"]["write"] is not False else []
+    mirrored = plan.logger.mode in (LoggerMode.offline, LoggerMode.online)
+    return report + (["its runs for W&B"] if mirrored else [])
 
 
 def _report(plan: StoredPlan, out: TextIO) -> None:

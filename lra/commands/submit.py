@@ -23,6 +23,7 @@ from lra.volume import Volume, taken
 
 if TYPE_CHECKING:
     from lra.cluster.plan import StoredPlan
+    from lra.compose import Logger
     from lra.sweep.cell_list import Sweep
     from lra.sweep.estimate import Forecasts
     from runners.store import Store
@@ -89,12 +90,26 @@ def main(argv: list[str]) -> int:
         return 0
     if sweep.control.shard is not None:
         raise ConfigError("runner.shard: workers share a sweep by themselves; leave it out")
+    _check_logger(sweep.logger)
     report = {"write": choice.write, "style": choice.style}
     return _submit(sweep, engine, words, report, begun)
 
 
 def _no_launcher(_: object) -> None:
     raise ConfigError("hydra/launcher: lra submit starts workers by cluster=NAME; leave it out")
+
+
+def _check_logger(logger: "Logger") -> None:
+    """Say what workers do not write while cells run."""
+    from lra.compose import LoggerMode
+
+    if logger.mode is LoggerMode.tensorboard:
+        raise ConfigError(
+            "logger=tensorboard: runs of TensorBoard are written while cells run, which workers do "
+            "not do: wanted logger=wandb_offline, wandb_online or none, or lra run with these words"
+        )
+    if logger.mode is not LoggerMode.disabled:
+        print("W&B: its runs are written once the sweep is complete; until then lra watch tells")
 
 
 def _submit(

@@ -7,15 +7,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from lra.cli import main
-from lra.cluster import planning
+from lra.cluster import fork_workers, planning
 from lra.cluster.claiming import Claiming
-from lra.cluster.engine import Resources, WorkerGroup
+from lra.cluster.engine import AGAIN, Resources, WorkerGroup
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, StoredPlan, plan_folder
 from runners.measurement.hardware import cpu_name
@@ -108,6 +109,9 @@ def test_rows_name_the_device_of_the_worker_and_not_that_of_the_plan(
     assert planned.cell(0).columns["device"] == "a login node"
     assert ended(work(tmp_path))[0] == 0
     assert {*read_rows(tmp_path)["device"]} == {cpu_name()}
+    (log,) = (path.read_text() for path in tmp_path.glob("plans/some/logs/*.log"))
+    assert "all 1 cells of some are complete" in log
+    assert "writ" not in log, "neither a report nor runs were wanted"
 
 
 def test_a_stopped_submission_goes_on_and_gains_cells(
@@ -188,3 +192,38 @@ def test_lengths_and_trainings_come_in_order_and_classes_are_kept(
     assert stored == [entry.key for entry in made.entries]
     made.close()
     merged.close()
+
+
+def test_a_cell_that_reads_the_clock_is_left_for_a_whole_job(
+    tmp_path: Path, plan: Callable[..., StoredPlan]
+) -> None:
+    made = plan(tmp_path, "model=linear", "runner=scaling", "runner.lengths=[64]", *BRIEF)
+    made.entries = [
+        entry._replace(needs=replace(entry.needs, seconds=100.0)) for entry in made.entries
+    ]
+    claiming = Claiming(made, Store(tmp_path), "one", None, time.time() + 1000)
+    places = [*claiming.possible()]
+    assert places
+    assert not claiming.short_of_time
+    claiming.until = time.time() + 50
+    assert [*claiming.possible()] == []
+    assert claiming.short_of_time
+    short = Claiming(made, Store(tmp_path), "two", None, time.time() + 50)
+    assert [*short.possible()] == places, "no job has the time for it: it is tried"
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"), [((0, 0), 0), ((0, AGAIN), AGAIN), ((AGAIN, 2), 2), ((0, 137), 0)]
+)
+def test_forked_workers_end_as_the_engine_has_to_know(codes: tuple[int, ...], code: int) -> None:
+    assert fork_workers.together(codes) == code
+
+
+def test_a_dashboard_that_workers_cannot_serve_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*TINY, f"results={tmp_path}", "logger=tensorboard"]
+    assert main(["submit", *words]) == 2
+    assert "logger=tensorboard: runs of TensorBoard are written while" in capsys.readouterr().err
+    assert not (tmp_path / "plans").exists()
