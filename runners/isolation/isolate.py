@@ -44,6 +44,11 @@ __all__ = [
 ]
 
 _preload = ["torch"]
+ATTEMPTS = 5
+
+
+class LostServer(RuntimeError):
+    """The fork server died again and again while a job was started."""
 
 
 def prepare(*modules: str) -> None:
@@ -89,8 +94,18 @@ def start(job: Job, taken: Taken | None = None) -> Child:
         job: what to do.
         taken: the places of its processes; None: whatever the system gives them.
     """
-    start_server()
-    return Child(job, seats(job.processes) if taken is None else taken)
+    taken = seats(job.processes) if taken is None else taken
+    for attempt in range(ATTEMPTS):
+        time.sleep(0.1 * attempt)  # one that is dying still answers, or cannot be waited for yet
+        start_server()
+        try:
+            return Child(job, taken)
+        except (EOFError, ConnectionError) as error:
+            lost = error
+    raise LostServer(
+        f"the process from which cells are forked died {ATTEMPTS} times as they began: see what "
+        "kills it (dmesg tells of memory), then give the same command again"
+    ) from lost
 
 
 def run(

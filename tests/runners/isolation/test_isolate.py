@@ -2,13 +2,16 @@
 
 import os
 import signal
+import threading
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import isolated_jobs as jobs
 import pytest
 from isolated import done, is_gone
 
+from runners.isolation import isolate
 from runners.isolation.isolate import Ending, Job, pool, prepare, start
 from runners.isolation.places import Places, seats
 from runners.records import Status
@@ -337,6 +340,32 @@ def test_the_rank_that_failed_first_ends_all_and_is_named(how, status, words):
     assert messages == ["before"]
     assert ending.status is status
     assert all(word in ending.reason for word in words)
+
+
+def test_a_fork_server_that_dies_as_a_job_begins_is_followed_by_another(monkeypatch):
+    real, killed = isolate.start_server, []
+
+    def starting():
+        real()
+        server = forkserver._forkserver._forkserver_pid
+        if not killed:  # dead before it is asked
+            os.kill(server, signal.SIGKILL)
+        elif len(killed) == 1:  # it takes the request, and never answers
+            os.kill(server, signal.SIGSTOP)
+            threading.Timer(0.2, os.kill, (server, signal.SIGKILL)).start()
+        killed.append(server)
+
+    monkeypatch.setattr(isolate, "start_server", starting)
+    assert done(jobs.rank_sum, processes=2) == ([("0", "2", 3.0)], Ending(Status.ok))
+    assert len(killed) >= 3
+    assert all(is_gone(pid) for pid in killed[:2])
+
+
+def test_a_fork_server_that_always_dies_is_an_error_that_says_so(monkeypatch):
+    monkeypatch.setattr(isolate, "Child", lambda *_: (_ for _ in ()).throw(EOFError))
+    monkeypatch.setattr(isolate, "ATTEMPTS", 2)
+    with pytest.raises(isolate.LostServer, match="died 2 times as they began"):
+        done(jobs.rank_sum)
 
 
 def test_wrong_counts_are_refused():
