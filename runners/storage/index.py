@@ -9,7 +9,6 @@ Whoever has read many rows files anew writes the index, whole, by a rename. Of t
 one stays, and the other's files are read once more. Where nothing can be written nothing is.
 """
 
-import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,8 +20,10 @@ from runners.records import LONGEST_REASON, Cell, Status
 from runners.storage import atomic
 from runners.storage.blocks import sound_block
 from runners.storage.formats import Damaged, children, fingerprint_of, read_rows_file, rows_files
+from runners.storage.sealed import NotSealed, sealed, unsealed
 
-FORMAT = 1
+FORMAT = 2
+"""2: with a digest of itself. 1: without."""
 WORTH_WRITING = 50
 """Rows files read anew, from which on the index is written."""
 
@@ -138,9 +139,8 @@ class RowsIndex:
             **_read(self.path),  # of another who has written since
             **{name: _entry(*self._known[name]) for name in self._new},
         }
-        text = json.dumps({"format": FORMAT, "files": entries}, separators=(",", ":"))
         with suppress(OSError):  # it is a cache: who may not write, or has no room, reads again
-            atomic.write_whole(self.path, text.encode())
+            atomic.write_whole(self.path, sealed({"format": FORMAT, "files": entries}))
         self._new.clear()
 
     def __enter__(self) -> "RowsIndex":
@@ -204,12 +204,12 @@ def _entry(mark: list[int], found: CellSummary) -> list[Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the entries of an index; none where it is absent, torn, foreign or of another form."""
+    """Return the entries of an index; none where it is absent, changed or of another form."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found = unsealed(path.read_bytes())
+    except (OSError, NotSealed):
         return {}
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if found.get("format") != FORMAT:
         return {}
     files = found.get("files")
     return files if isinstance(files, dict) else {}
