@@ -51,7 +51,7 @@ class PlanCells(CellGroup):
         self.claiming, self.state, self.first = claiming, state, first
         self.ready, self.sharers, self.changed = ready, sharers, changed
         self.device = device
-        self.places: dict[str, int] = {}
+        self.taken: dict[str, ClaimedCell] = {}
         self.count = 0
 
     def run(self, places: Places) -> None:
@@ -98,7 +98,7 @@ class PlanCells(CellGroup):
         planned, place = taken.planned, taken.place
         columns = {**planned.cell.columns, "device": self.device}
         cell = planned.cell = replace(planned.cell, columns=columns)
-        self.places[cell.key] = place
+        self.taken[cell.key] = taken
         planned.no_data = self.ready(self.claiming.plan.entries[place].data) or None
         self.board.numbers[cell.key] = str(place + 1)
         self.state.begin(cell.key, self.sweep.titles[cell.key])
@@ -106,8 +106,7 @@ class PlanCells(CellGroup):
         return planned
 
     def _known(self, planned: Planned) -> tuple[Status, str] | None:
-        shorter = self.claiming.shorter(self.places[planned.cell.key])
-        known = ending(planned, shorter, self.store)
+        known = ending(planned, self.taken[planned.cell.key].shorter, self.store)
         if known is None and planned.run.runner.trains:
             try:
                 check_batch(planned.run, loaded=True)
@@ -123,7 +122,7 @@ class PlanCells(CellGroup):
     def _ended(self, cell: Cell, outcome: str, status: str) -> None:
         super()._ended(cell, outcome, status)
         self.state.end(cell.key, status)
-        place = self.places.pop(cell.key)
+        place = self.taken.pop(cell.key).place
         del self.by_key[cell.key]
         if status == STOPPED:
             self.claiming.apart[place] = "was stopped here from outside"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from lra.cluster.engine import WorkerGroup
-from lra.cluster.plan import HEAD, PlanEntry, StoredPlan
+from lra.cluster.plan import PlanEntry, StoredPlan, Torn
 from lra.cluster.stored_planned import planned_at
 from lra.sweep.group import retried
 from lra.sweep.planned import NO_DATA, Planned
@@ -26,6 +26,8 @@ class ClaimedCell(NamedTuple):
     place: int
     planned: Planned
     claim: Claim
+    shorter: Sequence[Planned]
+    """Cells of the same curve at shorter lengths."""
 
 
 class Claiming:
@@ -49,13 +51,15 @@ class Claiming:
     ) -> None:
         self.plan, self.store, self.worker = plan, store, worker
         self.retry = retried(plan.control)
-        self.made_ns = (plan.folder / HEAD).stat().st_mtime_ns
+        self.made_ns = plan.mark[0]
         self.index = RowsIndex(store.root)
         """Only read: a hundred workers would write it again and again."""
         self.over: set[int] = set()
         """Places of cells that are known to be complete."""
         self.apart: dict[int, str] = {}
         """Places of cells that are not for this worker, and why."""
+        self.torn: Torn | None = None
+        """What was wrong with the plan where a cell stands in it, which was set apart."""
         self.busy: set[str] = set()
         """Keys of cells that others hold, when that was last looked at."""
         self.tasks: dict[str, Task] = {}
@@ -85,8 +89,11 @@ class Claiming:
             return False
         if not self.index.complete(cell, self.retry, NO_DATA):
             rows = self.store.rows_file(entry.key, entry.fingerprint)
-            if rows.stat().st_mtime_ns < self.made_ns:
-                return False  # written before somebody asked for another attempt
+            try:
+                if rows.stat().st_mtime_ns < self.made_ns:
+                    return False  # written before somebody asked for another attempt
+            except FileNotFoundError:
+                return False  # moved away just now
         self.over.add(place)
         return True
 
@@ -124,12 +131,14 @@ class Claiming:
         Raises:
             OSError: the store cannot be written.
         """
-        plan = self.plan
-        entry = plan.entries[place]
-        for source in entry.trainings:
-            if self._gone(source):
-                return self._taken(source, again=True)
-        return self._taken(place)
+        try:
+            for source in self.plan.entries[place].trainings:
+                if self._gone(source):
+                    return self._taken(source, again=True)
+            return self._taken(place)
+        except Torn as error:  # the others go on
+            self.torn, self.apart[place] = error, str(error)
+            return None
 
     def _gone(self, place: int) -> bool:
         """Tell whether a training is complete, and its weights are not there."""
@@ -147,15 +156,14 @@ class Claiming:
             if self._gone(place) if again else not self.is_over(place):
                 planned = planned_at(self.plan, place, self.tasks)
                 planned.again = again
-                return ClaimedCell(place, planned, claim)
+                return ClaimedCell(place, planned, claim, self._shorter(place))
         except BaseException:
             claim.release()
             raise
         claim.release()
         return None
 
-    def shorter(self, place: int) -> list[Planned]:
-        """Return the cells of the same curve at shorter lengths."""
+    def _shorter(self, place: int) -> list[Planned]:
         found: list[Planned] = []
         before = self.plan.entries[place].shorter
         while before is not None:

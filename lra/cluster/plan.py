@@ -9,13 +9,18 @@
 
 A head is replaced whole, after the files that it names: a reader sees the plan of before or the new
 one. Files of the plan before stay for the workers that have them open.
+
+Every byte that is used was checked when it was read: the head has a digest of itself and of the
+index, the index those of the cells, and a cell those of its parts. What is damaged is never run.
 """
 
-import hashlib
+import errno
 import json
 import os
+import stat
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +29,10 @@ from lra.cluster.engine import Resources, WorkerGroup
 from lra.compose import Control, Logger
 from lra.suggest import near
 from runners.records import Cell
+from runners.storage.sealed import NotSealed, digest_of, unsealed
 
-SCHEMA = 1
+SCHEMA = 2
+"""2: cells and parts with digests. 1: none."""
 FOLDER = "plans"
 HEAD = "plan.json"
 PARTED = ("config", "described")
@@ -34,6 +41,18 @@ PARTED = ("config", "described")
 
 class BadPlan(ValueError):
     """A stored plan that cannot be used; the message says why and what to do."""
+
+
+class Torn(BadPlan):
+    """A part of a plan is not what was written, or not there any more."""
+
+
+class FilePlace(NamedTuple):
+    """Where something stands in the file of the cells."""
+
+    offset: int
+    size: int
+    digest: str
 
 
 class PlanEntry(NamedTuple):
@@ -52,8 +71,8 @@ class PlanEntry(NamedTuple):
     """The next shorter length of its curve, which is tried before."""
     data: str
     """What data it needs, which are made ready once; "" for none."""
-    offset: int
-    size: int
+    place: FilePlace
+    """Of its record."""
 
 
 class StoredPlan:
@@ -66,18 +85,23 @@ class StoredPlan:
             BadPlan: there is none, it is torn, or of another schema.
         """
         self.folder = folder
-        self.head = _head(folder)
+        self.head, self.mark = _head(folder)
+        """Second: when the head was written, in nanoseconds since 1970, and its inode."""
         self.version = str(self.head["cells"])
         self.sweep, self.root = str(self.head["sweep"]), results_of(folder)
-        try:
-            self._file = os.open(folder / self.head["cells"], os.O_RDONLY | os.O_CLOEXEC)
-            self._closed = weakref.finalize(self, os.close, self._file)
-            raw = (folder / self.head["index"]).read_bytes()
-        except FileNotFoundError as error:
-            raise BadPlan(f"{error.filename} is gone: {SUBMIT_AGAIN}") from error
-        size = os.fstat(self._file).st_size
-        if size != self.head["bytes"] or digest_of(raw) != self.head["index_digest"]:
-            raise BadPlan(f"the plan in {folder} is torn: {SUBMIT_AGAIN}")
+        self.cells, index_file = folder / self.head["cells"], folder / self.head["index"]
+        with _damage_told():
+            raw = index_file.read_bytes()
+        if digest_of(raw) != self.head["index_digest"]:
+            raise Torn(f"{index_file} is torn: {SUBMIT_AGAIN}")
+        with _damage_told():
+            self._file = os.open(self.cells, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._closed = weakref.finalize(self, os.close, self._file)
+        there = os.fstat(self._file)
+        if not stat.S_ISREG(there.st_mode):
+            raise Torn(f"{self.cells}: {NO_FILE}; {SUBMIT_AGAIN}")
+        if there.st_size != self.head["bytes"]:
+            raise Torn(f"{self.cells} is torn: {SUBMIT_AGAIN}")
         index = json.loads(raw)
         needs = [Resources(**each) for each in index["needs"]]
         self.entries = [_entry(each, index, needs) for each in index["entries"]]
@@ -132,22 +156,19 @@ class StoredPlan:
         return found
 
     def _stored(self, place: int) -> dict[str, Any]:
-        entry = self.entries[place]
-        found: dict[str, Any] = self._read(entry.offset, entry.size)
-        if found.get("key") != entry.key:
-            raise BadPlan(f"the plan in {self.folder} is torn at {entry.key}: {SUBMIT_AGAIN}")
+        found: dict[str, Any] = self._read(self.entries[place].place)
         return found
 
-    def _part(self, offset: int, size: int) -> Any:
+    def _part(self, offset: int, size: int, digest: str) -> Any:
         if offset not in self._parts:
-            self._parts[offset] = self._read(offset, size)
+            self._parts[offset] = self._read(FilePlace(offset, size, digest))
         return self._parts[offset]
 
-    def _read(self, offset: int, size: int) -> Any:
-        try:
-            return json.loads(os.pread(self._file, size, offset))
-        except ValueError as error:
-            raise BadPlan(f"the plan in {self.folder} is torn: {SUBMIT_AGAIN}") from error
+    def _read(self, place: FilePlace) -> Any:
+        raw = os.pread(self._file, place.size, place.offset)
+        if digest_of(raw) != place.digest:
+            raise Torn(f"{self.cells} is torn at byte {place.offset:,}: {SUBMIT_AGAIN}")
+        return json.loads(raw)
 
     def close(self) -> None:
         """Close the file."""
@@ -161,8 +182,11 @@ class PlanTitles(Mapping[str, str]):
         self.plan = plan
 
     def __getitem__(self, key: str) -> str:
-        """Return the name of a cell."""
-        return self.plan.title(self.plan.places[key])
+        """Return the name of a cell; its key where the plan is torn there: it is for people."""
+        try:
+            return self.plan.title(self.plan.places[key])
+        except Torn:
+            return key
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the keys."""
@@ -174,6 +198,21 @@ class PlanTitles(Mapping[str, str]):
 
 
 SUBMIT_AGAIN = "give the `lra submit` command again, which writes it anew; results stay"
+NO_FILE = "no file, which it has to be: move it away"
+_NO_FILE = {errno.EISDIR, errno.ELOOP, errno.ENOTDIR}
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """Say of a file that is gone, or is none, what to do; other errors of a disk as they are."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise Torn(f"{error.filename} is gone: {SUBMIT_AGAIN}") from error
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        raise Torn(f"{error.filename}: {NO_FILE}; {SUBMIT_AGAIN}") from error
 
 
 def plan_folder(root: Path, sweep: str) -> Path:
@@ -193,7 +232,7 @@ def found(name: str, root: Path) -> Path:
         BadPlan: there is none; with near matches.
     """
     for folder in (Path(name), plan_folder(root, name)):
-        if (folder / HEAD).is_file():
+        if os.path.lexists(folder / HEAD):  # whoever opens it says what is wrong with it
             return folder.resolve() if folder.is_absolute() else folder
     if "/" in name:
         raise BadPlan(f"no plan in {name}: wanted a folder with {HEAD}, or the name of a sweep")
@@ -210,29 +249,41 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (" …" if len(names) > 10 else "") if names else "none"
 
 
-def _head(folder: Path) -> dict[str, Any]:
+def mark_of(found: os.stat_result) -> tuple[int, int]:
+    """Return what differs between two heads: time of writing and inode."""
+    return found.st_mtime_ns, found.st_ino
+
+
+def _head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
+    path = folder / HEAD
+    with _damage_told(), path.open("rb") as file:
+        raw, mark = file.read(), mark_of(os.fstat(file.fileno()))
+    _check_schema(path, raw)
     try:
-        head = json.loads((folder / HEAD).read_bytes())
-    except FileNotFoundError as error:
-        raise BadPlan(f"no plan in {folder}: {SUBMIT_AGAIN}") from error
-    except ValueError as error:
-        raise BadPlan(f"{folder / HEAD} is torn: {SUBMIT_AGAIN}") from error
+        return unsealed(raw), mark
+    except NotSealed as error:
+        raise Torn(f"{path} is torn: {SUBMIT_AGAIN}") from error
+
+
+def _check_schema(path: Path, raw: bytes) -> None:
+    """Refuse the plan of another version of lra, whatever its seal."""
+    head = None
+    with suppress(ValueError, RecursionError):
+        head = json.loads(raw)
     schema = head.get("schema") if isinstance(head, dict) else None
-    if schema != SCHEMA:
+    if schema is not None and schema != SCHEMA:
         raise BadPlan(
-            f"{folder / HEAD} has schema {schema!r}, and this lra reads {SCHEMA}: work on it with "
-            f"the lra that wrote it, or {SUBMIT_AGAIN}"
+            f"{path} has schema {schema!r:.40}, and this lra reads {SCHEMA}: work on it with the "
+            f"lra that wrote it, or {SUBMIT_AGAIN}"
         )
-    found: dict[str, Any] = head
-    return found
 
 
 def _entry(row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]) -> PlanEntry:
-    key, fingerprint, kind, need, trainings, shorter, data, offset, size = row
+    key, fingerprint, kind, need, trainings, shorter, data, *place = row
     runner, turn, timed = index["kinds"][kind]
     return PlanEntry(
         key, index["fingerprints"][fingerprint], runner, turn, timed, needs[need],
-        tuple(trainings), shorter, index["data"][data], offset, size,
+        tuple(trainings), shorter, index["data"][data], FilePlace(*place),
     )  # fmt: skip
 
 
@@ -251,8 +302,3 @@ def cell_of(record: Mapping[str, Any]) -> Cell:
     if cell.key != record["key"]:
         raise BadPlan(f"the plan's cell {record['key']} has the key {cell.key}: {SUBMIT_AGAIN}")
     return cell
-
-
-def digest_of(raw: bytes) -> str:
-    """Return the digest of a file's content."""
-    return hashlib.sha256(raw).hexdigest()[:16]

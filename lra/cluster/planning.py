@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +17,9 @@ from lra.cluster.plan import (
     PARTED,
     SCHEMA,
     BadPlan,
+    FilePlace,
     StoredPlan,
-    digest_of,
+    Torn,
     plan_folder,
 )
 from lra.runner_class import runner_of
@@ -31,7 +32,9 @@ from runners.measurement.hardware import Device
 from runners.records import canonical, digest
 from runners.storage.atomic import write_whole
 from runners.storage.claims import take
+from runners.storage.sealed import digest_of, sealed
 
+OTHERS = "give other `lra submit` commands of this sweep again as well. Results stay"
 LOCK = ".planning"
 LOCKED_S = 60.0
 INDEXED = ("turn", "timed", "needs", "data")
@@ -88,10 +91,13 @@ def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
 
 
 def stored(plan: StoredPlan) -> list[Record]:
-    """Return the records of a stored plan."""
+    """Return the records of a stored plan; those that are torn are left out."""
     found = []
     for place, entry in enumerate(plan.entries):
-        record = plan.record(place)
+        try:
+            record = plan.record(place)
+        except Torn:
+            continue
         sources = [plan.entries[each].key for each in entry.trainings]
         record["starts_from"] = dict(zip(record["starts_from"], sources, strict=True))
         record |= {"turn": entry.turn, "timed": entry.timed, "needs": asdict(entry.needs)}
@@ -121,19 +127,19 @@ class PlanFile:
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self._by_text: dict[str, tuple[int, int]] = {}
-        self._by_object: dict[int, tuple[object, tuple[int, int]]] = {}
+        self._by_text: dict[str, FilePlace] = {}
+        self._by_object: dict[int, tuple[object, FilePlace]] = {}
 
-    def add(self, text: str) -> tuple[int, int]:
-        """Append a line; return its place and size in bytes."""
+    def add(self, text: str) -> FilePlace:
+        """Append a line; return its place."""
         raw = text.encode()
-        at = len(self.data), len(raw)
+        at = FilePlace(len(self.data), len(raw), digest_of(raw))
         self.data += raw
         self.data += b"\n"
         return at
 
-    def part(self, value: object) -> tuple[int, int]:
-        """Return place and size of a part, written where it is new."""
+    def part(self, value: object) -> FilePlace:
+        """Return the place of a part, written where it is new."""
         known = self._by_object.get(id(value))
         if known is not None:
             return known[1]
@@ -160,6 +166,7 @@ def write(
     *,
     groups: Sequence[WorkerGroup],
     more: Mapping[str, Any],
+    say: Callable[[str], object],
 ) -> StoredPlan:
     """Store the plan of a sweep, joined with the one that is there.
 
@@ -169,6 +176,7 @@ def write(
         forecasts: what is known of those that are to be run.
         groups: the workers that are asked for.
         more: what else stands in the head: words, report, wait_s.
+        say: is told what of the plan before is lost.
 
     Raises:
         BadPlan: another process is writing it.
@@ -181,11 +189,7 @@ def write(
         time.sleep(0.1)
     with lock:
         new = records(sweep, forecasts)
-        try:
-            before = StoredPlan(folder)
-        except BadPlan:
-            before = None
-        everything = new if before is None else merged(new, stored(before))
+        before, everything = _joined(folder, new, say)
         # Workers of a submission before find their group in the plan of the next one.
         asked = {group.name for group in groups}
         older = [] if before is None else [g for g in before.groups if g.name not in asked]
@@ -197,6 +201,26 @@ def write(
             if path.name not in keep:
                 path.unlink(missing_ok=True)
     return plan
+
+
+def _joined(
+    folder: Path, new: Sequence[Record], say: Callable[[str], object]
+) -> tuple[StoredPlan | None, list[Record]]:
+    """Return the plan before, where it can be used, and the cells of both."""
+    if not os.path.lexists(folder / HEAD):
+        return None, [*new]
+    try:
+        before = StoredPlan(folder)
+    except BadPlan as error:
+        reason = str(error).split(": ")[0]
+        say(f"{reason}: it is written anew with the cells of this command alone; {OTHERS}")
+        return None, [*new]
+    sound = stored(before)
+    own = {record["key"] for record in new} | {record["key"] for record in sound}
+    torn = [entry.key for entry in before.entries if entry.key not in own]
+    if torn:
+        say(f"{before.cells} is torn: {len(torn):,} cells of other commands left it; {OTHERS}")
+    return before, merged(new, sound)
 
 
 def _about(sweep: Sweep, groups: Sequence[WorkerGroup]) -> dict[str, Any]:
@@ -230,13 +254,13 @@ def _write(folder: Path, everything: Sequence[Record], about: Mapping[str, Any])
         own["sources"] = file.part(record["sources"])
         own["starts_from"] = [*record["starts_from"]]
         sources |= record["sources"]
-        offset, size = file.add(json.dumps(own, ensure_ascii=False, allow_nan=False))
+        place = file.add(json.dumps(own, ensure_ascii=False, allow_nan=False))
         kind = (record["columns"]["runner"], record["turn"], record["timed"])
         trainings = [places[key] for key in record["starts_from"].values()]
         entries.append(
             [record["key"], number("fingerprints", record["fingerprint"]), number("kinds", kind),
              number("needs", record["needs"]), trainings, shorter.get(record["key"]),
-             number("data", record["data"]), offset, size]
+             number("data", record["data"]), *place]
         )  # fmt: skip
     listed = {name: [json.loads(text) for text in table] for name, table in tables.items()}
     index = json.dumps({**listed, "entries": entries}, separators=(",", ":")).encode()
@@ -257,7 +281,7 @@ def _write(folder: Path, everything: Sequence[Record], about: Mapping[str, Any])
     }
     write_whole(folder / names["cells"], cells)
     write_whole(folder / names["index"], index)
-    write_whole(folder / HEAD, json.dumps(head, indent=1, ensure_ascii=False).encode())
+    write_whole(folder / HEAD, sealed(head, indent=1))
 
 
 def _shorter(everything: Sequence[Record], places: Mapping[str, int]) -> dict[str, int]:

@@ -25,13 +25,18 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
     """
     made = plan.head["made"]
     done = plan.folder / DONE
-    if (claim := take(plan.folder / LOCK)) is None:
+    try:
+        claim = take(plan.folder / LOCK)
+    except OSError as error:
+        say(f"no report ({error.strerror}): lra report --sweep {plan.sweep}")
+        return
+    if claim is None:
         return
     with claim:
         try:
             if json.loads(done.read_bytes()).get("plan") == made:
                 return
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             pass  # there is none
         what = " and ".join(_wanted(plan))
         say(f"the sweep is complete{f': writing {what}' if what else ''}")
@@ -40,10 +45,10 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
         begun = time.monotonic()
         try:
             _report(plan, out)
+            write_whole(done, json.dumps({"plan": made}).encode())
         except Exception as error:  # noqa: BLE001  # as said above
             say(f"not written ({type(error).__name__}: {error}): lra report --sweep {plan.sweep}")
             return
-        write_whole(done, json.dumps({"plan": made}).encode())
         say(f"written: {what} ({time.monotonic() - begun:.0f} s)")
 
 

@@ -1,6 +1,5 @@
 """What a worker says of itself in a file, for whoever watches; rows and claims are what counts."""
 
-import json
 import os
 import socket
 import time
@@ -11,6 +10,7 @@ from typing import Any
 
 from runners.isolation.progress import Progress
 from runners.storage.atomic import make_folder
+from runners.storage.sealed import NotSealed, sealed, unsealed
 
 EVERY_S = 10.0
 """Between two writings while a cell only goes on."""
@@ -72,20 +72,22 @@ class WorkerState:
         }
         aside = self.path.with_name(f".{self.path.name}.tmp")
         try:
-            aside.write_text(json.dumps(content), encoding="utf-8")
+            aside.write_bytes(sealed(content))
             aside.replace(self.path)
         except OSError:
             return
 
 
 def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Return what the workers of a plan last said of themselves, by their names."""
+    """Return what the workers of a plan last said of themselves, by their names.
+
+    Files that are damaged are left out: a worker that works writes its own again.
+    """
     found: dict[str, Mapping[str, Any]] = {}
     for path in sorted((folder / "workers").glob("*.json")):
         try:
-            state = json.loads(path.read_bytes())
-        except (OSError, ValueError):
+            state = unsealed(path.read_bytes())
+        except (OSError, NotSealed):
             continue
-        if isinstance(state, dict) and "worker" in state:
-            found[str(state["worker"])] = state
+        found[str(state["worker"])] = state
     return found

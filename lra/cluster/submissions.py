@@ -1,18 +1,23 @@
 """What was started for a plan, and by which engine."""
 
-import json
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from lra.cluster.engine import ChosenEngine, WorkerGroup
-from runners.storage.atomic import write_whole
+from runners.storage.atomic import make_folder, write_whole
+from runners.storage.sealed import NotSealed, sealed, unsealed
 
 FOLDER = "submissions"
+
+
+def check_place(plan: Path) -> None:
+    """Raise `Unwritable` where submissions could not be noted, before anything is started."""
+    make_folder(plan / FOLDER)
 
 
 def record(
@@ -27,16 +32,24 @@ def record(
         "host": socket.gethostname(),
         "at": time.time(),
     }
+    # A digest: who stops a sweep must not ask for other processes than were started.
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid4().hex[:6]}.json"
-    write_whole(plan / FOLDER / name, json.dumps(content, indent=1).encode())
+    write_whole(plan / FOLDER / name, sealed(content, indent=1))
 
 
 def submissions(plan: Path) -> list[dict[str, Any]]:
-    """Return what was started for a plan, the oldest first."""
-    found = []
+    """Return what was started for a plan, the oldest first; what is damaged is left out."""
+    return [found for _, found in _read(plan) if found is not None]
+
+
+def damaged(plan: Path) -> list[Path]:
+    """Return the files of submissions that nobody can read any more."""
+    return [path for path, found in _read(plan) if found is None]
+
+
+def _read(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     for path in sorted((plan / FOLDER).glob("*.json")):
         try:
-            found.append(json.loads(path.read_bytes()))
-        except (OSError, ValueError):
-            continue  # half copied, or gone meanwhile
-    return found
+            yield path, unsealed(path.read_bytes())
+        except (OSError, NotSealed):
+            yield path, None

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -19,7 +19,7 @@ from lra.cluster.cells import PlanCells
 from lra.cluster.claiming import ClaimedCell, Claiming
 from lra.cluster.engine import AGAIN, UNTIL, WorkerGroup
 from lra.cluster.machine import machine
-from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan
+from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan, Torn, mark_of
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
 from lra.sweep.board import LEFT, STOPPED, ProgressBoard
@@ -86,7 +86,7 @@ class Worker:
 
     def use(self, plan: StoredPlan) -> None:
         """Work on a plan from now on."""
-        self.plan = plan
+        self.plan, self.seen = plan, plan.mark
         for folder in plan.head["folders"]:
             guard.see(folder)
         until = None if (told := os.environ.get(UNTIL)) is None else float(told)
@@ -156,19 +156,25 @@ class Worker:
                 since, waits = time.monotonic(), FIRST_S
             if (why := self._reason_to_end(idle_s)) is not None:
                 self.say(why)
-                return 0
+                return 0 if self.claiming.torn is None else 2
             time.sleep(waits)
             waits = min(LONGEST_S, 1.5 * waits)
 
     def changed(self) -> bool:
         """Tell whether somebody has submitted the sweep again."""
         try:
-            return (self.folder / HEAD).stat().st_mtime_ns != self.claiming.made_ns
+            return mark_of((self.folder / HEAD).stat()) != self.seen
         except OSError:
             return False  # a folder that hiccups, or is gone: what is open goes on
 
     def _reload(self) -> None:
-        before, plan = self.plan, StoredPlan(self.folder)
+        with suppress(OSError):  # gone again: it is looked at once more
+            self.seen = mark_of((self.folder / HEAD).stat())
+        try:
+            before, plan = self.plan, StoredPlan(self.folder)
+        except Torn as error:
+            self.say(f"what was read of the plan before goes on: {error}")
+            return
         code.check(plan)
         self.use(plan)
         self.board.titles, self.board.total = self.sweep.titles, len(plan.entries)

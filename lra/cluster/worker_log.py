@@ -27,8 +27,9 @@ class WorkerLog(io.TextIOBase):
         make_folder(path.parent)
         self.path, self.echo = path, echo
         self._handler = _Quiet(
-            path, maxBytes=MOST_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace"
-        )
+            path, maxBytes=MOST_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace",
+            delay=True,
+        )  # fmt: skip
         self._line = ""
 
     @property

@@ -4,6 +4,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +121,7 @@ def _submit(
     begun: float,
 ) -> int:
     from lra.cluster.planning import write
-    from lra.cluster.submissions import record
+    from lra.cluster.submissions import check_place, record
     from lra.sweep.estimate import announcement, forecasts
     from lra.sweep.group import retried
     from lra.sweep.planned import enter, not_done
@@ -134,7 +135,10 @@ def _submit(
     store.check_writable()
     enter(sweep.name, sweep.planned, store)
     more = {"words": list(words), "report": report, "wait_s": engine.engine.wait_s}
-    plan = write(sweep.root, sweep, known, groups=groups, more=more)
+    plan = write(
+        sweep.root, sweep, known, groups=groups, more=more, say=partial(print, file=sys.stderr)
+    )
+    check_place(plan.folder)  # of what stops them, before any is started
     complete = len(sweep.planned) - len(waiting)
     if complete:
         print(f"{complete:,} of {len(sweep.planned):,} cells are complete already")
@@ -203,7 +207,7 @@ def _stop(argv: Sequence[str]) -> int:
     arguments = made_by.parse_args(argv)
     from lra.cluster.local import ELSEWHERE
     from lra.cluster.plan import found
-    from lra.cluster.submissions import submissions
+    from lra.cluster.submissions import damaged, submissions
 
     folder = found(arguments.stop, arguments.results)
     stopped = 0
@@ -216,6 +220,15 @@ def _stop(argv: Sequence[str]) -> int:
         active = [job for job, seen in states.items() if seen.active]
         engine.stop(active)
         stopped += len(active)
+    torn = damaged(folder)
+    for path in torn:
+        print(
+            f"{path} is damaged: workers that it named were not asked. lra watch {folder.name} "
+            "--workers names host and process of each that works; kill PROCESS saves what runs",
+            file=sys.stderr,
+        )
+    if torn and not stopped:
+        return 2
     if not stopped:
         print(f"no workers of {folder.name} run here")
         return 0

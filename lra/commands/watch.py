@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
     """Show how far a sweep is."""
     arguments = parser().parse_args(argv)
     from lra.cluster.jobs import JobWatcher
-    from lra.cluster.plan import HEAD, PlanTitles, StoredPlan, found
+    from lra.cluster.plan import HEAD, PlanTitles, StoredPlan, Torn, found, mark_of
     from lra.cluster.progress_of import Watcher, lines, worker_lines
 
     folder = found(arguments.plan, arguments.results)
@@ -73,9 +74,10 @@ def main(argv: list[str]) -> int:
             print()
             return standing.code
         time.sleep(EVERY_S)
-        if (folder / HEAD).stat().st_mtime > float(plan.head["made"]) + 1:
-            again = StoredPlan(folder)
-            if again.head["made"] != plan.head["made"]:
+        # A plan that is gone or torn meanwhile: what was read of it goes on.
+        with suppress(OSError, Torn):
+            if mark_of((folder / HEAD).stat()) != plan.mark:
+                again = StoredPlan(folder)
                 plan, watcher = again, Watcher(again)
 
 

@@ -20,6 +20,7 @@ from lra.cluster.engine import AGAIN, Resources, WorkerGroup
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, StoredPlan, plan_folder
 from runners.measurement.hardware import cpu_name
+from runners.storage.sealed import DIGEST, sealed
 from runners.store import Store, read_rows
 from tests.lra_process import Program
 
@@ -142,7 +143,7 @@ def test_a_stopped_submission_goes_on_and_gains_cells(
 @pytest.mark.parametrize(
     ("damage", "wanted"),
     [
-        (lambda head: {**head, "schema": 99}, "has schema 99, and this lra reads 1"),
+        (lambda head: {**head, "schema": 99}, "has schema 99, and this lra reads 2"),
         (lambda head: {**head, "bytes": head["bytes"] + 1}, "is torn"),
         (
             lambda head: {**head, "sources": {**head["sources"], "models.mixer": "0" * 64}},
@@ -163,7 +164,8 @@ def test_a_plan_that_is_torn_or_of_other_code_is_refused(
 ) -> None:
     folder = plan(tmp_path, "model=linear").folder
     head = json.loads((folder / HEAD).read_bytes())
-    (folder / HEAD).write_text(json.dumps(damage(head)))
+    del head[DIGEST]
+    (folder / HEAD).write_bytes(sealed(damage(head)))
     assert main(["work", "some", "--results", str(tmp_path)]) == 2
     assert re.search(wanted, capsys.readouterr().err)
     assert not (tmp_path / "cells").exists()
