@@ -16,6 +16,7 @@ from pathlib import Path
 
 from runners.storage.formats import BadStore
 from runners.store import UnknownCell, read_outcomes, read_rows
+from tests.campaign import torn_plans
 from tests.campaign.kills import members
 from tests.campaign.part import Found, Settings
 from tests.campaign.sweeps import (
@@ -42,8 +43,6 @@ KINDS = {
     "log": "cells/*/*/log.txt",
     "claim": "claims/*",
     "membership": "sweeps/*/*",
-    "index": "index*",
-    "plan": "plans/*/*",
 }
 UNSEEN = frozenset({"rows", "cell", "environment", "weights", "outcomes"})
 """Kinds in which a damage that leaves the file sound, as another digit does, cannot be seen."""
@@ -66,6 +65,7 @@ def run(settings: Settings) -> Found:
         _sweep(found, bench, draw, whole, f"torn, {turn}", under_way=turn % 2 == 0)
         if turn % 5 == 4:
             settings.say(f"{turn + 1} of {sweeps} sweeps, {sum(found.faults.values())} faults")
+    torn_plans.run(found, settings, WORDS, whole, settings.few(max(1, settings.cases // 20), 0))
     return found
 
 
@@ -130,7 +130,7 @@ def _damage_one(found: Found, results: Path, draw: random.Random) -> str:
     if kind in UNSEEN:
         ways = [way for way in ways if way.__name__ not in damage.HARMLESS]
     way = draw.choice(ways)
-    with suppress(FileNotFoundError, ValueError, IndexError, IsADirectoryError):
+    with suppress(OSError, ValueError, IndexError, TypeError):
         way(path, draw)  # which may be gone, or empty, by now
         found.faults[f"{kind} damaged"] += 1
         return kind
