@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lra.cluster.engine import FORGOTTEN, LOCAL, QUEUED, RUNNING, made
+from lra.cluster.engine import ENDED, FORGOTTEN, LOCAL, QUEUED, RUNNING, made
 from lra.cluster.submissions import submissions
 from lra.configuration import ConfigError
 
@@ -75,7 +75,7 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
         if each.note:
             yield f"{each.cluster} is not asked: {each.note}"
             continue
-        first = {RUNNING: 0, QUEUED: 1, "ended": 3, FORGOTTEN: 4}
+        first = {RUNNING: 0, QUEUED: 1, ENDED: 3, FORGOTTEN: 4}
         states = sorted(each.states.items(), key=lambda item: (first.get(item[0], 2), item[0]))
         said = []
         for state, count in states:

@@ -8,7 +8,6 @@ from typing import TextIO
 
 from lra.cluster.plan import PlanTitles, StoredPlan
 from lra.cluster.stored_planned import planned_at
-from lra.compose import LoggerMode
 from lra.sweep.cell_list import Sweep
 from lra.sweep.planned import Planned
 from runners.storage.atomic import write_whole
@@ -55,8 +54,7 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
 def _wanted(plan: StoredPlan) -> list[str]:
     """Return what is written of a complete sweep."""
     report = [REPORT] if plan.head["report"]["write"] is not False else []
-    mirrored = plan.logger.mode in (LoggerMode.offline, LoggerMode.online)
-    return report + (["its runs for W&B"] if mirrored else [])
+    return report + (["its runs for W&B"] if plan.logger.for_wandb else [])
 
 
 def _report(plan: StoredPlan, out: TextIO) -> None:

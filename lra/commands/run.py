@@ -132,7 +132,7 @@ def finish(
 
     wanted = multirun if report_wanted is None else report_wanted
     logger = sweep.logger
-    mirrored = logger.mode in (LoggerMode.offline, LoggerMode.online)
+    mirrored = logger.for_wandb
     written: list[Path] = []
     sentence = ""
     if wanted or mirrored:

@@ -109,7 +109,7 @@ def _check_logger(logger: "Logger") -> None:
             "logger=tensorboard: runs of TensorBoard are written while cells run, which workers do "
             "not do: wanted logger=wandb_offline, wandb_online or none, or lra run with these words"
         )
-    if logger.mode is not LoggerMode.disabled:
+    if logger.for_wandb:
         print("W&B: its runs are written once the sweep is complete; until then lra watch tells")
 
 
