@@ -275,8 +275,8 @@ def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[
     for key in sorted(set(keys)):
         part = dict(zip(columns, key, strict=True))
         slug = stem(*(part[c] for c in differing))
-        title = ", ".join(dict.fromkeys(v for v in key if v != "–"))
-        apart = ", ".join(part[c] for c in differing)
+        title = ", ".join(dict.fromkeys(v for v in key if v not in {"–", ""}))
+        apart = ", ".join(part[c] for c in differing if part[c])
         suffix = f"-{slug}" if slug else ""
         own = rows[keys == key]
         found.append(ComparableRows(suffix=suffix, title=title, rows=own, apart=apart))

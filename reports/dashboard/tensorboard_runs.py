@@ -15,6 +15,7 @@ from reports.dashboard.plan import RunPlan
 EVERY_S = 5
 """At most so long until a number is in its file."""
 _ABOUT = ("status", "reason")
+_FILES = "events.out.*"
 _LONGEST = 200
 """Characters of a run's name in the name of its folder."""
 
@@ -32,7 +33,11 @@ class TensorBoardRun(OpenRun):
         self._axis, self._last = axis, 0
         self._config = dict(about.config)
         self._summary: dict[str, Any] = {}
-        self._writer = SummaryWriter(str(path), flush_secs=EVERY_S)
+        # A file is named by the second, and would empty the one before it if opened in the same.
+        number = len(list(path.glob(_FILES)))
+        self._writer = SummaryWriter(
+            str(path), flush_secs=EVERY_S, filename_suffix=f".{number:04d}"
+        )
 
     def log(self, values: Mapping[str, float], step: int, *, last: bool = False) -> None:
         """Add numbers at their place on the axis."""
@@ -102,7 +107,7 @@ class TensorBoardRuns(Backend):
         sweep = Path(self._job["folder"]) / _safe(self._job["sweep"])
         path = before or sweep / f"{place} {run[:8]}"
         if before is None:
-            for old in path.glob("events.out.*"):
+            for old in path.glob(_FILES):
                 old.unlink()
         return TensorBoardRun(path, about, LENGTH_AXIS if curve else STEP_AXIS, _there(path))
 
@@ -122,7 +127,7 @@ def _there(folder: Path) -> set[tuple[float, str]]:
     from tensorboardX.proto.event_pb2 import Event
 
     found = set()
-    for file in folder.glob("events.out.*"):
+    for file in folder.glob(_FILES):
         data, at = file.read_bytes(), 0
         while at + 12 <= len(data):
             (size,) = struct.unpack_from("<Q", data, at)
