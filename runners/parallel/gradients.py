@@ -4,8 +4,8 @@ Each rank's loss is its part of the batch's, so that gradients are added, not av
 """
 
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from models.backbone.model import Backbone, Outcome
 from models.backbone.reversible import ReversibleStack
 from models.mixer import Penalised, State, Unsupported
 from models.state import detach
+from runners.parallel.enclosed import Enclosed, HeardOf
 from runners.parallel.sequences import SharedSequences
 from runners.training.learned_spans import LearnsSpans
 from runners.training.objective import objective
@@ -83,34 +84,27 @@ class Synchronised:
     def __init__(self, part_loss: PartLoss, *, sharded: bool) -> None:
         self.part_loss, self.sharded = part_loss, sharded
         self.call: nn.Module = part_loss
+        self.enclosed: Enclosed | None = None
+        """What travels with the gradients, where weights are not shared out."""
         if not sharded:
-            # A family may leave a weight out of a pass; buffers change alike on every rank.
+            heard = HeardOf(part_loss)
+            self.enclosed = Enclosed(heard.weights)
             with warnings.catch_warnings():
-                # From torch 2.13 on it is called forward_sync_buffers.
+                # Buffers change alike everywhere; from 2.13 on it is called forward_sync_buffers.
                 warnings.simplefilter("ignore", FutureWarning)
-                replica = DistributedDataParallel(
-                    part_loss, broadcast_buffers=False, find_unused_parameters=True
-                )
-            replica.register_comm_hook(None, _added)
-            self.call = replica
+                self.call = DistributedDataParallel(heard, broadcast_buffers=False)
+            self.call.register_comm_hook(None, self.enclosed.added)
 
-    def adding(self, *, last: bool) -> AbstractContextManager[None]:
-        """Return the context of a pass forward and backward; the last of an update adds up."""
+    @contextmanager
+    def adding(self, *, last: bool) -> Iterator[None]:
+        """Enter a pass forward and backward; the last of an update adds up."""
         if isinstance(self.call, DistributedDataParallel) and not last:
-            context: AbstractContextManager[None] = self.call.no_sync()
-            return context
-        return nullcontext()
-
-
-def _added(
-    _: object,
-    bucket: dist.GradBucket,  # type: ignore[name-defined]
-) -> torch.futures.Future[Tensor]:
-    """Add a bucket of gradients up over the ranks."""
-    work = dist.all_reduce(bucket.buffer(), async_op=True)
-    assert work is not None
-    added: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
-    return added
+            with self.call.no_sync():
+                yield
+            return
+        yield
+        if self.enclosed is not None:
+            self.enclosed.settle()
 
 
 def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:

@@ -7,7 +7,7 @@ also where a batch does not divide evenly.
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from runners.measurement.hardware import Device, HardwareProfile
+from runners.parallel.enclosed import Enclosed
 from runners.parallel.sequences import SharedSequences, sharing
 from runners.training.prefetch import rows_of
 from tasks.task import Batch
@@ -45,7 +46,7 @@ class Ranks:
         self.rank, self.size, self.context, self.sharded = rank, size, context, sharded
         self.part, self.parts = rank // context, size // context
         """Which rows of a batch are this rank's, and among how many they are shared out."""
-        self._sent: tuple[Any, Tensor] | None = None
+        self._sent: Callable[[], Tensor] | None = None
         self._decided = [False, False]
 
     @property
@@ -70,26 +71,35 @@ class Ranks:
             return batch
         return rows_of(batch, self.rows(len(batch.target)))
 
-    def send(self, loss: Tensor, *wishes: bool) -> None:
+    def send(self, loss: Tensor, *wishes: bool, enclosed: Enclosed | None = None) -> None:
         """Begin to add up the ranks' parts of a loss, while gradients are computed.
 
         Args:
             loss: This rank's part, on its device; it becomes the sum in `received`.
             wishes: What this rank wants: to stop, and to save.
+            enclosed: What takes it along with the gradients; None: it travels by itself.
         """
         said = torch.tensor([float(wish) for wish in wishes], dtype=torch.float64)
         if loss.device.type == "cpu":
             said = torch.cat((loss.double().view(1), said))
-        elif self.context > 1 or self.parts > 1:
+            if enclosed is not None:
+                enclosed.put(said)
+                self._sent = lambda: enclosed.sums
+                return
+        else:
             dist.all_reduce(loss)
-        self._sent = dist.all_reduce(said, async_op=True), said
+        work = dist.all_reduce(said, async_op=True)
+
+        def arrived() -> Tensor:
+            work.wait()
+            return said
+
+        self._sent = arrived
 
     def received(self, loss: Tensor) -> Tensor:
         """Return the sum of what `send` was given."""
         assert self._sent is not None, "send comes first"
-        work, said = self._sent
-        work.wait()
-        self._sent = None
+        said, self._sent = self._sent(), None
         self._decided = [bool(wish) for wish in said[-2:].tolist()]
         return said[0].to(loss.dtype) if loss.device.type == "cpu" else loss
 

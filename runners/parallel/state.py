@@ -76,10 +76,10 @@ class Together(Synchronised):
         self.begun_s = spent_s
 
     def counted(self, step: Callable[[], Tensor], batch: Batch) -> Tensor:
-        """Take a step; count tokens, and in the second, when all is set up, the bytes sent."""
+        """Take a step; count tokens, and in the third, when all is set up, the bytes sent."""
         self.steps += 1
         self.tokens += batch.tokens.numel()
-        if self.steps != 2:
+        if self.steps != 3:
             return step()
         with Traffic() as traffic:
             loss = step()

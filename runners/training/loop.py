@@ -240,7 +240,8 @@ class Trainer:
                     part_loss, state = call(part, self.streams.of(some), total, share)
                 loss = loss + part_loss.detach()
                 if last and self.together is not None:
-                    self.ranks.send(loss, *wishes)
+                    enclosed = self.together.enclosed if moves else None
+                    self.ranks.send(loss, *wishes, enclosed=enclosed)
                 self.updates.backward(part_loss / stage.accumulate)
             self.streams.add(state)
         if self.together is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from tiny_task import Tiny, model as classifier
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.backbone.model import (
     Backbone,
@@ -91,8 +91,25 @@ def language_model(mixer: MixerFactory, **options: Any) -> Backbone:
     return Backbone(config, facts, [mixer], seed=3)
 
 
+def choosy() -> Backbone:
+    """Return a model with a weight that few rows make use of: often no rank does, or one alone."""
+    found = classifier()
+    found.rare = nn.Parameter(torch.ones(1))
+    judge = found.forward
+
+    def forward(tokens: Tensor, *others: Any, **more: Any) -> Any:
+        outcome, rows = judge(tokens, *others, **more), tokens[:, 0, 0] == 7
+        if not rows.any():
+            return outcome
+        return outcome._replace(nll=outcome.nll + found.rare * rows)
+
+    found.forward = forward  # type: ignore[method-assign]
+    return found
+
+
 MODELS: dict[str, Callable[[], Backbone]] = {
     "classifier": classifier,
+    "choosy": choosy,
     "redrawn": partial(classifier, redraw_every=2),
     "dropping": partial(classifier, dropout=0.2),
     "remembering": partial(

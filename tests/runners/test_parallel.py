@@ -18,6 +18,7 @@ KINDS = {
     "weighted, in parts, averaged": Asked(
         task="weighted", optim={"batch_size": 7, "micro_batch_size": 2, "ema_decay": 0.9}
     ),
+    "weight left out": Asked(model="choosy", optim={"batch_size": 4, "weight_decay": 0.3}),
     "redrawn": Asked(model="redrawn"),
     "streams": Asked("remembering", "streams", optim={"batch_size": 3}, config={"keep": "last"}),
     "reversible": Asked("reversible", "streams", optim={"batch_size": 2}, config={"keep": "last"}),
@@ -26,7 +27,12 @@ KINDS = {
 }
 EVEN = {
     name: replace(KINDS[name], optim={**KINDS[name].optim, "batch_size": 4})
-    for name in ("redrawn", "streams", "recomputed")
+    for name in ("redrawn", "streams", "recomputed", "accumulated")
+} | {
+    f"{optimiser}, averaged": Asked(
+        optim={"optimiser": optimiser, "batch_size": 4, "ema_decay": 0.9, "weight_decay": 0.1}
+    )
+    for optimiser in ("adam", "radam", "sgd", "lion")
 }
 RESUMED = Asked(optim={"batch_size": 6, "ema_decay": 0.9})
 

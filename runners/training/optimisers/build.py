@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runners.parallel.parted import parted
 from runners.training.optim import OptimConfig, Optimiser
 from runners.training.optimisers.adagrad import ClippedAdagrad
 from runners.training.optimisers.groups import parameter_groups
@@ -110,12 +111,13 @@ def _adafactor(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
 
 
 def _sgd(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
+    shared_out = any(parted(weight) for group in groups for weight in group["params"])
     return torch.optim.SGD(
         groups,
         lr=config.peak_learning_rate,
         momentum=config.momentum,
         nesterov=config.nesterov,
-        fused=True,
+        fused=not shared_out,  # PyTorch has no fused rule for parts of weights
     )
 
 
