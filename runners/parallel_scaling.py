@@ -20,7 +20,6 @@ what is sent. Where they have more threads than cores, it would say nothing: the
 reason, and times are marked as disturbed.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -41,9 +40,11 @@ from runners.measurement.inputs import random_inputs
 from runners.measurement.measure import observe, timed, uncollected
 from runners.measurement.timing import Timing
 from runners.measurement.watched_rows import DISTURBED
+from runners.parallel.crowding import crowded
 from runners.parallel.gradients import PartLoss, Synchronised, shard
 from runners.parallel.ranks import Ranks, joined
 from runners.parallel.traffic import Traffic
+from runners.passes import Passes
 from runners.records import Measurement, Status
 from runners.runner import Runner, Work, disturbed, values
 from runners.training.optim import OptimConfig
@@ -106,6 +107,16 @@ class ParallelScaling(Timing, Runner):
                 "whose memory the processes have in common; wanted the bytes that each of them may "
                 "use, as in hardware.memory_limit_bytes=2000000000"
             )
+
+    def passes(self, work: Work) -> Sequence[Passes]:
+        """Refuse a batch that leaves a process without a part; how long a step takes is not known.
+
+        Raises:
+            Unsupported: See `batch_of`.
+            Uncounted: What is sent takes its time too.
+        """
+        batch_of(ScalingLoad[work.mode], work.length, work.hardware)
+        return super().passes(work)
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the rows of one cell; the first process's are kept."""
@@ -215,20 +226,6 @@ def batch_of(load: ScalingLoad, length: int, hardware: HardwareProfile) -> int:
             f"them: raise hardware.token_budget to {parts * length:,}, or set hardware.context"
         )
     return sequences
-
-
-def crowded(ranks: Ranks, device: torch.device) -> str:
-    """Return why the time of all says nothing of devices: threads without a core each, or ""."""
-    if device.type != "cpu":
-        return ""
-    cores = len({core for own in ranks.gathered(os.sched_getaffinity(0)) for core in own})
-    threads = sum(ranks.gathered(torch.get_num_threads()))
-    if threads <= cores:
-        return ""
-    return (
-        f"{ranks.size} processes with {threads} threads in all have {cores} "
-        f"core{'' if cores == 1 else 's'}"
-    )
 
 
 def _step(work: Work, model: Backbone, ranks: Ranks, sequences: int, device: torch.device) -> Step:

@@ -5,6 +5,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from runners.measurement.measure import process_peak_bytes
+from runners.measurement.watched_rows import DISTURBED
+from runners.parallel.crowding import crowded
 from runners.records import Measurement
 from tasks.task import Windowed
 
@@ -17,9 +19,13 @@ def cost_rows(trainer: "Trainer") -> Iterator[Measurement]:
     times = tuple(trainer.step_times)
     spent = trainer.spent_s + trainer.window_s
     count = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
+    together = trainer.together
+    crowd = "" if together is None else crowded(trainer.ranks, trainer.device)
+    trust = {DISTURBED: crowd} if crowd else {}
     if times:
-        yield Measurement(metric="train_step_time", value=median(times), samples=times)
-    yield Measurement(metric="train_time", value=spent)
+        step = median(times)
+        yield Measurement(metric="train_step_time", value=step, samples=times, labels=trust)
+    yield Measurement(metric="train_time", value=spent, labels=trust)
     yield Measurement(metric="data_wait", value=trainer.waited_s / max(spent, 1e-9))
     yield Measurement(metric="examples_seen", value=float(trainer.examples))
     if trainer.config.stages and isinstance(trainer.task, Windowed):
@@ -28,10 +34,10 @@ def cost_rows(trainer: "Trainer") -> Iterator[Measurement]:
     yield Measurement(metric="parameters", value=float(count))
     peak = trainer.ranks.largest(float(process_peak_bytes()))
     yield Measurement(metric="process_peak_bytes", value=peak)
-    if (together := trainer.together) is not None and together.tokens:
+    if together is not None and together.tokens:
         speed = together.tokens / max(spent - together.begun_s, 1e-9)
-        yield Measurement(metric="tokens_per_second", value=speed)
+        yield Measurement(metric="tokens_per_second", value=speed, labels=trust)
         each = speed / trainer.ranks.size
-        yield Measurement(metric="tokens_per_second_per_device", value=each)
+        yield Measurement(metric="tokens_per_second_per_device", value=each, labels=trust)
         if together.bytes_sent is not None:
             yield Measurement(metric="bytes_sent_per_step", value=together.bytes_sent)
