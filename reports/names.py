@@ -11,7 +11,7 @@ from runners.records import digest
 
 FAITHFUL = "faithful"
 """The variant that needs no mention: the paper's."""
-BEGINNINGS = ("mixer.", "backbone.")
+BEGINNINGS = ("mixer.", "backbone.", "processes.")
 """Of the names of options; display names leave them out."""
 _LONGEST, _LONGEST_VALUE = 160, 60
 """Characters of all options, and of the value of one."""

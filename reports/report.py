@@ -45,6 +45,7 @@ from reports.sections.efficiency import (
 )
 from reports.sections.extrapolation import extrapolation_parts
 from reports.sections.generic import generic_tables
+from reports.sections.parallel import parallel_parts
 from reports.sections.patterns import pattern_parts
 from reports.sections.peers import peer_parts
 from reports.sections.recovery import recovery_parts
@@ -67,6 +68,7 @@ SECTIONS: Mapping[str, Parts] = {
     "compress": compression_parts,
     "attention_maps": map_parts,
     "pattern": pattern_parts,
+    "parallel": parallel_parts,
 }
 """Runners that have a section of their own, and what writes it."""
 SHOWN = frozenset({*SECTIONS, "decode", "train", "dynamic_evaluation", "certify", "scaling"})

@@ -337,10 +337,15 @@ def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None 
         axes.yaxis.set_minor_locator(LogLocator(base=2))
 
 
-def why_absent(data: pd.DataFrame) -> list[str]:
+def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = True) -> list[str]:
     """Say why crosses and circles stand where they stand: one note per reason, which comes first.
 
     Of many models the first are named: the CSV beside the figure has them all.
+
+    Args:
+        data: what is drawn.
+        along: what its `length` is.
+        exponent: whether lines have exponents, in which no disturbed number is.
     """
     notes: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in data[data["value"].isna()].itertuples():
@@ -353,7 +358,7 @@ def why_absent(data: pd.DataFrame) -> list[str]:
     every = data["length"].nunique()
 
     def positions(lengths: list[str]) -> str:
-        return "every length" if len(lengths) == every > 1 else " and ".join(lengths)
+        return f"every {along}" if len(lengths) == every > 1 else " and ".join(lengths)
 
     def who(models: Mapping[str, list[str]]) -> str:
         by_lengths: dict[str, list[str]] = {}
@@ -365,7 +370,8 @@ def why_absent(data: pd.DataFrame) -> list[str]:
         f"× {MARKS.get(status, status)}, {reason}: {who(models)}"
         for (status, reason), models in notes.items()
     ] + [
-        f"○ disturbed, in no exponent, {reason}: {who(models)}" for reason, models in shaken.items()
+        f"○ disturbed{', in no exponent' if exponent else ''}, {reason}: {who(models)}"
+        for reason, models in shaken.items()
     ]
 
 

@@ -1,0 +1,350 @@
+"""What several processes gain: rates, efficiency and bytes sent, and the longest length that fits.
+
+A line is a model, with how its processes work together where they do more than share a batch; one
+process alone begins each line of its model, for there is nothing to share.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from reports.figures.curves import page_names, pages
+from reports.figures.drawing import Look, looks, save, style
+from reports.figures.layout import arrange, sheet
+from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
+from reports.figures.ticks import length_axis
+from reports.rows import Value, ambiguous, merged, model_order, named, settings
+from reports.sections.generic import generic_tables
+from reports.statistics import percentiles
+from reports.tables import Table
+
+QUANTITIES = {
+    "tokens_per_second": "tokens per second, of all",
+    "scaling_efficiency": "efficiency",
+    "bytes_sent_per_step": "sent by a process in a step",
+}
+"""Panels of each load, and what stands on their axes."""
+LOADS = {"weak": "weak: each has a batch", "strong": "strong: all share a batch"}
+LONGEST, FITS = "longest", "fitting_length"
+FIRST = (*QUANTITIES, FITS, "tokens_per_second_per_device", "bytes_sent_per_step_in_total",
+         "peak_tensor_bytes")  # fmt: skip
+"""Metrics that come first in the table."""
+TOGETHER = ("processes", "sharded", "context")
+"""Labels of rows that several processes made."""
+OPTIONS = tuple(f"processes.{label}" for label in TOGETHER)
+"""Names of the options that these are."""
+COLUMNS = (
+    "mode", "quantity", "model", "processes", "value", "p20", "p80", "status", "reason",
+    "disturbed",
+)  # fmt: skip
+LONGEST_COLUMNS = ("model", "processes", "value", "status", "reason", "beyond")
+_PLOT = (2.45, 1.95)
+"""Inches."""
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+
+
+def parallel_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the final rows of steps on several processes, with the line and the place of each.
+
+    Rows of one process stand on each line of their model, once for each.
+
+    Args:
+        rows: As `reports.rows.prepare` returns them.
+
+    Returns:
+        The rows, with `line` and `processes`.
+    """
+    own = rows[(rows["runner"] == "parallel") & rows["step"].isna()]
+    found: list[dict[str, Any]] = []
+    lines: dict[tuple[str, ...], dict[str, None]] = {}
+    for row in own.to_dict("records"):
+        record = {str(key): value for key, value in row.items()}
+        record["processes"] = int(row["labels"].get("processes", 1))
+        record["line"] = named(row, *_how(row["labels"]), without=OPTIONS)
+        found.append(record)
+        if record["processes"] > 1:
+            lines.setdefault(_model(record), {})[record["line"]] = None
+    placed = [
+        {**record, "line": line}
+        for record in found
+        for line in (
+            lines.get(_model(record), [record["line"]])
+            if record["processes"] == 1
+            else [record["line"]]
+        )
+    ]
+    return pd.DataFrame(placed, columns=[*rows.columns, "processes", "line"])
+
+
+def _model(record: dict[str, Any]) -> tuple[str, ...]:
+    """Return what the lines of one model have in common."""
+    return str(record["task"]), str(record["mode"]), named(record, without=OPTIONS)
+
+
+def _how(labels: dict[str, str]) -> tuple[str, ...]:
+    """Return in words what processes share beside the batch."""
+    context = labels.get("context", "1")
+    sharing = "all share each sequence" if context == labels.get("processes") else (
+        f"{context} share each sequence"
+    )  # fmt: skip
+    return (
+        *(("sharded",) if labels.get("sharded") == "true" else ()),
+        *((sharing,) if context != "1" else ()),
+    )
+
+
+def parallel_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a record for each load, quantity, line and number of processes; failures included.
+
+    Args:
+        rows: As `parallel_rows` returns them, of one setting and length.
+    """
+    found = []
+    for mode in LOADS:
+        own = rows[rows["mode"] == mode]
+        for quantity in QUANTITIES:
+            panel = [*_panel(own, mode, quantity)]
+            if any(record["value"] for record in panel):  # neither reasons nor zeros alone
+                found += panel
+    return pd.DataFrame(found, columns=list(COLUMNS))
+
+
+def _panel(rows: pd.DataFrame, mode: str, quantity: str) -> Iterator[dict[str, Any]]:
+    whole = (rows["metric"] == "tokens_per_second") & (rows["status"] != "ok")
+    kept = (rows["metric"] == quantity) | (whole & _may_have(rows, quantity))
+    own = rows[kept].sort_values("processes", kind="stable")
+    for line in model_order([str(name) for name in own["line"]]):
+        for processes, part in own[own["line"] == line].groupby("processes"):
+            value = _value(part.to_dict("records"))
+            p20, p80 = percentiles(value.samples) if len(value.samples) > 1 else (None, None)
+            yield {
+                "mode": mode, "quantity": quantity, "model": line, "processes": processes,
+                "value": value.value, "p20": p20, "p80": p80, "status": value.status,
+                "reason": value.reason, "disturbed": value.disturbed,
+            }  # fmt: skip
+
+
+def _may_have(rows: pd.DataFrame, quantity: str) -> "pd.Series[bool]":
+    """Return where a cell would have a quantity: one process has no efficiency."""
+    return (rows["processes"] > 1) | (quantity != "scaling_efficiency")
+
+
+def _value(records: Sequence[dict[Any, Any]]) -> Value:
+    rows = [{str(key): value for key, value in record.items()} for record in records]
+    return ambiguous([], rows) or merged(rows)
+
+
+def parallel_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str = "") -> Figure:
+    """Draw what `parallel_data` returned: a row of panels for each load.
+
+    Bands are the 20th to 80th percentile of the samples. A cross marks a number of processes
+    without a number, explained under the figure.
+    """
+    positive = data[data["value"].astype(float) > 0]  # a page of many models may lack a panel
+    keys = list(dict.fromkeys(positive[["mode", "quantity"]].itertuples(index=False, name=None)))
+    across = max(sum(mode == each for mode, _ in keys) for each in dict(keys))
+    drawn = data.assign(length=data["processes"])
+    with style():
+        made = sheet(len(keys), plot=_PLOT, across=across)
+        if made.across < across:  # of a narrow page: loads side by side, a row for each quantity
+            keys.sort(key=lambda key: [*QUANTITIES].index(key[1]))
+        handles: dict[str, Line2D] = {}
+        for axes, (mode, quantity) in zip(made.axes, keys, strict=True):
+            own = drawn[(drawn["mode"] == mode) & (drawn["quantity"] == quantity)]
+            for name, line in _draw(axes, own, looks_of, quantity).items():
+                handles.setdefault(name, line)
+            axes.set_title(LOADS[mode], size=8.5)
+        notes = drawn.drop_duplicates(["model", "length", "status", "reason", "disturbed"])
+        return arrange(
+            made,
+            title="Training steps on several processes",
+            subtitle="; ".join(filter(None, (subtitle, _ideal(keys)))),
+            handles=[handles[name] for name in model_order(list(handles))],
+            notes=why_absent(notes, along="number of processes", exponent=False),
+        )
+
+
+def _ideal(keys: Sequence[tuple[str, str]]) -> str:
+    found = any(quantity == "scaling_efficiency" for _, quantity in keys)
+    return "dashed: ideal efficiency" if found else ""
+
+
+def _draw(
+    axes: Axes, own: pd.DataFrame, looks_of: dict[str, Look], quantity: str
+) -> dict[str, Line2D]:
+    label, high = QUANTITIES[quantity], float(own[["value", "p80"]].astype(float).max().max())
+    shown: float = 1
+    if quantity == "bytes_sent_per_step":
+        unit, shown = next((u, size) for u, size in _UNITS if high >= size or size == 1)
+        label += f" ({unit})"
+    elif quantity == "scaling_efficiency":
+        high = max(high, 1.0)
+        axes.axhline(1.0, color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+    names = list(dict.fromkeys(own["model"]))
+    handles = {
+        name: draw_line(axes, own[own["model"] == name], looks_of[name], name, exponent=False)
+        for name in names
+    }
+    for name in names:  # the band of one point alone
+        banded = own[(own["model"] == name) & own["p20"].notna()]
+        if len(banded) == 1:
+            (point,) = banded.to_dict("records")
+            axes.vlines(point["length"], point["p20"], point["p80"], looks_of[name].color, zorder=2)
+    _processes_axis(axes, own)
+    share, _ = strip(own[own["value"].isna()]["model"].nunique())
+    axes.set_ylim(0, 1.08 * high / (1 - share))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / shown:,.12g}"))
+    axes.yaxis.set_major_locator(FixedLocator(_ticks(1.08 * high, shown)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    draw_crosses(axes, own, looks_of, names)
+    axes.set_ylabel(label)
+    return handles
+
+
+def _ticks(high: float, unit: float) -> list[float]:
+    """Return ticks from 0 that are round in a unit, none of them among the crosses."""
+    found = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(0, high / unit)
+    return [float(tick * unit) for tick in found if 0 <= tick * unit <= high]
+
+
+def _processes_axis(axes: Axes, own: pd.DataFrame) -> None:
+    numbers = sorted({int(n) for n in own["length"]})
+    length_axis(axes, numbers)
+    if len(numbers) <= 6:  # three processes are no power of two, and have their tick
+        axes.xaxis.set_major_locator(FixedLocator([float(n) for n in numbers]))
+    axes.set_xlabel("processes")
+
+
+def longest_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the longest length that fits, for each line and number of processes.
+
+    `beyond` says how the next length ended; empty where none was tried. Where no length fits,
+    `status` and `reason` are those of the shortest.
+
+    Args:
+        rows: As `parallel_rows` returns them, of one setting.
+    """
+    own = rows[(rows["mode"] == LONGEST) & rows["metric"].isin((FITS, "tokens_per_second"))]
+    own = own[(own["metric"] == FITS) | (own["status"] != "ok")]
+    records = []
+    for line in model_order([str(name) for name in own["line"]]):
+        for processes, part in own[own["line"] == line].groupby("processes"):
+            at = {
+                int(str(length)): _value(tried.to_dict("records"))
+                for length, tried in part.groupby("length", sort=True)
+            }
+            fitting = [length for length, value in at.items() if value.ok]
+            record: dict[str, Any] = {"model": line, "processes": processes}
+            if fitting:
+                longer = [value for length, value in at.items() if length > fitting[-1]]
+                beyond = longer[0].status if longer else ""
+                record |= {"value": float(fitting[-1]), "status": "ok", "reason": ""}
+            else:
+                first = next(iter(at.values()))
+                beyond = first.status
+                record |= {"value": None, "status": first.status, "reason": first.reason}
+            records.append(record | {"beyond": beyond})
+    return pd.DataFrame(records, columns=list(LONGEST_COLUMNS))
+
+
+def longest_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str = "") -> Figure:
+    """Draw what `longest_data` returned; ≥ stands beside a length whose next one might fit."""
+    drawn = data.assign(length=data["processes"], p20=None, p80=None)
+    with style():
+        made = sheet(1, plot=(3.4, 2.3))
+        (axes,) = made.axes
+        names = list(dict.fromkeys(drawn["model"]))
+        handles = [
+            draw_line(axes, drawn[drawn["model"] == name], looks_of[name], name, exponent=False)
+            for name in names
+        ]
+        _processes_axis(axes, drawn)
+        lengths = sorted(drawn["value"].dropna())
+        share, _ = strip(drawn[drawn["value"].isna()]["model"].nunique())
+        low, high = lengths[0] / 1.5, lengths[-1] * 1.5
+        axes.set_yscale("log", base=2)
+        axes.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
+        axes.yaxis.set_major_locator(FixedLocator(sorted({*lengths})))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        draw_crosses(axes, drawn, looks_of, names)
+        axes.set_ylabel("longest length that fits (tokens)")
+        open_ended = _open(drawn)
+        for row in open_ended.to_dict("records"):
+            axes.annotate(
+                "≥", (row["length"], row["value"]), xytext=(0, 4), textcoords="offset points",
+                ha="center", va="bottom", size=8, color=looks_of[row["model"]].color,
+            )  # fmt: skip
+        return arrange(
+            made,
+            title="Longest sequence of which a training step fits",
+            subtitle=subtitle,
+            handles=handles,
+            notes=[
+                *why_absent(drawn, along="number of processes", exponent=False),
+                *_beyond(open_ended),
+            ],
+        )
+
+
+def _open(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the lengths that no lack of memory ended."""
+    return data[data["value"].notna() & (data["beyond"] != "out_of_memory")]
+
+
+def _beyond(data: pd.DataFrame) -> list[str]:
+    notes = []
+    for status, part in data.groupby("beyond", sort=False):
+        why = f"the next length ended as {status!s}" if status else "no longer one was tried"
+        places = [
+            f"{model} at {' and '.join(str(n) for n in own['processes'])}"
+            for model, own in part.groupby("model", sort=False)
+        ]
+        notes.append(f"≥ {why}: {'; '.join(places)}")
+    return notes
+
+
+def parallel_parts(
+    frame: pd.DataFrame, looks_of: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
+    rows = parallel_rows(frame)
+    if rows.empty:
+        return
+    looks_of = looks(list(dict.fromkeys(rows["line"])))  # a line is no one number of processes
+    parts = settings(rows)
+    for part in parts:
+        where = f" ({part.title})" if len(parts) > 1 else ""
+        timed = part.rows[part.rows["mode"].isin(list(LOADS))]
+        lengths = sorted({int(n) for n in timed["length"]})
+        for length in lengths:
+            file = f"parallel{part.suffix}{f'-{length}' if len(lengths) > 1 else ''}"
+            data = parallel_data(timed[timed["length"] == length])
+            if data.empty:
+                yield file, "no number among its steps, only reasons", ""
+                continue
+            heading = f"Steps on several processes, length {length:,}{where}"
+            subtitle = f"{part.title}, length {length:,}"
+            shown = [page for page in pages(data, ()) if page["value"].notna().any()]
+            for page, (name, title) in zip(
+                shown, page_names(file, heading, len(shown)), strict=True
+            ):
+                save(parallel_figure(page, looks_of, subtitle), folder, name, page)
+                yield name, title, "tokens per second, efficiency and bytes sent by processes"
+        file, data = f"parallel-longest{part.suffix}", longest_data(part.rows)
+        if len(data) and data["value"].isna().all():
+            yield file, "no length fits, only reasons", ""
+        shown = [page for page in pages(data, ()) if page["value"].notna().any()]
+        heading = f"Longest sequence that fits{where}"
+        for page, (name, title) in zip(shown, page_names(file, heading, len(shown)), strict=True):
+            save(longest_figure(page, looks_of, part.title), folder, name, page)
+            yield name, title, "longest sequence of which a training step fits, by processes"
+    own = frame[frame["runner"] == "parallel"]
+    plain = [named(row, without=OPTIONS) for row in own.to_dict("records")]
+    yield from generic_tables(own.assign(name=plain), {"parallel": FIRST})

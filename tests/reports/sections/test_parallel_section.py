@@ -1,0 +1,129 @@
+"""Steps on several processes, as data, figures and table."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from reports.figures.drawing import looks
+from reports.report import write_report
+from reports.rows import prepare
+from reports.sections.parallel import (
+    longest_data,
+    longest_figure,
+    parallel_data,
+    parallel_figure,
+    parallel_rows,
+)
+
+CROWDED = "3 processes with 3 threads in all have 2 cores"
+
+
+def cell(make, model, processes, mode="weak", *, bad=None, length=1024, **labels):
+    """The rows of one cell; names tell numbers of processes apart, as those of the store do."""
+    told = {"processes": str(processes), **labels} if processes > 1 else {}
+    options = {f"processes.{k}": told.get(k, "none") for k in ("processes", "context")}
+    about = {"runner": "parallel", "mode": mode, "model": model, "family": model}
+    about |= {"options": options, "labels": told, "length": length}
+    about["cell"] = f"{model}-{mode}-{length}-{told}"
+    if bad:
+        return [make.row("tokens_per_second", None, status=bad, reason="why", **about)]
+    rows = [
+        make.row("tokens_per_second", 100.0 * processes, **about),
+        make.row("bytes_sent_per_step", 4096.0 * (processes - 1), **about),
+    ]
+    if mode == "longest":
+        return [*rows, make.row("fitting_length", float(length), **about)]
+    if processes > 2:
+        rows[0]["labels"] = told | {"disturbed": CROWDED}
+        rows.append(make.row("scaling_efficiency", None, status="skipped", reason=CROWDED, **about))
+    elif processes == 2:
+        rows.append(make.row("scaling_efficiency", 0.8, samples=[0.7, 0.8, 0.9], **about))
+    return rows
+
+
+@pytest.fixture
+def some(make: SimpleNamespace) -> pd.DataFrame:
+    cells = [
+        *(cell(make, "linear", n, mode) for n in (1, 2, 3) for mode in ("weak", "strong")),
+        cell(make, "linear", 2, context="2"),
+        cell(make, "softmax", 1),
+        cell(make, "softmax", 2, bad="crashed"),
+    ]
+    return prepare(make.frame(*(row for rows in cells for row in rows)))
+
+
+def test_lines_begin_with_one_process_and_have_each_failure_in_each_panel(some) -> None:
+    data = parallel_data(parallel_rows(some)).set_index(["mode", "quantity", "model"])
+    shared = "linear (all share each sequence)"
+    rates = data.loc[("weak", "tokens_per_second", shared)]
+    assert [*rates["processes"]] == [1, 2]
+    assert [*rates["value"]] == [100.0, 200.0]
+    assert shared not in data.loc["strong"].index.get_level_values("model")
+    gains = data.loc[("weak", "scaling_efficiency", "linear")].set_index("processes")
+    assert [*gains.index] == [2, 3]  # one process has none
+    assert [*gains["status"]] == ["ok", "skipped"]
+    assert 0.7 < gains.loc[2, "p20"] < gains.loc[2, "value"] < gains.loc[2, "p80"] < 0.9
+    for quantity in ("tokens_per_second", "scaling_efficiency", "bytes_sent_per_step"):
+        lost = data.loc[[("weak", quantity, "softmax")]].set_index("processes").loc[2]
+        assert (lost["status"], lost["reason"]) == ("crashed", "why")
+
+
+def test_the_figure_has_a_row_of_panels_for_each_load(some) -> None:
+    data = parallel_data(parallel_rows(some))
+    figure = parallel_figure(data, looks([*data["model"].unique()]))
+    figure.draw_without_rendering()
+    assert len(figure.axes) == 6
+    assert [axes.get_title(loc="left")[:4] for axes in figure.axes] == 3 * ["weak"] + 3 * ["stro"]
+    gains = figure.axes[1]
+    crosses = [line for line in gains.get_lines() if line.get_marker() == "x"]
+    assert sorted(tuple(line.get_xdata()) for line in crosses) == [(2.0,), (3.0,)]
+    assert figure.axes[2].get_ylabel() == "sent by a process in a step (KiB)"
+    notes = " ".join(" ".join(text.get_text().split()) for text in figure.texts)
+    assert notes.count("× crashed, why: softmax at 2") == 1
+    assert f"○ disturbed, {CROWDED}: linear at 3" in notes
+
+
+def test_one_process_alone_has_no_empty_panel(make: SimpleNamespace) -> None:
+    rows = parallel_rows(prepare(make.frame(*cell(make, "linear", 1, "strong"))))
+    data = parallel_data(rows)
+    assert [*data["quantity"]] == ["tokens_per_second"]
+    assert len(parallel_figure(data, looks(["linear"])).axes) == 1
+
+
+def test_the_longest_length_is_a_limit_only_where_memory_ended_it(make: SimpleNamespace) -> None:
+    longest = {"mode": "longest"}
+    cells = [
+        cell(make, "linear", 1, **longest),
+        cell(make, "linear", 1, bad="out_of_memory", length=2048, **longest),
+        cell(make, "linear", 1, bad="skipped", length=4096, **longest),
+        cell(make, "linear", 2, length=2048, **longest),
+        cell(make, "softmax", 1, bad="out_of_memory", **longest),
+        cell(make, "softmax", 2, **longest),
+        cell(make, "softmax", 2, bad="crashed", length=2048, **longest),
+    ]
+    rows = parallel_rows(prepare(make.frame(*(row for rows in cells for row in rows))))
+    assert parallel_data(rows).empty
+    data = longest_data(rows)
+    found = data.set_index(["model", "processes"])
+    assert found.loc[("linear", 1), "value"] == 1024
+    assert pd.isna(found.loc[("softmax", 1), "value"])
+    assert found.loc[("softmax", 1), "status"] == "out_of_memory"
+    beyond = {key: found.loc[key, "beyond"] for key in found.index if key != ("softmax", 1)}
+    assert beyond == {("linear", 1): "out_of_memory", ("linear", 2): "", ("softmax", 2): "crashed"}
+    figure = longest_figure(data, looks(["linear", "softmax"]))
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts.count("≥") == 2
+    notes = " ".join(text.get_text() for text in figure.texts)
+    assert "≥ no longer one was tried: linear at 2" in notes
+    assert "≥ the next length ended as crashed: softmax at 2" in notes
+
+
+def test_the_report_has_figure_and_table(some, tmp_path: Path) -> None:
+    names = {path.name for path in write_report(some, tmp_path, title="Parallel")}
+    assert {"parallel.svg", "parallel.csv", "metrics-parallel.md"} <= names
+    assert "parallel-longest.svg" not in names
+    table = (tmp_path / "metrics-parallel.md").read_text()
+    assert "| linear, context=2, processes=2 |" in table
+    assert "processes.processes" not in (tmp_path / "report.md").read_text()
