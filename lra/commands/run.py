@@ -64,6 +64,8 @@ def execute(
     """Plan and run the entries; report and mirror at the end."""
     from lra.report_style import read_style
     from lra.sweep import cell_list
+    from lra.sweep.places import check_places
+    from runners.measurement.hardware import Device
 
     choice = ReportChoice.of(found[0].config)
     style, not_taken = read_style(choice.style)  # before any cell: a slip is found in a second
@@ -71,6 +73,8 @@ def execute(
         print(line, file=sys.stderr)
     planning = bool(found[0].config["runner"].get("dry_run"))
     sweep = cell_list.build(found, elsewhere=planning)
+    if planning:  # a GPU may be somewhere else; processors are here
+        check_places([each for each in sweep.planned if each.run.hardware.device is Device.cpu])
     return Executed(_executed(sweep, choice.write, style, volume, multirun=multirun), sweep)
 
 

@@ -124,6 +124,7 @@ def _submit(
     from lra.cluster.submissions import check_place, record
     from lra.sweep.estimate import announcement, forecasts
     from lra.sweep.group import retried
+    from lra.sweep.overview import refusals
     from lra.sweep.planned import enter, not_done
 
     store, retry = sweep.store, retried(sweep.control)
@@ -148,6 +149,8 @@ def _submit(
         return 0
     if waiting:
         print(f"sweep {sweep.name}: {announcement(known)}")
+        for line in refusals(known, sweep.titles):
+            print(line)
     command = [sys.executable, "-m", "lra", "work", str(plan.folder.resolve())]
     ids = engine.engine.submit(plan.folder.resolve(), groups, command)
     record(plan.folder, engine, ids, groups)

@@ -16,6 +16,7 @@ import torch
 
 from lra.compose import Run, build_model, facts
 from lra.sweep.preset_counts import key_of
+from models.context import Context
 from models.contract.trace import Operator, Trace, Tracer
 from models.mixer import Layout, Unsupported
 from runners.measurement.device import DTYPES
@@ -170,7 +171,7 @@ class Costs:
         """Count one pass of so many layers and rows."""
         model = self._model(run, passes, known, layers)
         precision, memory = run.hardware.precision, run.task.spec.memory
-        call = _call(model, known, precision, passes, rows=rows, memory=memory)
+        call = call_of(model, known, precision, passes, rows=rows, memory=memory)
         kind = str(run.hardware.device)
         tracer = self._tracers.setdefault(kind, Tracer(kind))
         model.train(passes.step)
@@ -221,7 +222,7 @@ def _alike(run: Run, name: str) -> bool:
     return run.stack is None and len(run.mixers) == 1 and all(len(v) < 2 for v in listed)
 
 
-def _call(
+def call_of(
     model: "Backbone",
     known: "TaskFacts",
     precision: Precision,
@@ -229,8 +230,19 @@ def _call(
     *,
     rows: int,
     memory: int,
+    context: Context | None = None,
 ) -> Callable[[], object]:
-    """Return the pass itself, on a batch without contents."""
+    """Return a pass itself, on a batch without contents.
+
+    Args:
+        model: Without contents.
+        known: What the task tells it.
+        precision: Of numbers that a task gives as they are.
+        passes: What it is; its length is that of what this process has.
+        rows: Of the batch.
+        memory: Tokens that a state along time keeps.
+        context: Ranks that share each sequence.
+    """
     from models.backbone.config import TOKEN_HEADS, Head
 
     meta = partial(torch.empty, device="meta")
@@ -247,7 +259,8 @@ def _call(
         state = model.initial_state(rows, memory)
 
     def call() -> None:
-        outcome = model(tokens, target, keep, state, layout=Layout(**cast(Any, masked)))
+        layout = Layout(**cast(Any, masked), context=context)
+        outcome = model(tokens, target, keep, state, layout=layout)
         if passes.step:
             torch.autograd.backward(whole_batch(outcome))
 

@@ -9,6 +9,7 @@ from lra.compose import Run, typed
 from lra.sweep.costs import Costs
 from lra.sweep.past import Past, guess
 from lra.sweep.planned import Planned
+from lra.sweep.shared_pass import SharedPasses
 from lra.sweep.work import CellWork
 from models.mixer import Unsupported
 from runners.measurement.hardware import Device, HardwareProfile
@@ -68,6 +69,7 @@ class Forecaster:
 
     def __init__(self, past: Sequence[Past] = (), costs: Costs | None = None) -> None:
         self.past, self.costs = past, costs or Costs()
+        self.shared = SharedPasses()
         self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
         self._known: dict[str, Forecast] = {}
         self._ratios: list[tuple[Past, float]] | None = None
@@ -84,6 +86,7 @@ class Forecaster:
     def _forecast(self, run: Run, cell: Cell) -> Forecast:
         near = guess(cell, self.past)
         try:
+            self.shared.check(run, int(cell.columns["length"]))
             found = self.counted(run, cell.columns)
         except Unsupported as error:
             return Forecast(seconds=START_S, basis="refused", reason=str(error))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra.sweep.estimate import announcement, forecasts, spelt
+from lra.sweep.estimate import Forecasts, announcement, forecasts, spelt
 from lra.sweep.forecast import Forecast
 from lra.sweep.planned import Planned, done, ending
 from lra.sweep.trainings import missing
@@ -23,6 +23,8 @@ TO_DO, REFUSED = "to do", "refused"
 """States of cells without rows; a refused one becomes a row with the reason."""
 MOST_NAMED = 6
 """Changed modules that a line names."""
+MOST_REFUSED = 20
+"""Refused cells that `lra submit` names."""
 LONGEST_REASON = 200
 LONGEST_FAULT = 800
 
@@ -64,6 +66,20 @@ def overview(sweep: "Sweep") -> Iterator[str]:
     total, left = len(sweep.planned), len(waiting)
     line = f"{total} cells in {sweep.root}: {total - left} done, {left} to do"
     yield f"{line}; {announcement(found)}" if waiting else line
+
+
+def refusals(found: Forecasts, titles: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each cell that will be a row with the reason for which it is refused.
+
+    Args:
+        found: cells to run, and what is known of each.
+        titles: what cells are called, by key.
+    """
+    refused = [pair for pair in found if pair[1].basis == "refused"]
+    for planned, forecast in refused[:MOST_REFUSED]:
+        yield f"{REFUSED:8} {titles[planned.cell.key]}: {legible(forecast.reason, LONGEST_REASON)}"
+    if (more := len(refused) - MOST_REFUSED) > 0:
+        yield f"{REFUSED:8} {more:,} more: runner.dry_run=true lists them all"
 
 
 def _expected(forecast: Forecast) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from screen import Screen
 from test_board import Feed, cell
 
 import lra.sweep.cells
+from lra.commands.run import execute as execute_words
 from lra.compose import ConfigError
 from lra.composition.hydra_entry import entries
 from lra.sweep.board import ProgressBoard
@@ -56,6 +57,13 @@ def test_more_processes_than_devices_are_refused_where_cells_run_and_planned_els
     assert places_for(both).most == 2
     assert lanes_of(both[0].run) == 1
     assert lanes_of(swept("hardware=h100").planned[0].run) == 2
+
+
+def test_a_dry_run_refuses_more_processes_than_this_processor_takes_as_the_run_does():
+    words = ("-m", "model=linear", "task=listops", "hardware.processes=64", "optim.batch_size=64")
+    found = entries([*words, "runner.dry_run=true"], lambda _: None)
+    with pytest.raises(ConfigError, match=r"hardware.processes: got 64 .* places for"):
+        execute_words(found, multirun=True)
 
 
 def test_rows_say_on_which_cores_they_were_made(tmp_path, monkeypatch):
