@@ -12,6 +12,7 @@ from pathlib import Path
 from lra.cluster.engine import ENDED, RUNNING, JobState, WorkerGroup, check_common
 from lra.configuration import ConfigError
 from runners.storage.atomic import make_folder
+from runners.storage.holders import place_mark
 
 ELSEWHERE = "elsewhere"
 """State of a process that was started on another machine."""
@@ -71,7 +72,7 @@ class LocalEngine:
 
 def job_id(pid: int) -> str:
     """Return what stands for a process of this machine, and for no later one of its number."""
-    return f"{socket.gethostname()}:{pid}:{started(pid)}"
+    return f"{socket.gethostname()}:{pid}:{started(pid)}:{place_mark()}"
 
 
 def started(pid: int) -> int:
@@ -84,9 +85,12 @@ def started(pid: int) -> int:
 
 
 def _state(each: str) -> str:
-    host, pid, start = each.rsplit(":", 2)
-    if host != socket.gethostname():
-        return ELSEWHERE
+    host, pid, start, *place = each.split(":")  # no place: an older version
+    if place != [place_mark()]:
+        if host != socket.gethostname():
+            return ELSEWHERE
+        if place:  # this machine before it was started anew
+            return ENDED
     if started(int(pid)) == int(start) != 0:
         return RUNNING
     return RUNNING if _group_lives(int(pid)) else ENDED

@@ -3,7 +3,6 @@
 import fcntl
 import getpass
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from runners.records import digest
+from runners.storage.holders import own_machine
 
 LOOK_S = 0.25
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -30,7 +30,7 @@ def lock_folder() -> Path:
 def part_of_machine() -> str:
     """Return what stands for the cores and GPUs that this process may use."""
     cores = sorted(os.sched_getaffinity(0))
-    return digest([socket.gethostname(), cores, os.environ.get(VISIBLE, "")])
+    return digest([own_machine(), cores, os.environ.get(VISIBLE, "")])
 
 
 @contextmanager

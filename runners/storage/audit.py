@@ -87,7 +87,7 @@ def audit(root: Path) -> Audit:
                 "planned or deleted; the command of the sweep runs them"
             )
     for path in look(children, root / "claims") or ():
-        if look(read_bytes, path) is not None and is_stale(path):
+        if not path.name.startswith(".") and look(read_bytes, path) is not None and is_stale(path):
             left.append(f"{path}: its process is gone; the next sweep takes the cell")
     left += _temporary(root)
     return Audit(len(cells), damaged, left)

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
 
+from runners.storage import writers
 from runners.storage.atomic import STALE_S, make_folder, unwritable
 from runners.storage.holders import Holder, Seen, alive, look, own_place, own_start
 from runners.storage.server_clock import ServerClock
@@ -282,17 +283,21 @@ def _put_aside(path: Path, text: str) -> bool:
     Of several processes that find it stale, one renames it. Another may be so late that it renames
     the claim of the first, and gives it back.
     """
-    aside = path.with_name(f".{path.name}.{uuid4().hex[:8]}.stale")
+    aside = writers.temporary(path)
     try:
         path.rename(aside)
     except FileNotFoundError:
         return True
     try:
-        late = aside.read_text(errors="replace") != text
+        seen = look(aside)  # as it was read before: so much of it, and its ends of lines
+        late = seen is None or seen.text != text
         if late:
             with suppress(OSError):  # somebody else has come meanwhile, or there are no links here
                 os.link(aside, path)
     finally:
         with suppress(FileNotFoundError):
             aside.unlink()
+    for other in path.parent.glob(".*.tmp"):  # of one that was killed between the two
+        if writers.has_died(other):
+            other.unlink(missing_ok=True)
     return not late

@@ -1,6 +1,7 @@
 """Who holds a claim, and whether a process of this machine still lives."""
 
 import errno
+import hashlib
 import json
 import os
 import socket
@@ -139,7 +140,32 @@ def _start_of(pid: int) -> int | None:
 def own_place() -> str:
     """Return where numbers of processes mean what they mean here; "" where the system is silent."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - no path
+        return f"{own_boot()} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - no path
     except OSError:
         return ""
+
+
+def own_boot() -> str:
+    """Return what stands for this machine since it was started, whatever it is called meanwhile.
+
+    Raises:
+        OSError: the system is silent.
+    """
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def own_machine() -> str:
+    """Return `own_boot`, or the name of the host where the system is silent."""
+    try:
+        return own_boot()
+    except OSError:
+        return socket.gethostname()
+
+
+@lru_cache(maxsize=1)
+def place_mark() -> str:
+    """Return in twelve letters where numbers of processes mean what they mean here.
+
+    A host's name tells it only where the system does not: a laptop gets others from networks.
+    """
+    return hashlib.sha256((own_place() or socket.gethostname()).encode()).hexdigest()[:12]

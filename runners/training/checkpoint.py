@@ -2,7 +2,9 @@
 
 import io
 import logging
+import os
 import pickle
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,9 +37,22 @@ class Checkpoints:
             return
         newest = self.folder / RESUME
         data = _bytes(state)
+        self._make_way()
         if newest.exists():
             atomic.write_whole(self.folder / PREVIOUS, newest.read_bytes())
         atomic.write_whole(newest, data)
+
+    def _make_way(self) -> None:
+        """Set aside, beside the folder, what stands in a file's place and is no file."""
+        assert self.folder is not None
+        for path in (self.folder / name for name in (RESUME, PREVIOUS, WEIGHTS)):
+            if os.path.lexists(path) and not path.is_file():
+                aside = self.folder.parent / f"damaged-{time.time_ns()}-{path.name}"
+                log.warning("%s is no file; it lies in %s now", path, aside)
+                try:
+                    path.rename(aside)
+                except OSError as error:
+                    raise atomic.unwritable(path, error) from error
 
     def states(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield path and content of the states that can be read, the newest first.
@@ -98,6 +113,7 @@ class Checkpoints:
         """Keep the final weights, and drop what was only for resuming."""
         if self.folder is None:
             return
+        self._make_way()
         atomic.write_whole(self.folder / WEIGHTS, _bytes(weights))
         for name in (RESUME, PREVIOUS):
             atomic.remove(self.folder / name)

@@ -127,6 +127,34 @@ def test_a_process_that_was_killed_and_not_waited_for_holds_nothing(tmp_path):
         os.waitpid(child, 0)
 
 
+@pytest.mark.parametrize("data", [b"", b"{\r\n}", b"\xff\x00\r", b"[" * 100_000])
+def test_a_damaged_claim_is_taken_once_it_is_old(data: bytes, tmp_path) -> None:
+    (tmp_path / "k").write_bytes(data)
+    assert take(tmp_path / "k") is None
+    os.utime(tmp_path / "k", (time.time() - 600,) * 2)
+    with take(tmp_path / "k") as claim:
+        assert claim is not None
+
+
+@pytest.mark.skipif(not own_place(), reason="the system does not tell processes apart")
+def test_what_a_process_put_aside_that_was_killed_over_it_goes_with_the_next(tmp_path):
+    def taken(die: bool) -> None:
+        child = os.fork()
+        if not child:
+            if die:
+                claims.Path.unlink = lambda *_, **__: os._exit(0)
+            claims.take(tmp_path / "k")
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    taken(die=False)
+    taken(die=True)  # between putting the claim of the first aside and removing it
+    taken(die=False)
+    assert len([*tmp_path.iterdir()]) == 2
+    taken(die=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["k"]
+
+
 @pytest.mark.skipif(not own_place(), reason="the system does not tell processes apart")
 def test_a_suspended_holder_keeps_its_claim(tmp_path):
     with take(tmp_path / "k"):

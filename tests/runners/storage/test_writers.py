@@ -10,7 +10,9 @@ from runners.storage import writers
 from runners.storage.atomic import write_whole
 
 KILLED = (
-    "import os, signal, sys; from pathlib import Path; from runners.storage import writers;"
+    "import os, signal, socket, sys; from pathlib import Path;"
+    "socket.gethostname = lambda: 'the name that this machine had';"
+    "from runners.storage import writers;"
     "writers.temporary(Path(sys.argv[1])).touch(); os.kill(os.getpid(), signal.SIGKILL)"
 )
 

@@ -59,6 +59,21 @@ def test_two_damaged_files_mean_a_new_start(left: bytes, tmp_path: Path, caplog)
     assert found["step"] == 3
 
 
+@pytest.mark.parametrize("name", [RESUME, PREVIOUS, WEIGHTS])
+def test_what_is_no_file_gives_way_and_is_kept(name: str, tmp_path: Path, caplog) -> None:
+    kept = Checkpoints(tmp_path / "checkpoint")
+    kept.save(state(1))
+    (tmp_path / "checkpoint" / name).unlink(missing_ok=True)
+    (tmp_path / "checkpoint" / name).mkdir()
+    (tmp_path / "checkpoint" / name / "mine.txt").write_text("kept")
+    kept.save(state(2))
+    kept.finish({"weight": torch.ones(2)})
+    assert [*kept.weights()] == ["weight"]
+    (aside,) = tmp_path.glob(f"damaged-*-{name}")
+    assert (aside / "mine.txt").read_text() == "kept"
+    assert str(aside) in caplog.text
+
+
 def test_a_file_that_would_run_code_is_refused(tmp_path: Path, caplog) -> None:
     touched = tmp_path / "touched"
 
