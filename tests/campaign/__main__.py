@@ -20,6 +20,7 @@ from tests.campaign.part import Found, LeftOut, Settings
 
 PARTS = (
     "kills", "processes", "workers", "disk", "clocks", "torn", "together", "words", "slurm",
+    "everywhere",
 )  # fmt: skip
 
 

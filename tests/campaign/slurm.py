@@ -7,6 +7,8 @@ import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.campaign.part import Found, LeftOut, Settings
@@ -14,42 +16,78 @@ from tests.campaign.sweeps import TINY, Bench, check_left, check_store, done_cel
 from tests.slurm.single_node import SingleNode, why_not
 
 ABOUT = "lost nodes, cancelled and requeued jobs of a real SLURM"
-WORDS = (*TINY, "optim.steps=200", "model=linear,softmax", "sweep=many", "runner.retry=[crashed]")
+TRAINED = tuple(word for word in TINY if not word.startswith("optim.steps"))
+WORDS = (
+    *TRAINED,
+    "optim.steps=200",
+    "model=linear,softmax",
+    "sweep=many",
+    "runner.retry=[crashed]",
+)
 WORKERS, NODES = 6, 4
 LONGEST_S = 1800.0
 
 
+KINDS = ("lost node", "job cancelled", "job requeued")
+
+
 def run(settings: Settings) -> Found:
     """Share a sweep under SLURM, and strike."""
-    refusal = why_not()
-    if refusal is not None:
-        raise LeftOut(refusal)
-    found = Found("slurm")
-    words = ("-m", *WORDS, f"seed=range(0,{2 * _strikes(settings)})")  # of two models
-    whole = undisturbed(settings, *words)
-    one = SingleNode(Path(tempfile.gettempdir()) / "lra-slurm-campaign")
-    one.start(nodes=NODES, cpus=8, memory_mb=16_000, arrays=4)
-    os.environ["SLURM_CONF"] = str(one.conf)
-    try:
+    found, strikes = Found("slurm"), settings.few(12, 2)
+    with cluster() as one:
+        words = ("-m", *WORDS, f"seed=range(0,{2 * strikes})")  # of two models
+        whole = undisturbed(settings, *words)
         bench = Bench(settings, "shared")
-        _share(found, settings, bench, one, words)
-    finally:
-        one.stop()
-        del os.environ["SLURM_CONF"]
+        share(found, settings, bench, one, words, cells=4 * strikes, strikes=strikes)
     check_store(found, bench.results, whole, "after all of SLURM")
     check_left(found, bench, "after all of SLURM", killed=found.faults["lost node"] * WORKERS)
     return found
 
 
-def _strikes(settings: Settings) -> int:
-    return settings.few(12, 2)
+@contextmanager
+def cluster() -> Iterator[SingleNode]:
+    """Start a SLURM on this machine, which the commands of a bench find.
+
+    Raises:
+        LeftOut: there is none to start.
+    """
+    refusal = why_not()
+    if refusal is not None:
+        raise LeftOut(refusal)
+    one = SingleNode(Path(tempfile.gettempdir()) / "lra-slurm-campaign")
+    one.start(nodes=NODES, cpus=8, memory_mb=16_000, arrays=4)
+    os.environ["SLURM_CONF"] = str(one.conf)
+    try:
+        yield one
+    finally:
+        one.stop()
+        del os.environ["SLURM_CONF"]
 
 
-def _share(
-    found: Found, settings: Settings, bench: Bench, one: SingleNode, words: tuple[str, ...]
+def share(
+    found: Found,
+    settings: Settings,
+    bench: Bench,
+    one: SingleNode,
+    words: tuple[str, ...],
+    *,
+    cells: int,
+    strikes: int,
+    kinds: Sequence[str] = KINDS,
 ) -> None:
-    draw, strikes = settings.draw("slurm"), _strikes(settings)
-    cells = 4 * strikes
+    """Have workers of SLURM share a sweep, strike, and wait for its end and theirs.
+
+    Args:
+        found: Notes what happens.
+        settings: Of the part.
+        bench: Whose results are worked on.
+        one: The cluster.
+        words: Of the sweep.
+        cells: In all.
+        strikes: How often.
+        kinds: Of faults, drawn from.
+    """
+    draw = settings.draw("slurm")
     submit = ("submit", *words, f"results={bench.results}", "cluster=slurm",
               f"cluster.workers={WORKERS}", "cluster.memory_gb=3")  # fmt: skip
     ended = bench.run(*submit)
@@ -62,9 +100,9 @@ def _share(
         jobs = _asked("squeue", "--noheader", "--states=RUNNING", "--array", "--format=%i %N")
         if not _asked("squeue", "--noheader", "--array", "--format=%i"):
             bench.run(*submit)  # every worker is gone: the same command again
-        elif jobs and struck < strikes and done / cells >= 0.75 * struck / strikes:
+        elif jobs and struck < strikes and done > 0.75 * cells * struck / strikes:
             job, node = draw.choice(jobs).split()
-            kind = draw.choice(("lost node", "job cancelled", "job requeued"))
+            kind = draw.choice(kinds)
             settings.say(f"{kind}: {node if kind == 'lost node' else job}; {done} of {cells} cells")
             if kind == "lost node":
                 one.lose(node)
