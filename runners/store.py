@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from runners.records import SCHEMA, Cell, Measurement, Outcomes, Status, row
 from runners.storage import atomic
 from runners.storage.archives import pack_outcomes, unpack_outcomes
-from runners.storage.claims import Claim, living, take
+from runners.storage.claims import Claim, clear, living, take
 from runners.storage.formats import (
     BadStore,
     Damaged,
@@ -268,6 +268,10 @@ class Store:
     def claims(self) -> dict[str, Holder]:
         """Return who works on which cells now, by their keys: one listing and a file for each."""
         return living(self.root / "claims")
+
+    def clear_claims(self, keys: Collection[str]) -> None:
+        """Remove what killed processes left of their claims on cells that are complete."""
+        clear(self.root / "claims", keys)
 
     # -- sweeps ----------------------------------------------------------------------------------
 

@@ -274,6 +274,7 @@ class Worker:
         left, claiming = self.claiming.left(), self.claiming
         total = len(self.plan.entries)
         if not left:
+            self.store.clear_claims({entry.key for entry in self.plan.entries})
             self._report()
             return f"all {total:,} cells of {self.plan.sweep} are complete"
         own = [place for place in left if place not in claiming.apart]

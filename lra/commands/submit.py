@@ -135,6 +135,8 @@ def _submit(
     engine.engine.check(groups)
     store.check_writable()
     enter(sweep.name, sweep.planned, store)
+    keys = {each.cell.key for each in sweep.planned} - {each.cell.key for each in waiting}
+    store.clear_claims(keys)
     more = {"words": list(words), "report": report, "wait_s": engine.engine.wait_s}
     plan = write(
         sweep.root, sweep, known, groups=groups, more=more, say=partial(print, file=sys.stderr)

@@ -25,11 +25,13 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
     enter(sweep.name, sweep.planned, store)
     waiting = not_done(sweep.planned, store, retry)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
-    complete = len(sweep.planned) - len(waiting)
+    complete = {each.cell.key for each in sweep.planned} - {each.cell.key for each in waiting}
+    store.clear_claims(complete)
     board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)
     if complete:
         board.say(
-            f"{complete} of {len(sweep.planned)} cells are complete already and are not repeated"
+            f"{len(complete)} of {len(sweep.planned)} cells are complete already "
+            "and are not repeated"
         )
     if not waiting:
         return

@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -212,6 +212,20 @@ def living(folder: Path, stale_s: float = STALE_S) -> dict[str, Holder]:
 def is_stale(path: Path, stale_s: float = STALE_S) -> bool:
     """Tell whether nobody holds the claim at `path` any more, for people: it writes nothing."""
     return _reader.left_behind(path, stale_s) is not None
+
+
+def clear(folder: Path, names: Collection[str]) -> None:
+    """Remove the claims of these names that nobody holds any more.
+
+    A process that is killed between the rows of a cell and the end of its claim leaves one that no
+    other has a reason to take. What cannot be read or removed just now stays, in nobody's way.
+    """
+    for path in _claims(folder):
+        if path.name in names:
+            with suppress(OSError):
+                left = _observer.left_behind(path)
+                if left is not None:
+                    _put_aside(path, left.text)
 
 
 def take(

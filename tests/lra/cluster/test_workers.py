@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -99,6 +101,26 @@ def test_workers_of_which_one_is_killed_make_the_rows_of_one_sweep(
     assert main(["watch", "some", "--results", str(shared), "--json"]) == 0
     standing = json.loads(capsys.readouterr().out)
     assert (standing["done"], standing["left"], standing["running"]) == (4, 0, [])
+
+
+@pytest.mark.parametrize("verb", ["run", "submit", "work"])
+def test_a_claim_of_a_process_killed_after_the_rows_is_cleared(
+    verb: str, tmp_path: Path, plan: Callable[..., StoredPlan]
+) -> None:
+    words = ("model=identity", "seed=0")
+    planned = plan(tmp_path, *words)
+    key = planned.entries[0].key
+    planned.close()
+    assert ended(work(tmp_path))[0] == 0
+    with subprocess.Popen([sys.executable, "-c", ""]) as killed:
+        pass
+    claim = tmp_path / "claims" / key
+    claim.write_text(json.dumps({"host": socket.gethostname(), "pid": killed.pid}))
+    if verb == "work":
+        assert ended(work(tmp_path))[0] == 0
+    else:
+        assert main([verb, *TINY, f"results={tmp_path}", "sweep=some", *words]) == 0
+    assert not claim.exists()
 
 
 def test_rows_name_the_device_of_the_worker_and_not_that_of_the_plan(

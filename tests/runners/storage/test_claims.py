@@ -70,6 +70,27 @@ def test_when_a_claim_counts_as_left_behind(store, host, alive, age_s, free):
         claim.release()
 
 
+@pytest.mark.parametrize(
+    ("host", "alive", "age_s", "gone"),
+    [("elsewhere", True, 0, False), ("elsewhere", True, 301, True),
+     (socket.gethostname(), True, 0, False), (socket.gethostname(), False, 0, True)],
+)  # fmt: skip
+def test_claims_on_complete_cells_are_cleared_where_nobody_holds_them(
+    store, host, alive, age_s, gone
+):
+    path = write_claim(store, host, os.getpid() if alive else dead_pid(), age_s)
+    store.clear_claims({"another"})
+    assert path.exists()
+    store.clear_claims({"another", "k"})
+    assert path.exists() == (not gone)
+    assert {each.name for each in path.parent.iterdir()} <= {"k"}
+
+
+def test_clearing_claims_of_an_empty_store_does_nothing(store):
+    store.clear_claims({"k"})
+    assert not (store.root / "claims").exists()
+
+
 def test_an_unreadable_claim_is_judged_by_its_age(store):
     path = write_claim(store, "elsewhere", 1)
     path.write_text("")  # created, not yet filled
