@@ -92,7 +92,8 @@ TOP = {
         bool,
     ),
 }
-"""Every key at the top; a preset may add `about`."""
+"""Every key at the top; a preset may add one, as `KNOWN` says."""
+KNOWN = frozenset({*TOP, "about"})
 INSIDE = {
     "model": {
         "name": NAME,
@@ -126,6 +127,8 @@ OPTIONAL = frozenset(
     | {"report.write", "report.style"}
     | {f"model.{key}" for key in ("mixer", "stack", "layers", "layer_options", "backbone", "about")}
 )
+NEEDED = frozenset({*TOP} - OPTIONAL)
+"""Keys at the top that no configuration is without."""
 
 
 def check(config: Mapping[str, Any], memo: Memo | None = None) -> None:
@@ -136,26 +139,44 @@ def check(config: Mapping[str, Any], memo: Memo | None = None) -> None:
         memo: Of the sweep: parts that were checked before are not checked again.
     """
     memo = memo or Memo()
-    for key in config:
-        if key in FORMER:
-            group = key.removeprefix("per_")
-            example = f"for_{group}: {{NAME: {{{group}: …}}}}"
-            raise ConfigError(f"unknown key {key!r}: {FORMER[key]}: {example}")
-        if key not in TOP and key != "about":
-            raise ConfigError(unknown("key", str(key), TOP))
-    _check_keys(config, TOP, "")
+    if not NEEDED <= config.keys() <= KNOWN:
+        for key in config:
+            _check_known(key)
+        _check_keys(config, TOP, "")
+    for name, value in config.items():
+        if type(value) is int:  # a seed: each run has its own
+            _check_part(name, value)
+        else:
+            memo.of(("checked", name), (value,), partial(_check_part, name, value))
+
+
+def _check_known(key: str) -> None:
+    if key in FORMER:
+        group = key.removeprefix("per_")
+        example = f"for_{group}: {{NAME: {{{group}: …}}}}"
+        raise ConfigError(f"unknown key {key!r}: {FORMER[key]}: {example}")
+    if key not in KNOWN:
+        raise ConfigError(unknown("key", str(key), TOP))
+
+
+def _check_part(name: str, value: Any) -> None:
+    """Check what stands at a key of the top, and below it."""
+    if name in TOP:
+        _check_key(name, value, TOP[name])
     for group, keys in INSIDE.items():
-        node: Any = config
-        for part in group.split("."):
+        head, *rest = group.split(".")
+        if head != name:
+            continue
+        node: Any = value
+        for part in rest:
             node = node.get(part, {}) if isinstance(node, Mapping) else {}
         if isinstance(node, Mapping) and (group not in ("model.mixer", "model.stack") or node):
-            memo.of(("keys", group), (node,), partial(_check_keys, node, keys, f"{group}."))
-    for group in ("model", "report"):
-        for key in config[group] if isinstance(config[group], Mapping) else ():
-            if key not in INSIDE[group]:
-                raise ConfigError(f"{group}: " + unknown("key", str(key), INSIDE[group]))
-    for name, value in config.items():
-        memo.of(("storable", name), (value,), partial(storable, value, name, depth=1))
+            _check_keys(node, keys, f"{group}.")
+    if name in ("model", "report"):
+        for key in value if isinstance(value, Mapping) else ():
+            if key not in INSIDE[name]:
+                raise ConfigError(f"{name}: " + unknown("key", str(key), INSIDE[name]))
+    storable(value, name, depth=1)
 
 
 class ReportChoice(NamedTuple):
@@ -191,12 +212,15 @@ def _check_keys(node: Mapping[str, Any], keys: Mapping[str, Wanted], prefix: str
             if prefix + key in OPTIONAL:
                 continue
             raise ConfigError(f"{prefix}{key} is missing: wanted {wanted.words}")
-        if not wanted.suits(node[key]):
-            hint = word(prefix + key, node[key], wanted.kind)
-            raise ConfigError(
-                f"{prefix}{key}: got {shown(node[key])}; wanted {wanted.words}"
-                + (f": {hint}" if hint else "")
-            )
+        _check_key(prefix + key, node[key], wanted)
+
+
+def _check_key(key: str, value: Any, wanted: Wanted) -> None:
+    if not wanted.suits(value):
+        hint = word(key, value, wanted.kind)
+        raise ConfigError(
+            f"{key}: got {shown(value)}; wanted {wanted.words}" + (f": {hint}" if hint else "")
+        )
 
 
 def storable(value: Any, where: str = "", depth: int = 0) -> None:

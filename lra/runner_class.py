@@ -31,10 +31,20 @@ def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "type[
         UnknownName: There is no such runner; with near matches.
         ConfigError: The class is no runner.
     """
+    class_path = str(node.get("class_path") or _class_path(str(node.get("name"))))
+    # A sweep asks five times a cell. Packages of the user's own may change, ours do not.
+    return _located(class_path, plugins) if plugins else _own(class_path)
+
+
+@cache
+def _own(class_path: str) -> "type[Runner]":
+    return _located(class_path, ())
+
+
+def _located(class_path: str, plugins: Sequence[str]) -> "type[Runner]":
     from runners.runner import Runner
 
-    class_path = node.get("class_path") or _class_path(str(node.get("name")))
-    found = locate(str(class_path), plugins)
+    found = locate(class_path, plugins)
     if not isinstance(found, type) or not issubclass(found, Runner):
         raise ConfigError(
             f"runner.class_path: {class_path} is no runner; wanted a dataclass that derives from "

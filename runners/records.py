@@ -30,6 +30,11 @@ LONGEST_REASON = 2000
 """Characters of a stored reason."""
 CELL_COLUMNS = COLUMNS[COLUMNS.index("runner") : COLUMNS.index("metric")]
 """The columns that are the same in every row of a cell; `Cell.columns` holds exactly these."""
+_CELL_COLUMNS = frozenset(CELL_COLUMNS)
+_STORED = ("identity", "described", "columns", "config", "overrides", "fingerprint")
+"""Fields of a cell that are written."""
+_SINGLE = frozenset({str, int, float, bool, type(None)})
+"""Types that hold nothing else: to ask whether a value is a mapping takes ten times as long."""
 
 
 class Diverged(ArithmeticError):
@@ -145,21 +150,23 @@ class Cell:
 
     def __post_init__(self, checked: Memo | None) -> None:
         """Refuse a cell whose rows could not be written, before it runs for hours."""
-        if set(self.columns) != set(CELL_COLUMNS):
-            missing = sorted(set(CELL_COLUMNS) - set(self.columns))
-            unknown = sorted(set(self.columns) - set(CELL_COLUMNS))
+        if self.columns.keys() != _CELL_COLUMNS:
+            missing = sorted(_CELL_COLUMNS - self.columns.keys())
+            unknown = sorted(self.columns.keys() - _CELL_COLUMNS)
             raise ValueError(
                 f"columns must be exactly CELL_COLUMNS: missing {missing}, unknown {unknown}"
             )
-        for name in ("identity", "described", "columns", "config", "overrides", "fingerprint"):
-            value = getattr(self, name)
-            if checked is not None and isinstance(value, Mapping):
-                shared = {k: v for k, v in value.items() if isinstance(v, Mapping | list)}
-                for part, held in shared.items():
-                    what = partial(_check_storable, f"{name}.{part}", held)
-                    checked.of("storable", (held,), what)
-                value = {k: v for k, v in value.items() if k not in shared}
-            _check_storable(name, value)
+        stored = {name: getattr(self, name) for name in _STORED}
+        if checked is not None:
+            for name, value in stored.items():
+                if isinstance(value, Mapping):
+                    stored[name] = _unshared(name, value, checked)
+        try:
+            _check_storable("all", stored)
+        except ValueError:  # which of them it is, in its own words
+            for name, value in stored.items():
+                _check_storable(name, value)
+            raise
         object.__setattr__(self, "key", digest(self.identity))
         object.__setattr__(self, "described", self.described or self.identity)
 
@@ -228,6 +235,17 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except BaseException as fault:  # noqa: BLE001 - whatever a stranger's __str__ may raise
         return f"its text cannot be had: __str__ raised {type(fault).__name__}"
+
+
+def _unshared(name: str, value: Mapping[str, Any], checked: Memo) -> dict[str, Any]:
+    """Return what of a field other cells do not share; what they do is checked once."""
+    own = {}
+    for part, held in value.items():
+        if type(held) in _SINGLE or not isinstance(held, Mapping | list):
+            own[part] = held
+        else:
+            checked.of("storable", (held,), partial(_check_storable, f"{name}.{part}", held))
+    return own
 
 
 def _check_storable(name: str, value: Any) -> None:

@@ -283,7 +283,7 @@ class Store:
             )
         folder = atomic.make_folder(self.root / "sweeps" / name)
         try:
-            (folder / key).touch()
+            os.close(os.open(folder / key, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
         except OSError as error:
             raise atomic.unwritable(folder / key, error) from error
 

@@ -99,6 +99,8 @@ class Composer:
         self.parsed: dict[str, Override] = {}
         self.bases: dict[tuple[str, ...], dict[str, Any] | None] = {}
         self.groups: dict[str, bool] = {}
+        self.overlaps: dict[tuple[Any, ...], bool] = {}
+        """Whether the order matters, for the keys put off and the words that are not."""
         self.numbers: dict[str, Override] = {}
         """For each key, a word whose value is a whole number."""
         self.memo = Memo()
@@ -175,16 +177,19 @@ class Composer:
             self.groups[key] = bool(self.loader.get_group_options(key))
         return self.groups[key] and not isinstance(override.value(), dict)
 
-    def _overlap(self, late: Sequence[Override], early: Sequence[str]) -> bool:
+    def _overlap(self, late: Sequence[Override], early: tuple[str, ...]) -> bool:
         """Return whether a word is about a part of what another is about: their order matters."""
-        before = [each for each in map(self._parse, early) if not self._is_group(each)]
-        keys = [f"{each.key_or_group}." for each in (*late, *before)]
-        return any(
-            one.startswith(other)
-            for index, one in enumerate(keys)
-            for at, other in enumerate(keys)
-            if at != index and min(at, index) < len(late)
-        )
+        what = (tuple(each.key_or_group for each in late), early)
+        if what not in self.overlaps:
+            before = [each for each in map(self._parse, early) if not self._is_group(each)]
+            keys = [f"{each.key_or_group}." for each in (*late, *before)]
+            self.overlaps[what] = any(
+                one.startswith(other)
+                for index, one in enumerate(keys)
+                for at, other in enumerate(keys)
+                if at != index and min(at, index) < len(late)
+            )
+        return self.overlaps[what]
 
     def _base(self, early: Sequence[str]) -> dict[str, Any] | None:
         """Return what the words that are not put off compose to; None where not plain data."""
