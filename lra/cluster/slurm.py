@@ -21,6 +21,7 @@ from lra.cluster.engine import (
     WorkerGroup,
     check_common,
 )
+from lra.cluster.node_python import check_python
 from lra.cluster.resources import GIB, HEADROOM, grouped, time_of, with_clock
 from lra.cluster.slurm_job import WorkerJob
 from lra.cluster.visibility import check_shared, leave_token
@@ -106,7 +107,9 @@ class SlurmEngine:
         """Raise ConfigError for what SLURM would refuse, or hold for ever."""
         site.check_present()
         there = site.partition(self.partition)
-        if self.python is None and not _at_home(there):
+        if self.python is not None:
+            check_python(self.python, prepared=bool(self.setup))
+        elif not _at_home(there):
             check_shared(
                 Path(sys.prefix), "Python's environment", _hosts(there),
                 "make one that all nodes see, or name their Python by cluster.python=PATH",

@@ -141,6 +141,40 @@ def test_a_disk_of_this_machine_is_refused_where_workers_run_elsewhere(
     assert overruled.submit(plan, TWO, [sys.executable])
 
 
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("#!/bin/sh\necho lra\necho 3.12", "is Python 3.12 without lra; wanted one with lra"),
+        ("#!/bin/sh\nexit 3", "does not answer as a Python does .*exit status 3"),
+        ("#!/bin/sh\necho usage: me", "does not answer as a Python does"),
+        ("no program", "does not answer as a Python does .*Exec format error"),
+        (None, "is no program; wanted one with lra"),
+    ],
+)
+def test_a_python_that_starts_no_worker_is_refused(
+    slurm: FakeSlurm, tmp_path: Path, program: str | None, said: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(program or "#!/bin/sh")
+    python.chmod(0o644 if program is None else 0o755)
+    with pytest.raises(ConfigError, match=f"cluster.python: {python} {said}"):
+        chosen(["cluster=slurm", f"cluster.python={python}"]).engine.check(TWO)
+    prepared = ["cluster=slurm", f"cluster.python={python}", "cluster.setup=[module]"]
+    chosen(prepared).engine.check(TWO)
+    assert slurm.submitted() == []
+
+
+def test_a_python_of_the_nodes_alone_is_believed(
+    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen(["cluster=slurm", f"cluster.python={sys.executable}"]).engine.check(TWO)
+    assert capsys.readouterr().err == ""
+    chosen(["cluster=slurm", "cluster.python=/nodes/bin/python"]).engine.check(TWO)
+    said = "cluster.python: /nodes/bin/python is not on this machine; nodes must have it\n"
+    assert capsys.readouterr().err == said
+    assert slurm.submitted() == []
+
+
 def test_a_host_that_sees_another_folder_says_so(tmp_path: Path) -> None:
     token = visibility.leave_token(tmp_path)
     assert str(tmp_path) in visibility.check_token(token)
