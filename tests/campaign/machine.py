@@ -49,6 +49,14 @@ def shared_memory() -> set[str]:
     return there - used
 
 
+def left_shared_memory(before: set[str]) -> set[str]:
+    """Return what is there more, once everything had time to end: also what is not of the case."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := shared_memory() - before) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
 def temporary_files(folder: Path) -> list[str]:
     """Return what lies in a folder for temporary files, but what is kept there.
 
