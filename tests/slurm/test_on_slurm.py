@@ -154,33 +154,42 @@ def test_a_job_that_is_preempted_saves_and_is_queued_again(
     until(lambda: pool.states() == ["ended"])
 
 
-def test_rows_after_a_lost_node_are_those_of_a_quiet_run(slurm: SingleNode, tmp_path: Path) -> None:
-    lra = [sys.executable, "-m", "lra"]
-    calm = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
+def call(folder: Path, verb: str, *words: str) -> None:
+    """Run `lra VERB`, which succeeds."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lra", verb, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
-    def call(verb: str, *words: str) -> None:
-        done = subprocess.run(
-            [*lra, verb, *words],
-            cwd=tmp_path,
-            env=calm,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
 
-    call("run", "-m", *SWEEP, "results=quiet", "sweep=mine")
+def jobs(form: str) -> list[str]:
+    """Return what SLURM says of the workers that run."""
+    words = ["squeue", "--noheader", "--array", "--name=lra-mine", "--states=RUNNING"]
+    said = subprocess.run([*words, f"--format={form}"], capture_output=True, text=True, check=True)
+    return sorted(said.stdout.split())
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of the sweep, in one process."""
+    folder = tmp_path_factory.mktemp("quiet")
+    call(folder, "run", "-m", *SWEEP, "results=results", "sweep=mine")
+    return folder / "results"
+
+
+def test_rows_after_a_lost_node_are_those_of_a_quiet_run(
+    slurm: SingleNode, quiet: Path, tmp_path: Path
+) -> None:
     cluster = ["cluster=slurm", "cluster.workers=3", "cluster.memory_gb=9"]  # one to a node
-    call("submit", *cluster, *SWEEP, "results=busy", "sweep=mine")
-    busy, quiet = tmp_path / "busy", tmp_path / "quiet"
-    spread = ["squeue", "--noheader", "--name=lra-mine", "--states=RUNNING", "--format=%N"]
-
-    def nodes() -> list[str]:
-        found = subprocess.run(spread, capture_output=True, text=True, check=True).stdout.split()
-        return sorted(found)
-
-    until(lambda: bool(nodes()) and len(Store(busy).claims()) >= 2 and len(set(nodes())) > 1)
-    lost = nodes()[0]
+    call(tmp_path, "submit", *cluster, *SWEEP, "results=busy", "sweep=mine")
+    busy = tmp_path / "busy"
+    until(lambda: len(Store(busy).claims()) >= 2 and len(set(jobs("%N"))) > 1)
+    lost = jobs("%N")[0]
     slurm.lose(lost)
     down = ["scontrol", "update", f"nodename={lost}", "state=down", "reason=lost"]
     subprocess.run(down, check=True)
@@ -193,6 +202,30 @@ def test_rows_after_a_lost_node_are_those_of_a_quiet_run(slurm: SingleNode, tmp_
     assert len(finished(quiet)) == 4
     assert numbers(busy) == numbers(quiet)
     assert min(map(len, numbers(quiet).values())) > 5
+    until(lambda: not jobs("%i"))
+
+
+def test_rows_of_a_changing_number_of_workers_are_those_of_a_quiet_run(
+    slurm: SingleNode, quiet: Path, tmp_path: Path
+) -> None:
+    busy, given = tmp_path / "busy", ["cluster=slurm", "cluster.memory_gb=3", "results=busy"]
+    try:
+        call(tmp_path, "submit", *given, "cluster.workers=1", *SWEEP, "sweep=mine")
+        until(lambda: bool(Store(busy).claims()))
+        (first,) = jobs("%i")
+        call(tmp_path, "submit", *given, "cluster.workers=2", *SWEEP, "sweep=mine")
+        until(lambda: len(jobs("%i")) == 3)
+        subprocess.run(["scancel", first], check=True)
+        until(lambda: first not in jobs("%i"))
+        until(lambda: {*finished(busy)} == {*finished(quiet)}, 300)
+        until(lambda: not jobs("%i"))
+    finally:
+        subprocess.run(["scancel", "--name=lra-mine"], check=True)
+    assert numbers(busy) == numbers(quiet)
+    ends = [log.read_text().rpartition("worker ends with ")[2][:3] for log in
+            busy.glob("plans/mine/logs/*.log")]  # fmt: skip
+    assert sorted(ends) == ["0 a", "0 a", "143"]
+    assert Store(busy).claims() == {}
 
 
 def finished(root: Path) -> list[Path]:
