@@ -260,9 +260,12 @@ def _head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
         raw, mark = file.read(), mark_of(os.fstat(file.fileno()))
     _check_schema(path, raw)
     try:
-        return unsealed(raw), mark
+        head = unsealed(raw)
+        if "index_digest" not in head:
+            raise NotSealed("another whole file in its place")
     except NotSealed as error:
         raise Torn(f"{path} is torn: {SUBMIT_AGAIN}") from error
+    return head, mark
 
 
 def _check_schema(path: Path, raw: bytes) -> None:

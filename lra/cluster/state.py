@@ -89,5 +89,6 @@ def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:
             state = unsealed(path.read_bytes())
         except (OSError, NotSealed):
             continue
-        found[str(state["worker"])] = state
+        if state.get("worker") == path.stem:  # else another whole file in its place
+            found[path.stem] = state
     return found

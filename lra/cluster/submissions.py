@@ -50,6 +50,7 @@ def damaged(plan: Path) -> list[Path]:
 def _read(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     for path in sorted((plan / FOLDER).glob("*.json")):
         try:
-            yield path, unsealed(path.read_bytes())
+            found = unsealed(path.read_bytes())
         except (OSError, NotSealed):
-            yield path, None
+            found = {}
+        yield path, found if "ids" in found else None  # else another whole file in its place

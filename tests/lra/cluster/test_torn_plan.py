@@ -16,12 +16,23 @@ from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
 from lra.cluster.state import WorkerState, read_states
 from lra.cluster.worker import Worker, WorkerOptions
+from runners.storage.sealed import sealed
 from runners.store import Store
 from tests.lra import damage
 from tests.lra.sweep.small_sweeps import TINY
 
 WAYS = [way for way in (*damage.ANY, *damage.JSON, damage.newer) if way is not damage.pipe]
 Submit = Callable[..., StoredPlan]
+OTHER = sealed({"schema": 2, "worker": "two"})
+"""A whole file of another kind."""
+
+
+def exchanged(path: Path, draw: random.Random) -> None:
+    """Put a whole file of another kind in its place."""
+    path.write_bytes(OTHER)
+
+
+WAYS.append(exchanged)
 
 
 @pytest.fixture
@@ -137,7 +148,7 @@ def test_submissions_and_states_that_are_damaged_are_named_or_left_out(
     told = state.read_bytes()
     assert read_states(folder)["one"]["doing"] == "starting"
     assert main(["submit", "--stop", "some", "--results", str(folder.parents[1])]) == 0
-    for text in (b"", b"[]", b"{}", sound.replace(b"local", b"losal"), sound[:-9]):
+    for text in (b"", b"[]", b"{}", OTHER, sound.replace(b"local", b"losal"), sound[:-9]):
         note.write_bytes(text)
         state.write_bytes(text)
         capsys.readouterr()
@@ -146,8 +157,9 @@ def test_submissions_and_states_that_are_damaged_are_named_or_left_out(
         for flags in (["--once", "--workers"], ["--json"]):
             assert main(["watch", "some", "--results", str(folder.parents[1]), *flags]) == 3
         assert "Traceback" not in capsys.readouterr().err
-    state.write_bytes(told.replace(b"starting", b"sterting"))
-    assert read_states(folder) == {}
+    for text in (told.replace(b"starting", b"sterting"), sound):
+        state.write_bytes(text)
+        assert read_states(folder) == {}
     assert json.loads(sound)["cluster"] == "local"
     submissions.record(folder, chosen([]), ["a"], [])
     assert [each["ids"] for each in submissions.submissions(folder)] == [["a"]]
