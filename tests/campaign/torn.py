@@ -47,7 +47,7 @@ KINDS = {
 UNSEEN = frozenset({"rows", "cell", "environment", "weights", "outcomes"})
 """Kinds in which a damage that leaves the file sound, as another digit does, cannot be seen."""
 MOST_STARTS = 12
-FAILED = re.compile(r"^FAIL (/\S+?):", re.MULTILINE)
+FAILED = re.compile(r"^FAIL (/\S+?)(?:, line \d+)?:", re.MULTILINE)
 REFUSED = re.compile(r"^lra: cannot write (/\S+?): .*(?:move it|remove it),", re.MULTILINE)
 ALONE = ("log.txt", "resume.pt", "resume-previous.pt")
 """Files without which a cell is as complete as before."""
