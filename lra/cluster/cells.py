@@ -28,6 +28,7 @@ class PlanCells(CellGroup):
         board: what is said.
         state: what is noted for those who watch.
         first: one that is claimed already; the others are of its kind.
+        live: what a dashboard is told.
         ready: whether the data of that name can be had, or why not; None: not tried yet.
         device: name of what the cells run on, which need not be what planned them.
         sharers: how many cells may have to share the machine's memory.
@@ -42,12 +43,13 @@ class PlanCells(CellGroup):
         state: WorkerState,
         first: ClaimedCell,
         *,
+        live: LiveSweep,
         ready: Callable[[str], str | None],
         device: str,
         sharers: int,
         changed: Callable[[], bool],
     ) -> None:
-        super().__init__(sweep, claiming.store, board, LiveSweep(sweep, []), [])
+        super().__init__(sweep, claiming.store, board, live, [])
         self.claiming, self.state, self.first = claiming, state, first
         self.ready, self.sharers, self.changed = ready, sharers, changed
         self.device = device

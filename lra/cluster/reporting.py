@@ -2,19 +2,23 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import redirect_stdout
 from typing import TextIO
 
 from lra.cluster.plan import PlanTitles, StoredPlan
 from lra.cluster.stored_planned import planned_at
+from lra.compose import LoggerMode
 from lra.sweep.cell_list import Sweep
+from lra.sweep.live import dashboard_folder, name_of
 from lra.sweep.planned import Planned
 from runners.storage.atomic import write_whole
 from runners.storage.claims import take
 
 LOCK, DONE = ".reporting", "reported.json"
 REPORT = "its report"
+OTHERS_S = 60.0
+"""For workers that have the runs of their last cells to end."""
 
 
 def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> None:
@@ -43,7 +47,7 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
             return
         begun = time.monotonic()
         try:
-            _report(plan, out)
+            _report(plan, out, _being_written(plan, say) if _logged(plan) else set())
             write_whole(done, json.dumps({"plan": made}).encode())
         except Exception as error:  # noqa: BLE001  # as said above
             say(f"not written ({type(error).__name__}: {error}): lra report --sweep {plan.sweep}")
@@ -51,18 +55,39 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
         say(f"written: {what} ({time.monotonic() - begun:.0f} s)")
 
 
+def _being_written(plan: StoredPlan, say: Callable[[str], None]) -> set[str]:
+    """Wait for workers that still write the runs of their last cells; return what stays so."""
+    from reports.dashboard.state import being_written
+
+    folder = dashboard_folder(plan.root, plan.logger)
+    until, told = time.monotonic() + OTHERS_S, False
+    while (busy := being_written(folder, plan.sweep)) and time.monotonic() < until:
+        if not told:
+            say(f"waiting for the runs of {len(busy):,} cells, which other workers write")
+            told = True
+        time.sleep(0.5)
+    if busy:
+        say(f"the runs of {len(busy):,} cells are left to the workers that write them")
+    return busy
+
+
 def _wanted(plan: StoredPlan) -> list[str]:
     """Return what is written of a complete sweep."""
     report = [REPORT] if plan.head["report"]["write"] is not False else []
-    return report + (["its runs for W&B"] if plan.logger.for_wandb else [])
+    return report + ([f"its runs for {name_of(plan.logger)}"] if _logged(plan) else [])
 
 
-def _report(plan: StoredPlan, out: TextIO) -> None:
+def _logged(plan: StoredPlan) -> bool:
+    return plan.logger.mode is not LoggerMode.disabled
+
+
+def _report(plan: StoredPlan, out: TextIO, busy: Collection[str]) -> None:
     from lra.commands.run import finish
     from lra.report_style import read_style
 
     choice = plan.head["report"]
-    planned: list[Planned] = [planned_at(plan, place) for place in range(len(plan.entries))]
+    places = [place for place, entry in enumerate(plan.entries) if entry.key not in busy]
+    planned: list[Planned] = [planned_at(plan, place) for place in places]
     sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, planned, PlanTitles(plan))
     with redirect_stdout(out):
         finish(sweep, choice["write"], read_style(choice["style"])[0], multirun=True)

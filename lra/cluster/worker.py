@@ -18,6 +18,7 @@ from lra.cluster import code
 from lra.cluster.cells import PlanCells
 from lra.cluster.claiming import ClaimedCell, Claiming
 from lra.cluster.engine import AGAIN, UNTIL, WorkerGroup
+from lra.cluster.live_cells import LiveCells
 from lra.cluster.machine import machine
 from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan, Torn, mark_of
 from lra.cluster.state import WorkerState
@@ -79,6 +80,7 @@ class Worker:
         self.begun = time.monotonic()
         self.data: dict[str, str] = {"": ""}
         """Data that were tried, and why they cannot be had; "": they can."""
+        self.live: LiveCells | None = None
         self.use(plan)
         out = cast(TextIO, self.log)
         self.board = ProgressBoard([], self.sweep.titles, out=out, err=out)
@@ -92,6 +94,11 @@ class Worker:
         until = None if (told := os.environ.get(UNTIL)) is None else float(told)
         self.claiming = Claiming(plan, self.store, self.options.name, self._group(), until)
         self.sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, [], PlanTitles(plan))
+        if self.live is not None and self.live.sweep.logger != plan.logger:
+            self._close_live()
+        if self.live is None:
+            self.live = LiveCells(self.sweep, self.say)
+        self.live.sweep = self.sweep
 
     def _group(self) -> WorkerGroup | None:
         wanted = self.options.group
@@ -126,6 +133,7 @@ class Worker:
             self.say(f"stopped by {type(error).__name__}: {error}")
             raise
         finally:
+            self._close_live()
             self._summary(ended)
             self.log.close()
         return ended
@@ -207,6 +215,9 @@ class Worker:
         self.state.say("waiting for the machine")
 
     def _run_kind(self, first: ClaimedCell, *, timed: bool) -> int:
+        live = self.live
+        assert live is not None, "closed at the end alone"
+        live.begin(first.planned.cell)
         available = available_bytes()
         most = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
         cells = PlanCells(
@@ -215,6 +226,7 @@ class Worker:
             self.board,
             self.state,
             first,
+            live=live,
             ready=self.data.get,
             device=Known().device_of(first.planned.run.hardware),
             sharers=1 if timed else min(self.options.peers, most),
@@ -275,6 +287,7 @@ class Worker:
         total = len(self.plan.entries)
         if not left:
             self.store.clear_claims({entry.key for entry in self.plan.entries})
+            self._close_live()  # others may wait for its runs
             self._report()
             return f"all {total:,} cells of {self.plan.sweep} are complete"
         own = [place for place in left if place not in claiming.apart]
@@ -298,6 +311,11 @@ class Worker:
             self.say(f"waiting: {others}{f' ({named})' if named else ''}")
         self.state.say("waiting for others")
         return None
+
+    def _close_live(self) -> None:
+        live, self.live = self.live, None
+        if live is not None:
+            live.close()
 
     def _report(self) -> None:
         from lra.cluster.reporting import report_once

@@ -103,14 +103,11 @@ def _no_launcher(_: object) -> None:
 def _check_logger(logger: "Logger") -> None:
     """Say what workers do not write while cells run."""
     from lra.compose import LoggerMode
+    from lra.sweep.live import name_of
 
-    if logger.mode is LoggerMode.tensorboard:
-        raise ConfigError(
-            "logger=tensorboard: runs of TensorBoard are written while cells run, which workers do "
-            "not do: wanted logger=wandb_offline, wandb_online or none, or lra run with these words"
-        )
-    if logger.for_wandb:
-        print("W&B: its runs are written once the sweep is complete; until then lra watch tells")
+    if logger.mode is not LoggerMode.disabled:
+        print(f"{name_of(logger)}: trainings are shown while they run, all else once the sweep is "
+              "complete")  # fmt: skip
 
 
 def _submit(

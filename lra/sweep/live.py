@@ -1,7 +1,9 @@
 """What a sweep tells a dashboard while its cells run: see `reports.dashboard.live`."""
 
+import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from reports.dashboard import keys
 from reports.dashboard.describe import group
 from runners.isolation.progress import Begun, Progress
 from runners.records import Cell, Measurement, Status
+from runners.storage import writers
 
 if TYPE_CHECKING:
     from lra.sweep.cell_list import Sweep
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 EVERY_S = 1.0
 """Between two lines of numbers of one training."""
+STAGED_S = 600.0
+"""How long that which a killed process has staged stays."""
 INIT_S, FINISH_S = 20.0, 15.0
 """How long a server may take to take a run in, and what is left of it at its end."""
 CHECKED_S, CLOSED_S, STOPPED_S = 8.0, 30.0, 8.0
@@ -41,6 +46,9 @@ def check_logger(logger: Logger) -> None:
 
 class LiveSweep:
     """Events of a sweep, on their way to a dashboard; nothing where there is none."""
+
+    alone = False
+    """Whether each cell has a run of its own, and other processes write those of others."""
 
     def __init__(self, sweep: "Sweep", waiting: Sequence[Planned]) -> None:
         """Start the process that writes, which tries key and server at once.
@@ -78,18 +86,15 @@ class LiveSweep:
                 "sweep": sweep.name,
                 "init_timeout_s": INIT_S,
                 "finish_timeout_s": FINISH_S,
+                "alone": self.alone,
                 "cells": [
-                    {
-                        "cell": planned.cell.key,
-                        "group": _group(planned.cell),
-                        "columns": dict(planned.cell.columns),
-                        "waiting": planned.cell.key in to_do,
-                    }
+                    about_cell(planned.cell, waiting=planned.cell.key in to_do)
                     for planned in sweep.planned
                 ],
             },
             folder,
             "lra.sweep.live_process",
+            _staged(folder / "data"),
         )
 
     def check(self) -> str:
@@ -114,7 +119,7 @@ class LiveSweep:
 
     @property
     def _name(self) -> str:
-        return "TensorBoard" if self.sweep.logger.mode is LoggerMode.tensorboard else "W&B"
+        return name_of(self.sweep.logger)
 
     def message(self, cell: Cell, message: object) -> None:
         """Pass on what a cell's process has sent."""
@@ -187,6 +192,19 @@ class LiveSweep:
             self.runs.close(STOPPED_S if stopped else CLOSED_S)
 
 
+def _staged(folder: Path) -> Path:
+    """Return a place for what W&B is to send, of this process alone: others write beside it.
+
+    Those of processes that were killed are removed once they are old, for their writers may
+    outlive them by what is left to be sent.
+    """
+    for old in folder.glob(".live.*.tmp"):
+        with suppress(OSError):
+            if writers.has_died(old) and old.stat().st_mtime < time.time() - STAGED_S:
+                shutil.rmtree(old)
+    return writers.temporary(folder / "live")
+
+
 def shown_by_tensorboard(sweep: "Sweep") -> str:
     """Write what is stored and was not written live; return what a person should know."""
     from reports.dashboard.state import read_state
@@ -225,8 +243,18 @@ def _measured(row: Mapping[str, Any]) -> Measurement:
 
 def folder_of(sweep: "Sweep") -> Path:
     """Return where a sweep's logger writes."""
-    name = "tensorboard" if sweep.logger.mode is LoggerMode.tensorboard else "wandb"
-    return sweep.root.resolve() / name
+    return dashboard_folder(sweep.root, sweep.logger)
+
+
+def dashboard_folder(root: Path, logger: Logger) -> Path:
+    """Return where a logger writes, below the results."""
+    name = "tensorboard" if logger.mode is LoggerMode.tensorboard else "wandb"
+    return root.resolve() / name
+
+
+def name_of(logger: Logger) -> str:
+    """Return what people call a logger's dashboard."""
+    return "TensorBoard" if logger.mode is LoggerMode.tensorboard else "W&B"
 
 
 def apart(sweep: "Sweep", cell: Cell) -> str | None:
@@ -256,6 +284,13 @@ def numbers(message: Progress) -> dict[str, float]:
     return {key: float(value) for key, value in found.items() if value is not None}
 
 
-def _group(cell: Cell) -> str:
+def about_cell(cell: Cell, *, waiting: bool) -> dict[str, Any]:
+    """Return what the process that writes has to know of a cell."""
+    columns = dict(cell.columns)
+    return {"cell": cell.key, "group": group_of(cell), "columns": columns, "waiting": waiting}
+
+
+def group_of(cell: Cell) -> str:
+    """Return what is the same for the cells of one run: the key of one that has its own."""
     kind = runner_of(cell)
     return group(cell.key, cell.identity, baseline=not kind.models, curve=kind.by_length)

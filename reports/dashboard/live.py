@@ -28,13 +28,14 @@ MOST_NUMBERS = 1_000
 class LiveRuns:
     """The runs of one sweep while its cells run."""
 
-    def __init__(self, job: Mapping[str, Any], folder: Path, module: str) -> None:
+    def __init__(self, job: Mapping[str, Any], folder: Path, module: str, staged: Path) -> None:
         """Start the process that writes; the first line that it gets is the job.
 
         Args:
             job: kind, mode, project and the rest, as `live_writer` reads it.
             folder: everything is written below it.
             module: whose `main` is the process: that of `live_writer`, with a store at its side.
+            staged: place of this process alone for what W&B is to send.
         """
         self.offline = ""
         """Why runs go into files although the server was wanted."""
@@ -51,7 +52,7 @@ class LiveRuns:
         folder.mkdir(parents=True, exist_ok=True)
         self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MOST)
         self._answered = threading.Event()
-        self._data = folder / "data" / "live"
+        self._data = staged
         self._writer = WritingProcess(
             module,
             folder,

@@ -7,7 +7,8 @@ once it has ended. It writes to W&B or for TensorBoard: whatever opens runs as `
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +29,14 @@ _KILLED = 255
 """Exit code of a run that somebody stopped."""
 LONGEST = 200
 """Characters of an error's text."""
+_WAITS_S = 20.0
+"""For a run that another process has, which may have been killed just now."""
 _NICE = 10
 """What is measured goes before what is written about it."""
+
+
+class RunTaken(OSError):
+    """Another process writes a run."""
 
 
 class Stored(Protocol):
@@ -61,6 +68,8 @@ def main(stored: Callable[[Path], Stored]) -> None:
         event = json.loads(line)
         try:
             runs.take(event)
+        except RunTaken as error:
+            say(event="lost", cell=str(event["cell"]), reason=str(error))
         except Exception as error:  # noqa: BLE001 - whatever W&B or a dead service may raise
             runs.lose(event, legible(str(error), LONGEST) or type(error).__name__)
     runs.close()
@@ -107,6 +116,9 @@ class Runs:
         self.folder = Path(job["folder"])
         self.state = StateFiles(self.folder)
         self.sweep = str(job["sweep"])
+        self.alone = bool(job["alone"])
+        """Whether each cell has a run of its own, and comes with all that is to be known of it:
+        of a sweep that many processes share."""
         self.planned: dict[str, dict[str, Any]] = {each["cell"]: each for each in job["cells"]}
         self.runs: dict[str, _Live] = {}
         self.homes: dict[str, str] = {}
@@ -141,6 +153,8 @@ class Runs:
 
     def _begin(self, event: Mapping[str, Any]) -> None:
         cell = str(event["cell"])
+        if self.alone:
+            self.planned[cell] = event["planned"]
         group = str(self.planned[cell]["group"])
         for run in self.runs.values():
             if run.group == group:
@@ -154,20 +168,11 @@ class Runs:
 
     def _open(self, event: Mapping[str, Any], group: str) -> _Live:
         cell = str(event["cell"])
-        together = [key for key, each in self.planned.items() if each["group"] == group]
-        state = self.state.now()
-        known = {k: v for k, v in state.items() if (v.sweep, v.kind) == (self.sweep, RUN)}
-        names = [name for name, was in known.items() if cell in was.cells]
-        names += [name for name, was in known.items() if was.live and was.group == group]
-        homeless = [k for k in together if not any(k in was.cells for was in known.values())]
-        names += [digest([self.sweep, *sorted(homeless or together)], digits=16)]
-        names += [digest([self.sweep, cell], digits=16)]
-        for name in names:
-            if (lock := taken(self.folder, name)) is not None:
-                break
-        else:
-            raise OSError(f"another process writes the run of cell {cell}")
-        was = self.state.now().get(name)  # as it is now that nobody else writes it
+        together = [cell]
+        if not self.alone:
+            together = [key for key, each in self.planned.items() if each["group"] == group]
+        name, lock = self._taken(cell, group, together)
+        was = self.state.of(name)  # as it is now that nobody else writes it
         # A training that had ended, and is done again, begins its run again as well.
         again = was is not None and len(together) == 1 and was.cells.get(cell)
         before = Path(was.path) if was is not None and not again else None
@@ -197,6 +202,33 @@ class Runs:
         run.last = opened.steps - 1
         run.written |= opened.there
         return run
+
+    def _taken(self, cell: str, group: str, together: Sequence[str]) -> tuple[str, Any]:
+        """Return the run of a cell, and the lock by which this process has it.
+
+        Raises:
+            RunTaken: Another process has it.
+        """
+        names = [digest([self.sweep, cell], digits=16)]
+        if not self.alone:
+            names = [*self._names(cell, group, together), *names]
+        until = time.monotonic() + (_WAITS_S if self.alone else 0.0)
+        while True:
+            for name in names:
+                if (lock := taken(self.folder, name)) is not None:
+                    return name, lock
+            if time.monotonic() >= until:
+                raise RunTaken(f"another process writes the run of cell {cell}")
+            time.sleep(0.2)
+
+    def _names(self, cell: str, group: str, together: Sequence[str]) -> list[str]:
+        """Return the runs that a cell may belong to, that of its group last."""
+        state = self.state.now()
+        known = {k: v for k, v in state.items() if (v.sweep, v.kind) == (self.sweep, RUN)}
+        names = [name for name, was in known.items() if cell in was.cells]
+        names += [name for name, was in known.items() if was.live and was.group == group]
+        homeless = [k for k in together if not any(k in was.cells for was in known.values())]
+        return [*names, digest([self.sweep, *sorted(homeless or together)], digits=16)]
 
     def _log(self, run: _Live, step: int, values: Mapping[str, float]) -> None:
         """Log numbers at an optimiser step, unless the run has it from before."""

@@ -47,6 +47,13 @@ class StateFiles:
         self._folder = folder / _FOLDER
         self._read: dict[str, tuple[int, int, Mirrored | None]] = {}
 
+    def of(self, run: str) -> Mirrored | None:
+        """Return one run, without a look at the others."""
+        try:
+            return _parsed(self._folder / f"{run}.json")
+        except OSError:
+            return None
+
     def now(self) -> dict[str, Mirrored]:
         """Return every run by its id."""
         seen = {}
@@ -87,6 +94,20 @@ def taken(folder: Path, run: str) -> FileLock | None:
     except Timeout:
         return None
     return lock
+
+
+def being_written(folder: Path, sweep: str) -> set[str]:
+    """Return the cells of a sweep whose runs another process has not ended yet."""
+    found: set[str] = set()
+    for run, was in read_state(folder).items():
+        if was.sweep != sweep or was.kind != RUN or all(was.cells.values()):
+            continue
+        lock = taken(folder, run)
+        if lock is None:
+            found |= was.cells.keys()
+        else:
+            lock.release()
+    return found
 
 
 def forget_files(run: str, keep: Path) -> None:

@@ -244,12 +244,3 @@ def test_a_cell_that_reads_the_clock_is_left_for_a_whole_job(
 )
 def test_forked_workers_end_as_the_engine_has_to_know(codes: tuple[int, ...], code: int) -> None:
     assert fork_workers.together(codes) == code
-
-
-def test_a_dashboard_that_workers_cannot_serve_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [*TINY, f"results={tmp_path}", "logger=tensorboard"]
-    assert main(["submit", *words]) == 2
-    assert "logger=tensorboard: runs of TensorBoard are written while" in capsys.readouterr().err
-    assert not (tmp_path / "plans").exists()
