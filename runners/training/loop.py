@@ -72,6 +72,8 @@ class Trainer:
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
         self.stage = self.stages.at(0)
+        self.window = self.stage.window(self.task)
+        """Tokens of a training window of the stage."""
         self.part_loss = PartLoss(
             model, judge or model, optim.label_smoothing, self.ranks.sequences
         )
@@ -128,6 +130,7 @@ class Trainer:
         """Take the steps that are left of one stage."""
         every_s = EVERY_S if self.device.type == "cpu" else MEASURING_S
         self.stage, self.streams.own_memory = stage, stage.memory
+        self.window = stage.window(self.task)
         if stage.anew and self.step == stage.first:
             self.begin_epoch()
             pace.changed()
@@ -217,7 +220,7 @@ class Trainer:
             wishes: Of this rank: to stop, and to save.
         """
         stage = self.stage
-        stretch = self.config.stretch(batch.tokens.shape[-1], stage.window(self.task))
+        stretch = self.config.stretch(batch.tokens.shape[-1], self.window)
         self.updates.begin(self.step, stage.learning_rate_scale * stretch)
         every, moves = batch.target.shape[0], stage.moves(self.step)
         total = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
