@@ -1,18 +1,19 @@
 """Numbers that travel with the last gradients: a message of their own costs as much as a large one.
 
-DistributedDataParallel sends gradients in buckets, and the last when every weight was heard of.
-With it goes what ranks tell each other in a step, and which weights have a gradient at all: those
-that no rank has one for keep none, as in one process, so that optimisers leave them alone.
+DistributedDataParallel sends gradients in buckets, by the order in which they come. What ranks tell
+each other in a step is the gradient of one weight more, which comes last of all: when it is known
+which weights have a gradient at all. Those that no rank has one for keep none, as in one process,
+so that optimisers leave them alone.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-Sum = torch.futures.Future[Tensor]
+NUMBERS = 3
+"""That are sent beside what is known of the weights: a loss, and two wishes."""
 
 
 class Enclosed:
@@ -20,83 +21,100 @@ class Enclosed:
 
     Args:
         weights: All that are trained.
+        ranks: Processes that send.
     """
 
-    def __init__(self, weights: Sequence[nn.Parameter]) -> None:
-        self.weights = weights
+    def __init__(self, weights: Sequence[nn.Parameter], ranks: int) -> None:
+        self.weights, self.ranks = weights, ranks
+        self.carrier = nn.Parameter(weights[0].new_zeros(NUMBERS + len(weights)))
+        """Its gradient is the message; it is no weight of the model."""
+        self.closing = True
+        """Whether the next pass backward is the last of an update, which sends."""
         self.sums = torch.empty(0)
         """Of what was `put`, after `settle`."""
         self._own: Tensor | None = None
-        self._both: Tensor | None = None
         self._without: list[int] = []
 
     def put(self, numbers: Tensor) -> None:
-        """Enclose a row of numbers with the gradients of the next pass backward."""
+        """Enclose `NUMBERS` numbers with the gradients of the next pass backward that sends."""
         self._own = numbers
 
-    def added(self, _: object, bucket: dist.GradBucket) -> Sum:  # type: ignore[name-defined]
-        """Add a bucket of gradients up over the ranks; DistributedDataParallel calls it."""
-        gradients: Tensor = bucket.buffer()
-        if not bucket.is_last():
-            return _added(gradients).then(lambda done: done.value()[0])
+    def message(self) -> Tensor | None:
+        """Return what this rank says, once all its gradients are there; None where none is sent."""
+        if not self.closing:
+            return None
+        said = torch.ones_like(self.carrier)
         self._without = [n for n, weight in enumerate(self.weights) if weight.grad is None]
-        had = gradients.new_ones(len(self.weights))
         if self._without:
-            had[self._without] = 0
-        own = had if self._own is None else torch.cat((self._own.to(had.dtype), had))
+            said[[NUMBERS + n for n in self._without]] = 0
+        if self._own is not None:
+            said[:NUMBERS] = self._own
         self._own = None
-
-        def parted(done: torch.futures.Future[list[Tensor]]) -> Tensor:
-            both = done.value()[0]
-            self._both = both[len(gradients) :]
-            return gradients.copy_(both[: len(gradients)])
-
-        return _added(torch.cat((gradients, own))).then(parted)
+        return said
 
     def settle(self) -> None:
         """Take what came with the gradients, and drop those that no rank had."""
-        assert self._both is not None, "a pass backward comes first"
-        both, self._both = self._both, None
-        self.sums, had = both.tensor_split([len(both) - len(self.weights)])
+        mean, self.carrier.grad = self.carrier.grad, None
+        assert mean is not None, "a pass backward comes first"
+        self.sums = mean[:NUMBERS] * self.ranks
         if self._without:  # else there is nothing to ask a device for
-            for number, count in zip(self._without, had[self._without].tolist(), strict=True):
-                if not count:
+            had = mean[NUMBERS:][self._without].tolist()
+            for number, share in zip(self._without, had, strict=True):
+                if not share:
                     self.weights[number].grad = None
 
 
 class HeardOf(nn.Module):
     """A loss that every weight has a part in, be it none: no rank waits for a gradient in vain.
 
+    Gradients are those of as many times the loss as there are ranks: DistributedDataParallel
+    averages them, and the parts of a batch's loss are to be added up.
+
     Args:
         part_loss: Returns a loss, and something else.
+        ranks: Processes that compute a part each.
     """
 
-    def __init__(self, part_loss: nn.Module) -> None:
+    def __init__(self, part_loss: nn.Module, ranks: int) -> None:
         super().__init__()
         self.part_loss = part_loss
         self.weights = [weight for weight in part_loss.parameters() if weight.requires_grad]
+        self.enclosed = Enclosed(self.weights, ranks)
+        self.carrier = self.enclosed.carrier
 
     def forward(self, *args: Any) -> tuple[Tensor, Any]:
         """Return what it returns."""
+        # Of what is ready, autograd computes backward first what was computed forward last.
+        carried = _Carried.apply(self.carrier, self.enclosed)  # type: ignore[no-untyped-call]
         loss, other = self.part_loss(*args)
-        return _OfAll.apply(loss, *self.weights), other  # type: ignore[no-untyped-call]
+        heard = _OfAll.apply(  # type: ignore[no-untyped-call]
+            loss, self.enclosed.ranks, carried, *self.weights
+        )
+        return heard, other
+
+
+class _Carried(torch.autograd.Function):
+    """The identity, whose gradient is the message."""
+
+    @staticmethod
+    def forward(ctx: Any, carrier: Tensor, enclosed: Enclosed) -> Tensor:
+        ctx.enclosed = enclosed
+        return carrier.view_as(carrier)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None]:
+        del gradients
+        return ctx.enclosed.message(), None
 
 
 class _OfAll(torch.autograd.Function):
-    """The identity of its first argument; the others get no gradient, but are told so."""
+    """The identity of its first argument; weights get no gradient, but are told so."""
 
     @staticmethod
-    def forward(ctx: Any, loss: Tensor, *weights: Tensor) -> Tensor:
-        ctx.count = len(weights)
+    def forward(ctx: Any, loss: Tensor, ranks: int, *others: Tensor) -> Tensor:
+        ctx.ranks, ctx.count = ranks, len(others)
         return loss.view_as(loss)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return (gradients[0], *[None] * ctx.count)
-
-
-def _added(numbers: Tensor) -> torch.futures.Future[list[Tensor]]:
-    work = dist.all_reduce(numbers, async_op=True)
-    assert work is not None
-    future: torch.futures.Future[list[Tensor]] = work.get_future()
-    return future
+        return (gradients[0] * ctx.ranks, None, *[None] * ctx.count)

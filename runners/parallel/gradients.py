@@ -1,6 +1,6 @@
 """Gradients of one model on several processes: replicas (DDP), or shared weights (FSDP2).
 
-Each rank's loss is its part of the batch's, so that gradients are added, not averaged.
+Each rank's loss is its part of the batch's, so that gradients are added up.
 """
 
 import warnings
@@ -87,17 +87,18 @@ class Synchronised:
         self.enclosed: Enclosed | None = None
         """What travels with the gradients, where weights are not shared out."""
         if not sharded:
-            heard = HeardOf(part_loss)
-            self.enclosed = Enclosed(heard.weights)
+            heard = HeardOf(part_loss, dist.get_world_size())
+            self.enclosed = heard.enclosed
             with warnings.catch_warnings():
                 # Buffers change alike everywhere; from 2.13 on it is called forward_sync_buffers.
                 warnings.simplefilter("ignore", FutureWarning)
                 self.call = DistributedDataParallel(heard, broadcast_buffers=False)
-            self.call.register_comm_hook(None, self.enclosed.added)
 
     @contextmanager
     def adding(self, *, last: bool) -> Iterator[None]:
         """Enter a pass forward and backward; the last of an update adds up."""
+        if self.enclosed is not None:
+            self.enclosed.closing = last
         if isinstance(self.call, DistributedDataParallel) and not last:
             with self.call.no_sync():
                 yield
