@@ -26,7 +26,9 @@ class Enclosed:
 
     def __init__(self, weights: Sequence[nn.Parameter], ranks: int) -> None:
         self.weights, self.ranks = weights, ranks
-        self.carrier = nn.Parameter(weights[0].new_zeros(NUMBERS + len(weights)))
+        real = [weight.dtype for weight in weights if weight.is_floating_point()]
+        size, dtype = NUMBERS + len(weights), (real or [torch.float32])[0]
+        self.carrier = nn.Parameter(torch.zeros(size, dtype=dtype, device=weights[0].device))
         """Its gradient is the message; it is no weight of the model."""
         self.closing = True
         """Whether the next pass backward is the last of an update, which sends."""

@@ -19,6 +19,9 @@ KINDS = {
         task="weighted", optim={"batch_size": 7, "micro_batch_size": 2, "ema_decay": 0.9}
     ),
     "weight left out": Asked(model="choosy", optim={"batch_size": 4, "weight_decay": 0.3}),
+    "weight left out, in parts": Asked(
+        model="choosy", optim={"batch_size": 4, "micro_batch_size": 1, "weight_decay": 0.3}
+    ),
     "redrawn": Asked(model="redrawn"),
     "streams": Asked("remembering", "streams", optim={"batch_size": 3}, config={"keep": "last"}),
     "reversible": Asked("reversible", "streams", optim={"batch_size": 2}, config={"keep": "last"}),
