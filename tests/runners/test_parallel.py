@@ -92,6 +92,11 @@ def test_two_ranks_find_what_one_process_finds(
     assert measured["bytes_sent_per_step"] > 0
 
 
+@pytest.mark.parametrize("name", ["uneven", "weight left out, in parts"])
+def test_three_ranks_find_what_one_process_finds(name: str, alone: dict[str, Found]) -> None:
+    assert_like(done(replace(KINDS[name], processes=3)), alone[name])
+
+
 @pytest.mark.parametrize("name", EVEN)
 def test_weights_shared_out_find_what_one_process_finds(
     name: str, alone: dict[str, Found], shared_out: dict[str, Found]
