@@ -145,7 +145,17 @@ def _checked(lengths: Sequence[float], values: Sequence[float], least: int) -> t
             f"need >= {least} rising lengths with one positive value each: "
             f"got lengths={list(lengths)}, values={list(values)}"
         )
-    return np.log(n), np.log(y)
+    return _logs(n), _logs(y)
+
+
+def _logs(values: Array) -> Array:
+    """Return logarithms by the C library: NumPy's have another last digit on another processor."""
+    return np.array([math.log(value) for value in values.tolist()])
+
+
+def _dot(one: Array, other: Array) -> float:
+    """Return the sum of products, rounded once: a BLAS adds up as its processor likes best."""
+    return math.fsum((one * other).tolist())
 
 
 def fit_exponent(
@@ -167,18 +177,18 @@ def fit_exponent(
     """
     x, y = _checked(lengths, values, 2)
     centred = x - x.mean()
-    spread = float(centred @ centred)
-    exponent = float(centred @ y) / spread
+    spread = _dot(centred, centred)
+    exponent = _dot(centred, y) / spread
     intercept = float(y.mean() - exponent * x.mean())
     residuals: Interval | None = None
     if x.size > 2:
         rest = y - intercept - exponent * x
-        error = math.sqrt(float(rest @ rest) / (x.size - 2) / spread)
+        error = math.sqrt(_dot(rest, rest) / (x.size - 2) / spread)
         half = t_quantile(0.5 + level / 2, x.size - 2) * error
         residuals = Interval(exponent - half, exponent + half, Uncertainty.residuals, level)
     noise: Interval | None = None
     if samples is not None and enough(samples):
-        noise = resampled(samples, lambda m: np.log(m) @ centred / spread, level)
+        noise = resampled(samples, lambda m: (np.log(m) * centred).sum(axis=-1) / spread, level)
     return PowerLaw(exponent, intercept, residuals, noise, tuple(int(n) for n in lengths))
 
 
