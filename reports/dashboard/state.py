@@ -102,7 +102,10 @@ def being_written(folder: Path, sweep: str) -> set[str]:
     for run, was in read_state(folder).items():
         if was.sweep != sweep or was.kind != RUN or all(was.cells.values()):
             continue
-        lock = taken(folder, run)
+        try:
+            lock = taken(folder, run)
+        except OSError:  # a file system without locks: nobody can have it
+            continue
         if lock is None:
             found |= was.cells.keys()
         else:
