@@ -97,11 +97,11 @@ class Together(Synchronised):
         found["streams"] = None if parts[0] is None else join(*parts)
         found[RANKS] = [own for own, _ in every]
         if "gradients" in state and not ranks.sharded:
-            found["gradients"] = self._summed(state["gradients"])
+            found["gradients"] = self._averaged(state["gradients"])
         return found
 
-    def _summed(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Add up what each rank has accumulated since the last update."""
+    def _averaged(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what one process would have accumulated since the last update: see `HeardOf`."""
         found = {}
         names = {name for names in self.ranks.gathered([*gradients]) for name in names}
         for name, weight in self.part_loss.model.named_parameters():
@@ -109,6 +109,7 @@ class Together(Synchronised):
                 own = gradients.get(name)
                 found[name] = torch.zeros_like(weight) if own is None else own.clone()
                 dist.all_reduce(found[name])
+                found[name] /= self.ranks.size
         return found
 
     def own_state(
@@ -124,10 +125,6 @@ class Together(Synchronised):
         if (streams := state["streams"]) is not None:
             rows = _rows(streams)
             found["streams"] = select(streams, self.ranks.rows(rows))
-        if "gradients" in state and not self.ranks.sharded:
-            found["gradients"] = {
-                name: value / self.ranks.size for name, value in state["gradients"].items()
-            }
         if not self.ranks.sharded:
             return found
         weights = model.state_dict()

@@ -128,6 +128,21 @@ def test_a_stopped_training_goes_on_with_another_number(
     assert all(type(value) is torch.Tensor for value in found.weights.values())
 
 
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (3, 2), (2, 2)])
+def test_a_training_stopped_between_two_updates_goes_on_with_another_number(
+    before: int, after: int, alone: dict[str, Found], tmp_path: Path
+) -> None:
+    kind = replace(KINDS["accumulated"], folder=str(tmp_path))
+    stopped = done(replace(kind, processes=before, signalled=(0, 1, signal.SIGTERM)))
+    assert stopped.ending.interrupted
+    saved = torch.load(tmp_path / RESUME, weights_only=True)
+    assert saved["step"] % 3
+    assert saved["gradients"]
+    found = done(replace(kind, processes=after))
+    found.gradients.clear()  # of the update that was begun by other processes
+    assert_like(found, alone["accumulated"])
+
+
 def test_the_same_number_goes_on_to_the_bit_with_dropout(tmp_path: Path) -> None:
     kind = Asked(model="dropping", processes=2, folder=str(tmp_path / "a"))
     stopped = done(replace(kind, signalled=(0, 2, signal.SIGTERM)))
