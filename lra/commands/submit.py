@@ -122,7 +122,7 @@ def _submit(
     from lra.sweep.estimate import announcement, forecasts
     from lra.sweep.group import retried
     from lra.sweep.overview import refusals
-    from lra.sweep.planned import enter, not_done
+    from lra.sweep.planned import cleared, enter, not_done
 
     store, retry = sweep.store, retried(sweep.control)
     _check_data(sweep)
@@ -132,14 +132,12 @@ def _submit(
     engine.engine.check(groups)
     store.check_writable()
     enter(sweep.name, sweep.planned, store)
-    keys = {each.cell.key for each in sweep.planned} - {each.cell.key for each in waiting}
-    store.clear_claims(keys)
+    complete = cleared(sweep.planned, waiting, store)
     more = {"words": list(words), "report": report, "wait_s": engine.engine.wait_s}
     plan = write(
         sweep.root, sweep, known, groups=groups, more=more, say=partial(print, file=sys.stderr)
     )
     check_place(plan.folder)  # of what stops them, before any is started
-    complete = len(sweep.planned) - len(waiting)
     if complete:
         print(f"{complete:,} of {len(sweep.planned):,} cells are complete already")
     where = "" if sweep.root == Path("results") else f" --results {sweep.root}"

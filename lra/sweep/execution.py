@@ -10,7 +10,7 @@ from lra.sweep.estimate import announcement, forecasts
 from lra.sweep.group import CellGroup, retried
 from lra.sweep.live import LiveSweep
 from lra.sweep.places import kind_of, places_for
-from lra.sweep.planned import Planned, enter, not_done
+from lra.sweep.planned import Planned, cleared, enter, not_done
 from lra.sweep.preparation import prepare
 from lra.sweep.trainings import missing
 from lra.volume import Volume
@@ -25,13 +25,11 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
     enter(sweep.name, sweep.planned, store)
     waiting = not_done(sweep.planned, store, retry)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
-    complete = {each.cell.key for each in sweep.planned} - {each.cell.key for each in waiting}
-    store.clear_claims(complete)
+    complete = cleared(sweep.planned, waiting, store)
     board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)
     if complete:
         board.say(
-            f"{len(complete)} of {len(sweep.planned)} cells are complete already "
-            "and are not repeated"
+            f"{complete} of {len(sweep.planned)} cells are complete already and are not repeated"
         )
     if not waiting:
         return

@@ -52,6 +52,13 @@ def not_done(planned: Sequence[Planned], store: Store, retry: Collection[Status]
         return [each for each in planned if not done(each.cell, index, retry)]
 
 
+def cleared(planned: Sequence[Planned], waiting: Sequence[Planned], store: Store) -> int:
+    """Remove what killed processes left on complete cells; return how many cells are complete."""
+    complete = {each.cell.key for each in planned} - {each.cell.key for each in waiting}
+    store.clear_claims(complete)
+    return len(complete)
+
+
 def enter(sweep: str, planned: Sequence[Planned], store: Store) -> None:
     """Note which cells belong to a sweep, and which no longer do: see `superseded`."""
     store.record_all_in_sweep(sweep, [each.cell.key for each in planned])
