@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,14 +15,13 @@ from lra.cluster.plan import StoredPlan, plan_folder
 from reports.dashboard.keys import STEP_LOSS
 from reports.dashboard.state import read_state, taken
 from runners.store import Store
-from tests.lra_process import Program
 from tests.reports.dashboard.offline_runs import Run
 from tests.reports.dashboard.wandb_server import KEY, wandb_server
 
 sys.path.append(str(Path(__file__).parents[1] / "sweep"))
+from shared_sweeps import ended, until, work
 from small_sweeps import TINY
 
-LONGEST_S = 120.0
 TRAININGS = ("model=linear", "seed=0,1", "optim.steps=60", "runner.log_every_steps=5")
 ONE = ("model=linear", "optim.steps=1500", "runner.checkpoint_every_s=0.05")
 
@@ -46,22 +44,6 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     return submitted
 
 
-def work(results: Path, *flags: str) -> Program:
-    return Program(["work", "some", "--results", str(results), *flags], env=dict(os.environ))
-
-
-def code_of(program: Program) -> int:
-    program.communicate(LONGEST_S)
-    return program.wait(LONGEST_S)
-
-
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def runs(results: Path) -> dict[str, Run]:
     """Return the runs of W&B by their names; none is there twice."""
     found = [Run(path) for path in sorted((results / "wandb").glob("*run-*"))]
@@ -78,7 +60,7 @@ def test_trainings_are_written_by_their_workers_and_the_report_by_the_last(
     submit: Callable[..., None], tmp_path: Path
 ) -> None:
     submit(*TRAININGS, "logger=wandb_offline")
-    assert code_of(work(tmp_path, "--workers", "2")) == 0
+    assert ended(work(tmp_path, "--workers", "2"))[0] == 0
     state = read_state(tmp_path / "wandb")
     live = [was for was in state.values() if was.live]
     assert len(live) == 2, log(tmp_path)
@@ -102,7 +84,7 @@ def test_a_server_gets_trainings_of_two_workers_as_they_run(
         monkeypatch.setenv("WANDB_API_KEY", KEY)
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         submit(*TRAININGS, "logger=wandb_online")
-        assert code_of(work(tmp_path, "--workers", "2")) == 0
+        assert ended(work(tmp_path, "--workers", "2"))[0] == 0
         live = {run for run, was in read_state(tmp_path / "wandb").items() if was.live}
         assert len(live) == 2, log(tmp_path)
         for run in live:
@@ -119,9 +101,9 @@ def test_the_run_of_a_worker_that_is_killed_goes_on_with_the_next(
     until(lambda: [*tmp_path.glob("cells/*/*/checkpoint-*/*")])
     until(lambda: read_state(tmp_path / "wandb"))
     first.send_signal(signal.SIGKILL)
-    assert code_of(first) == -signal.SIGKILL
+    assert ended(first)[0] == -signal.SIGKILL
     (name,) = read_state(tmp_path / "wandb")
-    assert code_of(work(tmp_path)) == 0
+    assert ended(work(tmp_path))[0] == 0
     state = {run: was for run, was in read_state(tmp_path / "wandb").items() if was.live}
     assert [*state] == [name]
     (run,) = [run for run in runs(tmp_path).values() if run.run.job_type == "train"]
@@ -133,7 +115,7 @@ def test_the_run_of_a_worker_that_is_killed_goes_on_with_the_next(
 
 def test_tensorboard_gets_trainings_of_workers(submit: Callable[..., None], tmp_path: Path) -> None:
     submit(*TRAININGS, "logger=tensorboard")
-    assert code_of(work(tmp_path)) == 0
+    assert ended(work(tmp_path))[0] == 0
     files = [*(tmp_path / "tensorboard").rglob("events.out.tfevents.*")]
     assert len({file.parent for file in files}) == 2
     assert "its runs for TensorBoard" in log(tmp_path)
@@ -144,7 +126,7 @@ def test_what_another_worker_still_writes_is_waited_for_and_left_to_it(
     submit: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit(*TRAININGS, "logger=wandb_offline")
-    assert code_of(work(tmp_path)) == 0
+    assert ended(work(tmp_path))[0] == 0
     folder = tmp_path / "wandb"
     name, was = next((run, was) for run, was in read_state(folder).items() if was.live)
     (file,) = folder.glob(f"mirrored/{name}.json")

@@ -1,7 +1,6 @@
 """Workers of a stored plan: the rows of `lra run`, whoever is killed; plans that are refused."""
 
 import json
-import os
 import re
 import signal
 import socket
@@ -24,13 +23,12 @@ from lra.cluster.plan import HEAD, StoredPlan, plan_folder
 from runners.measurement.hardware import cpu_name
 from runners.storage.sealed import DIGEST, sealed
 from runners.store import Store, read_rows
-from tests.lra_process import Program
 
 sys.path.append(str(Path(__file__).parents[1] / "sweep"))
+from shared_sweeps import ended, until, work
 from small_sweeps import BRIEF, TINY, run, settled
 
 SWEEP = ("model=linear,identity", "seed=0,1", "model.backbone.depth=1", "model.backbone.width=16")
-LONGEST_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -54,22 +52,6 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., StoredPlan]:
         return StoredPlan(plan_folder(results, "some"))
 
     return submitted
-
-
-def work(results: Path, *flags: str) -> Program:
-    return Program(["work", "some", "--results", str(results), *flags], env=dict(os.environ))
-
-
-def ended(program: Program) -> tuple[int, bytes]:
-    said = program.communicate(LONGEST_S)
-    return program.wait(LONGEST_S), said
-
-
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_workers_of_which_one_is_killed_make_the_rows_of_one_sweep(
