@@ -1,9 +1,12 @@
 """A report's files in their folder: an earlier report's go, those that no report wrote stay."""
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+
+from conf.plain_files import NoJson, read_json, typed
 
 MANIFEST = ".report.json"
 """Names of the files that the last report wrote here, and nothing else."""
@@ -49,11 +52,11 @@ def install(source: Path, folder: Path, names: Sequence[str]) -> None:
 
 def _written_before(folder: Path) -> set[str]:
     manifest = folder / MANIFEST
-    if not manifest.is_file():
+    if not os.path.lexists(manifest):
         return set()
     try:
-        names = json.loads(manifest.read_text(encoding="utf-8"))["files"]
-    except (ValueError, KeyError, TypeError) as error:
+        names = typed(read_json(manifest), {"files": list})["files"]
+    except (OSError, NoJson) as error:
         raise Occupied(
             f"{manifest}: not a report's list of files ({error}); remove it and the old report"
         ) from error

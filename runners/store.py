@@ -283,7 +283,8 @@ class Store:
             )
         folder = atomic.make_folder(self.root / "sweeps" / name)
         try:
-            os.close(os.open(folder / key, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+            os.close(os.open(folder / key, flags, 0o666))
         except OSError as error:
             raise atomic.unwritable(folder / key, error) from error
 

@@ -17,7 +17,6 @@ index, the index those of the cells, and a cell those of its parts. What is dama
 import errno
 import json
 import os
-import stat
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +24,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from conf.plain_files import (
+    MOST_JSON,
+    NoFile,
+    NoJson,
+    Types,
+    open_file,
+    parse_json,
+    read_bytes,
+    read_marked,
+)
 from lra.cluster.engine import Resources, WorkerGroup
 from lra.compose import Control, Logger
 from lra.suggest import near
@@ -91,18 +100,15 @@ class StoredPlan:
         self.sweep, self.root = str(self.head["sweep"]), results_of(folder)
         self.cells, index_file = folder / self.head["cells"], folder / self.head["index"]
         with _damage_told():
-            raw = index_file.read_bytes()
+            raw = read_bytes(index_file)
         if digest_of(raw) != self.head["index_digest"]:
             raise Torn(f"{index_file} is torn: {SUBMIT_AGAIN}")
         with _damage_told():
-            self._file = os.open(self.cells, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._file = open_file(self.cells)
         self._closed = weakref.finalize(self, os.close, self._file)
-        there = os.fstat(self._file)
-        if not stat.S_ISREG(there.st_mode):
-            raise Torn(f"{self.cells}: {NO_FILE}; {SUBMIT_AGAIN}")
-        if there.st_size != self.head["bytes"]:
+        if os.fstat(self._file).st_size != self.head["bytes"]:
             raise Torn(f"{self.cells} is torn: {SUBMIT_AGAIN}")
-        index = json.loads(raw)
+        index = json.loads(raw)  # byte for byte what was written, by its digest
         needs = [Resources(**each) for each in index["needs"]]
         self.entries = [_entry(each, index, needs) for each in index["entries"]]
         self._parts: dict[int, Any] = {}
@@ -199,6 +205,11 @@ class PlanTitles(Mapping[str, str]):
 
 SUBMIT_AGAIN = "give the `lra submit` command again, which writes it anew; results stay"
 NO_FILE = "no file, which it has to be: move it away"
+_HEAD: Types = {
+    "sweep": str, "cells": str, "index": str, "index_digest": str, "bytes": int,
+    "made": (float, int), "control": dict, "logger": dict, "groups": list, "sources": dict,
+    "versions": dict, "folders": list,
+}  # fmt: skip
 _NO_FILE = {errno.EISDIR, errno.ELOOP, errno.ENOTDIR}
 
 
@@ -210,7 +221,7 @@ def _damage_told() -> Iterator[None]:
     except FileNotFoundError as error:
         raise Torn(f"{error.filename} is gone: {SUBMIT_AGAIN}") from error
     except OSError as error:
-        if error.errno not in _NO_FILE:
+        if error.errno not in _NO_FILE and not isinstance(error, NoFile):
             raise
         raise Torn(f"{error.filename}: {NO_FILE}; {SUBMIT_AGAIN}") from error
 
@@ -256,23 +267,21 @@ def mark_of(found: os.stat_result) -> tuple[int, int]:
 
 def _head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
     path = folder / HEAD
-    with _damage_told(), path.open("rb") as file:
-        raw, mark = file.read(), mark_of(os.fstat(file.fileno()))
+    with _damage_told():
+        raw, seen = read_marked(path, MOST_JSON)
     _check_schema(path, raw)
     try:
-        head = unsealed(raw)
-        if "index_digest" not in head:
-            raise NotSealed("another whole file in its place")
+        head = unsealed(raw, _HEAD)
     except NotSealed as error:
         raise Torn(f"{path} is torn: {SUBMIT_AGAIN}") from error
-    return head, mark
+    return head, mark_of(seen)
 
 
 def _check_schema(path: Path, raw: bytes) -> None:
     """Refuse the plan of another version of lra, whatever its seal."""
     head = None
-    with suppress(ValueError, RecursionError):
-        head = json.loads(raw)
+    with suppress(NoJson):
+        head = parse_json(raw)
     schema = head.get("schema") if isinstance(head, dict) else None
     if schema is not None and schema != SCHEMA:
         raise BadPlan(

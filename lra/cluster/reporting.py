@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from contextlib import redirect_stdout
 from typing import TextIO
 
+from conf.plain_files import read_json, typed
 from lra.cluster.plan import PlanTitles, StoredPlan
 from lra.cluster.stored_planned import planned_at
 from lra.compose import LoggerMode
@@ -37,9 +38,9 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
         return
     with claim:
         try:
-            if json.loads(done.read_bytes()).get("plan") == made:
+            if typed(read_json(done), {})["plan"] == made:
                 return
-        except (OSError, ValueError, AttributeError, RecursionError):
+        except (OSError, ValueError, KeyError):
             pass  # there is none
         what = " and ".join(_wanted(plan))
         say(f"the sweep is complete{f': writing {what}' if what else ''}")

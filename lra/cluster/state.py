@@ -8,12 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from conf.plain_files import NoJson, Types, typed
 from runners.isolation.progress import Progress
 from runners.storage.atomic import make_folder
-from runners.storage.sealed import NotSealed, sealed, unsealed
+from runners.storage.sealed import NotSealed, read_sealed, sealed
 
 EVERY_S = 10.0
 """Between two writings while a cell only goes on."""
+_NUMBER, _NONE = (float, int), type(None)
+_STATE: Types = {
+    "worker": str, "host": str, "doing": str, "cells": dict, "endings": dict, "at": _NUMBER,
+}  # fmt: skip
+_CELL: Types = {
+    "title": str, "since": _NUMBER, "phase": (str, _NONE), "done": (int, _NONE),
+    "total": (int, _NONE),
+}  # fmt: skip
 
 
 class WorkerState:
@@ -86,8 +95,10 @@ def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     for path in sorted((folder / "workers").glob("*.json")):
         try:
-            state = unsealed(path.read_bytes())
-        except (OSError, NotSealed):
+            state = read_sealed(path, _STATE)
+            for cell in state["cells"].values():
+                typed(cell, _CELL)
+        except (OSError, NotSealed, NoJson):
             continue
         if state.get("worker") == path.stem:  # else another whole file in its place
             found[path.stem] = state

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from conf.plain_files import Types
 from lra.cluster.engine import ChosenEngine, WorkerGroup
 from runners.storage.atomic import make_folder, write_whole
-from runners.storage.sealed import NotSealed, sealed, unsealed
+from runners.storage.sealed import NotSealed, read_sealed, sealed
 
 FOLDER = "submissions"
+_NOTE: Types = {"cluster": str, "options": dict, "ids": list}
 
 
 def check_place(plan: Path) -> None:
@@ -50,7 +52,6 @@ def damaged(plan: Path) -> list[Path]:
 def _read(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     for path in sorted((plan / FOLDER).glob("*.json")):
         try:
-            found = unsealed(path.read_bytes())
+            yield path, read_sealed(path, _NOTE)
         except (OSError, NotSealed):
-            found = {}
-        yield path, found if "ids" in found else None  # else another whole file in its place
+            yield path, None

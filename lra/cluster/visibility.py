@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
+from conf.plain_files import read_bytes
 from lra.configuration import ConfigError
 from runners.storage.atomic import write_whole
 
@@ -89,7 +90,7 @@ def check_token(token: Path) -> str:
         TokenFault: it does not.
     """
     try:
-        seen = token.read_text()
+        seen = read_bytes(token, 100).decode(errors="replace")
     except OSError as error:
         raise TokenFault(
             f"{socket.gethostname()} does not see {token}: {error.strerror}. Results must lie in a "

@@ -2,11 +2,13 @@
 
 import io
 import logging
+import os
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TextIO
 
+from conf.plain_files import APPENDING
 from runners.storage.atomic import make_folder
 
 MOST_BYTES = 2 << 20
@@ -14,7 +16,11 @@ MOST_BYTES = 2 << 20
 
 
 class _Quiet(RotatingFileHandler):
-    """A full disk is no reason to print a traceback for each line."""
+    """A full disk is no reason to print a traceback for each line, nor a pipe one to wait."""
+
+    def _open(self) -> io.TextIOWrapper:
+        descriptor = os.open(self.baseFilename, APPENDING, 0o666)
+        return os.fdopen(descriptor, "a", encoding=self.encoding, errors=self.errors)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # of the base
         """Go on."""

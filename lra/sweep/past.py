@@ -1,6 +1,5 @@
 """What stored cells took, and what one like them may take."""
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -13,6 +12,7 @@ from lra.runner_class import runner_class
 from lra.suggest import UnknownName
 from lra.sweep.planned import Planned
 from runners.records import Cell
+from runners.storage.formats import BadStore, read_bytes, read_cell, read_object
 from runners.store import Store
 
 MOST_READ = 150
@@ -132,13 +132,13 @@ def _read(folder: Path) -> Iterator[Past]:
     if newest is None:
         return
     try:
-        took = json.loads(newest.read_bytes()).get("took_s")
+        took = read_object(newest).get("took_s")
         if isinstance(took, bool) or not isinstance(took, int | float) or not 0 < took < 1e10:
             return
-        cell = json.loads((folder / "cell.json").read_bytes())
+        cell = read_cell(folder)
         rows = folder / newest.name.replace("environment-", "rows-").replace(".json", ".jsonl")
-        if ENDED.isdisjoint(rows.read_bytes().split(b",")):
+        if ENDED.isdisjoint(read_bytes(rows).split(b",")):
             return  # it failed, sooner than it would have ended
-        yield Past(dict(cell["columns"]), dict(cell["config"]), float(took))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        yield Past(cell["columns"], cell["config"], float(took))
+    except BadStore:
         return

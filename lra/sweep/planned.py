@@ -12,6 +12,7 @@ from lra.sweep.titles import title
 from lra.sweep.trainings import missing
 from runners.records import Cell, Measurement, Outcomes, Status, canonical
 from runners.runner import OWN
+from runners.storage.formats import read_bytes
 from runners.storage.index import RowsIndex
 from runners.store import BadStore, Store, UnknownCell
 from tasks.data.prepared import MISSING
@@ -76,10 +77,10 @@ def superseded(sweep: str, planned: Sequence[Planned], store: Store) -> list[str
     found = []
     for key in set(store.cells_of(sweep)) - now:
         try:  # most cells lacked nothing, which their bytes tell in a tenth of the time
-            if MISSING.encode() not in (store.cell_folder(key) / "cell.json").read_bytes():
+            if MISSING.encode() not in read_bytes(store.cell_folder(key) / "cell.json"):
                 continue
             cell = store.cell(key)
-        except (OSError, UnknownCell, BadStore):
+        except (UnknownCell, BadStore):
             continue
         lacked = cell["identity"].get("task", {}).get("data") == MISSING
         if lacked and _name(cell["columns"]) in names:

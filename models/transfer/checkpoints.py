@@ -15,7 +15,6 @@ Source: Radford et al. 2019 (openai/gpt-2); Devlin et al. 2019, arXiv:1810.04805
 tensors are those of the transformers package.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from conf.plain_files import NoJson, parse_json, read_bytes, typed
 from models.backbone.model import FeedForward, Positions, Residual
 from models.transfer.weights import Weights
 
@@ -287,11 +287,9 @@ def _config(path: Path, form: _Format) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        node = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON ({error}); get it anew, or take it away") from error
-    if not isinstance(node, dict):
-        raise ValueError(f"{path} must hold a mapping: got {type(node).__name__}; get it anew")
+        node = typed(parse_json(read_bytes(path)), {})
+    except NoJson as error:
+        raise ValueError(f"{path}: {error}; get it anew, or take it away") from error
     for name, wanted in form.plain.items():
         if node.get(name, wanted) != wanted:
             raise ValueError(

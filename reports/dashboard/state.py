@@ -8,6 +8,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from conf.plain_files import NoFile, Types, read_json, typed
+
 _FOLDER = "mirrored"
 RUN, REPORT = "run", "report"
 
@@ -30,6 +32,11 @@ class Mirrored:
     """Whether it was written while its cells ran, and so holds more than their rows."""
     group: str = ""
     """What the cells of a live run have in common: see `reports.dashboard.describe.group`."""
+
+
+_TYPES: Types = {
+    "content": str, "path": str, "mode": str, "sweep": str, "kind": str, "cells": dict,
+}  # fmt: skip
 
 
 def read_state(folder: Path) -> dict[str, Mirrored]:
@@ -72,8 +79,10 @@ class StateFiles:
 
 def _parsed(file: Path) -> Mirrored | None:
     try:
-        return Mirrored(**json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
+        found = typed(read_json(file), _TYPES)
+        typed(found["cells"], dict.fromkeys(found["cells"], str))
+        return Mirrored(**found)
+    except (NoFile, ValueError, TypeError):
         return None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from conf.plain_files import read_bytes
 from reports.dashboard.backend import Backend, OpenRun
 from reports.dashboard.describe import Description
 from reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
@@ -128,13 +129,19 @@ def _there(folder: Path) -> set[tuple[float, str]]:
 
     found = set()
     for file in folder.glob(_FILES):
-        data, at = file.read_bytes(), 0
+        try:
+            data, at = read_bytes(file), 0
+        except OSError:  # no file, in its place
+            continue
         while at + 12 <= len(data):
             (size,) = struct.unpack_from("<Q", data, at)
             payload = data[at + 12 : at + 12 + size]
             at += 16 + size
             if at > len(data):  # torn
                 break
-            event = Event.FromString(payload)
+            try:
+                event = Event.FromString(payload)
+            except Exception:  # noqa: BLE001 - protobuf's own, which has no types: damaged
+                break
             found |= {(float(event.step), value.tag) for value in event.summary.value}
     return found

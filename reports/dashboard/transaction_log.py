@@ -4,12 +4,13 @@ W&B cannot resume a run without its server: a second file of the same run replac
 both are sent. So a run that goes on takes the lines of its first file with it.
 """
 
-import json
 import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from conf.plain_files import NoJson, parse_json, read_bytes
 
 _MAGIC, _HEAD, _BLOCK = b":W&B", 7, 32768
 _WHOLE, _LAST = 1, 4
@@ -22,7 +23,7 @@ def history(folder: Path) -> list[tuple[int, dict[str, float]]]:
     """
     found: dict[int, dict[str, float]] = {}
     for file in sorted(folder.glob("*.wandb")):
-        for line in _history(file.read_bytes()):
+        for line in _history(_content(file)):
             step = line.pop("_step", None)
             numbers = {
                 key: value
@@ -37,6 +38,13 @@ def history(folder: Path) -> list[tuple[int, dict[str, float]]]:
     return sorted(found.items())
 
 
+def _content(file: Path) -> bytes:
+    try:
+        return read_bytes(file)
+    except OSError:
+        return b""
+
+
 def _history(data: bytes) -> Iterator[dict[str, Any]]:
     from wandb.proto import wandb_internal_pb2
 
@@ -45,14 +53,21 @@ def _history(data: bytes) -> Iterator[dict[str, Any]]:
         record = kind.Record()
         try:
             record.ParseFromString(payload)
-        except ValueError:  # protobuf's DecodeError: the end of a torn file
+        except Exception:  # noqa: BLE001 - protobuf's own, which has no types: the end of a torn file
             return
         if record.WhichOneof("record_type") == "history":
             items = {
-                ".".join(item.nested_key) or item.key: json.loads(item.value_json)
+                ".".join(item.nested_key) or item.key: _value(item.value_json)
                 for item in record.history.item
             }
             yield {"_step": record.history.step.num} | items
+
+
+def _value(text: str) -> Any:
+    try:
+        return parse_json(text.encode())
+    except NoJson:  # NaN is a number to W&B
+        return None
 
 
 def _payloads(data: bytes) -> Iterator[bytes]:

@@ -25,6 +25,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from conf.plain_files import APPENDING
 from runners.isolation import descendants
 from runners.records import Status, legible, text_of
 from runners.storage.atomic import make_folder, storage_fault, unwritable
@@ -177,9 +178,10 @@ def _redirect(log: Path) -> None:
     sys.stderr.flush()
     make_folder(log.parent)
     try:
-        with log.open("ab") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
+        file = os.open(log, APPENDING, 0o666)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.close(file)
     except OSError as error:
         raise unwritable(log, error) from error
 

@@ -7,8 +7,11 @@ looks come faster while it grows fast.
 
 import os
 import re
+import stat
 from contextlib import suppress
 from pathlib import Path
+
+from conf.plain_files import open_file
 
 HEAD_BYTES = TAIL_BYTES = 1 << 20
 LARGEST_BYTES = 4 << 20
@@ -47,7 +50,7 @@ class Log:
     def last_words(self) -> str:
         """Return the end of what this attempt wrote: before it stand the words of earlier ones."""
         try:
-            with self.path.open("rb") as file:
+            with os.fdopen(open_file(self.path), "rb") as file:
                 file.seek(max(self._start, self._size() - _LAST_BYTES))
                 return file.read(_LAST_BYTES).decode(errors="replace").strip()
         except OSError:
@@ -55,9 +58,10 @@ class Log:
 
     def _size(self) -> int:
         try:
-            return self.path.stat().st_size
+            found = self.path.stat()
         except OSError:
             return 0
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
     def _shorten(self) -> int:
         """Move the tail to the end of the head, and return the new size."""

@@ -5,7 +5,6 @@ of several calls. What one thread does on a CPU is measured in its own processor
 load on the machine counts for little.
 """
 
-import json
 import math
 import os
 import time
@@ -14,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.plain_files import read_json, typed
 from runners.measurement.hardware import Device, HardwareProfile, Precision, device_name
 from runners.records import digest
 from runners.storage.atomic import make_folder, write_whole
@@ -81,9 +81,9 @@ def stored_rates(hardware: HardwareProfile, threads: int) -> Rates | None:
     """Return what was measured on this machine; None where nothing was, or cannot be read."""
     try:
         file = rates_file(hardware.device, hardware.precision, threads)
-        found = json.loads(file.read_bytes())["rates"]
+        found = typed(read_json(file), {"rates": dict})["rates"]
         return Rates(**{entry.name: found[entry.name] for entry in fields(Rates)})
-    except (OSError, ValueError, KeyError, TypeError):  # no such device is a ValueError too
+    except (OSError, ValueError, KeyError):  # no such device is a ValueError too
         return None
 
 

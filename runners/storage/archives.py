@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from conf.plain_files import no_file
 from runners.records import Outcomes
-from runners.storage.formats import BadStore, Damaged, no_file, read_bytes
+from runners.storage.formats import BadStore, Damaged, read_bytes
 
 
 def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:

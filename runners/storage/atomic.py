@@ -26,9 +26,12 @@ WAYS_OUT = {
     errno.ENOTDIR: "a file stands where a folder is needed: move it",
     errno.EEXIST: "a file stands where a folder is needed: move it",
     errno.EISDIR: "a folder stands where a file is needed: move it",
+    errno.ENXIO: "a pipe or a socket stands where a file is needed: move it",
     errno.ELOOP: "a link leads in circles: remove it",
 }
-_REFUSALS = WAYS_OUT.keys() - {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP}
+_REFUSALS = WAYS_OUT.keys() - {
+    errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENXIO, errno.ELOOP,
+}  # fmt: skip
 _RIGHTS = {errno.EACCES, errno.EPERM}
 """Of files only where the error names one: signals and sockets are refused with these, too."""
 STORAGE_WORDS = re.compile(

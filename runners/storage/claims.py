@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
 
+from conf.plain_files import NoFile
 from runners.storage import writers
 from runners.storage.atomic import STALE_S, make_folder, unwritable
 from runners.storage.holders import Holder, Seen, alive, look, own_place, own_start
@@ -67,9 +68,10 @@ class Claim:
 
     def _is_mine(self) -> bool:
         try:
-            return self.path.read_text() == self._content
-        except (FileNotFoundError, UnicodeDecodeError):
+            seen = look(self.path)
+        except NoFile:
             return False
+        return seen is not None and seen.text == self._content
 
     def __enter__(self) -> "Claim":
         """Return the claim itself."""

@@ -2,17 +2,16 @@
 
 import gc
 import json
-import math
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from conf import plain_files
 from runners.records import CELL_COLUMNS, SCHEMA, digest
 from runners.storage import schema_1
-from runners.storage.row_check import columns_fault, encodable, first_fault
+from runners.storage.row_check import columns_fault, first_fault
 
 
 class BadStore(ValueError):
@@ -39,75 +38,26 @@ def pretty(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, most: int = plain_files.MOST_BYTES) -> bytes:
     """Return what is in a file. Raises `BadStore` where it is none, or cannot be read."""
     try:
-        descriptor = os.open(path, _READING)
-        try:
-            found = os.fstat(descriptor)
-            if stat.S_ISREG(found.st_mode):
-                return _whole(descriptor, found.st_size)
-        finally:
-            os.close(descriptor)
-        raise Damaged(f"{path}: {no_file(path)}")
+        return plain_files.read_bytes(path, most)
+    except plain_files.NoFile as error:
+        raise Damaged(f"{path}: {error.strerror}") from error
     except PermissionError as error:
         raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
     except OSError as error:
         if not path.is_file():  # a link to nothing, or to itself
-            raise Damaged(f"{path}: {no_file(path)}") from error
+            raise Damaged(f"{path}: {plain_files.no_file(path)}") from error
         raise Damaged(f"{path}: cannot be read ({error.strerror}); move it away") from error
 
 
-_READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""A pipe without a writer would block the opening; a file does not care."""
-
-
-def _whole(descriptor: int, size: int) -> bytes:
-    """Return all bytes of an open file: as many as it has, should that be more than `size`."""
-    parts = [os.read(descriptor, size + 1)]
-    if len(parts[0]) == size:  # which is where a byte more was asked for and did not come: its end
-        return parts[0]
-    while part := os.read(descriptor, size + 1):
-        parts.append(part)
-    return b"".join(parts)
-
-
-def no_file(path: Path) -> str:
-    """Return what stands where a file is wanted, and the way out."""
-    if path.is_symlink():
-        return "a link to nothing; remove it"
-    if not path.exists():
-        return "no such file"
-    return f"a {'folder' if path.is_dir() else 'device or a pipe'}, wanted a file; move it away"
-
-
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path, most: int = plain_files.MOST_JSON) -> dict[str, Any]:
     """Return the JSON object in a side file. Raises `BadStore`."""
-    data = read_bytes(path)
     try:
-        found = _SIDE_DECODER.decode(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path}: torn, not JSON ({error}); {_AGAIN}") from error
-    if not isinstance(found, dict):
-        raise Damaged(f"{path}: holds a {type(found).__name__}; wanted an object; {_AGAIN}")
-    if data.count(b"[") + data.count(b"{") > _DEEPEST and _depth(found) > _DEEPEST:
-        raise Damaged(f"{path}: nested deeper than {_DEEPEST} levels; {_AGAIN}")
-    if b"\\u" in data and not encodable(json.dumps(found, ensure_ascii=False)):
-        raise Damaged(f"{path}: holds half characters that are no Unicode; {_AGAIN}")
-    return found
-
-
-def _depth(value: Any) -> int:
-    """Return how many objects and lists stand inside each other."""
-    depth, level = 0, [value]
-    while level := [node for node in level if isinstance(node, (dict, list))]:
-        depth += 1
-        level = [v for node in level for v in (node.values() if isinstance(node, dict) else node)]
-    return depth
-
-
-_DEEPEST = 60
-"""Levels of a side file; a configuration has about ten, and printing it is recursive."""
+        return plain_files.typed(plain_files.parse_json(read_bytes(path, most)), {})
+    except plain_files.NoJson as error:
+        raise Damaged(f"{path}: {error}; {_AGAIN}") from error
 
 
 _AGAIN = "move it away with the rows file beside it, and the cell runs again"
@@ -301,18 +251,8 @@ def _check_owner(rows: Sequence[Mapping[str, Any]], path: Path, key: str, finger
             )
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number of JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    return number if math.isfinite(number) else _refuse(text)
-
-
-DECODER = json.JSONDecoder(parse_constant=_refuse)
-_SIDE_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
-"""Refuses 1e999 as well, which Python reads as infinity; the check of rows sees that by itself."""
+DECODER = json.JSONDecoder(parse_constant=plain_files.refuse_constant)
+"""Of rows, whose numbers and keys are checked one by one."""
 
 
 def _parse(line: str, path: Path, number: int, way_out: str) -> Any:

@@ -2,12 +2,13 @@
 
 import errno
 import hashlib
-import json
 import os
 import socket
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
+
+from conf.plain_files import NoJson, open_file, parse_json, typed
 
 LONGEST = 100_000
 """Bytes of a claim that are read; ours have a few hundred."""
@@ -59,7 +60,7 @@ def look(path: Path) -> Seen | None:
 
 
 def _read(path: Path) -> tuple[str, int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = open_file(path)
     try:
         text = os.read(descriptor, LONGEST).decode(errors="replace")
         return text, os.fstat(descriptor).st_mtime_ns
@@ -69,19 +70,21 @@ def _read(path: Path) -> tuple[str, int]:
 
 def _holder(text: str) -> Holder | None:
     try:
-        told = json.loads(text)
-        started, place = told.get("started"), told.get("place", "")
-        return Holder(
-            host=str(told["host"]),
-            pid=int(told["pid"]),
-            started=started if type(started) is int else None,
-            place=str(place),
-            worker=str(told.get("worker", "")),
-            title=str(told.get("title", "")),
-            at=float(told.get("at", 0.0)),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        told = typed(parse_json(text.encode()), {"host": str, "pid": int})
+    except NoJson:
         return None  # its holder may be between creating and filling it: the age will tell
+    started, at = told.get("started"), told.get("at", 0.0)
+    if told["pid"] < 1:  # which stands for a group of processes
+        return None
+    return Holder(
+        host=told["host"],
+        pid=told["pid"],
+        started=started if type(started) is int else None,
+        place=str(told.get("place", "")),
+        worker=str(told.get("worker", "")),
+        title=str(told.get("title", "")),
+        at=float(at) if isinstance(at, float | int) else 0.0,
+    )
 
 
 def alive(holder: Holder) -> bool | None:

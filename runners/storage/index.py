@@ -20,7 +20,7 @@ from runners.records import LONGEST_REASON, Cell, Status
 from runners.storage import atomic
 from runners.storage.blocks import sound_block
 from runners.storage.formats import Damaged, children, fingerprint_of, read_rows_file, rows_files
-from runners.storage.sealed import NotSealed, sealed, unsealed
+from runners.storage.sealed import NotSealed, read_sealed, sealed
 
 FORMAT = 2
 """2: with a digest of itself. 1: without."""
@@ -206,10 +206,8 @@ def _entry(mark: list[int], found: CellSummary) -> list[Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Return the entries of an index; none where it is absent, changed or of another form."""
     try:
-        found = unsealed(path.read_bytes())
+        found = read_sealed(path, {"format": int, "files": dict})
     except (OSError, NotSealed):
         return {}
-    if found.get("format") != FORMAT:
-        return {}
-    files = found.get("files")
-    return files if isinstance(files, dict) else {}
+    files: dict[str, Any] = found["files"]
+    return files if found["format"] == FORMAT else {}

@@ -4,7 +4,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from conf.plain_files import NoJson, Types, parse_json, read_bytes, typed
 
 DIGEST = "digest"
 _SEALED = re.compile(rb'(.*),"digest":"([0-9a-f]{16})"\}', re.DOTALL)
@@ -29,14 +32,25 @@ def sealed(content: Mapping[str, Any], indent: int | None = None) -> bytes:
     return raw[:-1] + f',"{DIGEST}":"{digest_of(raw)}"}}'.encode()
 
 
-def unsealed(raw: bytes) -> dict[str, Any]:
+def unsealed(raw: bytes, wanted: Types) -> dict[str, Any]:
     """Return the object of a file.
 
+    Args:
+        raw: its content.
+        wanted: the types of its values that the reader uses, by key.
+
     Raises:
-        NotSealed: anything in it was changed.
+        NotSealed: anything in it was changed, or it is of another kind.
     """
     whole = _SEALED.fullmatch(raw)
     if whole is None or digest_of(content := whole[1] + b"}") != whole[2].decode():
         raise NotSealed("changed since it was written")
-    found: dict[str, Any] = json.loads(content)
-    return found
+    try:
+        return typed(parse_json(content), wanted)
+    except NoJson as error:  # whole, and another file in its place
+        raise NotSealed(str(error)) from error
+
+
+def read_sealed(path: Path, wanted: Types) -> dict[str, Any]:
+    """Return the object of a file, as `unsealed` does. Raises `NotSealed` or OSError."""
+    return unsealed(read_bytes(path), wanted)

@@ -5,6 +5,7 @@ import logging
 import os
 import pickle
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Checkpoints:
         newest = self.folder / RESUME
         data = _bytes(state)
         self._make_way()
-        if newest.exists():
+        if zipfile.is_zipfile(newest):  # else it is damaged, and what lies before it may not be
             atomic.write_whole(self.folder / PREVIOUS, newest.read_bytes())
         atomic.write_whole(newest, data)
 
@@ -74,7 +75,7 @@ class Checkpoints:
 
     def step(self) -> int | None:
         """Return the step of the newest state; None where it cannot be read."""
-        for path in self._paths():
+        for path in filter(Path.is_file, self._paths()):
             try:  # mapped, for a state may be large
                 found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
                 return int(found["step"])

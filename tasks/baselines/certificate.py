@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from conf.plain_files import MOST_BYTES, read_json, typed
 from tasks.data.prepared import identity_of
 from tasks.data.sources import put
 from tasks.task import Baseline, TaskSpec
@@ -116,10 +117,10 @@ def _digest(content: dict[str, Any]) -> str:
 
 def _read(path: Path, task: Certifiable, split: str) -> list[Baseline] | None:
     try:
-        content = json.loads(path.read_text())
-        digest = content.pop("sha256")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        content = typed(read_json(path, MOST_BYTES), {"sha256": str, "baselines": list})
+    except (OSError, ValueError):
         return None
+    digest = content.pop("sha256")
     if digest != _digest(content):
         log.warning("%s was changed by hand or damaged; it is computed again", path)
         return None

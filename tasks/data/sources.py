@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 from tqdm import tqdm
 
+from conf.plain_files import read_json, typed
 from tasks.data.full_disk import full_disk_explained
 from tasks.data.leftovers import PARTIAL, appended, temporary_file, temporary_folder
 from tasks.errors import BadData, NotPrepared
@@ -171,8 +172,8 @@ def _remembered(
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
     note = data_root() / "hashes" / f"{name}.json"
     # Not there, damaged, or in a cache of somebody who lets nobody read.
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(note.read_text())
+    with suppress(OSError, ValueError):
+        known = typed(read_json(note), {"state": str, "sha256": str})
         if known["state"] == state:
             return str(known["sha256"])
     found = hashed()

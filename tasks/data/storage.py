@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Int, Shaped
 
+from conf.plain_files import NoFile, NoJson, read_json, typed
 from tasks.data.sources import placing, sha256
 from tasks.errors import BadData, NotPrepared
 
@@ -185,16 +186,22 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest; `NotPrepared` where the store does not exist."""
     path = folder / "manifest.json"
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
+        manifest = typed(read_json(path), {"format": int})
+        if manifest["format"] == FORMAT:
+            typed(manifest, {"files": dict, "splits": list, "about": dict})
+            for facts in manifest["files"].values():
+                typed(facts, {"bytes": int, "sha256": str})
     except (FileNotFoundError, NotADirectoryError):
         raise NotPrepared(
             f"{folder} is missing: the data are not prepared on this machine; run "
             "`lra data prepare TASK`, or call the task's prepare()"
         ) from None
-    except json.JSONDecodeError as error:
+    except NoJson as error:
         raise _broken(folder, f"manifest.json cannot be read ({error})") from error
-    if manifest.get("format") != FORMAT:
-        raise _broken(folder, f"format {manifest.get('format')}, wanted {FORMAT}")
+    except NoFile as error:
+        raise _broken(folder, f"manifest.json is {error.strerror}") from error
+    if manifest["format"] != FORMAT:
+        raise _broken(folder, f"format {manifest['format']}, wanted {FORMAT}")
     return manifest
 
 
@@ -211,10 +218,14 @@ def open_store(folder: Path) -> PreparedStore:
         size = path.stat().st_size if path.is_file() else 0
         if size != facts["bytes"]:
             raise _broken(folder, f"{name} has {size} bytes, wanted {facts['bytes']}")
-    splits = {
-        split: Ragged(*(_map(folder / f"{split}.{part}.npy", part) for part in PARTS))
-        for split in manifest["splits"]
-    }
+    try:
+        splits = {
+            split: Ragged(*(_map(folder / f"{split}.{part}.npy", part) for part in PARTS))
+            for split in manifest["splits"]
+        }
+    except (ValueError, EOFError, SyntaxError, TypeError, FileNotFoundError) as error:
+        # what numpy says of the head of a file that is none of its own, of the right size
+        raise _broken(folder, f"{error}") from error
     return PreparedStore(folder=folder, splits=splits, about=manifest["about"])
 
 

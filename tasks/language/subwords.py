@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Integer
 
+from conf.plain_files import read_bytes
 from tasks.data.lines import LineBlock
 from tasks.data.sources import remembered_sha256
 from tasks.errors import BadData, NotPrepared
@@ -166,7 +167,7 @@ class Subwords:
     def _content(self) -> bytes:
         if self.given is None:
             return vocabulary_cache.read(self._file)
-        content = self.given.read_bytes()
+        content = read_bytes(self.given)
         if hashlib.sha256(content).hexdigest() != self.recipe["content"]:
             raise BadData(f"{self.given} was changed while it was used: start again")
         return content

@@ -11,8 +11,9 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from conf.plain_files import NoFile, NoJson, read_bytes, read_json, typed
 from tasks.data.prepared import identity_of
 from tasks.data.sources import data_root, lock, placing
 from tasks.errors import BadData, NotPrepared
@@ -49,15 +50,17 @@ def read(at: CachedFile) -> bytes:
     """
     path = at.folder / at.name
     try:
-        manifest: dict[str, Any] = json.loads((at.folder / "manifest.json").read_text())
-        content = path.read_bytes()
+        manifest = typed(read_json(at.folder / "manifest.json"), {})
+        content = read_bytes(path)
     except FileNotFoundError as error:
         raise NotPrepared(
             f"{path} is missing: it is made from the train split; run `lra data prepare TASK`, or "
             "call the task's prepare()"
         ) from error
-    except json.JSONDecodeError as error:
+    except NoJson as error:
         raise _bad(at, f"manifest.json cannot be read ({error})") from error
+    except NoFile as error:
+        raise _bad(at, f"{error.filename} is {error.strerror}") from error
     if manifest.get("format") != FORMAT:
         raise _bad(at, f"format {manifest.get('format')}, wanted {FORMAT}")
     if manifest.get("recipe") != json.loads(json.dumps(at.recipe)):

@@ -171,7 +171,7 @@ def test_a_config_of_another_function_is_refused(
         read_checkpoint(written(tmp_path, gpt2_tensors(), **told))
 
 
-@pytest.mark.parametrize(("text", "words"), [("{", "is no JSON"), ("[1]", "must hold a mapping")])
+@pytest.mark.parametrize(("text", "words"), [("{", "not JSON"), ("[1]", "wanted an object")])
 def test_a_config_that_is_none(text: str, words: str, tmp_path: Path) -> None:
     path = written(tmp_path, gpt2_tensors())
     (tmp_path / "config.json").write_text(text)
