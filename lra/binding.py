@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from enum import Enum
 from functools import lru_cache, partial
-from types import MappingProxyType
-from typing import Any, get_args, get_origin, get_type_hints
+from types import MappingProxyType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -129,7 +129,7 @@ def _bound(target: Callable[..., Any], spelt: _Spelt, where: str) -> dict[str, A
         merged = OmegaConf.unsafe_merge(OmegaConf.structured(wanted), given)  # both are new
         bound = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        key = error.full_key or "?"
+        key = error.full_key or _refused_key(wanted, given)
         top = re.split(r"[.\[]", key, maxsplit=1)[0]
         if top not in given:
             reason = f"{_first_line(error)}; wanted {spelling.wanted(_type_of(wanted, top))}"
@@ -137,10 +137,21 @@ def _bound(target: Callable[..., Any], spelt: _Spelt, where: str) -> dict[str, A
         raise ConfigError(_refusal(where, top, given[top], _type_of(wanted, top))) from error
     typed_values = {name: getattr(bound, name) for name in names}
     for key, value in given.items():
-        if not _same(value, typed_values[key]):
-            raise ConfigError(_refusal(where, key, value, _type_of(wanted, key)))
+        kind = _type_of(wanted, key)
+        if not _same(value, typed_values[key]) or not _holds(typed_values[key], kind):
+            raise ConfigError(_refusal(where, key, value, kind))
     storable(plain(typed_values), where)  # a default of the user's own class, too
     return typed_values
+
+
+def _refused_key(wanted: type, given: Mapping[str, Any]) -> str:
+    """Return which option cannot be merged, where OmegaConf does not say it."""
+    for key, value in given.items():
+        try:
+            OmegaConf.unsafe_merge(OmegaConf.structured(wanted), {key: value})
+        except OmegaConfBaseException:
+            return key
+    return "?"
 
 
 def _same(given: Any, typed: Any) -> bool:
@@ -156,6 +167,22 @@ def _same(given: Any, typed: Any) -> bool:
     if isinstance(typed, float) and type(given) is int:
         return given == typed
     return type(given) is type(typed) and bool(given == typed)
+
+
+def _holds(value: Any, kind: Any) -> bool:
+    """Tell whether a list or mapping holds what its annotation says.
+
+    OmegaConf lets any list or mapping stand in the place of a number or of a text inside another.
+    """
+    inside = get_args(kind)
+    if isinstance(value, list) and get_origin(kind) is list:
+        return all(_holds(each, inside[0]) for each in value)
+    if isinstance(value, Mapping) and get_origin(kind) is dict:
+        return all(_holds(each, inside[1]) for each in value.values())
+    if isinstance(value, list | Mapping) and get_origin(kind) in (Union, UnionType):
+        return any(_holds(value, each) for each in inside)
+    scalar = isinstance(kind, type) and kind not in (Any, list, dict)
+    return not (scalar and isinstance(value, list | Mapping))
 
 
 def _first_line(error: OmegaConfBaseException) -> str:

@@ -6,17 +6,29 @@ matplotlib's own. Nothing of a file is passed over without a word.
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from conf.plain_files import read_bytes
 from lra.binding import make
-from lra.configuration import ConfigError
+from lra.configuration import ConfigError, shown
 from lra.suggest import UnknownName, unknown
-from lra.yaml_text import load
-from reports.style import DEFAULT, Font, ModelStyle, ReportStyle, TableStyle
+from lra.yaml_text import MOST_BYTES, load
+from reports.style import (
+    DEFAULT,
+    FULL,
+    LARGEST,
+    NARROWEST,
+    SMALLEST,
+    WIDEST,
+    Font,
+    ModelStyle,
+    ReportStyle,
+    TableStyle,
+)
 
 ENDING = ".mplstyle"
 NESTED: dict[str, type] = {"font": Font, "tables": TableStyle}
@@ -33,6 +45,12 @@ HELD = {
     "font.family": "font.family of the style says this",
 }  # fmt: skip
 """Settings of matplotlib that no style changes, and why."""
+MOST_DPI, MOST_DOTS = 1200, 12_000
+"""Of a figure: some hundred megabytes while it is drawn."""
+SIZED = ("savefig.dpi",)
+"""Settings of a .mplstyle file that are judged together with the width."""
+NOT_DRAWN = ("agg", "animation", "figure", "pdf", "ps", "svg", "webagg")
+"""Groups of settings of which numbers are no sizes in a figure."""
 FONTS = {
     "title": "figure.titlesize", "panel_titles": "axes.titlesize", "labels": "axes.labelsize",
     "ticks": "xtick.labelsize", "legend": "legend.fontsize",
@@ -99,12 +117,23 @@ def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
         raise ConfigError(f"{where}: " + unknown("option of a style", unknown_keys[0], keys))
     try:
         style: ReportStyle = replace(_made(ReportStyle, node, where), **parts)
+        dots = (style.inches() or FULL) * float(_dpi(style.matplotlib))
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from error
+    if dots > MOST_DOTS:
+        raise ConfigError(
+            f"{where}: got figures of {dots:,.0f} dots in width; wanted at most {MOST_DOTS:,}: "
+            "give a smaller savefig.dpi or width"
+        )
     _drawable(style, where)
     return style
+
+
+def _dpi(settings: Mapping[str, Any]) -> float:
+    dpi = settings.get("savefig.dpi", "figure")
+    return 100.0 if isinstance(dpi, str) else float(dpi)
 
 
 def _mapping(value: Any, where: str, key: str) -> Mapping[Any, Any]:
@@ -131,10 +160,44 @@ def _checked(key: str, value: Any, where: str) -> Any:
         hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise ConfigError(f"{where}: no setting of matplotlib.rcParams is called {key!r}{hint}")
     try:
-        return dict(RcParams({key: value}).items())[key]
-    except (ValueError, TypeError) as error:
+        found = dict(RcParams({key: value}).items())[key]
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise ConfigError(f"{where}.{key}: got {value!r}: {reason}") from error
+        raise ConfigError(f"{where}.{key}: got {shown(value)}: {reason}") from error
+    least, most = _bounds(key)
+    for number in _numbers(found):
+        if not least <= number <= most:  # nan is in no bounds
+            raise ConfigError(
+                f"{where}.{key}: got {shown(value)}; wanted numbers from {least:g} to {most:g}"
+            )
+    return found
+
+
+def _bounds(key: str) -> tuple[float, float]:
+    """Return what the numbers of a setting of matplotlib may be: it draws any, however large."""
+    group, _, last = key.rpartition(".")
+    if last == "dpi":
+        return 10, MOST_DPI
+    if key == "figure.figsize":
+        return NARROWEST, WIDEST
+    if key == "font.size" or last in ("fontsize", "titlesize", "labelsize"):
+        return SMALLEST, LARGEST
+    if last.endswith("alpha"):
+        return 0, 1
+    if last.endswith("pattern"):
+        return 0.01, 100
+    if group.partition(".")[0] in NOT_DRAWN or last == "lut":
+        return -1, 1e6
+    most = 20 if group == "legend" else 100  # in letters, in points
+    return (0 if re.search(r"(size|width|scale|length|height|points|bins)$", last) else -most), most
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield value
 
 
 def _drawable(style: ReportStyle, where: str) -> None:
@@ -179,7 +242,7 @@ def _check_fonts(families: list[str], where: str) -> None:
 def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
     """Return the style that one of matplotlib's files describes, and what of it is not taken."""
     found, told = {}, []
-    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
+    for number, line in enumerate(_text(path).splitlines(), 1):
         bare = re.sub(r"""((?:"[^"]*"|'[^']*'|[^#"'])*)#.*""", r"\1", line).strip()
         if not bare:
             continue
@@ -209,8 +272,15 @@ def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
     given["palette"] = [color for color in colors if color]
     if "font.serif" in found or "font.sans-serif" in found:
         given["font"]["family"] = _first_installed(family or ["sans-serif"], found)
-    style = style_of(given, str(path))
+    style = style_of(given | {"matplotlib": {k: found[k] for k in SIZED if k in found}}, str(path))
     return replace(style, matplotlib=found), told
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bytes(path, MOST_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 ({error}); save it as such") from error
 
 
 def _points(size: Any, base: float) -> float:

@@ -22,6 +22,7 @@ NARROWEST, WIDEST = 2.0, 40.0
 """Inches of a figure."""
 SMALLEST, LARGEST = 3.0, 60.0
 """Points of a letter."""
+LONGEST_DASH = 100
 AGAINST_LENGTH = ("scaling", "decode", "peers", "approximation")
 """Runners that measure one model at several lengths, of which a style may choose."""
 
@@ -108,10 +109,12 @@ class ModelStyle:
         """Refuse a name of nothing, and dashes without gaps."""
         if self.name is not None and not (self.name.strip() and self.name.isprintable()):
             raise ValueError(f"name: got {self.name!r}; wanted printable characters")
-        if self.dashes and (len(self.dashes) % 2 or min(self.dashes) <= 0):
+        if self.dashes and (
+            len(self.dashes) % 2 or min(self.dashes) <= 0 or max(self.dashes) > LONGEST_DASH
+        ):
             raise ValueError(
-                f"dashes: got {self.dashes}; wanted dashes and gaps in turn, all above 0, as in "
-                "[6, 2], or [] for a solid line"
+                f"dashes: got {self.dashes}; wanted dashes and gaps in turn, all above 0 and "
+                f"at most {LONGEST_DASH}, as in [6, 2], or [] for a solid line"
             )
 
 

@@ -3,12 +3,12 @@
 import fcntl
 import getpass
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from runners.isolation import temporary
 from runners.records import digest
 from runners.storage.holders import own_machine
 
@@ -22,8 +22,12 @@ def lock_folder() -> Path:
         name = getpass.getuser()
     except (KeyError, OSError):
         name = str(os.getuid())
-    folder = Path(tempfile.gettempdir()) / f"lra-machine-{name}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    parent = temporary.present()
+    folder = parent / f"lra-machine-{name}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise temporary.unwritable(parent, error) from error
     return folder
 
 

@@ -132,8 +132,11 @@ def reasons(
     if step is not None:
         yield f"training goes on {step}"
     claim = store.root / "claims" / cell.key
-    if claim.exists() and not is_stale(claim):
-        yield "another sweep is working on it"
+    try:
+        if claim.exists() and not is_stale(claim):
+            yield "another sweep is working on it"
+    except OSError as error:
+        yield f"its claim {claim} cannot be read ({error.strerror})"
     lacking = getattr(planned.run.task, "lacking", None)
     if planned.run.runner.data and lacking is not None:
         yield f"it lacks its data ({legible(str(lacking), LONGEST_REASON)})"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from conf.plain_files import APPENDING
-from runners.isolation import descendants
+from runners.isolation import descendants, temporary
 from runners.records import Status, legible, text_of
 from runners.storage.atomic import make_folder, storage_fault, unwritable
 
@@ -106,6 +106,7 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
                 connection.send((False, message))
 
     try:
+        temporary.present()
         if setting.log is not None:
             _redirect(setting.log)
         faulthandler.enable(file=2)

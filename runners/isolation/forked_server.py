@@ -14,6 +14,8 @@ from multiprocessing import forkserver, resource_tracker, util
 from types import ModuleType
 from typing import Any
 
+from runners.isolation import temporary
+
 _spawn = util.spawnv_passfds
 
 
@@ -32,6 +34,7 @@ def start() -> None:
         raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
     patched: Any = util
     patched.spawnv_passfds = forked
+    temporary.own()
     try:
         forkserver.ensure_running()
     finally:

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from runners.isolation import temporary
 from runners.isolation.child import STATUSES, Ending, Send, Work
 from runners.isolation.places import DevicePlace, Places, Taken, seats
 from runners.isolation.process import CONTEXT, Child, Job
@@ -62,8 +63,24 @@ def prepare(*modules: str) -> None:
 def start_server() -> None:
     """Start the fork server, which imports while this process goes on; harmless where it runs."""
     CONTEXT.set_forkserver_preload(_preload)
-    with _own_path():
-        forkserver.ensure_running()
+    server: Any = forkserver
+    _leave_unreachable(server._forkserver)
+    folder = temporary.own()
+    try:
+        with _own_path():
+            forkserver.ensure_running()
+    except OSError as error:
+        raise temporary.unwritable(folder, error) from error
+
+
+def _leave_unreachable(server: Any) -> None:
+    """Leave a fork server whose socket somebody has removed to the children that it has.
+
+    It ends with this process, as its end of a pipe stays open until then.
+    """
+    address = server._forkserver_address
+    if address is not None and not Path(address).exists():
+        server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None
 
 
 @contextmanager
@@ -100,7 +117,7 @@ def start(job: Job, taken: Taken | None = None) -> Child:
         start_server()
         try:
             return Child(job, taken)
-        except (EOFError, ConnectionError) as error:
+        except (EOFError, ConnectionError, FileNotFoundError) as error:
             lost = error
     raise LostServer(
         f"the process from which cells are forked died {ATTEMPTS} times as they began: see what "

@@ -41,7 +41,7 @@ STORAGE_WORDS = re.compile(
 """How libraries say it that raise no OSError, and Python itself of its temporary folder."""
 
 
-_INTACT = "Everything written before is intact, and the same command goes on from here"
+INTACT = "Everything written before is intact, and the same command goes on from here"
 
 
 class Unwritable(OSError):
@@ -54,7 +54,7 @@ def unwritable(path: Path, error: OSError) -> Unwritable:
     return Unwritable(
         error.errno,
         f"cannot write {path}: {error.strerror or error}{_free_space(path)}; "
-        f"{way_out}{way_out and ', or '}choose another results folder. {_INTACT}",
+        f"{way_out}{way_out and ', or '}choose another results folder. {INTACT}",
     )
 
 
@@ -83,7 +83,7 @@ def _refused(error: BaseException) -> str | None:
             return None
         number = errno.ENOSPC
     free = "" if path is None else _free_space(Path(path))
-    return f"{type(error).__name__}: {text}{free}; {WAYS_OUT[number]}. {_INTACT}"
+    return f"{type(error).__name__}: {text}{free}; {WAYS_OUT[number]}. {INTACT}"
 
 
 def _free_space(path: Path) -> str:

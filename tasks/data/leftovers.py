@@ -35,7 +35,7 @@ def temporary_folder(near: Path) -> Iterator[Path]:
     while held is None:  # else somebody took it for a leftover before it was held
         folder = near.parent / f".{near.name}.{uuid4().hex[:8]}"
         folder.mkdir()
-        held = _hold(folder, os.O_RDONLY)
+        held = hold(folder, os.O_RDONLY)
     try:
         yield folder
     finally:
@@ -50,7 +50,7 @@ def temporary_file(near: Path) -> Iterator[Path]:
     held = None
     while held is None:
         file = near.with_name(f".{near.name}.{uuid4().hex[:8]}.tmp")
-        held = _hold(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        held = hold(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         yield file
     finally:
@@ -63,12 +63,12 @@ def appended(file: Path) -> Iterator[BinaryIO]:
     """Open a file for going on with it, held."""
     held = None
     while held is None:
-        held = _hold(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, wait=True)
+        held = hold(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, wait=True)
     with os.fdopen(held, "ab") as opened:
         yield opened
 
 
-def _hold(path: Path, flags: int, *, wait: bool = False, sure: bool = False) -> int | None:
+def hold(path: Path, flags: int, *, wait: bool = False, sure: bool = False) -> int | None:
     """Return a descriptor with the lock of a file or folder.
 
     None where somebody else has it, where it is gone, and, if the lock has to be `sure`, where the
@@ -118,7 +118,7 @@ def sweep(root: Path) -> None:
                 if not entry.is_symlink() and (
                     TEMPORARY.fullmatch(entry.name) or entry.name.endswith(PARTIAL)
                 ):
-                    _sweep(Path(entry.path))
+                    remove_left(Path(entry.path))
 
 
 def _folders(root: Path) -> list[Path]:
@@ -133,8 +133,9 @@ def _folders(root: Path) -> list[Path]:
         return []
 
 
-def _sweep(left: Path) -> None:
-    held = _hold(left, os.O_RDONLY, sure=True)
+def remove_left(left: Path) -> None:
+    """Remove a file or folder under a temporary name, where nobody holds it."""
+    held = hold(left, os.O_RDONLY, sure=True)
     if held is None:
         return
     try:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 
 HOSTILE = [
     None, True, False, 0, -1, 7, 1.5, 10**30, -(10**400), "", "x", "ok", [], [[]], {}, {"a": 1},
@@ -106,6 +107,33 @@ def pipe(path, random):
     os.mkfifo(path)
 
 
+def a_device(path, random):
+    """Without an end."""
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def a_socket(path, random):
+    path.unlink()
+    folder = os.open(path.parent, os.O_RDONLY)  # the path of a socket may be 107 bytes long
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(f"/proc/self/fd/{folder}/{path.name}")
+    os.close(folder)
+
+
+def sparse(path, random):
+    """A terabyte, of which nothing takes room."""
+    path.write_bytes(b"")
+    os.truncate(path, 1 << 40)
+
+
+def twice(path, random):
+    """Say a key a second time."""
+    text = text_of(path)
+    at = text.index("{") + 1
+    put(path, f'{text[:at]}"twice":1,"twice":2,{text[at:]}')
+
+
 def another(value):
     def damage(path, random):
         put(path, value)
@@ -176,6 +204,8 @@ JSON = [
     byte_order_mark, carriage_returns, nested, nested_inside, a_value, a_value, a_value, a_constant,
     lacking, besides, doubled,
 ]  # fmt: skip
+ENDLESS = [a_device, a_socket, sparse]
+"""What blocks a reader that trusts, or takes all memory."""
 ROWS = [cut_at_a_line, blank_line, newer, of_another_cell]
 CELL = [newer, of_another_cell]
 HARMLESS = {"flipped", "a_value", "a_constant", "lacking", "besides", "carriage_returns", "doubled",

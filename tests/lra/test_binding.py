@@ -49,7 +49,9 @@ class Paint:
         ("share", "0.5"), ("share", 2**60 + 1), ("limit", "1"), ("wet", 1), ("wet", "true"),
         ("wet", "yes"), ("wet", 0), ("name", 3), ("name", 1.5), ("name", True), ("colour", 0),
         ("sizes", [1.5]), ("sizes", ["1"]), ("sizes", [True]), ("rates", {"a": "1"}),
-        ("names", [[1]]), ("coats", None), ("coats", 10**30), ("share", 10**400),
+        ("names", [[1]]), ("names", [["a", []]]), ("names", ["a"]),
+        ("sizes", [[1]]), ("sizes", [{}]), ("sizes", [None]), ("rates", {"a": []}),
+        ("rates", {"a": {"b": 1.0}}), ("coats", None), ("coats", 10**30), ("share", 10**400),
     ],
 )  # fmt: skip
 def test_a_value_that_would_become_another_is_refused(key: str, value: Any) -> None:

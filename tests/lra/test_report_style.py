@@ -1,11 +1,14 @@
 """Style files: every slip is answered by name, and what is shipped can be read."""
 
+import re
+import warnings
 from pathlib import Path
 
 import pytest
+from matplotlib import rcParamsDefault
 
 from lra.configuration import ConfigError, ReportChoice, long_forms
-from lra.report_style import read_style, shipped
+from lra.report_style import HELD, read_style, shipped, style_of
 from lra.suggest import UnknownName
 from reports.style import DEFAULT
 
@@ -28,6 +31,10 @@ WRONG = {
     "order: [a, a]": "order: a stands there twice",
     "matplotlib: {axes.gird: true}": "'axes.gird': did you mean 'axes.grid'",
     "matplotlib: {axes.grid: maybe}": "matplotlib.axes.grid: got 'maybe'",
+    "matplotlib: {savefig.dpi: 1000000}": "got 1000000; wanted numbers from 10 to 1200",
+    "matplotlib: {savefig.dpi: .nan}": "savefig.dpi: got nan; wanted numbers from 10 to 1200",
+    "{width: 40, matplotlib: {savefig.dpi: 1200}}": "of 48,000 dots in width; wanted at most",
+    "models: {a: {dashes: [1.0e+9, 1]}}": "wanted dashes and gaps in turn, all above 0",
     "matplotlib: {text.usetex: true}": "matplotlib.text.usetex stays as it is: names of models",
 }
 
@@ -84,3 +91,36 @@ def test_both_forms_of_the_key_say_the_same() -> None:
         ({"write": False, "style": "x"}, False, "x"), ({"style": "x"}, None, "x"),
     ):  # fmt: skip
         assert ReportChoice.of({"report": node}) == (write, style)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1e6, 1e9, 10**400])
+def test_no_setting_of_matplotlib_takes_any_number(number: float, tmp_path: Path) -> None:
+    sized = {
+        key: value for key, value in rcParamsDefault.items()
+        if type(value) in (int, float) or key in ("figure.figsize", "lines.dashed_pattern")
+    }  # fmt: skip
+    assert len(sized) > 50
+    for key, value in sized.items():
+        given = [number, number] if isinstance(value, list) else number
+        with pytest.raises(ConfigError, match=re.escape(f"here: matplotlib.{key}")):
+            style_of({"matplotlib": {key: given}}, "here")
+
+
+def test_every_default_of_matplotlib_is_taken() -> None:
+    own = {key: value for key, value in rcParamsDefault.items() if key not in HELD}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        style_of({"matplotlib": own}, "here")
+
+
+def test_a_file_of_matplotlib_with_a_size_beyond_reason_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "large.mplstyle"
+    for text, told in (
+        ("savefig.dpi: 1000000", "line 1.savefig.dpi: got '1000000'; wanted numbers from 10"),
+        ("figure.figsize: 30, 2\nsavefig.dpi: 1200", "of 36,000 dots in width"),
+        ("lines.linewidth: -1", "lines.linewidth: got '-1'; wanted numbers from 0"),
+        ("\udcff", "not UTF-8"),
+    ):
+        path.write_bytes(text.encode(errors="surrogateescape"))
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            read_style(str(path))
