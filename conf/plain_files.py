@@ -72,7 +72,7 @@ def open_file(path: str | os.PathLike[str]) -> int:
     try:
         descriptor = os.open(path, READING)
     except OSError as error:
-        if error.errno != errno.ENXIO:  # what a socket says
+        if error.errno not in (errno.ENXIO, errno.ELOOP):  # a socket; a link to itself
             raise
         raise NoFile(errno.EINVAL, no_file(Path(path)), os.fspath(path)) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

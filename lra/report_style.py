@@ -49,8 +49,19 @@ MOST_DPI, MOST_DOTS = 1200, 12_000
 """Of a figure: some hundred megabytes while it is drawn."""
 SIZED = ("savefig.dpi",)
 """Settings of a .mplstyle file that are judged together with the width."""
-NOT_DRAWN = ("agg", "animation", "figure", "pdf", "ps", "svg", "webagg")
-"""Groups of settings of which numbers are no sizes in a figure."""
+BOUNDS: dict[str, tuple[float, float]] = {
+    r"\.dpi$": (10, MOST_DPI),
+    r"^figure\.figsize$": (NARROWEST, WIDEST),
+    r"^font\.size$|\.(font|title|label)size$": (SMALLEST, LARGEST),
+    r"alpha$": (0, 1),
+    r"pattern$": (0.01, 100),
+    r"^(agg|animation|figure|pdf|ps|svg|webagg)\.|\.lut$": (-1, 1e6),  # no sizes in a figure
+    r"^legend\..*(scale|length|height|points)$": (0, 20),  # in letters
+    r"^legend\.": (-20, 20),
+    r"(size|width|scale|bins)$": (0, 100),  # in points
+    r"": (-100, 100),
+}
+"""Of the numbers of settings of matplotlib, by what is found in their names: the first that is."""
 FONTS = {
     "title": "figure.titlesize", "panel_titles": "axes.titlesize", "labels": "axes.labelsize",
     "ticks": "xtick.labelsize", "legend": "legend.fontsize",
@@ -175,21 +186,7 @@ def _checked(key: str, value: Any, where: str) -> Any:
 
 def _bounds(key: str) -> tuple[float, float]:
     """Return what the numbers of a setting of matplotlib may be: it draws any, however large."""
-    group, _, last = key.rpartition(".")
-    if last == "dpi":
-        return 10, MOST_DPI
-    if key == "figure.figsize":
-        return NARROWEST, WIDEST
-    if key == "font.size" or last in ("fontsize", "titlesize", "labelsize"):
-        return SMALLEST, LARGEST
-    if last.endswith("alpha"):
-        return 0, 1
-    if last.endswith("pattern"):
-        return 0.01, 100
-    if group.partition(".")[0] in NOT_DRAWN or last == "lut":
-        return -1, 1e6
-    most = 20 if group == "legend" else 100  # in letters, in points
-    return (0 if re.search(r"(size|width|scale|length|height|points|bins)$", last) else -most), most
+    return next(bounds for name, bounds in BOUNDS.items() if re.search(name, key))
 
 
 def _numbers(value: Any) -> Iterator[float]:

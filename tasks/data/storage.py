@@ -191,6 +191,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             typed(manifest, {"files": dict, "splits": list, "about": dict})
             for facts in manifest["files"].values():
                 typed(facts, {"bytes": int, "sha256": str})
+            names = {f"{split}.{part}.npy" for split in manifest["splits"] for part in PARTS}
+            if not names <= manifest["files"].keys():
+                raise NoJson(f"splits are {manifest['splits']!r:.60}; wanted those of its files")
     except (FileNotFoundError, NotADirectoryError):
         raise NotPrepared(
             f"{folder} is missing: the data are not prepared on this machine; run "

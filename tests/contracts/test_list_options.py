@@ -4,7 +4,7 @@ Found by introspection, so that an option of a new runner, task or family is cov
 """
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -72,9 +72,11 @@ def test_there_are_such_options() -> None:
 
 @pytest.mark.parametrize(("path", "name", "kind"), OPTIONS)
 def test_no_other_value_is_taken_for_a_list(path: str, name: str, kind: Any) -> None:
+    known = schema(located(path))
+    needed = {e.name: "x" for e in fields(known) if e.default is e.default_factory is MISSING}
     for value in wrong(kind):
         with pytest.raises(ConfigError, match=rf"^node\.{name}") as refused:
-            bind(located(path), {name: value}, "node")
+            bind(located(path), {**needed, name: value}, "node")
         assert "\n" not in str(refused.value)
         assert len(str(refused.value)) < 700
 

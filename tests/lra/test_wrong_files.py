@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzz import cases
 
 from lra.cli import main
 from lra.cluster.local import LocalEngine
@@ -175,8 +176,9 @@ def test_no_wrong_thing_in_a_store_hangs_a_verb(
     assert "2 cells in results: 1 done, 1 to do" in said
     code, said = told(capsys, "doctor", "doctor", "--store", RESULTS)
     named = [path for path in paths if path.is_relative_to(here / "results/cells")]
-    unnamed = [path.name for path in named if path.name not in said]
-    assert unnamed == ["log.txt"][: way not in NO_FILES]  # which may hold anything
+    unnamed = {path.name for path in named if path.name not in said}
+    if way is not damage.twice:  # of which an archive may take no notice
+        assert unnamed == ({"log.txt"} if way not in NO_FILES else set())  # it may hold anything
     code, said = told(capsys, "show", "show", rows.parent.name, RESULTS)
     assert code == 2
     assert str(paths[0].relative_to(here)) in said
@@ -239,9 +241,10 @@ def every_value(content: bytes) -> Iterator[dict[str, Any]]:
             if isinstance(node[key], dict | list):
                 yield from places(node[key])
 
-    for node, key in list(places(whole)):
+    found = list(places(whole))
+    for node, key in random.Random(0).sample(found, min(len(found), cases(60))):
         was = node[key]
-        for _ in range(4):
+        for _ in range(3):
             node[key] = HOSTILE[number % len(HOSTILE)]
             number += 1
             yield whole

@@ -180,6 +180,12 @@ def leave_orphan_with_pipe(argument, send):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def wait_for(argument, send):
+    """Until there is a file."""
+    while not os.path.exists(argument):
+        time.sleep(0.01)
+
+
 def send_unreadable(argument, send):
     send(Unreadable())
     time.sleep(600)
