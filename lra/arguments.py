@@ -22,6 +22,15 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
+def path_word(word: str) -> Path:
+    """Return the path that a word gives; a blank one would be the current folder."""
+    if not word.strip() or "\0" in word:
+        raise argparse.ArgumentTypeError(
+            f"got {word!r}; wanted a path, as in results (the current folder is .)"
+        )
+    return Path(word)
+
+
 def add_own(parser: argparse.ArgumentParser) -> None:
     """Add --config-dir and --plugin, which may be repeated: `config_dir` and `plugin`."""
     parser.add_argument(
@@ -29,7 +38,7 @@ def add_own(parser: argparse.ArgumentParser) -> None:
         "-cd",
         action="append",
         default=[],
-        type=Path,
+        type=path_word,
         metavar="DIR",
         help="also your own choices, under DIR/model, DIR/task …",
     )

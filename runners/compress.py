@@ -11,6 +11,7 @@ measured again.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import torch
@@ -159,6 +160,14 @@ class Compress(Timing, TrainedRunner):
                 )
         self._check_amounts()
         _ = self.taught
+
+    def check_packages(self) -> None:
+        """Refuse torchao's kernels where torchao is missing. Raises ValueError."""
+        if self.library is Int8Library.torchao and find_spec("torchao") is None:
+            raise ValueError(
+                "runner.library=torchao: torchao is not installed: "
+                "pip install 'lra[quantisation]', or set runner.library=own"
+            )
 
     @property
     def taught(self) -> DistillationLoss:

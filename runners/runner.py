@@ -190,6 +190,13 @@ class Runner(ABC):
         """
         del hardware
 
+    def check_packages(self) -> None:
+        """Refuse options that need a package which is not installed, before any work.
+
+        Raises:
+            ValueError: with the option's dotted name, and what to type.
+        """
+
     def cells(self, name: str, length: int) -> list[tuple[str, int]]:
         """Return mode and length of each cell of a run.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lra.arguments import path_word
 from lra.cli import CommandError
 from lra.configuration import ConfigError
 
@@ -65,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--json", action="store_true", help="print one JSON object")
     made.add_argument(
-        "--results", type=Path, metavar="DIR", help="where CELL is stored; default: results"
+        "--results", type=path_word, metavar="DIR", help="where CELL is stored; default: results"
     )
     return made
 

@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+from lra.arguments import path_word
 from lra.commands.report import destination, stored
 
 PROJECT_OF = "wandb_online"
@@ -22,10 +23,10 @@ def main(argv: list[str]) -> int:
         description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
         "damaged, 2 where the server did not take it.",
     )
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the store")
+    parser.add_argument("--results", type=path_word, default=Path("results"), help="the store")
     parser.add_argument("--sweep", help="name of a sweep; default: every stored result")
     parser.add_argument(
-        "--out", type=Path, help="file; default: RESULTS/reports/SWEEP/dashboard.json"
+        "--out", type=path_word, help="file; default: RESULTS/reports/SWEEP/dashboard.json"
     )
     parser.add_argument("--title", help="of workspace and report")
     parser.add_argument(
@@ -40,10 +41,12 @@ def main(argv: list[str]) -> int:
         help="how long saving may take; default: 60",
     )  # fmt: skip
     choice = parser.parse_args(argv)
+    from reports.dashboard import publish
+
+    publish.check_library()
     project, entity = _account()
     rows, cells, left_out = stored(choice.results, choice.sweep)
     from lra.names import own_name
-    from reports.dashboard import publish
     from reports.dashboard.arrangement import plan_dashboard
     from reports.dashboard.plan import plan_runs
     from reports.rows import prepare

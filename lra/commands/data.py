@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from lra.arguments import add_own, whole
+from lra.arguments import add_own, path_word, whole
 from lra.catalogue import entries, table
 from lra.suggest import UnknownName, unknown
 
@@ -95,7 +95,10 @@ def parser() -> argparse.ArgumentParser:
                 "--count", type=whole(0, MOST), default=1, help="how many examples to show"
             )
             one.add_argument(
-                "--picture", type=Path, metavar="FILE", help="write the examples as one PNG file"
+                "--picture",
+                type=path_word,
+                metavar="FILE",
+                help="write the examples as one PNG file",
             )
             one.add_argument(
                 "--sample",

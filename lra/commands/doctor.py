@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from lra.arguments import path_word
 from lra.catalogue import table
 from lra.commands import probes
 from lra.commands.probes import GIB, ProbeResult
@@ -120,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
         "minute). Exit code 1 where something fails that every run needs.",
     )
     made.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
     made.add_argument(
         "--store",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 
 import numpy as np
 
-from lra.arguments import whole
+from lra.arguments import path_word, whole
 from lra.cli import CommandError
 from lra.terminal import encodable
 
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--prompt", metavar="TEXT", help="what the text begins with")
     made.add_argument(
         "--prompt-file",
-        type=Path,
+        type=path_word,
         metavar="FILE",
         help="read it from a file, without its last line end; without either, from stdin",
     )
@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
         help="of the draws: equal logits give the same text on every machine; default: 0",
     )
     made.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
     return made
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.arguments import add_own
+from lra.arguments import add_own, path_word
 from lra.catalogue import choices
 from lra.commands.explain import own_options, spelt
 from lra.commands.report import published
@@ -206,9 +206,14 @@ def main(argv: list[str]) -> int:
     from reports.rows import prepare
 
     parser = argparse.ArgumentParser(prog="lra pages", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the pages")
+    parser.add_argument("--out", type=path_word, required=True, help="folder for the pages")
     parser.add_argument(
-        "--rows", type=Path, nargs="*", action="extend", default=[], help="published files of rows"
+        "--rows",
+        type=path_word,
+        nargs="*",
+        action="extend",
+        default=[],
+        help="published files of rows",
     )
     add_own(parser)
     choice = parser.parse_args(argv)

@@ -5,9 +5,9 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra.arguments import path_word
 from lra.configuration import ConfigError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--csv", action="store_true", help="print a line for each cell")
     made.add_argument(
         "--against",
-        type=Path,
+        type=path_word,
         metavar="RESULTS",
         help="compare what was stored there with what counting alone would have said",
     )

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra.arguments import path_word
 from lra.suggest import UnknownName, unknown
 
 if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
@@ -147,21 +148,23 @@ def main(argv: list[str]) -> int:
         description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
         "damaged.",
     )
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the store")
+    parser.add_argument("--results", type=path_word, default=Path("results"), help="the store")
     parser.add_argument("--sweep", help="name of a sweep; default: every stored result")
-    parser.add_argument("--out", type=Path, help="folder; default: RESULTS/reports/SWEEP")
+    parser.add_argument("--out", type=path_word, help="folder; default: RESULTS/reports/SWEEP")
     parser.add_argument("--title", help="heading of the report")
-    parser.add_argument("--rows", type=Path, help="a published file of rows, instead of a store")
+    parser.add_argument(
+        "--rows", type=path_word, help="a published file of rows, instead of a store"
+    )
     parser.add_argument(
         "--style", metavar="FILE_OR_NAME",
         help="how figures and tables look: default, paper_column, paper_full, slides, a YAML file "
         "or a matplotlib .mplstyle file (docs/figures-for-papers.md)",
     )  # fmt: skip
     parser.add_argument(
-        "--publish", type=Path, help="only write the sweep's rows, and its cells beside them"
+        "--publish", type=path_word, help="only write the sweep's rows, and its cells beside them"
     )
     parser.add_argument(
-        "--gallery", metavar="FOLDER", type=Path,
+        "--gallery", metavar="FOLDER", type=path_word,
         help="only write gallery.md: every kind of figure, from the published rows of a clone",
     )  # fmt: skip
     choice = parser.parse_args(argv)

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from lra.arguments import path_word
 from lra.cli import CommandError
 from lra.console import print_table
 from lra.sweep.stored_weights import NAME, OPTION
@@ -30,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
         "cell", metavar="CELL", help="the beginning of a cell's key, as tables and logs print it"
     )
     made.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
     made.add_argument("--curves", action="store_true", help="print rows of every training step too")
     made.add_argument("--json", action="store_true", help="print JSON")

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra.arguments import path_word
 from lra.cluster.engine import (
     LOCAL,
     ChosenEngine,
@@ -203,7 +204,7 @@ def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
 def _stop(argv: Sequence[str]) -> int:
     made_by = argparse.ArgumentParser(prog="lra submit", usage="lra submit --stop SWEEP")
     made_by.add_argument("--stop", required=True, metavar="SWEEP")
-    made_by.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
+    made_by.add_argument("--results", type=path_word, default=Path("results"), metavar="DIR")
     arguments = made_by.parse_args(argv)
     from lra.cluster.local import ELSEWHERE
     from lra.cluster.plan import found

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lra.arguments import path_word
 from lra.terminal import Region, on_terminal
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
     made.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
     made.add_argument("--once", action="store_true", help="print how far it is now, and end")
     made.add_argument("--workers", action="store_true", help="a line for each worker")

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from lra.arguments import whole
+from lra.arguments import path_word, whole
 from lra.cluster.engine import MOST_WORKERS
 
 LONGEST_WAIT_S = 10_000_000
@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
     made.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
     made.add_argument(
         "--workers",

@@ -59,6 +59,10 @@ def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
     sources: dict[str, Planned] = {}
     for config, words, _ in counted(entries, "planning run"):
         run = typed(config, known.tasks, known.memo)
+        try:
+            run.runner.check_packages()
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
         begun = {}
         for name, source in trainings(run, known.tasks, known.memo).items():
             (cell,) = plan(source, words_of(name, source, words, run), known)

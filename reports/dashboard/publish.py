@@ -8,6 +8,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,14 @@ class Saved:
     """Of the workspace and of the report, as far as they were saved."""
     problem: str
     """Why not all of it was; "" where it was."""
+
+
+def check_library() -> None:
+    """Raise `MissingLibrary` where what makes dashboards is not installed."""
+    if find_spec("wandb_workspaces") is None:
+        raise MissingLibrary(
+            "lra dashboard: wandb-workspaces is not installed: pip install 'lra[dashboard]'"
+        )
 
 
 def specification(dashboard: Dashboard, *, project: str, entity: str | None) -> dict[str, Any]:

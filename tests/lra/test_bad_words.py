@@ -51,6 +51,19 @@ DATA = (
     "data show listops source=sample --split=nope", "data certify listops --split=nope",
     "data show listops source=sample --picture=x.png",
 )  # fmt: skip
+BLANK = tuple(
+    (verb, f"{flag} {word}")
+    for verb, flag in (
+        ("pages", "--out"), ("pages --out=o", "--rows"), ("report", "--results"),
+        ("report", "--out"), ("report", "--rows"), ("report", "--gallery"), ("report", "--publish"),
+        ("dashboard", "--out"), ("dashboard", "--results"), ("show x", "--results"),
+        ("watch x", "--results"), ("work x", "--results"), ("submit --stop x", "--results"),
+        ("generate x", "--results"), ("generate x", "--prompt-file"), ("doctor", "--results"),
+        ("list", "--config-dir"), ("verify linear", "--config-dir"),
+        ("data show listops source=sample", "--picture"), ("plan model=linear", "--against"),
+    )
+    for word in ("''", "' '")
+)  # fmt: skip
 OTHERS = (
     "list nope", "list models tasks", "list --config-dir=nope", "list --config-dir=afile",
     "list tasks --traits", "list models --nope", "show", "show x --results=nope",
@@ -60,6 +73,7 @@ OTHERS = (
     "report --results=empty --sweep=../x", "report --rows=afile", "report --rows=empty",
     "report --publish=x", "report --publish=x --sweep=y --results=empty", "report --nope", "pages",
     "pages --out", "pages --out=o --rows=nope", "pages --out=o --rows=afile", "doctor --nope",
+    *(f"{verb} {option}" for verb, option in BLANK),
     "pages --out=o --rows=empty", "pages --out=afile", "doctor x", "", "nope", "--nope", "-x",
 )  # fmt: skip
 
@@ -91,3 +105,15 @@ def test_bad_words_are_answered(line: str, capsys: pytest.CaptureFixture[str]) -
 
 def test_the_families_named_above_exist() -> None:
     assert {"linear", "tlb"} <= set(names("model"))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("word", ["torchao"])
+def test_a_missing_package_of_a_runner_is_told_by_a_dry_run(
+    word: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runners.compress.find_spec", lambda _: None)
+    words = ("model=linear", "task=listops", "task.source=sample", "runner=compress",
+             "runner.method=int8", f"runner.library={word}", "runner.dry_run=true")  # fmt: skip
+    assert cli.main(["run", *words]) == 2
+    assert "pip install 'lra[quantisation]'" in capsys.readouterr().err

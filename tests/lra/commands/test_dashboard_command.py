@@ -56,3 +56,12 @@ def test_words_that_are_none(word: str, told: str, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit, match="2"):
         main(["dashboard", word])
     assert re.search(told, capsys.readouterr().err)
+
+
+def test_the_package_that_it_needs_is_asked_for_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reports.dashboard.publish.find_spec", lambda _: None)
+    monkeypatch.setattr("lra.commands.dashboard.stored", lambda *_: pytest.fail("rows were read"))
+    assert main(["dashboard", "--results", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.strip().endswith("pip install 'lra[dashboard]'")

@@ -182,7 +182,7 @@ def leave_orphan_with_pipe(argument, send):
 
 def wait_for(argument, send):
     """Until there is a file."""
-    while not os.path.exists(argument):
+    while not Path(argument).exists():
         time.sleep(0.01)
 
 
