@@ -190,7 +190,7 @@ class Runner(ABC):
         """
         del hardware
 
-    def check_packages(self) -> None:
+    def check_packages(self) -> None:  # noqa: B027 - most need none
         """Refuse options that need a package which is not installed, before any work.
 
         Raises:

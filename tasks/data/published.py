@@ -22,6 +22,8 @@ def own_path(path: str | None, source: StrEnum) -> Path | None:
 
 def named_path(path: str) -> Path:
     """Return a path that a user gave, with a name that rows can state where it is `.`, too."""
+    if not path.strip():
+        raise ValueError(f"got the path {path!r}; wanted a file or folder (the current one is .)")
     given = Path(path).expanduser()
     return given if given.name not in {"", ".."} else given.resolve()
 

@@ -24,7 +24,7 @@ from jaxtyping import Int, Integer
 
 from tasks.data.lines import LineBlock, cut
 from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import check_partial, own_path, source_name
+from tasks.data.published import check_partial, named_path, own_path, source_name
 from tasks.data.sources import data_root, folder_identity, remembered_sha256
 from tasks.data.storage import Ragged
 from tasks.errors import BadData, NotPrepared
@@ -104,7 +104,7 @@ class PG19(TokenisedTask):
         self.algorithm, self.partial = subword_model, partial
         check_partial(partial, self.source is not PG19Source.sample)
         self.path = own_path(path, source)
-        self.given = Path(tokenizer).expanduser() if tokenizer is not None else None
+        self.given = named_path(tokenizer) if tokenizer is not None else None
         sample = self.source is PG19Source.sample
         self.vocabulary = subword_vocabulary or (SAMPLE_SUBWORDS if sample else SUBWORDS)
         self.read_as(

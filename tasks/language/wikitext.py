@@ -24,7 +24,7 @@ from jaxtyping import Int, Integer
 
 from tasks.data.lines import LineBlock
 from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import check_partial, own_path, source_name
+from tasks.data.published import check_partial, named_path, own_path, source_name
 from tasks.data.sources import data_root, folder_identity
 from tasks.data.storage import Ragged
 from tasks.errors import BadData, NotPrepared
@@ -134,7 +134,7 @@ class WikiText(TokenisedTask):
                 "got units=subwords; set task.units=words, or task.within_documents=false"
             )
         self.facts = files.CORPORA[self.corpus]
-        self.given = Path(tokenizer).expanduser() if tokenizer is not None else None
+        self.given = named_path(tokenizer) if tokenizer is not None else None
         self.partial = partial
         check_partial(partial, self.source is not WikiTextSource.sample)
         self.vocabulary_size, self.subword_vocabulary = vocabulary_size, subword_vocabulary

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conf.choices import ByName
 from tasks.data.prepared import GENERATED
-from tasks.data.published import check_partial, check_whole, own_path, source_name
+from tasks.data.published import check_partial, check_whole, named_path, own_path, source_name
 from tasks.data.storage import Ragged
 from tasks.errors import NotPrepared
 from tasks.proteins import pfam
@@ -69,7 +69,7 @@ class ProteinData(ByName):
         check_partial(partial, source is not ProteinSource.sample)
         self.path = own_path(path, source)
         self.dataset, self.revision, self.column = dataset, revision, column
-        self.families = Path(families).expanduser() if families is not None else None
+        self.families = named_path(families) if families is not None else None
         self.held_out_families = sorted(set(held_out_families or pfam.PUBLISHED))
         self.shares = {"validation": validation_fraction, "test": test_fraction}
         for name, share in self.shares.items():

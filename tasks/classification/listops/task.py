@@ -41,7 +41,7 @@ from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.data import arena
 from tasks.data.batching import LONGEST, Draw, check_lengths, permutation
 from tasks.data.prepared import identity_of
-from tasks.data.published import MARK, check_partial, check_whole
+from tasks.data.published import MARK, check_partial, check_whole, named_path
 from tasks.data.sources import data_root, lock, remembered_sha256
 from tasks.data.storage import PreparedStore, Ragged, from_rows
 from tasks.errors import BadData, NotPrepared
@@ -171,7 +171,7 @@ class ListOps(ClassificationTask):
                 f"source={source}, write_tsv={write_tsv}"
             )
         self.filler = filler
-        self.path = Path(path).expanduser() if path is not None else None
+        self.path = named_path(path) if path is not None else None
         self.max_length = max_length if self.path else self.limits.max_length + filler
         self.processes, self.write_tsv = processes, write_tsv
         self.check_answers, self.bucket_batches = check_answers, bucket_batches

@@ -1,0 +1,65 @@
+"""What is read back of a file: all of it, so much and no more, and nothing but JSON."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from conf.plain_files import NoFile, NoJson, parse_json, read_bytes, read_json, typed
+
+WRONG = {
+    b"": "not JSON", b"\xff": "not JSON", b"[" * 100_000: "not JSON", b'{"a": NaN}': "NaN is no number",
+    b'{"a": 1e999}': "1e999 is no number", b'{"a": -1e999}': "-1e999 is no number",
+    b'{"a": ' + b"9" * 400 + b"}": "beyond 64 bits", b'{"a": 18446744073709551616}': "beyond 64 bits",
+    b'{"a": ' + b"9" * 5000 + b"}": "not JSON", b'{"a": 1, "a": 2}': "the key 'a' stands twice",
+    b"[" * 61 + b"]" * 61: "nested deeper than 60", b'"\\ud800"': "half characters",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", WRONG, ids=range(len(WRONG)))
+def test_what_no_file_of_ours_says_is_refused_with_its_path(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(NoJson, match=WRONG[content]) as refused:
+        read_json(path)
+    assert str(refused.value).startswith(f"{path}: ")
+
+
+def test_what_json_can_say_is_read() -> None:
+    text = '{"a": [1, -2.5, 18446744073709551615, 1e308, null, true, "é", "\\u00e9"], "b": {}}'
+    found = parse_json(text.encode())
+    assert found["a"][2:4] == [2**64 - 1, 1e308]
+    assert typed(found, {"a": list, "b": (dict, str)}) == found
+    for wanted in ({"c": int}, {"a": dict}):
+        with pytest.raises(NoJson, match="wanted a"):
+            typed(found, wanted)
+    with pytest.raises(NoJson, match="a is a bool; wanted a int"):
+        typed({"a": True}, {"a": int})
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 70_000])
+def test_a_file_is_read_whole_up_to_the_most(size: int, tmp_path: Path) -> None:
+    path, content = tmp_path / "a", os.urandom(size)
+    path.write_bytes(content)
+    assert read_bytes(path, size) == content == read_bytes(path)
+    if size:
+        with pytest.raises(NoFile, match=f"larger than {size - 1:,} bytes"):
+            read_bytes(path, size - 1)
+
+
+def test_what_the_system_makes_up_while_it_is_read_is_read() -> None:
+    assert read_bytes("/proc/self/status").startswith(b"Name:")
+    with pytest.raises(NoFile, match="larger than 9 bytes"):
+        read_bytes("/proc/self/status", 9)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "loop"])
+def test_what_is_no_file_is_said_at_once(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    {"pipe": lambda: os.mkfifo(path), "folder": path.mkdir,
+     "device": lambda: path.symlink_to("/dev/zero"), "loop": lambda: path.symlink_to("a")}[kind]()  # fmt: skip
+    with pytest.raises(NoFile, match="move it away|remove it") as refused:
+        read_bytes(path)
+    assert refused.value.filename == str(path)
+    with pytest.raises(FileNotFoundError):
+        read_bytes(tmp_path / "b")
