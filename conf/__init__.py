@@ -1,4 +1,4 @@
 """What can be chosen, by name: YAML, and what every folder needs.
 
-`conf.choices` makes the choice of its name; `conf.plain_files` reads what was written, without trust.
+`conf.choices` makes the choice of its name; `conf.plain_files` reads files without trust.
 """

@@ -7,11 +7,12 @@ import pytest
 
 from conf.plain_files import NoFile, NoJson, parse_json, read_bytes, read_json, typed
 
+LONG = b"9" * 400
 WRONG = {
-    b"": "not JSON", b"\xff": "not JSON", b"[" * 100_000: "not JSON", b'{"a": NaN}': "NaN is no number",
-    b'{"a": 1e999}': "1e999 is no number", b'{"a": -1e999}': "-1e999 is no number",
-    b'{"a": ' + b"9" * 400 + b"}": "beyond 64 bits", b'{"a": 18446744073709551616}': "beyond 64 bits",
-    b'{"a": ' + b"9" * 5000 + b"}": "not JSON", b'{"a": 1, "a": 2}': "the key 'a' stands twice",
+    b"": "not JSON", b"\xff": "not JSON", b"[" * 100_000: "not JSON", LONG * 20: "not JSON",
+    b'{"a": NaN}': "NaN is no number", b'{"a": 1e999}': "1e999 is no number",
+    b'{"a": -1e999}': "-1e999 is no number", LONG: "beyond 64 bits",
+    b'{"a": 18446744073709551616}': "beyond 64 bits", b'{"a": 1, "a": 2}': "'a' stands twice",
     b"[" * 61 + b"]" * 61: "nested deeper than 60", b'"\\ud800"': "half characters",
 }  # fmt: skip
 
@@ -56,9 +57,12 @@ def test_what_the_system_makes_up_while_it_is_read_is_read() -> None:
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device", "loop"])
 def test_what_is_no_file_is_said_at_once(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a"
-    {"pipe": lambda: os.mkfifo(path), "folder": path.mkdir,
-     "device": lambda: path.symlink_to("/dev/zero"), "loop": lambda: path.symlink_to("a")}[kind]()  # fmt: skip
-    with pytest.raises(NoFile, match="move it away|remove it") as refused:
+    make = {
+        "pipe": lambda: os.mkfifo(path), "folder": path.mkdir,
+        "device": lambda: path.symlink_to("/dev/zero"), "loop": lambda: path.symlink_to("a"),
+    }  # fmt: skip
+    make[kind]()
+    with pytest.raises(NoFile, match=r"move it away|remove it") as refused:
         read_bytes(path)
     assert refused.value.filename == str(path)
     with pytest.raises(FileNotFoundError):
