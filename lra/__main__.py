@@ -1,16 +1,23 @@
 """The program `lra`. Child processes import this module again: it must stay light."""
 
-import io
+import signal
 import sys
+
+from lra import standard_streams
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    from lra.cli import main as run
+    try:
+        standard_streams.settle()
+        from lra.cli import main as run
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names of files need be no text
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while that was imported
+        code = 130
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends, and how is settled
+    standard_streams.finish()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

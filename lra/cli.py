@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 a check failed, a cell crashed or was stopped from outside, a lone cell
 failed, or a bug was met; 2 something to correct in the command, its configuration, its files or
-their disk; 130 interrupted by Ctrl-C, 143 by SIGTERM.
+their disk; 130 interrupted by Ctrl-C, 143 by SIGTERM, 138 by SIGUSR1.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-from lra import guard
+from lra import guard, standard_streams
 from lra.suggest import near
 
 HOME = Path(__file__).resolve().parent.parent
@@ -119,17 +119,22 @@ def main(argv: list[str]) -> int:
         argv: The words after `lra`.
     """
     try:
-        code = dispatch(argv)
+        try:
+            code = dispatch(argv)
+        except SystemExit:
+            sys.stdout.flush()
+            raise
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader left, as in `lra list | head`. Python would complain again on its own flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        standard_streams.give_up_output()  # the reader left, as in `lra list | head`
         return 141
     except Exception as error:  # noqa: BLE001  the last stop: nothing is swallowed, all is printed
+        if isinstance(error, standard_streams.OutputError):
+            standard_streams.give_up_output()
         return explain(error)
 
 
@@ -154,7 +159,10 @@ def dispatch(argv: list[str]) -> int:
     if word == "run" and ("-h" in rest or "--help" in rest):
         print(RUN_HELP.format(choices=run_choices()), end="")
         return 0
-    return int(importlib.import_module(VERBS[word].module).main(rest))
+    from tasks.data.signals import stoppable  # after it is sure whose package that is
+
+    with stoppable():
+        return int(importlib.import_module(VERBS[word].module).main(rest))
 
 
 class CommandError(ValueError):

@@ -51,7 +51,7 @@ from reports.sections.peers import peer_parts
 from reports.sections.recovery import recovery_parts
 from reports.sections.spans import span_parts
 from reports.sections.trainings import training_parts
-from reports.stems import stem
+from reports.stems import fitting, stem
 from reports.style import DEFAULT, Captions, ReportStyle, chosen, using
 from reports.tables import Table, to_csv, to_markdown
 
@@ -100,6 +100,7 @@ class _Draft:
 
     def table(self, file: str, table: Table, heading: str) -> None:
         """Write one table in its three forms and show it."""
+        file = fitting(file)
         (self.folder / f"{file}.md").write_text(to_markdown(table), encoding="utf-8")
         (self.folder / f"{file}.csv").write_text(to_csv(table), encoding="utf-8")
         form = chosen().style.tables
@@ -111,7 +112,7 @@ class _Draft:
 
     def figure(self, file: str, heading: str, text: str) -> None:
         """Show one figure whose files were saved."""
-        self.made.append((heading, file, text))
+        self.made.append((heading, fitting(file), text))
 
     def sections(self) -> list[ReportSection]:
         """Return what was made, once all of its files are there."""

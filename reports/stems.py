@@ -5,6 +5,8 @@ import re
 
 _LONGEST = 48
 """Characters that are kept of one part."""
+_LONGEST_NAME = 200
+"""Bytes of a name without its ending: with that, file systems take 255."""
 
 
 def stem(*parts: str) -> str:
@@ -14,6 +16,17 @@ def stem(*parts: str) -> str:
     and gains a plus sign and a hash of the whole: different parts give different names.
     """
     return "-".join(map(_part, parts))
+
+
+def fitting(file: str) -> str:
+    """Return a file name without its ending, short enough for file systems, endings included.
+
+    One that is too long loses its end to a hash of the whole: different names stay different.
+    """
+    if len(file.encode()) <= _LONGEST_NAME:
+        return file
+    whole = hashlib.sha256(file.encode()).hexdigest()[:12]
+    return f"{file.encode()[: _LONGEST_NAME - 13].decode(errors='ignore')}+{whole}"
 
 
 def _part(text: str) -> str:

@@ -218,8 +218,13 @@ def become(call: Call, files: list[int]) -> None:
     if call.prepare is not None:
         call.prepare()
     # Anew: the one of before the fork takes descriptor 1 for the file that it was.
-    buffering = 1 if os.isatty(1) else -1
-    sys.stdout = os.fdopen(1, "w", buffering, encoding=sys.stdout.encoding, closefd=False)
+    encoding = sys.stdout.encoding
+    sys.stdout = sys.stderr = None  # as Python has them that begins with both closed
+    with suppress(OSError):
+        buffering = 1 if os.isatty(1) else -1
+        sys.stdout = os.fdopen(1, "w", buffering, encoding=encoding, closefd=False)
+    with suppress(OSError):
+        sys.stderr = os.fdopen(2, "w", 1, encoding=encoding, closefd=False)
     path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if not os.environ.get("PYTHONSAFEPATH"):
         path.insert(0, call.folder)

@@ -16,6 +16,7 @@ from typing import Any
 from lra.cluster.engine import AGAIN
 from lra.commands.run import PRELOAD
 from runners.isolation import forked_server, isolate
+from tasks.data.signals import STOPS
 
 IMPORTED = ("torch", *PRELOAD, "lra.cluster.worker", "runners.training.checkpoint")
 """What every worker, and the server from which its cells come, would import."""
@@ -28,8 +29,8 @@ GRACE_S = 60.0
 def forked(count: int, one: Callable[[int], int]) -> int:
     """Run `one(number)` in so many forks and wait for them; return the exit code of them together.
 
-    2 where one could not begin, else `AGAIN` where one wants another job, else 0: SIGTERM is passed
-    on to all of them, and one that dies is not replaced: others take its cells.
+    2 where one could not begin, else `AGAIN` where one wants another job, else 0: what asks to stop
+    is passed on to all of them, and one that dies is not replaced: others take its cells.
     """
     isolate.prepare(*PRELOAD)
     for name in IMPORTED:
@@ -38,16 +39,16 @@ def forked(count: int, one: Callable[[int], int]) -> int:
     gc.collect()
     gc.freeze()
     running: dict[int, int] = {}
-    stopped = False
+    stopped = 0
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         nonlocal stopped
-        stopped = True
+        stopped = signal.SIGTERM if number == signal.SIGINT else number
         for pid in running:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in STOPS}
     for each in before:
         signal.signal(each, stop)
     print(f"{count} workers begin", flush=True)
@@ -72,7 +73,7 @@ def forked(count: int, one: Callable[[int], int]) -> int:
         signal.signal(asked, handler)
     print(f"{len(codes)} workers ended", flush=True)
     if stopped:
-        return 128 + signal.SIGTERM
+        return 128 + stopped
     return together(codes)
 
 
@@ -85,7 +86,8 @@ def _become(number: int, one: Callable[[int], int]) -> None:
     """Be a worker, and end as it does."""
     code = 1
     try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for each in STOPS:
+            signal.signal(each, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         forked_server.start()
         code = one(number)

@@ -66,7 +66,7 @@ def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
     made = []
     for planned in sweep.planned:
         cell, found = planned.cell, known.get(planned.cell.key)
-        seconds, need = (None, None) if found is None else (found.seconds, found.need_bytes)
+        seconds, need = (None, None) if found is None else (found.seconds, found.whole_bytes)
         made.append(
             {
                 "key": cell.key,

@@ -1,16 +1,13 @@
 """A worker: takes cells of a plan, one after the other, until there are no more to take."""
 
 import os
-import signal
 import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TextIO, cast
 
 from lra import guard
@@ -33,16 +30,13 @@ from runners.measurement.hardware import available_bytes
 from runners.measurement.training_places import shared_places
 from runners.records import Status
 from runners.store import Store
+from tasks.data.signals import Stopped, stoppable
 from tasks.errors import BadData, NotPrepared
 
 FIRST_S, LONGEST_S = 0.2, 5.0
 """Waits between two looks while others hold what is left."""
 LEAST_BYTES = 2**30
 """What a cell may use however many workers share the memory: its limit counts what it maps."""
-
-
-class Stopped(BaseException):
-    """SIGTERM came while no cell was running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +117,11 @@ class Worker:
         )
         ended = 1
         try:
-            with terminable(), self.board:
+            with stoppable(), self.board:
                 ended = self._run()
-        except Stopped:
-            ended = 128 + signal.SIGTERM
-            self.say("stopped by SIGTERM")
+        except Stopped as stopped:
+            ended = 128 + stopped.number
+            self.say(f"stopped by {stopped.number.name}")
         except BaseException as error:
             ended = 2 if isinstance(error, BadPlan | code.OtherCode | OSError) else 1
             self.say(f"stopped by {type(error).__name__}: {error}")
@@ -329,20 +323,6 @@ class Worker:
         took = spent(time.monotonic() - self.begun)
         self.say(f"worker ends with {code} after {took}: {', '.join(counted) or 'no cell run'}")
         self.state.say(f"ended with {code}")
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Raise `Stopped` at SIGTERM, where no cells run; what runs cells has its own answer."""
-
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise Stopped
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def work(folder: Path, options: WorkerOptions) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lra.sweep.forecast import Forecast
     from lra.sweep.planned import Planned
 
-SCHEMA = 1
+SCHEMA = 2
 """Of what `--json` prints."""
 HOUR, GIB = 3600.0, 2**30
 USAGE = """lra plan [-m] [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...]
@@ -38,7 +38,7 @@ how well that does.
 COLUMNS = (
     "cell", "runner", "mode", "model", "task", "length", "seeds", "options", "done", "steps",
     "step_s", "hours", "hours_to_do", "gpu_hours_to_do", "need_bytes", "room_bytes", "fits",
-    "basis", "correction", "reason",
+    "reference", "reference_need_bytes", "reference_fits", "basis", "correction", "reason",
 )  # fmt: skip
 """Of `--csv`, and of the cells of `--json`."""
 
@@ -151,6 +151,9 @@ def _line(
         "need_bytes": forecast.need_bytes,
         "room_bytes": forecast.room_bytes,
         "fits": forecast.fits,
+        "reference": forecast.reference,
+        "reference_need_bytes": forecast.reference_need_bytes,
+        "reference_fits": forecast.reference_fits,
         "basis": forecast.basis,
         "correction": forecast.correction,
         "reason": forecast.reason,
@@ -180,6 +183,7 @@ def _totals(sweep: "Sweep", lines: list[dict[str, Any]], forecaster: Any) -> dic
             "to_do": len(waiting),
             "unknown": len(pairs) - len(known),
             "does_not_fit": sum(found.fits is False for _, found in pairs),
+            "reference_does_not_fit": sum(found.reference_fits is False for _, found in pairs),
             "cell_hours": sum(found.seconds or 0.0 for _, found in known) / HOUR,
             "hours": elapsed(known) / HOUR,
             "gpu_hours": sum(line["gpu_hours_to_do"] or 0.0 for line in lines),
@@ -201,9 +205,11 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
 
     several = len({line["runner"] for line in lines}) > 1
     gpu = any(line["gpu_hours_to_do"] for line in lines)
+    beside = any(line["reference"] for line in lines)
     kinds, gpu_hours = ["runner"] if several else [], ["GPU-h"] if gpu else []
-    head = ["model", "task", *kinds, "length", "seeds", "done", "steps", "step", "each", "to do"]
-    head += [*gpu_hours, "memory", "fits", "options"]
+    head = ["model", "task", *kinds, "mode", "length", "seeds", "done", "steps", "step", "each"]
+    head += ["to do", *gpu_hours, "limit", "memory", "fits"]
+    head += [*(["reference", "its memory", "it fits"] if beside else []), "options"]
     rows, notes = [head], dict[str, list[str]]()
     for line in lines:
         note = line["reason"]
@@ -211,12 +217,12 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
         if note:
             notes.setdefault(note, []).append(line["model"])
             mark = f" [{[*notes].index(note) + 1}]"
-        fits = {True: "yes", False: "NO", None: "?"}[line["fits"]]
         rows.append(
             [
                 line["model"],
                 line["task"],
-                *([str(line["mode"])] if several else []),
+                *([line["runner"]] if several else []),
+                str(line["mode"]),
                 f"{line['length']:,}",
                 str(len(line["seeds"])),
                 str(line["done"]),
@@ -225,8 +231,10 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
                 "?" if line["hours"] is None else _short(line["hours"] * HOUR),
                 "?" if line["hours_to_do"] is None else _short(line["hours_to_do"] * HOUR),
                 *([f"{line['gpu_hours_to_do'] or 0.0:.2f}"] if gpu else []),
-                "?" if line["need_bytes"] is None else f"{line['need_bytes'] / GIB:.2f} GiB",
-                fits if line["need_bytes"] is not None else "?",
+                _gib(line["room_bytes"]),
+                _gib(line["need_bytes"]),
+                FITS[line["fits"]],
+                *(_of_reference(line) if beside else []),
                 f"{line['options']}{mark}",
             ]
         )
@@ -240,7 +248,22 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
         print(sentence)
 
 
-LEFT = frozenset({"model", "task", "runner", "options"})
+FITS = {True: "yes", False: "NO", None: "?"}
+
+
+def _gib(size: float | None) -> str:
+    return "?" if size is None else f"{size / GIB:.2f} GiB"
+
+
+def _of_reference(line: dict[str, Any]) -> list[str]:
+    if not line["reference"]:
+        return ["", "", ""]
+    return [
+        line["reference"], _gib(line["reference_need_bytes"]), FITS[line["reference_fits"]]
+    ]  # fmt: skip
+
+
+LEFT = frozenset({"model", "task", "runner", "mode", "reference", "options"})
 """Columns of words."""
 
 
@@ -284,6 +307,11 @@ def _sentences(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Iterable[
         yield (
             f"{total['does_not_fit']} cells will not fit: optim.micro_batch_size splits a batch, "
             "model.backbone.activation_checkpointing=true keeps less"
+        )
+    if total["reference_does_not_fit"]:
+        yield (
+            f"in {total['reference_does_not_fit']} cells a reference beside the model will not fit:"
+            " runner.reference_max_length.NAME says up to which length it is measured"
         )
     for machine in totals["machines"]:
         rates = "as measured by lra doctor --rates" if machine["measured"] else (

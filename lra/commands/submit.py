@@ -185,7 +185,7 @@ def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
     from lra.cluster.resources import grouped
     from lra.sweep.estimate import lanes_of
 
-    needs = [needs_of(planned, found.seconds, found.need_bytes) for planned, found in known]
+    needs = [needs_of(planned, found.seconds, found.whole_bytes) for planned, found in known]
     if isinstance(engine.engine, SizesWorkers):
         timed = [planned.run.runner.timed for planned, _ in known]
         return engine.engine.grouped(list(zip(needs, timed, strict=True)))

@@ -17,7 +17,7 @@ def parser() -> argparse.ArgumentParser:
         prog="lra work",
         description="Take cells of a submitted sweep, one after the other, until none is left. "
         "Any number of workers on any machines that see the results folder may work on one sweep. "
-        "SIGTERM: save what runs, give the cells back, end with 143.",
+        "SIGTERM or SIGUSR1: save what runs, give the cells back, end with 143 or 138.",
         epilog="examples: lra work mysweep | lra work results/plans/mysweep --workers 8",
     )
     made.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")

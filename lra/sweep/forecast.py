@@ -1,12 +1,12 @@
 """What a cell will take: its passes counted, divided by the machine's rates, corrected by rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from lra.compose import Run, typed
-from lra.sweep.costs import Costs
+from lra.sweep.costs import Costs, PassCost
 from lra.sweep.past import Past, guess
 from lra.sweep.planned import Planned
 from lra.sweep.shared_pass import SharedPasses
@@ -16,6 +16,7 @@ from runners.measurement.hardware import Device, HardwareProfile
 from runners.measurement.machine import MachineRates, machine_of
 from runners.passes import Passes, Uncounted, padded_length
 from runners.records import Cell, text_of
+from runners.runner import OWN
 
 START_S = 1.0
 """Seconds in which a cell starts, builds its model and stores its rows."""
@@ -43,7 +44,11 @@ class Forecast:
     length: int | None = None
     """Tokens of the longest rows of a step that were counted, padding included."""
     need_bytes: int | None = None
-    """Of tensors at the peak, parameters and optimiser included."""
+    """Of the model's tensors at the peak, parameters and optimiser included."""
+    reference: str = ""
+    """Which of the references that are measured beside the model needs the most."""
+    reference_need_bytes: int | None = None
+    """What that one needs, as `need_bytes`; None: there is none, or it is not known."""
     peak_bytes: int | None = None
     """Of tensors in one pass, above what is alive before it."""
     room_bytes: float | None = None
@@ -53,10 +58,19 @@ class Forecast:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the memory suffices; None where that is not known."""
-        if self.need_bytes is None or self.room_bytes is None:
-            return None
-        return self.need_bytes <= self.room_bytes
+        """Whether the memory suffices for the model; None where that is not known."""
+        return _within(self.need_bytes, self.room_bytes)
+
+    @property
+    def reference_fits(self) -> bool | None:
+        """Whether it suffices for the references; None where there are none."""
+        return _within(self.reference_need_bytes, self.room_bytes)
+
+    @property
+    def whole_bytes(self) -> int | None:
+        """What a cell needs in which model and references come to an end."""
+        known = [each for each in (self.need_bytes, self.reference_need_bytes) if each is not None]
+        return max(known, default=None)
 
 
 class Forecaster:
@@ -122,10 +136,15 @@ class Forecaster:
                 f"nothing is known of the speed of hardware={run.hardware.name}: measure it with "
                 "lra doctor --rates, or give hardware.typical"
             )
-        costs = [(each, self.costs.of(run, each)) for each in passes]
+        costs = [*self._costs(run, passes)]
         taken = [machine.seconds(cost.work) for _, cost in costs]
-        need = max(cost.need_bytes for _, cost in costs)
-        seconds = [p.times * s for p, s in zip(passes, taken, strict=True)]
+        process = 0 if machine.ahead else PROCESS_BYTES
+        needs: dict[str, int] = {}
+        for each, cost in costs:
+            needs[each.name] = max(needs.get(each.name, 0), cost.need_bytes + process)
+        need = needs.pop(OWN)
+        reference = max(needs, key=needs.__getitem__, default="")
+        seconds = [each.times * s for (each, _), s in zip(costs, taken, strict=True)]
         whole = START_S + sum(seconds)
         first, stages = passes[0], _stages(passes)
         steps = sum(p.times for p in passes[:stages])
@@ -135,13 +154,24 @@ class Forecaster:
             step_s=taken[0] if stages == 1 else sum(seconds[:stages]) / steps,
             steps=round(steps),
             length=max(p.length for p in passes[:stages]),
-            need_bytes=need + (0 if machine.ahead else PROCESS_BYTES),
+            need_bytes=need,
+            reference=reference,
+            reference_need_bytes=needs.get(reference),
             peak_bytes=max(cost.peak_bytes for _, cost in costs[:stages]),
             room_bytes=room(run, machine),
             reason="; ".join(
                 filter(None, [_seen(run, first), *(p.unknown for p in passes[stages : stages + 1])])
             ),
         )
+
+    def _costs(self, run: Run, passes: Sequence[Passes]) -> Iterator[tuple[Passes, PassCost]]:
+        """Yield what passes cost; a reference that refuses the task is a row, and no pass."""
+        for each in passes:
+            try:
+                yield each, self.costs.of(run, each)
+            except Unsupported:
+                if each.name == OWN:
+                    raise
 
     def machine(self, run: Run) -> MachineRates | None:
         """Return the machine that a run is meant for."""
@@ -186,6 +216,10 @@ class Forecaster:
             return self.counted(typed(past.config), past.columns)
         except Exception:  # noqa: BLE001 - of an older version, or a package that is not here
             return None
+
+
+def _within(need: int | None, room: float | None) -> bool | None:
+    return None if need is None or room is None else need <= room
 
 
 def threads(run: Run) -> int:

@@ -89,10 +89,19 @@ def _expected(forecast: Forecast) -> tuple[str, str]:
     if forecast.seconds is None:
         return TO_DO, ""
     takes = spelt(forecast.seconds)
-    if forecast.fits is False:
-        sizes = (forecast.need_bytes, forecast.room_bytes)
-        need, room = (f"{(each or 0) / 2**30:,.3g} GiB" for each in sizes)
-        takes += f", but its {need} will not fit into {room}"
+    needs = [
+        (forecast.fits, "its", forecast.need_bytes),
+        (
+            forecast.reference_fits,
+            f"the reference {forecast.reference}'s",
+            forecast.reference_need_bytes,
+        ),
+    ]
+    for fits, whose, size in needs:
+        if fits is False:
+            need, room = (f"{(each or 0) / 2**30:,.3g} GiB" for each in (size, forecast.room_bytes))
+            takes += f", but {whose} {need} will not fit into {room}"
+            break
     return TO_DO, takes
 
 

@@ -5,9 +5,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tqdm import tqdm
-
 from runners.records import Measurement, Status
+from tasks.data.bars import tqdm
 
 if TYPE_CHECKING:
     from runners.runner import Runner

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from reports.figures.captions import Caption
 from reports.figures.processes import drawn
+from reports.stems import fitting
 from reports.style import Format, chosen
 from reports.tables import csv_text
 
@@ -147,6 +148,7 @@ def save(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Pa
     The style in force may leave out .pdf or .png, and put a caption and a legend beside them. No
     file holds a date or a version, so the same rows give the same bytes.
     """
+    stem = fitting(stem)
     paths = _pictures(figure, folder, stem)
     if isinstance(figure, ReportFigure):
         if figure.legend_beside is not None:

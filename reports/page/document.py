@@ -31,6 +31,10 @@ from reports.tables import Table, escape_markdown, to_markdown
 
 MOST_DRAWN = 1_500_000
 """Bytes of drawings that the page holds; further ones are linked."""
+NO_CHARTS = (
+    "charts of this page: the memory limit of the process that wrote it (ulimit -v) leaves no room "
+    "for the program that draws them; the figures show the same numbers"
+)
 MOST_FAILED = 1_500
 """Lines of failures on the page."""
 INSTEAD = {"time": "costs", "memory": "costs", "decode": "costs", "training": "learning",
@@ -127,6 +131,9 @@ def page(
         learning_chart(frame),
     )
     charts = [chart for chart in found if chart is not None]
+    vega = scripts.vega() if charts else ""
+    if vega is None:
+        charts, left_out = [], [*left_out, NO_CHARTS]
     models = model_order([p.model for c in charts for panel in c.panels for p in panel.points])
     drawn = [looks.get(name, _UNKNOWN) for name in models]
     data = _data(frame, charts=charts, models=models, drawn=drawn, keys=keys, accounts=cells)
@@ -154,8 +161,7 @@ def page(
         machine=_machine(frame, cells),
         colors=[{"light": look.color, "dark": on_dark(look.color)} for look in drawn],
         data=embedded(data),
-        scripts={"vega": scripts.vega() if charts else "", "tables": tables,
-                 "own": scripts.own_script()},
+        scripts={"vega": vega or "", "tables": tables, "own": scripts.own_script()},
         sheets={"tables": sheet, "own": scripts.own_style()},
         link=link,
     )  # fmt: skip

@@ -1,6 +1,9 @@
 """Scripts and styles of the page, all inside it: Vega's, DataTables', and the page's own."""
 
 import re
+import resource
+import subprocess
+import sys
 from functools import cache
 from importlib import resources
 from importlib.util import find_spec
@@ -10,15 +13,24 @@ OWN_SCRIPTS = ("shell.js", "charts.js", "cells.js", "tables.js")
 """In this order; what one defines the next may use."""
 
 
+_BUNDLE = "import sys, vl_convert; sys.stdout.write(vl_convert.javascript_bundle())"
+
+
 @cache
-def vega() -> str:
+def vega() -> str | None:
     """Return Vega, Vega-Lite and Vega-Embed as one script, which vl-convert brings.
 
-    The first call of a process takes about two seconds.
+    The first call of a process takes about two seconds. None where it cannot: its V8 reserves some
+    forty gigabytes of addresses and ends the process under a limit (`ulimit -v`) that has no room
+    for them. So under any limit it is asked in a process of its own.
     """
-    import vl_convert
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        import vl_convert
 
-    return inline(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub is wrong
+        return inline(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub is wrong
+    asked = [sys.executable, "-P", "-c", _BUNDLE]
+    done = subprocess.run(asked, capture_output=True, encoding="utf-8", check=False)
+    return inline(done.stdout) if done.returncode == 0 else None
 
 
 @cache

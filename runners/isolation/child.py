@@ -29,6 +29,7 @@ from conf.plain_files import APPENDING
 from runners.isolation import descendants, temporary
 from runners.records import Status, legible, text_of
 from runners.storage.atomic import make_folder, storage_fault, unwritable
+from tasks.data.signals import STOPS, let_through
 
 Send = Callable[[object], None]
 Work = Callable[[Any, Send], None]
@@ -89,8 +90,9 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
     """
     gc.freeze()  # what the fork server has imported lives to the end: searching it takes long
     os.setsid()  # a Ctrl-C in the terminal is the parent's to answer; and the group dies as one
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN if number is signal.SIGINT else signal.SIG_DFL)
+    let_through()
     os.environ.clear()
     os.environ.update(setting.environment)
     descendants.adopt_orphans()

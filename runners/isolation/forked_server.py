@@ -15,13 +15,15 @@ from types import ModuleType
 from typing import Any
 
 from runners.isolation import temporary
+from tasks.data.signals import STOPS, left_to_parent
 
 _spawn = util.spawnv_passfds
 
 
 def share_tracker() -> None:
     """Start what `multiprocessing` starts beside a fork server, once for all forks to come."""
-    resource_tracker.ensure_running()
+    with left_to_parent():
+        resource_tracker.ensure_running()
 
 
 def start() -> None:
@@ -36,7 +38,8 @@ def start() -> None:
     patched.spawnv_passfds = forked
     temporary.own()
     try:
-        forkserver.ensure_running()
+        with left_to_parent():
+            forkserver.ensure_running()
     finally:
         patched.spawnv_passfds = _spawn
 
@@ -53,8 +56,8 @@ def forked(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
         free = [0, 1, 2, *sorted(passed), os.sysconf("SC_OPEN_MAX")]
         for before, after in pairwise(free):
             os.closerange(before + 1, after)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        for asked in STOPS:
+            signal.signal(asked, signal.SIG_DFL)
         server: Any = forkserver
         server._forkserver.__init__()  # its lock is taken while a server is started
         sys.modules["__main__"] = ModuleType("__main__")

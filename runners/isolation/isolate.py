@@ -4,9 +4,10 @@ Children come from a fork server that has imported torch once, so that one costs
 seed nothing: they inherit the server's random state, all the same, so the work seeds itself.
 The server never touches a GPU; a CUDA context is made by a child and dies with it.
 
-The parent alone answers signals. SIGTERM and SIGINT are passed to every child once, as SIGTERM;
-work that wants to save a checkpoint handles it, returns or raises `records.Interrupted`, and has
-the grace period to do so. A second signal kills at once. A parent that is killed takes its children
+The parent alone answers signals. SIGTERM, SIGINT and SIGUSR1 are passed to every child once, as
+SIGTERM; work that wants to save a checkpoint handles it, returns or raises `records.Interrupted`,
+and has the grace period to do so. A second Ctrl-C kills at once; other signals may come twice, to a
+group and once more from whoever passes them on. A parent that is killed takes its children
 with it, and a child all that it started (`runners.isolation.descendants`). Knows no configuration,
 and nothing of models, tasks or rows.
 """
@@ -29,6 +30,7 @@ from runners.isolation.child import STATUSES, Ending, Send, Work
 from runners.isolation.places import DevicePlace, Places, Taken, seats
 from runners.isolation.process import CONTEXT, Child, Job
 from runners.records import Status
+from tasks.data.signals import STOPS, left_to_parent
 
 __all__ = [
     "STATUSES",
@@ -67,7 +69,7 @@ def start_server() -> None:
     _leave_unreachable(server._forkserver)
     folder = temporary.own()
     try:
-        with _own_path():
+        with _own_path(), left_to_parent():
             forkserver.ensure_running()
     except OSError as error:
         raise temporary.unwritable(folder, error) from error
@@ -209,7 +211,7 @@ def pool(
                     return signals.first
                 _pause(running, signals)
                 for child in list(running):
-                    if signals.count > 1:
+                    if signals.impatient:
                         child.kill()
                     for message in child.poll():
                         on_message(child.job, message)
@@ -237,11 +239,11 @@ def _pause(running: list[Child], signals: "_Signals") -> None:
 
 
 class _Signals:
-    """Notes SIGTERM and SIGINT while it is entered; in other threads than the main one, nothing."""
+    """Notes what asks to stop while it is entered; in other threads than the main one, nothing."""
 
     def __init__(self) -> None:
         self.first: signal.Signals | None = None
-        self.count = 0
+        self._interrupts = 0
         self.reader, self._writer = os.pipe()
         os.set_blocking(self.reader, False)
         os.set_blocking(self._writer, False)
@@ -249,15 +251,20 @@ class _Signals:
 
     def __enter__(self) -> "_Signals":
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in STOPS:
                 self._before[number] = signal.signal(number, self._note)
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.first = self.first or signal.Signals(number)
-        self.count += 1
+        self._interrupts += number == signal.SIGINT
         with suppress(BlockingIOError):
             os.write(self._writer, b"!")
+
+    @property
+    def impatient(self) -> bool:
+        """Whether somebody at a keyboard has asked twice."""
+        return self._interrupts > 1
 
     def drain(self) -> None:
         """Empty the pipe that wakes the waiting parent."""

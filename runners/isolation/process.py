@@ -35,6 +35,13 @@ _LINGER_S = 10.0
 """How long a child may take to exit after its last word."""
 _PATIENCE_S = 0.5
 """After one rank failed: how long to look for another that failed first."""
+_FAULTS = frozenset(
+    {
+        signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, signal.SIGTRAP,
+        signal.SIGSYS, signal.SIGPIPE, signal.SIGXCPU, signal.SIGXFSZ,
+    }
+)  # fmt: skip
+"""Signals by which a process ends through what it did; any other one somebody else has sent."""
 _HEAD_START_S = 0.3
 """A death is noticed later than the complaints of the peers whose connections it tore."""
 _HELD_S = 1.0
@@ -175,6 +182,7 @@ class Child:
         if len(taken) != job.processes:
             raise ValueError(f"{job.processes} processes need as many places: got {len(taken)}")
         self.job, self.taken = job, taken
+        self._victims = out_of_memory_kills()
         self.ending: Ending | None = None
         self._cause: str | None = None
         self._kill_at: float | None = None
@@ -294,7 +302,12 @@ class Child:
         # Those without a time were ended by us, or fell silent in this very moment.
         failed = [each for each in wrong if each.failed_at is not None] or wrong
         first = min(failed, key=lambda each: each.failed_at or 0.0)
-        ending = first.ending or _judge_death(first.process.exitcode, self.job, self._log)
+        ending = first.ending or _judge_death(
+            first.process.exitcode,
+            self.job,
+            self._log,
+            starved=out_of_memory_kills() > self._victims,
+        )
         if len(self._ranks) > 1:
             ending = ending._replace(
                 reason=f"rank {first.rank} of {len(self._ranks)}: {ending.reason}"
@@ -331,7 +344,17 @@ def _meeting(processes: int) -> list[dict[str, str]]:
     ]
 
 
-def _judge_death(code: int | None, job: Job, log: Log | None) -> Ending:
+def out_of_memory_kills() -> int:
+    """Return how many processes the kernel has killed for want of memory; 0: it does not say."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
+def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) -> Ending:
     lines = [] if log is None else log.last_words().splitlines()
     detail = f"; last line of {job.log}: {lines[-1]}" if lines else ""
     if STORAGE_WORDS.search(detail):
@@ -353,11 +376,11 @@ def _judge_death(code: int | None, job: Job, log: Log | None) -> Ending:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    if name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        return Ending(Status.skipped, f"stopped by {name} from outside", interrupted=True)
-    if name == "SIGKILL":
+    if name == "SIGKILL" and starved:
         detail = (
-            "; usually the kernel's out-of-memory killer (see dmesg): set a memory limit, or run "
-            "fewer cells side by side"
+            "; the kernel's out-of-memory killer struck meanwhile (see dmesg): set a memory limit, "
+            "or run fewer cells side by side"
         )
+    elif -code not in _FAULTS:
+        return Ending(Status.skipped, f"stopped by {name} from outside", interrupted=True)
     return Ending(Status.crashed, legible(f"the process was killed by {name}{detail}"))

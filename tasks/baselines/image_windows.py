@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import nn
 from torch.nn.functional import cross_entropy
-from tqdm import tqdm
 
+from tasks.data.bars import tqdm
 from tasks.data.batching import Draw, permutation
 
 WINDOW = 9

@@ -21,9 +21,9 @@ import torch
 from jaxtyping import Bool, Float32, Int, UInt64
 from torch import nn
 from torch.nn.functional import cross_entropy
-from tqdm import tqdm
 
 from tasks.baselines.seen import RealTokens, SeenExamples
+from tasks.data.bars import tqdm
 from tasks.data.batching import Draw, permutation
 
 BUCKETS = 1 << 16

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tqdm import tqdm
-
 from tasks.data import arena
 from tasks.data.archives import PACKED, open_packed
+from tasks.data.bars import tqdm
 from tasks.data.batching import Draw, random_words
 from tasks.data.lines import whole_lines
 from tasks.errors import BadData, NotPrepared

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from tqdm import tqdm
-
 from tasks.classification.labels import whole_labels
 from tasks.data import hub
 from tasks.data.archives import tar_members
+from tasks.data.bars import tqdm
 from tasks.data.batching import Draw, random_words
 from tasks.data.sources import data_root
 from tasks.errors import BadData, NotPrepared

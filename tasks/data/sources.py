@@ -20,9 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from tqdm import tqdm
-
 from conf.plain_files import read_json, typed
+from tasks.data.bars import tqdm
 from tasks.data.full_disk import full_disk_explained
 from tasks.data.leftovers import PARTIAL, appended, temporary_file, temporary_folder
 from tasks.errors import BadData, NotPrepared

@@ -8,6 +8,7 @@ from threading import Thread
 from typing import TypeVar
 
 from tasks.data.caller import caller_left_out
+from tasks.data.signals import left_to_parent
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,7 +28,7 @@ def in_order(
     try:
         waiting: list[Future[R]] = []
         for job in jobs:
-            with caller_left_out(function):  # a worker may start with a job
+            with caller_left_out(function), left_to_parent():  # a worker may start with a job
                 waiting.append(pool.submit(function, job))
             if len(waiting) > 2 * workers:
                 yield waiting.pop(0).result()

@@ -7,9 +7,8 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from tasks.data import hub
+from tasks.data.bars import tqdm
 from tasks.data.leftovers import temporary_folder
 from tasks.data.lines import check_utf8
 from tasks.data.sources import data_root

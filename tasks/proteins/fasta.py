@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
-from tqdm import tqdm
 
 from tasks.data.archives import PACKED, open_packed
+from tasks.data.bars import tqdm
 from tasks.data.lines import LONGEST_LINE, too_long, whole_lines
 from tasks.errors import BadData
 from tasks.proteins.alphabet import LETTERS

@@ -1,4 +1,6 @@
 import re
+import resource
+import sys
 import xml.dom.minidom
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +9,7 @@ import pandas as pd
 import pytest
 
 from reports.install import MANIFEST, Occupied
+from reports.page import scripts
 from reports.report import write_report
 from reports.rows import NoRows
 
@@ -124,6 +127,47 @@ def test_settings_that_differ_get_files_of_their_own(make: SimpleNamespace, tmp_
 
 
 @pytest.mark.every_format
+def test_settings_whose_names_are_long_are_written_under_short_names(
+    make: SimpleNamespace, tmp_path: Path
+) -> None:
+    long = {name: f"{name} " + "x" * 90 for name in ("task", "hardware", "device", "precision")}
+    rows = make.frame(
+        *(
+            row
+            for setting in (long, {k: v + "y" for k, v in long.items()})
+            for source in ("sample", "s" * 80)
+            for length in (512, 1024)
+            for row in make.timing("linear", length, 0.1, source=source, **setting)
+        )
+    )
+    paths = write_report(rows, tmp_path / "report", title="long names")
+    names = [path.name for path in paths]
+    assert max(len(name.encode()) for name in names) < 255
+    assert sum(name.startswith("time-") and name.endswith(".svg") for name in names) == 4
+    shown = (tmp_path / "report" / "report.md").read_text()
+    assert all(name in shown for name in names if name.endswith(".csv"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="addresses are counted in /proc")
+def test_under_a_limit_of_addresses_all_but_the_charts_is_written(
+    small: pd.DataFrame, tmp_path: Path
+) -> None:
+    """`ulimit -v`, as schedulers set it: what has no room in it must not end the report."""
+    scripts.vega.cache_clear()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + 4 * 2**30, hard))
+    try:
+        write_report(small, tmp_path / "report", title="small")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        scripts.vega.cache_clear()
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "charts of this page: the memory limit" in page
+    assert "<svg" in page  # the figures that the charts would have stood for
+    assert (tmp_path / "report" / "report.md").exists()
+
+
 def test_the_same_rows_give_the_same_bytes(small: pd.DataFrame, tmp_path: Path) -> None:
     first = write_report(small, tmp_path / "a", title="x")
     second = write_report(small, tmp_path / "b", title="x")

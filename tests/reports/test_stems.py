@@ -7,7 +7,7 @@ import pytest
 
 from reports.figures.drawing import legend_name
 from reports.latex import escape_latex
-from reports.stems import stem
+from reports.stems import fitting, stem
 from reports.tables import csv_text
 
 HOSTILE = ("", ".", "..", "../../x", "/etc/passwd", "a/b", "a\\b", "a-b", "a b", "a+b", "a", "A",
@@ -30,6 +30,16 @@ def test_different_parts_give_different_names():
     assert len({stem(*pair) for pair in pairs} | {stem(text) for text in HOSTILE}) == len(
         pairs
     ) + len(HOSTILE)
+
+
+def test_a_name_of_many_parts_is_cut_and_stays_its_own():
+    names = [stem(*("x" * 60, "y") * 5, last) for last in ("a", "b")]
+    assert min(map(len, names)) > 255
+    cut = [fitting(name) for name in names]
+    assert max(len(f"{name}.legend.caption.txt".encode()) for name in cut) < 255
+    assert cut[0] != cut[1] == fitting(names[1])
+    assert len(fitting("\u6f22" * 90).encode()) <= 200
+    assert fitting("time-forward") == "time-forward"
 
 
 @pytest.mark.parametrize("text", ["=1+1|x", "@SUM(A1)", "+cmd|' /C calc'!A0", "-a", "\tx", "-1+a"])

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from tasks.classification.listops.text import FILES, HEADER, official_lines
+from tasks.data.bars import tqdm
 from tasks.data.sources import CHUNK_BYTES, placing
 from tasks.data.storage import open_store
 from tasks.data.workers import in_order

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int, Shaped, UInt8
-from tqdm import tqdm
 
+from tasks.data.bars import tqdm
 from tasks.data.sources import open_binary
 from tasks.data.storage import Ragged, from_rows
 from tasks.errors import BadData

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt32
-from tqdm import tqdm
 
 from tasks.classification.listops.text import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, MAX, MED, MIN, SM
+from tasks.data.bars import tqdm
 from tasks.data.storage import Ragged
 from tasks.data.workers import in_order
 

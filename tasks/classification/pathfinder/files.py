@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
-from tqdm import tqdm
 
 from tasks.data import arena
+from tasks.data.bars import tqdm
 from tasks.data.published import check_whole
 from tasks.errors import BadData, NotPrepared
 

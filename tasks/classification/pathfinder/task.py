@@ -31,7 +31,6 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, UInt8
-from tqdm import tqdm
 
 from tasks.classification.base import baseline
 from tasks.classification.gray import Encoding, GrayTask, rows_of
@@ -48,6 +47,7 @@ from tasks.classification.pathfinder import (
 from tasks.classification.pathfinder.division import Division, divided
 from tasks.classification.pathfinder.styles import STYLES, Style
 from tasks.data import arena
+from tasks.data.bars import tqdm
 from tasks.data.prepared import GENERATED, GRAY_LEVELS, identity_of
 from tasks.data.published import MARK, check_partial, named_path
 from tasks.data.sources import data_root, folder_identity

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_sweep_for_another_machine_in_json(folder: Path, capsys) -> None:
     assert main(["plan", *words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"schema", "sweep", "results", "machines", "total", "cells"}
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     assert found["machines"] == [{"hardware": "h100", "measured": False}]
     linear, fnet = found["cells"]
     assert set(linear) == set(COLUMNS)
@@ -57,6 +58,35 @@ def test_a_table_names_what_is_not_known_and_what_does_not_fit(folder: Path, cap
     assert "1 cells will not fit" in text
     assert " NO " in text
     assert [*folder.iterdir()] == []
+
+
+COST = ["runner=scaling", "runner.lengths=[512]", "hardware=h100", "runner.modes=[forward,step]"]
+
+
+def test_the_memory_of_references_stands_apart_with_mode_and_limit(capsys) -> None:
+    def cells(*words: str) -> list[dict]:
+        assert main(["plan", "model=linformer", *COST, *WORDS, *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["cells"]
+
+    alone, beside = cells("runner.references=[]"), cells()
+    assert [cell["mode"] for cell in beside] == ["forward", "step"]
+    for one, both in zip(alone, beside, strict=True):
+        assert both["need_bytes"] == one["need_bytes"]
+        assert (one["reference"], one["reference_need_bytes"]) == ("", None)
+        assert both["reference"] == "softmax"  # needs more than sdpa
+        assert both["reference_need_bytes"] > both["need_bytes"]
+    between = (beside[1]["need_bytes"] + beside[1]["reference_need_bytes"]) // 2
+    limit = f"hardware.memory_limit_bytes={between}"
+    step = cells(limit)[1]
+    assert (step["fits"], step["reference_fits"], step["room_bytes"]) == (True, False, between)
+    assert main(["plan", "model=linformer", *COST, *WORDS, limit]) == 0
+    table, *_, sentences = capsys.readouterr().out.partition("\n\n")
+    head, *lines = table.splitlines()
+    assert head.split()[2] == "mode"
+    assert [head.index(word) for word in ("limit", "memory", "fits", "reference", "it fits")]
+    assert re.search(r"step .* GiB .* yes  softmax .* GiB +NO", lines[-1])
+    assert "a reference beside the model will not fit: runner.reference_max_length" in sentences
+    assert "cells will not fit" not in sentences
 
 
 def test_csv_has_a_line_for_each_cell(capsys) -> None:

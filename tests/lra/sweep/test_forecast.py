@@ -12,9 +12,10 @@ from lra.sweep import costs as costs_module
 from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
 from lra.sweep.forecast import Forecaster
-from lra.sweep.overview import refusals
+from lra.sweep.overview import _expected, refusals
 from lra.sweep.past import Past, stored
 from lra.sweep.work import CellWork
+from models.mixer import Unsupported
 from runners.measurement.hardware import Device
 from runners.passes import Passes, Uncounted
 from runners.records import Measurement, Status
@@ -76,6 +77,26 @@ def test_the_straight_line_through_few_rows_and_layers_is_the_count(model, monke
     assert sum(line.work[1:5]) == pytest.approx(sum(counted.work[1:5]), rel=0.1)
     assert line.work.operators == pytest.approx(counted.work.operators, rel=0.4)
     assert line.peak_bytes == pytest.approx(counted.peak_bytes, rel=0.5)
+
+
+def test_a_reference_is_no_part_of_what_a_model_needs_and_does_not_refuse_it(monkeypatch) -> None:
+    cost = ("model=linear", "runner=scaling", "runner.lengths=[512]", "runner.modes=[step]")
+    alone, both = forecast(*cost, "runner.references=[]"), forecast(*cost)
+    assert both.need_bytes == alone.need_bytes == alone.whole_bytes
+    assert both.whole_bytes == both.reference_need_bytes > both.need_bytes
+    (one,) = planned(*cost, f"hardware.memory_limit_bytes={both.whole_bytes - 1}")
+    said = _expected(Forecaster().of(one))[1]
+    assert re.search("but the reference softmax's .* GiB will not fit into", said)
+    of = Costs.of
+
+    def refusing(self, run, passes):
+        if passes.name == "softmax":
+            raise Unsupported("planted")
+        return of(self, run, passes)
+
+    monkeypatch.setattr(Costs, "of", refusing)
+    found = forecast(*cost)
+    assert (found.basis, found.need_bytes, found.reference) == ("counted", alone.need_bytes, "sdpa")
 
 
 def keep(store: Store, cell, took_s: float) -> None:

@@ -11,7 +11,7 @@ import isolated_jobs as jobs
 import pytest
 from isolated import done, is_gone
 
-from runners.isolation import isolate
+from runners.isolation import isolate, process
 from runners.isolation.isolate import Ending, Job, pool, prepare, start
 from runners.isolation.places import Places, seats
 from runners.records import Status
@@ -90,10 +90,12 @@ def test_real_divergence():
     assert ending == Ending(Status.diverged, "loss inf at step 0")
 
 
-def test_sigkill_names_the_signal_and_the_usual_cause():
+def test_sigkill_is_a_crash_where_the_kernel_has_killed_for_want_of_memory(monkeypatch):
+    counts = iter((4, 5))
+    monkeypatch.setattr(process, "out_of_memory_kills", lambda: next(counts))
     messages, ending = done(jobs.kill_self, signal.SIGKILL)
     assert messages == ["before"]
-    assert ending.status is Status.crashed
+    assert (ending.status, ending.interrupted) == (Status.crashed, False)
     assert "SIGKILL" in ending.reason
     assert "out-of-memory killer" in ending.reason
 
@@ -108,8 +110,8 @@ def test_killed_from_outside():
                 os.kill(pid, signal.SIGKILL)
     finally:
         child.kill()
-    assert child.ending.status is Status.crashed
-    assert "SIGKILL" in child.ending.reason
+    assert child.ending.interrupted
+    assert child.ending.reason == "stopped by SIGKILL from outside"
     assert is_gone(pid)
 
 
@@ -158,7 +160,8 @@ def test_the_memory_limit_counts_from_what_imports_have_mapped():
 
 def test_siblings_go_on():
     faults = [
-        (jobs.kill_self, signal.SIGKILL, Status.crashed),
+        (jobs.kill_self, signal.SIGSEGV, Status.crashed),
+        (jobs.kill_self, signal.SIGKILL, Status.skipped),
         (jobs.echo, ["a", "b"], Status.ok),
         (jobs.leave, 3, Status.crashed),
         (jobs.take_numpy, 2_000_000_000, Status.out_of_memory),
@@ -331,7 +334,7 @@ def test_processes_of_one_job_meet_and_rank_zero_speaks():
 @pytest.mark.parametrize(
     ("how", "status", "words"),
     [
-        ("kill", Status.crashed, ("rank 1 of 2", "SIGKILL")),
+        ("kill", Status.skipped, ("rank 1 of 2", "SIGKILL")),
         ("raise", Status.unsupported, ("rank 1 of 2", "rank 1 cannot")),
     ],
 )

@@ -16,6 +16,10 @@ from runners.records import Status
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
+OUTSIDE = (
+    signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGKILL,
+)  # fmt: skip
+FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT, signal.SIGILL)
 
 
 def test_a_child_that_says_interrupted_is_neither_done_nor_failed():
@@ -24,9 +28,13 @@ def test_a_child_that_says_interrupted_is_neither_done_nor_failed():
     assert ending == Ending(Status.skipped, "saved at step 7", interrupted=True)
 
 
-def test_sigterm_from_outside_is_an_interruption_not_a_crash():
-    _, ending = done(jobs.kill_self, signal.SIGTERM)
-    assert ending.interrupted
+@pytest.mark.parametrize("number", [*OUTSIDE, *FAULTS], ids=lambda number: number.name)
+def test_a_signal_from_outside_is_an_interruption_and_a_fault_of_its_own_is_a_crash(number):
+    _, ending = done(jobs.kill_self, number)
+    assert ending.interrupted is (number in OUTSIDE)
+    assert number.name in ending.reason
+    if number in FAULTS:
+        assert ending.status is Status.crashed
 
 
 def signal_parent_on(message_wanted, number, work, times=1, **options):
@@ -50,7 +58,7 @@ def signal_parent_on(message_wanted, number, work, times=1, **options):
     return stopped, messages, endings
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_to_the_parent_lets_children_save_and_starts_no_more(number, tmp_path):
     work = [Job(function=jobs.save_on_sigterm, argument=tmp_path / f"{n}") for n in range(2)]
     stopped, messages, endings = signal_parent_on("ready", number, work)
@@ -84,7 +92,13 @@ def test_children_that_ignore_the_signal_are_killed_after_the_grace():
     assert [ending.interrupted for ending in endings] == [True]
 
 
-def test_a_second_signal_kills_at_once(tmp_path):
+def test_a_signal_that_comes_twice_to_a_group_lets_children_save_all_the_same(tmp_path):
+    work = [Job(function=jobs.save_on_sigterm, argument=tmp_path / "saved")]
+    _, messages, _ = signal_parent_on("ready", signal.SIGTERM, work, times=2)
+    assert messages == ["ready", "saved"]
+
+
+def test_a_second_ctrl_c_kills_at_once(tmp_path):
     pids, endings = [], []
 
     def on_message(_, message):
@@ -158,15 +172,20 @@ def test_a_killed_parent_takes_its_children_with_it(tmp_path):
     assert is_gone(int(pid))
 
 
-def test_a_signal_to_the_whole_group_lets_the_child_save_though_the_fork_server_dies(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_the_whole_group_lets_the_child_save(number, tmp_path):
     target = tmp_path / "saved"
     path = write_parent(tmp_path / "parent.py", "save_on_sigterm", str(target))
     with subprocess.Popen(
-        [sys.executable, path], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "message ready\n"
-        os.killpg(parent.pid, signal.SIGTERM)
+        os.killpg(parent.pid, number)
         output = parent.stdout.read()
     assert target.read_text() == "saved"
-    assert output == "message saved\nend skipped True\nstopped SIGTERM\n"
+    assert output == f"message saved\nend skipped True\nstopped {number.name}\n"
