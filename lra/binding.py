@@ -126,7 +126,8 @@ def _bound(target: Callable[..., Any], spelt: _Spelt, where: str) -> dict[str, A
             raise ConfigError(f"{where}: " + unknown("option", str(key), names))
     storable(given, where)
     try:
-        merged = OmegaConf.unsafe_merge(OmegaConf.structured(wanted), given)  # both are new
+        literal = _escaped(given) if "${" in spelt.text else given
+        merged = OmegaConf.unsafe_merge(OmegaConf.structured(wanted), literal)  # both are new
         bound = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         key = error.full_key or "?"
@@ -141,6 +142,15 @@ def _bound(target: Callable[..., Any], spelt: _Spelt, where: str) -> dict[str, A
             raise ConfigError(_refusal(where, key, value, _type_of(wanted, key)))
     storable(plain(typed_values), where)  # a default of the user's own class, too
     return typed_values
+
+
+def _escaped(value: Any) -> Any:
+    """Return a value whose texts OmegaConf takes as they are: all references are resolved."""
+    if isinstance(value, str):
+        return spelling.escaped(value)
+    if isinstance(value, Mapping):
+        return {key: _escaped(each) for key, each in value.items()}
+    return [_escaped(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _same(given: Any, typed: Any) -> bool:

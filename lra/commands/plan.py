@@ -84,7 +84,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.sweep.forecast import Forecaster
     from lra.sweep.past import stored
 
-    found = entries(words, _refuse)
+    found = entries(words)
     if not found:
         return 0  # Hydra printed a configuration or its help
     sweep = build(found, elsewhere=True)
@@ -98,10 +98,6 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     else:
         _print(lines, totals)
     return 0
-
-
-def _refuse(_: object) -> None:
-    raise ConfigError("another launcher starts cells as it goes: plan without hydra/launcher")
 
 
 def _lines(sweep: "Sweep", forecaster: Any) -> Iterable[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """`lra submit`: store the plan of a sweep, have an engine start workers, and return."""
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -73,7 +74,7 @@ def main(argv: list[str]) -> int:
 
     if not any(word in MULTIRUN for word in words):
         words = ["-m", *words]
-    found = composed(words, _no_launcher)
+    found = composed(words)
     if not found:
         return 0  # Hydra printed a configuration or its help
     from lra.report_style import read_style
@@ -94,10 +95,6 @@ def main(argv: list[str]) -> int:
     _check_logger(sweep.logger)
     report = {"write": choice.write, "style": choice.style}
     return _submit(sweep, engine, words, report, begun)
-
-
-def _no_launcher(_: object) -> None:
-    raise ConfigError("hydra/launcher: lra submit starts workers by cluster=NAME; leave it out")
 
 
 def _check_logger(logger: "Logger") -> None:
@@ -140,7 +137,7 @@ def _submit(
     check_place(plan.folder)  # of what stops them, before any is started
     if complete:
         print(f"{complete:,} of {len(sweep.planned):,} cells are complete already")
-    where = "" if sweep.root == Path("results") else f" --results {sweep.root}"
+    where = "" if sweep.root == Path("results") else f" --results {shlex.quote(str(sweep.root))}"
     if not waiting and not _unfinished(plan, store):
         print(f"nothing to submit; lra report --sweep {sweep.name}{where}")
         return 0
