@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lra.arguments import Parser
 from lra.cli import CommandError
 from lra.configuration import ConfigError
 
@@ -47,7 +48,7 @@ class CountedModel(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra show --cost`; its other words are a cell, or of `lra run`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra show --cost",
         usage=USAGE,
         description=ABOUT,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra.arguments import Parser
 from lra.configuration import ConfigError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ COLUMNS = (
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra plan`; its other words are those of `lra run`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra plan",
         usage=USAGE,
         description=ABOUT,

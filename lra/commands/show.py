@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from lra.api.words import word as word_of
+from lra.arguments import Parser
 from lra.cli import CommandError
 from lra.console import print_table
 from lra.sweep.stored_weights import NAME, OPTION
@@ -22,7 +23,7 @@ NARROWED = ("runner.lengths", "runner.modes", "runner.qk")
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra show`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra show",
         description="One stored result: configuration, rows, and the exact command to repeat it.",
         epilog="examples: lra show 3fa9 | lra show 3fa9c1 --json | lra show 3fa9 --curves",

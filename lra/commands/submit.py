@@ -1,6 +1,5 @@
 """`lra submit`: store the plan of a sweep, have an engine start workers, and return."""
 
-import argparse
 import shlex
 import sys
 import time
@@ -9,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra.arguments import Parser
 from lra.cluster.engine import (
     LOCAL,
     ChosenEngine,
@@ -198,7 +198,7 @@ def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
 
 
 def _stop(argv: Sequence[str]) -> int:
-    made_by = argparse.ArgumentParser(prog="lra submit", usage="lra submit --stop SWEEP")
+    made_by = Parser(prog="lra submit", usage="lra submit --stop SWEEP")
     made_by.add_argument("--stop", required=True, metavar="SWEEP")
     made_by.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
     arguments = made_by.parse_args(argv)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lra.arguments import Parser
 from lra.terminal import Region, on_terminal
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ SHOWN = 12
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra watch`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra watch",
         description="How far a submitted sweep is: cells done, running, failed and left, its "
         "workers and their jobs, and the time left. Works on any machine that sees the results "

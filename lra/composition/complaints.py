@@ -1,5 +1,6 @@
 """What Hydra says of words that it cannot compose, in a few lines that name the key."""
 
+import errno
 import re
 import shlex
 from bisect import bisect_left
@@ -62,6 +63,9 @@ def explained(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
     except (ConfigError, BadYaml, BrokenPipeError):
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            word = max(words, key=len, default="")
+            raise ConfigError(f"{short(word)}: longer than any name of a file or a key") from error
         if isinstance(error, OSError) and not isinstance(error, HydraException):
             raise
         raise ConfigError(_explain(error, words, config_dir)) from error

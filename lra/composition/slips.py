@@ -155,10 +155,10 @@ def _loose(word: str, before: Sequence[str]) -> str:
     """Answer any other word without an equals sign."""
     if word and before and "=" in before[-1] and re.fullmatch(r"[\w/-]+", word):
         return (
-            f"{word}: wanted KEY=VALUE or GROUP=NAME; if it belongs to the word before, quotes "
-            f"join them: {shlex.quote(f'{before[-1]} {word}')}"
+            f"{short(word)}: wanted KEY=VALUE or GROUP=NAME; if it belongs to the word before, "
+            f"quotes join them: {shlex.quote(f'{before[-1]} {word}')}"
         )
-    return f"{word!r}: wanted KEY=VALUE or GROUP=NAME, as in optim.steps=500 or model=linear"
+    return f"{short(word)!r}: wanted KEY=VALUE or GROUP=NAME, as in optim.steps=500 or model=linear"
 
 
 def _of_a_group(key: str, value: str, choices: Choices) -> str | None:

@@ -105,7 +105,7 @@ def test_flags_may_stand_among_the_words_and_files_of_ones_own_beside_ours(tmp_p
         (["hydra.searchpath=3"], "hydra.searchpath"),
         (["+model=linear"], "model"),
         (["-m", "hydra.sweeper=3"], "hydra.sweeper=3: lra runs its cells itself; `lra submit`"),
-        (["hydra.callbacks={a: {_target_: b}}"], "hydra.callbacks: lra calls none"),
+        (["++hydra.callbacks={a: {_target_: b}}"], "hydra.callbacks: lra calls none"),
         (["seed=[[[[" * 100], "seed="),
         (["hardware=3"], "hardware: got 3; wanted one of a100, cpu"),
         (["task=null"], "task: got null; wanted one of duplicate, enwik8"),

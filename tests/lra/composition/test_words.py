@@ -10,6 +10,7 @@ import pytest
 from fuzz import cases
 from omegaconf import OmegaConf
 
+from lra.binding import bind
 from lra.cli import main
 from lra.composition.hydra_entry import entries
 from lra.composition.words import as_text, legible, reading
@@ -181,12 +182,14 @@ def test_a_comma_in_a_path_is_named_where_it_made_runs(
 
 
 def test_a_text_that_looks_like_a_reference_reaches_the_task() -> None:
-    from lra.compose import typed
+    def target(*, train: str, others: list[str]) -> None: ...
 
-    words = ["task=table", "task.labels=[a,b]", f"task.train={as_text('a${b}.csv')}"]
+    text = "a\\${b}${c.csv"
+    words = ["task=table", f"task.train={as_text(text)}", f"task.labels=[{as_text(text)},b]"]
     (entry,) = entries(words)
-    assert entry.config["task"]["train"] == "a${b}.csv"
-    assert typed(entry.config).task_options["train"] == "a${b}.csv"
+    task = entry.config["task"]
+    assert task["train"] == text
+    assert bind(target, {"train": text, "others": [text, "b"]}, "task")["others"] == task["labels"]
 
 
 @pytest.mark.parametrize(
