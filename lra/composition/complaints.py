@@ -26,7 +26,7 @@ from lra.composition.machine import unknown_hardware
 from lra.composition.repository import hydra_of
 from lra.composition.slips import AS_TEXT, Choices, slip
 from lra.composition.unknown_key import unknown_key
-from lra.composition.words import proposal, refusal
+from lra.composition.words import proposal, reading, refusal
 from lra.configuration import ConfigError
 from lra.suggest import short, unknown
 from lra.yaml_text import BadYaml
@@ -41,10 +41,17 @@ OTHER_NAMES = {
 }  # fmt: skip
 """What others call our models, tasks, runners and loggers."""
 REFERENCES = (
-    InterpolationKeyError, InterpolationResolutionError, InterpolationToMissingValueError,
-    UnsupportedInterpolationType,
+    GrammarParseError, InterpolationKeyError, InterpolationResolutionError,
+    InterpolationToMissingValueError, UnsupportedInterpolationType,
 )  # fmt: skip
-HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment variable")
+HYDRA_ONLY = (
+    "object_type=",
+    "See http",
+    "reference_type=",
+    "Set the environment variable",
+    "full_key:",
+    "Error merging override",
+)
 """Lines of its messages that do not help to correct a command."""
 
 
@@ -86,7 +93,8 @@ def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> 
 def _of_a_reference(error: Exception, words: Sequence[str]) -> str | None:
     """Return the answer to a `${...}` that leads nowhere, or None where it is about none."""
     of_choice = "Error resolving interpolation" in str(error)
-    if not isinstance(error, (GrammarParseError, *REFERENCES)) and not of_choice:
+    of_value = any(isinstance(each, REFERENCES) for each in (error, error.__cause__))
+    if not of_choice and not of_value:
         return None
     key = str(getattr(error, "full_key", None) or "")
     word = next((w for w in words if "${" in w and w.lstrip("+").startswith(f"{key}=")), None)
@@ -94,8 +102,10 @@ def _of_a_reference(error: Exception, words: Sequence[str]) -> str | None:
     found = re.search(r"(?:key|type|variable) (\S.*?)(?: not found|$)", str(error), re.MULTILINE)
     reason = f": there is no {short(found[1])}" if found else ""
     name, _, value = word.partition("=")
+    read = reading(word)
+    text = read.value() if read is not None else value
     answer = f"{short(word)}: ${{...}} stands for the value of another key, and this leads to none"
-    return answer + reason + proposal(name, value, AS_TEXT)
+    return answer + reason + proposal(name, text if isinstance(text, str) else value, AS_TEXT)
 
 
 def _of_a_name(error: Exception) -> str | None:

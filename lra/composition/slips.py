@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.catalogue import names, words
-from lra.composition.words import legible, proposal, reading
+from lra.composition.words import legible, no_key, proposal, reading
 from lra.suggest import short
 
 LONGEST = 800
@@ -50,6 +50,8 @@ def slip(given: Sequence[str], choices: Choices) -> str | None:
         found = _torn(word, rest)
         if not equals and not word.startswith("~"):
             found = found or _no_value(word, given[:index], rest, choices)
+        elif equals and not key.lstrip("+~"):
+            found = found or no_key(word)
         elif equals:
             found = found or _of_a_group(key, value, choices) or _quoting(key, value)
         if found:

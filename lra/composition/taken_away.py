@@ -13,7 +13,7 @@ from lra.option_sources import BACKBONE, CLASSES, CONTROL, parameters
 from lra.suggest import short
 
 MAPPINGS = (*TABLES, "runner.pretraining", "model.layer_options", "deviations")
-ENTRIES = ("hydra.", "hydra/", *(f"{mapping}." for mapping in MAPPINGS))
+ENTRIES = ("hydra.sweeper.params.", *(f"{mapping}." for mapping in MAPPINGS))
 
 
 def taken_away(given: Sequence[str]) -> str | None:

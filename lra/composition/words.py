@@ -9,10 +9,10 @@ grammar has a meaning for is never taken as text unseen: commas, quotation marks
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Quote, QuotedString, Sweep
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -41,7 +41,7 @@ _TEXT = re.compile(rf"(?!~)(?:(?!{_ESCAPE})[^,'\"\[\]{{}}()]|\([^,'\"\[\]{{}}()]
 """A value without anything that the grammar has a meaning for; (1) may stand within it."""
 _FOREIGN = re.compile(r"[^\w/\\+.$%*@?|: -]", re.ASCII)
 """What an unquoted text of the grammar cannot hold."""
-_PART = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^{}]*\}|[,\[\]{}()])""")
+_QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^{}]*\}"""
 _OF_A_MAPPING = re.compile(r"([\w./ -]+:)(.+)", re.ASCII)
 _PATH_LIKE = re.compile(r"(?!-?[\d.]+(e[+-]?\d+)?$).*[./].*", re.DOTALL)
 
@@ -51,8 +51,11 @@ def legible(word: str) -> str:
     key, equals, value = word.partition("=")
     if not equals or _PLAIN.fullmatch(value) or reading(word) is not None:
         return word
-    quoted = f"{key}={as_text(value) if _TEXT.fullmatch(value) else _each_as_text(value)}"
-    return word if reading(quoted) is None else quoted
+    for ends in ("", "()"):  # round brackets are within a text, or else those of a call
+        quoted = f"{key}={_with_quotes(value, ends)}"
+        if reading(quoted) is not None:
+            return quoted
+    return word
 
 
 def reading(word: str) -> Override | None:
@@ -61,7 +64,16 @@ def reading(word: str) -> Override | None:
         (found,) = OverridesParser.create().parse_overrides([word])
     except (HydraException, ValueError, RecursionError):
         return None
-    return found
+    return None if _sweeps_within(found.value()) else found
+
+
+def _sweeps_within(value: Any) -> bool:
+    """Return whether a value holds several values for a part of it, which no sweep takes apart."""
+    parts = value.list if isinstance(value, ChoiceSweep) else value
+    parts = [*parts.values()] if isinstance(parts, dict) else parts
+    if not isinstance(parts, list):
+        return False
+    return any(isinstance(part, Sweep | Glob) or _sweeps_within(part) for part in parts)
 
 
 def as_text(value: str) -> str:
@@ -70,9 +82,9 @@ def as_text(value: str) -> str:
     return QuotedString(text=escaped(value.strip(" \t")), quote=quote).with_quotes()
 
 
-def _each_as_text(value: str) -> str:
-    """Quote the texts between commas and brackets that hold what the grammar does not know."""
-    parts = _PART.split(value)
+def _with_quotes(value: str, ends: str) -> str:
+    """Quote the texts between commas, brackets and `ends` that hold what the grammar cannot."""
+    parts = re.split(rf"({_QUOTED}|[,\[\]{{}}{ends}])", value)
     in_mapping = "{" in parts
     for index, part in enumerate(parts[::2]):
         key, text = "", part
@@ -90,18 +102,23 @@ def refusal(words: Sequence[str]) -> str | None:
         return None
     key, _, value = word.partition("=")
     if not _KEY.fullmatch(key):
-        return (
-            f"{short(word)}: no key: wanted KEY=VALUE, as in optim.steps=500; a key has letters of "
-            "ASCII, digits, _ and dots"
-        )
+        return no_key(word)
     call = _CALL.fullmatch(value)
     if call and call[1] in FUNCTIONS:
         why = f"wanted {FUNCTIONS[call[1]]}"
     elif call:
-        why = unknown("function", call[1], FUNCTIONS)
+        why = unknown("function", call[1], FUNCTIONS).rstrip(".")
     else:
         why = "commas, brackets, quotation marks, \\ and ${ have a meaning of their own"
     return f"{short(word)}: {why}" + proposal(key, value, "; as text it is ")
+
+
+def no_key(word: str) -> str:
+    """Return the answer to a word that begins with no key."""
+    return (
+        f"{short(word)}: no key: wanted KEY=VALUE, as in optim.steps=500; a key has letters of "
+        "ASCII, digits, _ and dots"
+    )
 
 
 def proposal(key: str, value: str, before: str) -> str:

@@ -67,6 +67,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("C:\\é\\", "C:\\é\\"),
         ("[好,坏]", ["好", "坏"]),
         ('["好","坏"]', ["好", "坏"]),
+        ("[a (1).csv,b(2).é]", ["a (1).csv", "b(2).é"]),
         ("[ 好 , 坏 ,1]", ["好", "坏", 1]),
         ("[a=b,[c#d,e]]", ["a=b", ["c#d", "e"]]),
         ("{a: 好, b: [坏]}", {"a": "好", "b": ["坏"]}),
@@ -92,8 +93,8 @@ def test_what_it_has_a_meaning_for_is_not_taken_unseen(typed: str) -> None:
 
 
 def test_values_of_a_sweep_are_texts_each() -> None:
-    found = entries(["-m", "task=table", "task.train=a=b.csv,数据.csv", "task.labels=[好,坏]"])
-    assert [entry.config["task"]["train"] for entry in found] == ["a=b.csv", "数据.csv"]
+    found = entries(["-m", "task=table", "task.train=a=b.csv,数据 (1).csv", "task.labels=[好,坏]"])
+    assert [entry.config["task"]["train"] for entry in found] == ["a=b.csv", "数据 (1).csv"]
     assert found[0].config["task"]["labels"] == ["好", "坏"]
     for entry in found:  # what is stored, and printed by `lra show`, is the same run again
         (again,) = entries(shlex.split(shlex.join(entry.overrides)))
