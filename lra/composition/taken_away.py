@@ -12,15 +12,22 @@ from lra.composition.own_options import TABLES
 from lra.option_sources import BACKBONE, CLASSES, CONTROL, parameters
 from lra.suggest import short
 
-MAPPINGS = (*TABLES, "runner.pretraining", "model.layer_options", "deviations")
-ENTRIES = ("hydra.sweeper.params.", *(f"{mapping}." for mapping in MAPPINGS))
+MAPPINGS = (
+    *TABLES,
+    "runner.pretraining",
+    "model.layer_options",
+    "hardware.typical",
+    "hydra.sweeper.params",
+)
+"""Empty where nothing is said."""
 
 
 def taken_away(given: Sequence[str]) -> str | None:
-    """Return the answer to the first word that takes away more than an entry of a mapping."""
+    """Return the answer to the first word that takes away more than a mapping or its entry."""
     for word in given:
         key = word[1:].partition("=")[0]
-        if word.startswith("~") and key not in TABLES and not key.startswith(ENTRIES):
+        of_mapping = f"{key}.".startswith(tuple(f"{mapping}." for mapping in MAPPINGS))
+        if word.startswith("~") and not of_mapping:
             return f"{short(word)}: {_answer(key, given)}"
     return None
 

@@ -31,7 +31,7 @@ WORDS = (
     "model.backbone.dropout=0,0.1", "task.data_seed=1,2", "optim.clip=null,0.5", "optim.clip=null",
     "sweep=a,b", "runner.dry_run=true,false", "optim.betas=[0.9,0.9],[0.8,0.99]", "optim.steps=7",
     "model.layers=[],[fnet,sdpa]", "results='a b','c,d'", "task.path=null,x,'null','1'",
-    "plugins=[a],[b,c]", "++optim.extra=1,2", "+extra=a,b", "~optim.batch_size",
+    "plugins=[a],[b,c]", "++optim.extra=1,2", "+extra=a,b", "optim.batch_size=5",
     "report=null",
     "optim={steps: 3},{steps: 4, batch_size: 2}", "optim={steps: 9}", "++optim.new={a: 1}",
     "task.data_seed=${seed}", "sweep=s${seed}",
