@@ -1,8 +1,12 @@
 """Arguments that several verbs have: numbers with their limits, files and packages of one's own."""
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
+
+from lra.suggest import LONGEST, short
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -29,6 +33,14 @@ def path_word(word: str) -> Path:
             f"got {word!r}; wanted a path, as in results (the current folder is .)"
         )
     return Path(word)
+
+
+class Parser(argparse.ArgumentParser):
+    """Names no more than the beginning of very long words that it refuses."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print a message in a few lines, and leave."""
+        super().error(re.sub(rf"\S{{{2 * LONGEST},}}", lambda found: short(found[0]), message))
 
 
 def add_own(parser: argparse.ArgumentParser) -> None:

@@ -126,7 +126,8 @@ def _bound(target: Callable[..., Any], spelt: _Spelt, where: str) -> dict[str, A
             raise ConfigError(f"{where}: " + unknown("option", str(key), names))
     storable(given, where)
     try:
-        merged = OmegaConf.unsafe_merge(OmegaConf.structured(wanted), given)  # both are new
+        literal = _escaped(given) if "${" in spelt.text else given
+        merged = OmegaConf.unsafe_merge(OmegaConf.structured(wanted), literal)  # both are new
         bound = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         key = error.full_key or _refused_key(wanted, given)
@@ -152,6 +153,15 @@ def _refused_key(wanted: type, given: Mapping[str, Any]) -> str:
         except OmegaConfBaseException:
             return key
     return "?"
+
+
+def _escaped(value: Any) -> Any:
+    """Return a value whose texts OmegaConf takes as they are: all references are resolved."""
+    if isinstance(value, str):
+        return spelling.escaped(value)
+    if isinstance(value, Mapping):
+        return {key: _escaped(each) for key, each in value.items()}
+    return [_escaped(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _same(given: Any, typed: Any) -> bool:

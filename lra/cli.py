@@ -7,15 +7,19 @@ their disk; 130 interrupted by Ctrl-C, 143 by SIGTERM, 138 by SIGUSR1.
 
 import importlib
 import os
+import re
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from lra import guard, standard_streams
-from lra.suggest import near
+from lra.suggest import LONGEST, near, short
 
 HOME = Path(__file__).resolve().parent.parent
+MOST_CHARACTERS = 2_000
+"""Of a message."""
 OURS = ("lra", "models", "tasks", "runners", "reports")
 
 
@@ -135,7 +139,7 @@ def main(argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001  the last stop: nothing is swallowed, all is printed
         if isinstance(error, standard_streams.OutputError):
             standard_streams.give_up_output()
-        return explain(error)
+        return explain(error, argv)
 
 
 def dispatch(argv: list[str]) -> int:
@@ -188,14 +192,19 @@ def run_choices() -> str:
     )
 
 
-def explain(error: Exception) -> int:
-    """Print `error` as one message where a person can act on it, else as a traceback."""
+def explain(error: Exception, argv: Sequence[str] = ()) -> int:
+    """Print `error` as one message where a person can act on it, else as a traceback.
+
+    Args:
+        error: What was raised.
+        argv: The words that led to it: a message has the beginning of very long ones.
+    """
     if shows_tracebacks() or not is_actionable(error):
         traceback.print_exception(error)
     if is_actionable(error):
         from lra.console import complain
 
-        complain(message(error))
+        complain(shortened(message(error), argv))
         return 2
     print("lra: this is a bug in lra or in a package it uses, not in your input.", file=sys.stderr)
     return 1
@@ -211,6 +220,14 @@ def message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror + (f": {error.filename}" if error.filename else "")
     return str(error).strip() or type(error).__name__
+
+
+def shortened(text: str, argv: Sequence[str]) -> str:
+    """Return a message with no more than the beginning of long words and values of `argv`."""
+    values = [value for word in argv for value in (word, *re.split(r"[=,]", word))]
+    for value in sorted({v for v in values if len(v) > 2 * LONGEST}, key=len, reverse=True):
+        text = text.replace(value, short(value))
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS // 2]} …"
 
 
 def is_actionable(error: Exception) -> bool:

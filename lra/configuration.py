@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lra.spelling import word
-from lra.suggest import unknown
+from lra.suggest import short, unknown
 from runners.memo import Memo
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
@@ -268,4 +268,4 @@ def _is_text(text: str) -> bool:
 def shown(value: Any) -> str:
     """Return a value as a message shows it: with its type where that is not plain, and short."""
     text = ascii(value) if isinstance(value, str) and not _is_text(value) else repr(value)
-    return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]} …"
+    return short(text)

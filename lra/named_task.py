@@ -46,7 +46,7 @@ def task_node(
     if len(config_dirs) > 1:
         raise ConfigError(f"got {len(config_dirs)} times --config-dir; wanted one folder")
     flags = [f"--config-dir={folder}" for folder in config_dirs]
-    (entry,) = entries([*flags, *words], execute=list)
+    (entry,) = entries([*flags, *words])
     return dict(entry.config["task"]), list(entry.config["plugins"])
 
 

@@ -20,6 +20,13 @@ WORDS = {
 }  # fmt: skip
 LISTS = ("list", "Sequence", "tuple")
 MAPPINGS = ("dict", "Mapping")
+CLASSES = {
+    "hardware": "runners.measurement.hardware.HardwareProfile",
+    "optim": "runners.training.optim.OptimConfig",
+    "logger": "lra.compose.Logger",
+}
+"""What types the options of a group whose files name no class."""
+CONTROL, BACKBONE = "lra.compose.Control", "models.backbone.config.BackboneConfig"
 GIVEN = frozenset({"self", "site", "config"})
 """Parameters of a mixer or a stack that are no options."""
 

@@ -53,14 +53,22 @@ def word(key: str, value: Any, kind: Any) -> str | None:
         if span and int(span[1]) < int(span[2]):
             stop = int(span[2]) + (":" not in value)
             return f"-m '{key}=range({span[1]},{stop})' (several values are a sweep)"
+        if re.fullmatch(r"[-+\d.e]+(\s*;\s*[-+\d.e]+)+", value, re.ASCII):
+            several = re.sub(r"\s*;\s*", ",", value)
+            return f"-m {key}={several} (several values are a sweep)"
     if kind in (int, float) and isinstance(value, list) and len(value) > 1:
         return f"-m {key}={','.join(map(str, value))} (several values are a sweep)"
     found = _seconds(value) if key.endswith("_s") else None
     found = found or meant(value, kind)
-    return None if found is None else _quoted(f"{key}={found}")
+    return None if found is None else in_shell(f"{key}={found}")
 
 
-def _quoted(typed: str) -> str:
+def escaped(text: str) -> str:
+    """Return a text that OmegaConf resolves to this one: `${` refers to nothing."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+
+
+def in_shell(typed: str) -> str:
     """Quote a word for a shell, readably where it has quotes of its own."""
     readable = "'" in typed and not re.search(r'["$`\\!]', typed)
     return f'"{typed}"' if readable else shlex.quote(typed)

@@ -3,9 +3,17 @@
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 60
+"""Characters of a value in a message."""
+
 
 class UnknownName(ValueError):
     """A name given by the user that stands for nothing; the message lists what would."""
+
+
+def short(text: str) -> str:
+    """Return a value, or a word with one, as a message shows it: without what is too much."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 def near(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
@@ -28,8 +36,8 @@ def unknown(kind: str, name: str, known: Iterable[str], *, way_out: str = "") ->
         A text like: unknown model 'perfomer': did you mean 'performer'? Known models: ...
     """
     names = sorted(known)
-    matches = [repr(match) for match in near(name, names)]
-    message = f"unknown {kind} {name!r}"
+    matches = [repr(match) for match in near(short(name), names)]
+    message = f"unknown {kind} {short(name)!r}"
     if matches:
         message += f": did you mean {' or '.join(matches)}?"
     else:

@@ -105,12 +105,9 @@ def run(
         raise ConfigError(f"{printing[0]} prints and runs nothing: call `lra run` in a shell")
     ready(words, volume)
     with hydra_left_alone():
-        found = entries(words, lambda now: execute(now, multirun=False, volume=volume))
+        found = entries(words)
     if not found:
-        raise ConfigError(
-            "hydra/launcher or hydra/sweeper hands the cells to others: call `lra run` in a shell, "
-            "and read their rows with lra.rows(path)"
-        )
+        raise ConfigError("these words print and run nothing: call `lra run` in a shell")
     several = len(found) > 1 or any(word in MULTIRUN for word in words)
     code, sweep = execute(found, multirun=several, volume=volume)
     _pass_on(sweep)

@@ -131,7 +131,7 @@ def composed(words: Sequence[str]) -> "Composed":
     from lra.composition.hydra_entry import entries
 
     with hydra_left_alone():
-        found = entries(words, execute=list)
+        found = entries(words)
     if len(found) != 1:
         raise ConfigError(f"got {len(found)} configurations of {' '.join(words)}; wanted one")
     return found[0]

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from lra.arguments import Parser
 from lra.catalogue import OF_SUBMIT, choices, groups, names, roots, words
 from lra.suggest import plural
 from lra.yaml_text import load
@@ -298,7 +299,7 @@ SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra completion`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra completion",
         description="Print what lets a shell complete verbs, flags, names, keys, values and cells.",
         epilog='in ~/.bashrc: eval "$(lra completion bash)" | in ~/.zshrc: '

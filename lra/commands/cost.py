@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lra.arguments import path_word
+from lra.arguments import Parser, path_word
 from lra.cli import CommandError
 from lra.configuration import ConfigError
 
@@ -48,7 +48,7 @@ class CountedModel(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra show --cost`; its other words are a cell, or of `lra run`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra show --cost",
         usage=USAGE,
         description=ABOUT,
@@ -143,6 +143,7 @@ def _stored(words: list[str], results: Path) -> "Iterator[tuple[Run, int | None]
 def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
     from lra.compose import typed
     from lra.composition.hydra_entry import entries
+    from lra.composition.words import commas_explained
 
     if not words:
         raise CommandError(
@@ -151,12 +152,10 @@ def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
         )
     tasks: dict[str, Any] = {}
     alone = {"-m", "--multirun", "--run"}.intersection(words)
-    for entry in entries(words if alone else ["-m", *words], _refuse):
-        yield typed(entry.config, tasks), None
-
-
-def _refuse(_: object) -> None:
-    raise ConfigError("another launcher starts cells: count without hydra/launcher")
+    found = entries(words if alone else ["-m", *words])
+    with commas_explained(found):
+        for entry in found:
+            yield typed(entry.config, tasks), None
 
 
 def _shown(run: "Run", lengths: Sequence[int] | None, own: int | None) -> "Iterator[CountedModel]":

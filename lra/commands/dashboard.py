@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from lra.arguments import path_word
+from lra.arguments import Parser, path_word
 from lra.commands.report import destination, stored
 
 PROJECT_OF = "wandb_online"
@@ -18,7 +18,7 @@ PROJECT_OF = "wandb_online"
 
 def main(argv: list[str]) -> int:
     """Parse the words after `lra dashboard`; write the files, and save them where that is asked."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="lra dashboard",
         description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
         "damaged, 2 where the server did not take it.",

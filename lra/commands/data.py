@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from lra.arguments import add_own, path_word, whole
+from lra.arguments import Parser, add_own, path_word, whole
 from lra.catalogue import entries, table
 from lra.suggest import UnknownName, unknown
 
@@ -53,7 +53,7 @@ class Lengths(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra data`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra data",
         description="Make the data of a task ready, check them, or look at real examples.",
         epilog="examples: lra data prepare listops | lra data prepare listops source=tsv "

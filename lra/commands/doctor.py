@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.arguments import path_word
+from lra.arguments import Parser, path_word
 from lra.catalogue import table
 from lra.commands import probes
 from lra.commands.probes import GIB, ProbeResult
@@ -115,7 +115,7 @@ def memory() -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra doctor`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra doctor",
         description="What this machine is and what works on it, each thing tried for real (half a "
         "minute). Exit code 1 where something fails that every run needs.",

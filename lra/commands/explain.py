@@ -8,16 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from lra.catalogue import OF_SUBMIT, read, roots, words
-from lra.option_sources import Parameter, comments, parameters
+from lra.option_sources import BACKBONE, CLASSES, CONTROL, Parameter, comments, parameters
 from lra.yaml_text import load
 
-CLASSES = {
-    "hardware": "runners.measurement.hardware.HardwareProfile",
-    "optim": "runners.training.optim.OptimConfig",
-    "logger": "lra.compose.Logger",
-}
-"""What types the options of a group whose files name no class."""
-CONTROL, BACKBONE = "lra.compose.Control", "models.backbone.config.BackboneConfig"
 NO_OPTIONS = frozenset({"name", "about", "class_path", "defaults", "hydra"})
 WIDTH = 100
 

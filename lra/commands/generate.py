@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 
 import numpy as np
 
-from lra.arguments import path_word, whole
+from lra.arguments import Parser, path_word, whole
 from lra.cli import CommandError
 from lra.terminal import encodable
 
@@ -44,7 +44,7 @@ class Spells(Protocol):
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra generate`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra generate",
         description="Write behind a prompt with the model of a completed training on a language "
         "task. The text goes to stdout as it is written; what writes, and how fast, to stderr.",

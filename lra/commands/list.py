@@ -4,7 +4,7 @@ import argparse
 import json
 from dataclasses import asdict
 
-from lra.arguments import add_own
+from lra.arguments import Parser, add_own
 from lra.catalogue import OF_SUBMIT, choose_groups, entries, named, words
 from lra.console import print_table
 from lra.suggest import plural
@@ -12,7 +12,7 @@ from lra.suggest import plural
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra list`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra list",
         description="What can be chosen, one line each, with its source; or all about one name.",
         epilog="examples: lra list | lra list models --traits | lra list tasks --json | "

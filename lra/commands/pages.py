@@ -1,6 +1,5 @@
 """`lra pages`: a documentation page per family, from its docstring, its traits and stored rows."""
 
-import argparse
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.arguments import add_own, path_word
+from lra.arguments import Parser, add_own, path_word
 from lra.catalogue import choices
 from lra.commands.explain import own_options, spelt
 from lra.commands.report import published
@@ -205,7 +204,7 @@ def main(argv: list[str]) -> int:
     """Parse the words after `lra pages` and write the pages."""
     from reports.rows import prepare
 
-    parser = argparse.ArgumentParser(prog="lra pages", description=__doc__)
+    parser = Parser(prog="lra pages", description=__doc__)
     parser.add_argument("--out", type=path_word, required=True, help="folder for the pages")
     parser.add_argument(
         "--rows",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra.arguments import path_word
+from lra.arguments import Parser, path_word
 from lra.configuration import ConfigError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ COLUMNS = (
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra plan`; its other words are those of `lra run`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra plan",
         usage=USAGE,
         description=ABOUT,
@@ -84,7 +84,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.sweep.forecast import Forecaster
     from lra.sweep.past import stored
 
-    found = entries(words, _refuse)
+    found = entries(words)
     if not found:
         return 0  # Hydra printed a configuration or its help
     sweep = build(found, elsewhere=True)
@@ -98,10 +98,6 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     else:
         _print(lines, totals)
     return 0
-
-
-def _refuse(_: object) -> None:
-    raise ConfigError("another launcher starts cells as it goes: plan without hydra/launcher")
 
 
 def _lines(sweep: "Sweep", forecaster: Any) -> Iterable[dict[str, Any]]:

@@ -1,13 +1,12 @@
 """`lra report`: tables and figures from stored results. Needs no torch and no network."""
 
-import argparse
 import json
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.arguments import path_word
+from lra.arguments import Parser, path_word
 from lra.suggest import UnknownName, unknown
 
 if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
@@ -143,7 +142,7 @@ def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def main(argv: list[str]) -> int:
     """Parse the words after `lra report` and write the report."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="lra report",
         description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
         "damaged.",

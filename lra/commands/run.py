@@ -1,5 +1,6 @@
 """`lra run`: compose, plan, execute, and write what a person wants to see."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,9 +36,9 @@ def main(argv: list[str]) -> int:
     """Run the words after `lra run`; return the exit code."""
     volume, argv = taken(argv)
     ready(argv, volume)
-    found = entries(argv, lambda now: execute(now, multirun=False, volume=volume))
+    found = entries(argv)
     if not found:
-        return 0  # Hydra printed a configuration or its help, or another launcher did the work
+        return 0  # Hydra printed a configuration or its help
     several = len(found) > 1 or any(word in MULTIRUN for word in argv)
     return execute(found, multirun=several, volume=volume).code
 
@@ -163,7 +164,8 @@ def finish(
     print()
     for planned in sweep.planned if len(sweep.planned) == 1 else ():
         print(f"rows          {sweep.store.cell_folder(planned.cell.key)}")
-        where = "" if sweep.root == Path("results") else f" --results {sweep.root}"
+        elsewhere = sweep.root != Path("results")
+        where = f" --results {shlex.quote(str(sweep.root))}" if elsewhere else ""
         print(f"again         lra show {planned.cell.key}{where}")
     for label, suffixes in (("tables", (".md",)), ("figures", (".png",)), ("page", (".html",))):
         for path in written:

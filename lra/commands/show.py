@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from lra.arguments import path_word
+from lra.api.words import word as word_of
+from lra.arguments import Parser, path_word
 from lra.cli import CommandError
 from lra.console import print_table
 from lra.sweep.stored_weights import NAME, OPTION
@@ -22,7 +23,7 @@ NARROWED = ("runner.lengths", "runner.modes", "runner.qk")
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra show`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra show",
         description="One stored result: configuration, rows, and the exact command to repeat it.",
         epilog="examples: lra show 3fa9 | lra show 3fa9c1 --json | lra show 3fa9 --curves",
@@ -134,7 +135,7 @@ def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated"
     source = cell.identity.get("trainings", {}).get(NAME)
     if source is not None:
         words = [word for word in words if not word.startswith(f"{OPTION}=")]
-        words.append(f"{OPTION}={store.cell_folder(source).resolve()}")
+        words.append(word_of(OPTION, store.cell_folder(source).resolve()))
     if cell.columns["mode"] != cell.columns["runner"]:  # one of several lengths
         from lra.runner_class import mode_word
 
@@ -142,7 +143,7 @@ def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated"
     own = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
     # Of a preset that is a sweep, this one run.
     own += ["--run"] if any(word.startswith("+experiment=") for word in words) else []
-    command = shlex.join(["lra", "run", *own, *words, f"results={results}"])
+    command = shlex.join(["lra", "run", *own, *words, word_of("results", results)])
     folder = cell.place.get("folder", str(Path.cwd()))
     if gone(cell) or Path(folder) == Path.cwd():
         return command

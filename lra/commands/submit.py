@@ -1,6 +1,6 @@
 """`lra submit`: store the plan of a sweep, have an engine start workers, and return."""
 
-import argparse
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.arguments import path_word
+from lra.arguments import Parser, path_word
 from lra.cluster.engine import (
     LOCAL,
     ChosenEngine,
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
 
     if not any(word in MULTIRUN for word in words):
         words = ["-m", *words]
-    found = composed(words, _no_launcher)
+    found = composed(words)
     if not found:
         return 0  # Hydra printed a configuration or its help
     from lra.report_style import read_style
@@ -95,10 +95,6 @@ def main(argv: list[str]) -> int:
     _check_logger(sweep.logger)
     report = {"write": choice.write, "style": choice.style}
     return _submit(sweep, engine, words, report, begun)
-
-
-def _no_launcher(_: object) -> None:
-    raise ConfigError("hydra/launcher: lra submit starts workers by cluster=NAME; leave it out")
 
 
 def _check_logger(logger: "Logger") -> None:
@@ -141,7 +137,7 @@ def _submit(
     check_place(plan.folder)  # of what stops them, before any is started
     if complete:
         print(f"{complete:,} of {len(sweep.planned):,} cells are complete already")
-    where = "" if sweep.root == Path("results") else f" --results {sweep.root}"
+    where = "" if sweep.root == Path("results") else f" --results {shlex.quote(str(sweep.root))}"
     if not waiting and not _unfinished(plan, store):
         print(f"nothing to submit; lra report --sweep {sweep.name}{where}")
         return 0
@@ -202,7 +198,7 @@ def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
 
 
 def _stop(argv: Sequence[str]) -> int:
-    made_by = argparse.ArgumentParser(prog="lra submit", usage="lra submit --stop SWEEP")
+    made_by = Parser(prog="lra submit", usage="lra submit --stop SWEEP")
     made_by.add_argument("--stop", required=True, metavar="SWEEP")
     made_by.add_argument("--results", type=path_word, default=Path("results"), metavar="DIR")
     arguments = made_by.parse_args(argv)

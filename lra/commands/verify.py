@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.arguments import add_own, whole
+from lra.arguments import Parser, add_own, whole
 from lra.catalogue import names
 from lra.class_path import ROOMS
 from lra.console import print_table
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra verify`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra verify",
         description="Run the contract checks on a mixer: shapes and types, padding, neighbours in "
         "the batch, no look-ahead, effects of a pass, training against evaluation, gradients "

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra.arguments import path_word
+from lra.arguments import Parser, path_word
 from lra.terminal import Region, on_terminal
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SHOWN = 12
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra watch`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra watch",
         description="How far a submitted sweep is: cells done, running, failed and left, its "
         "workers and their jobs, and the time left. Works on any machine that sees the results "

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from lra.arguments import path_word, whole
+from lra.arguments import Parser, path_word, whole
 from lra.cluster.engine import MOST_WORKERS
 
 LONGEST_WAIT_S = 10_000_000
@@ -13,7 +13,7 @@ LONGEST_WAIT_S = 10_000_000
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra work`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="lra work",
         description="Take cells of a submitted sweep, one after the other, until none is left. "
         "Any number of workers on any machines that see the results folder may work on one sweep. "

@@ -1,5 +1,6 @@
 """What Hydra says of words that it cannot compose, in a few lines that name the key."""
 
+import errno
 import re
 import shlex
 from bisect import bisect_left
@@ -11,15 +12,23 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationKeyError,
+    InterpolationResolutionError,
+    InterpolationToMissingValueError,
+    OmegaConfBaseException,
+    UnsupportedInterpolationType,
+)
 
 from lra.catalogue import names
 from lra.composition.machine import unknown_hardware
 from lra.composition.repository import hydra_of
-from lra.composition.slips import Choices, slip
+from lra.composition.slips import AS_TEXT, Choices, slip
 from lra.composition.unknown_key import unknown_key
+from lra.composition.words import proposal, reading, refusal
 from lra.configuration import ConfigError
-from lra.suggest import unknown
+from lra.suggest import short, unknown
 from lra.yaml_text import BadYaml
 
 MOST_LINES, MOST_CHARACTERS = 4, 800
@@ -31,32 +40,40 @@ OTHER_NAMES = {
     "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",
 }  # fmt: skip
 """What others call our models, tasks, runners and loggers."""
-HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment variable")
+REFERENCES = (
+    GrammarParseError, InterpolationKeyError, InterpolationResolutionError,
+    InterpolationToMissingValueError, UnsupportedInterpolationType,
+)  # fmt: skip
+HYDRA_ONLY = (
+    "object_type=",
+    "See http",
+    "reference_type=",
+    "Set the environment variable",
+    "full_key:",
+    "Error merging override",
+)
 """Lines of its messages that do not help to correct a command."""
 
 
 @contextmanager
-def explained(
-    words: Sequence[str], config_dir: str | None, *, all_errors: bool = True
-) -> Iterator[None]:
+def explained(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
     """Turn whatever is raised while Hydra composes into a ConfigError.
+
+    Its parser, OmegaConf and PyYAML raise what they please at odd words.
 
     Args:
         words: The overrides.
         config_dir: A folder of configuration files beside ours.
-        all_errors: Also errors of other types than Hydra's: its parser, OmegaConf and PyYAML raise
-            what they please at odd words. False where other work than composing is done.
     """
     try:
         yield
     except (ConfigError, BadYaml, BrokenPipeError):
         raise
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_explain(error, words, config_dir)) from error
-    except OSError:
-        raise
     except Exception as error:
-        if not all_errors:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            word = max(words, key=len, default="")
+            raise ConfigError(f"{short(word)}: longer than any name of a file or a key") from error
+        if isinstance(error, OSError) and not isinstance(error, HydraException):
             raise
         raise ConfigError(_explain(error, words, config_dir)) from error
 
@@ -65,10 +82,30 @@ def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> 
     """Return the complaint, with the words to type where they can be guessed."""
     return (
         slip(words, Choices.of(config_dir))
+        or refusal(words)
+        or _of_a_reference(error, words)
         or _of_a_name(error)
         or _of_a_key(error, words)
         or _of_the_rest(error, words, config_dir)
     )
+
+
+def _of_a_reference(error: Exception, words: Sequence[str]) -> str | None:
+    """Return the answer to a `${...}` that leads nowhere, or None where it is about none."""
+    of_choice = "Error resolving interpolation" in str(error)
+    of_value = any(isinstance(each, REFERENCES) for each in (error, error.__cause__))
+    if not of_choice and not of_value:
+        return None
+    key = str(getattr(error, "full_key", None) or "")
+    word = next((w for w in words if "${" in w and w.lstrip("+").startswith(f"{key}=")), None)
+    word = word or next((w for w in words if "${" in w), key)
+    found = re.search(r"(?:key|type|variable) (\S.*?)(?: not found|$)", str(error), re.MULTILINE)
+    reason = f": there is no {short(found[1])}" if found else ""
+    name, _, value = word.partition("=")
+    read = reading(word)
+    text = read.value() if read is not None else value
+    answer = f"{short(word)}: ${{...}} stands for the value of another key, and this leads to none"
+    return answer + reason + proposal(name, text if isinstance(text, str) else value, AS_TEXT)
 
 
 def _of_a_name(error: Exception) -> str | None:
@@ -90,7 +127,7 @@ def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
     text = _text(error)
     there = re.search(r"An item is already at '([^']+)'", text)
     if there:
-        word = f"{there[1]}={_short(_value_of(there[1], words))}"
+        word = f"{there[1]}={short(_value_of(there[1], words))}"
         return f"+{word}: it is there already; without the plus it changes: {shlex.quote(word)}"
     found = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
     if not found:
@@ -98,7 +135,7 @@ def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
     key = found.group(1) or found.group(2)
     known = keys_of(words)
     if key not in known:
-        return unknown_key(key, _short(_value_of(key, words)), known)
+        return unknown_key(key, short(_value_of(key, words)), known)
     return f"{key} cannot be set so: {_text(error.__cause__ or error)}. ++{key}=... adds keys to it"
 
 
@@ -127,8 +164,8 @@ def _of_a_word(text: str, words: Sequence[str], config_dir: str | None) -> str:
     group, _, choice = guilty.lstrip("+").partition("=")
     wrong_kind = text.startswith("Config group override must be") and group.isidentifier()
     if wrong_kind and (known := names(group)):
-        return f"{group}: got {_short(choice)}; wanted one of {', '.join(known)}"
-    return f"{_short(guilty)}: {text}"
+        return f"{group}: got {short(choice)}; wanted one of {', '.join(known)}"
+    return f"{short(guilty)}: {text}"
 
 
 def _text(error: BaseException) -> str:
@@ -143,10 +180,6 @@ def _text(error: BaseException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     shown = [line for line in dict.fromkeys(lines) if not line.startswith(HYDRA_ONLY)]
     return "\n".join(shown[:MOST_LINES])[:MOST_CHARACTERS]
-
-
-def _short(word: str) -> str:
-    return word if len(word) <= 80 else f"{word[:80]} …"
 
 
 def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
@@ -167,8 +200,8 @@ def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
     return words[count - 1] if 1 <= count <= len(words) else None
 
 
-def keys_of(words: Sequence[str]) -> list[str]:
-    """Return every key, with dots, of the groups that `words` choose; of a sweep, the first."""
+def tree_of(words: Sequence[str]) -> dict[str, Any]:
+    """Return the groups that `words` choose, composed; of a sweep, the first."""
     chosen = []
     for word in words:
         group, _, choice = word.partition("=")
@@ -176,7 +209,12 @@ def keys_of(words: Sequence[str]) -> list[str]:
         if group.isidentifier() and name in names(group):
             chosen.append(f"{group}={name}")
     composed = hydra_of(None).config_loader.load_configuration("config", chosen, RunMode.RUN)
-    tree = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=False))
+    return cast(dict[str, Any], OmegaConf.to_container(composed, resolve=False))
+
+
+def keys_of(words: Sequence[str]) -> list[str]:
+    """Return every key, with dots, of the groups that `words` choose."""
+    tree = tree_of(words)
     keys: list[str] = []
 
     def walk(node: Any, prefix: str) -> None:

@@ -1,23 +1,22 @@
 """The words after `lra run`, through Hydra, to resolved configurations.
 
-With Hydra's own sweeper and launcher nothing is executed here and nothing is written: the
-combinations are collected, so that the sweep as a whole can be listed, split and run side by side.
-Any other launcher (SLURM, …) is called as Hydra calls it, with each combination in a process of its
-own, where the collected entry is executed at once.
+Nothing is executed here and nothing is written: the combinations are collected, so that the sweep
+as a whole can be listed, split and run side by side. Launchers and sweepers of others, which start
+each combination by itself, are refused.
 """
 
 import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
-from lra import guard
 from lra.configuration import ConfigError, check, long_forms
 from lra.selection import spelt_out
-from lra.suggest import unknown
+from lra.suggest import short
 from lra.sweep.progress import counted
 from runners.memo import Memo
 
@@ -25,11 +24,13 @@ if TYPE_CHECKING:
     from lra.composition.loader import Loader
 
 MULTIRUN = ("-m", "--multirun")
+STEERING = ("Cc", "Cs", "Zl", "Zp")
+"""Categories of characters that no word has: controls, ends of lines, halves of UTF-16."""
 LONGEST_WORD = 10_000
 """Characters; a longer one would take Hydra seconds to read."""
 BASIC = ("hydra._internal.core_plugins.basic_launcher.BasicLauncher",
          "hydra._internal.core_plugins.basic_sweeper.BasicSweeper")  # fmt: skip
-"""What may be replaced by collecting."""
+"""What is replaced by collecting."""
 
 
 class Composed(NamedTuple):
@@ -42,12 +43,11 @@ class Composed(NamedTuple):
     """Where files of the user's own are: see `runners.records.Cell`."""
 
 
-def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) -> list[Composed]:
+def entries(argv: Sequence[str]) -> list[Composed]:
     """Return what the command line asks for; empty where Hydra only printed something.
 
     Args:
         argv: The words after `lra run`.
-        execute: Called at once, instead of collecting, under a launcher other than Hydra's own.
 
     Raises:
         ConfigError: unknown group, option, key, or malformed words, with near matches.
@@ -58,7 +58,9 @@ def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) ->
     from lra.composition.complaints import explained
     from lra.composition.contradictions import refuse_contradictions
     from lra.composition.repository import hydra_of
-    from lra.composition.slips import Choices, dashed, listed
+    from lra.composition.slips import Choices, dashed, handed_over, listed
+    from lra.composition.taken_away import taken_away
+    from lra.composition.words import legible
     from lra.protocol import notes
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
@@ -66,28 +68,24 @@ def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) ->
     _refuse(dashed(argv, Choices.of(None)))
     parser, flags = _flags(argv)
     folders = [Path(flags.config_dir)] if flags.config_dir else []
-    flags.overrides = [spelt_out(word, folders) for word in long_forms(flags.overrides)]
+    flags.overrides = [legible(spelt_out(word, folders)) for word in long_forms(flags.overrides)]
     _refuse(listed(flags.overrides, Choices.of(flags.config_dir)))
+    _refuse(handed_over(flags.overrides))
     try:
+        _refuse(taken_away(flags.overrides))
         with explained(flags.overrides, flags.config_dir):
             hydra = hydra_of(flags.config_dir)
             if _helped(hydra, parser, flags):
                 return []
             mode, master = _master(hydra, flags)
+            _check_own(master)
         if flags.cfg or flags.info:
             _print(hydra, mode, master, flags)
             found = []
         elif mode == "RUN":
             found = _one(master, flags)
-        elif _is_basic(master):
-            found = _many(hydra, master, flags)
         else:
-            _check_plugins(master)
-            with explained(flags.overrides, flags.config_dir, all_errors=False):
-                words = [*flags.overrides, "hydra.mode=MULTIRUN"]
-                job = _job(execute, hydra.config_loader, flags.config_dir)
-                hydra.multirun(flags.config_name, job, words)
-            found = []
+            found = _many(hydra, master, flags)
         for entry in found:
             refuse_contradictions(
                 entry.config, entry.overrides, cast("Loader", hydra.config_loader)
@@ -119,9 +117,9 @@ def _flags(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Names
     parser = _Words(prog="lra run", parents=[get_args_parser()], add_help=False)
     flags = parser.parse_intermixed_args(argv)
     for word in (*flags.overrides, flags.config_dir or "", flags.config_name or ""):
-        if len(word) > LONGEST_WORD or not word.isprintable():
+        if len(word) > LONGEST_WORD or any(unicodedata.category(each) in STEERING for each in word):
             raise ConfigError(
-                f"{word[:60]!a}: wanted at most {LONGEST_WORD:,} characters, all printable"
+                f"{short(word)!a}: wanted at most {LONGEST_WORD:,} characters, all printable"
             )
     if flags.config_path or flags.experimental_rerun:
         raise ConfigError(
@@ -159,11 +157,6 @@ def _print(hydra: Any, mode: str, master: Any, flags: argparse.Namespace) -> Non
     combinations = None
     with explained(flags.overrides, flags.config_dir):
         if mode == "MULTIRUN":
-            if _target(master, "sweeper") != BASIC[1]:
-                raise ConfigError(
-                    f"hydra.sweeper={_target(master, 'sweeper')} chooses its combinations as it "
-                    "goes: they cannot be printed before. Leave out -m to print one run"
-                )
             combinations = _combinations(hydra, master, flags)[1]
         if flags.info:
             explain(hydra, flags, combinations)
@@ -223,10 +216,14 @@ def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
 
 def _several(word: str) -> str:
     """Return the answer to a word of several values where one run is asked for."""
+    from lra.composition.words import proposal
+
     answer = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
     key, _, values = word.partition("=")
-    as_list = "." in key and "(" not in values
-    return answer + (f". As one list: {shlex.quote(f'{key}=[{values}]')}" if as_list else "")
+    if "." not in key or "(" in values:
+        return answer
+    answer += f". As one list: {shlex.quote(f'{key}=[{values}]')}"
+    return answer + proposal(key, values, ". As one text: ")
 
 
 def _swept(config: Any) -> bool:
@@ -240,9 +237,15 @@ def _preset(words: Sequence[str]) -> str:
     return presets[-1] if presets else "this configuration"
 
 
-def _is_basic(master: Any) -> bool:
-    targets = {_target(master, "launcher"), _target(master, "sweeper")}
-    return targets == {*BASIC} and not master.hydra.callbacks
+def _check_own(master: Any) -> None:
+    """Refuse a launcher, a sweeper or callbacks of others that a file names. Raises ConfigError."""
+    from lra.composition.slips import TO_WORKERS
+
+    for part, ours in zip(("launcher", "sweeper"), BASIC, strict=True):
+        if (target := _target(master, part)) != ours:
+            raise ConfigError(f"hydra.{part}: got {short(target)}; {TO_WORKERS}")
+    if master.hydra.callbacks:
+        raise ConfigError("hydra.callbacks: lra calls none; leave it out")
 
 
 def _target(master: Any, part: str) -> str:
@@ -251,20 +254,6 @@ def _target(master: Any, part: str) -> str:
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
     return str(node["_target_"])
-
-
-def _check_plugins(master: Any) -> None:
-    """Refuse a launcher or a sweeper that is not installed. Raises ConfigError."""
-    from hydra.core.plugins import Plugins
-    from hydra.plugins.launcher import Launcher
-    from hydra.plugins.sweeper import Sweeper
-
-    plugins = Plugins.instance()
-    for part, kind in (("launcher", Launcher), ("sweeper", Sweeper)):
-        known = [f"{found.__module__}.{found.__name__}" for found in plugins.discover(kind)]
-        target = _target(master, part)
-        if target not in known:
-            raise ConfigError(f"hydra.{part}._target_: " + unknown("plug-in", target, known))
 
 
 def _one(master: Any, flags: argparse.Namespace) -> list[Composed]:
@@ -336,30 +325,6 @@ def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Composed]:
         own = tuple(w for w in combination if not w.lstrip("+~").startswith(("hydra.", "hydra/")))
         found.append(_entry(tree, own, flags.config_dir, here, memo))
     return found
-
-
-def _job(
-    execute: Callable[[list[Composed]], object], loader: Any, config_dir: str | None
-) -> Callable[[Any], None]:
-    """Return what Hydra calls in each process of another launcher, wherever that starts."""
-    here = str(Path.cwd())
-
-    def job(config: Any) -> None:
-        guard.see(here)
-        from hydra.core.hydra_config import HydraConfig
-        from omegaconf import OmegaConf
-
-        from lra.composition.complaints import explained
-        from lra.composition.contradictions import refuse_contradictions
-
-        _say(loader)
-        words = _words_of(HydraConfig.get())
-        with explained(words, None):
-            tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-        refuse_contradictions(tree, words, loader)
-        execute([_entry(tree, words, config_dir, here)])
-
-    return job
 
 
 def _entry(

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.catalogue import names, words
+from lra.composition.words import legible, no_key, proposal, reading
+from lra.suggest import short
 
 LONGEST = 800
 """Characters of an answer."""
@@ -18,6 +20,13 @@ EVERY = frozenset({"*", "all", "any", "every", "each"})
 FLAGS = ("cfg", "package", "info", "multirun", "run", "resolve", "version", "help")
 """Hydra's, as far as they are one word."""
 TOP = ("seed", "results", "sweep", "plugins", "report")
+AS_TEXT = "; as text it is "
+TO_WORKERS = (
+    "lra runs its cells itself; `lra submit` with the same other words hands them to workers in "
+    "the background, here or on a cluster"
+)
+OURS = ("hydra.sweeper.params.", "hydra.sweeper.max_batch_size.")
+"""Of Hydra's sweeper, what a sweep has."""
 
 
 class Choices(NamedTuple):
@@ -41,6 +50,8 @@ def slip(given: Sequence[str], choices: Choices) -> str | None:
         found = _torn(word, rest)
         if not equals and not word.startswith("~"):
             found = found or _no_value(word, given[:index], rest, choices)
+        elif equals and not key.lstrip("+~"):
+            found = found or no_key(word)
         elif equals:
             found = found or _of_a_group(key, value, choices) or _quoting(key, value)
         if found:
@@ -64,6 +75,16 @@ def listed(given: Sequence[str], choices: Choices) -> str | None:
                 if inside
                 else f"{word}: wanted one of {', '.join(choices.names(key))}"
             )
+    return None
+
+
+def handed_over(given: Sequence[str]) -> str | None:
+    """Return the answer to a word that hands the cells to a launcher or a sweeper of others."""
+    for word in given:
+        key, _, value = word.lstrip("+~").partition("=")
+        part = re.match(r"hydra[./](launcher|sweeper)\b", key)
+        if part and value != "basic" and not f"{key}.".startswith(OURS):
+            return f"{short(word)}: {TO_WORKERS}"
     return None
 
 
@@ -95,7 +116,8 @@ def _torn(word: str, rest: Sequence[str]) -> str | None:
                 f"{word}: the shell has split this at its spaces; in quotes it is one word: "
                 f"{shlex.quote(tight)}"
             )
-    return f"{word}: a bracket is not closed"
+    key, _, value = word.partition("=")
+    return f"{short(word)}: a bracket is not closed" + proposal(key, value, AS_TEXT)
 
 
 def _open(word: str) -> int:
@@ -135,10 +157,10 @@ def _loose(word: str, before: Sequence[str]) -> str:
     """Answer any other word without an equals sign."""
     if word and before and "=" in before[-1] and re.fullmatch(r"[\w/-]+", word):
         return (
-            f"{word}: wanted KEY=VALUE or GROUP=NAME; if it belongs to the word before, quotes "
-            f"join them: {shlex.quote(f'{before[-1]} {word}')}"
+            f"{short(word)}: wanted KEY=VALUE or GROUP=NAME; if it belongs to the word before, "
+            f"quotes join them: {shlex.quote(f'{before[-1]} {word}')}"
         )
-    return f"{word!r}: wanted KEY=VALUE or GROUP=NAME, as in optim.steps=500 or model=linear"
+    return f"{short(word)!r}: wanted KEY=VALUE or GROUP=NAME, as in optim.steps=500 or model=linear"
 
 
 def _of_a_group(key: str, value: str, choices: Choices) -> str | None:
@@ -147,6 +169,8 @@ def _of_a_group(key: str, value: str, choices: Choices) -> str | None:
     if group not in choices.spelt or value.startswith("{"):
         return None
     spelt = choices.spelt[group]
+    if ";" in value:
+        return f"{key}={value}: ; separates nothing here: -m {spelt}={value.replace(';', ',')}"
     if value in EVERY and value not in choices.names(group):
         return (
             f"{key}={value}: a run has one {group}; all of them are a sweep: "
@@ -161,13 +185,14 @@ def _of_a_group(key: str, value: str, choices: Choices) -> str | None:
 
 def _quoting(key: str, value: str) -> str | None:
     """Answer characters that mean something to Hydra."""
+    seen = short(f"{key}={value}")
     if re.fullmatch(r"\([^()]*\)", value):
-        inside = value[1:-1].replace(" ", "").rstrip(",")
-        return f"{key}={value}: a list has square brackets: {shlex.quote(f'{key}=[{inside}]')}"
-    if value.startswith("~"):
-        return f"{key}={value}: no shell expands ~ there: {key}=$HOME{value[1:]}"
-    if ";" in value and not re.search(r"['\"]", value):
-        return f"{key}={value}: ; separates nothing here: -m {key}={value.replace(';', ',')}"
-    if value.count('"') % 2 or value.count("'") % 2:
-        return f"{key}={value}: a quotation mark is not closed"
+        as_list = f"{key}=[{value[1:-1].replace(' ', '').rstrip(',')}]"
+        if reading(legible(as_list)) is not None:
+            return f"{seen}: a list has square brackets: {shlex.quote(as_list)}"
+    if re.fullmatch(r"~(/[\w./-]*)?", value, re.ASCII):
+        return f"{seen}: no shell expands ~ there: {key}=$HOME{value[1:]}"
+    odd = value.count('"') % 2 or value.count("'") % 2
+    if odd and reading(f"{key}={value}") is None:
+        return f"{seen}: a quotation mark is not closed" + proposal(key, value, AS_TEXT)
     return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from lra.compose import ConfigError, Control, Logger, typed
 from lra.composition.hydra_entry import Composed
 from lra.composition.parallel_check import check_one_number
+from lra.composition.words import commas_explained
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import Known, plan
 from lra.sweep.live import LiveSweep, check_logger
@@ -51,6 +52,11 @@ class Sweep:
 
 def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
     """List the distinct cells of this shard, cheap kinds first; `elsewhere`: on another machine."""
+    with commas_explained(entries):
+        return _built(entries, elsewhere=elsewhere)
+
+
+def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
     _check_shared(entries)
     known = Known(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, known.tasks, known.memo)

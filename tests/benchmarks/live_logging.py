@@ -59,7 +59,7 @@ def processor_s(group: int) -> float:
 def measure(folder: Path, task: ListOps, width: int, blocks: int, block: int) -> dict[str, Any]:
     """Run the three sides in turns, print the ratios, and return every sample."""
     words = ("model=linear", "task=listops", "task.source=sample", f"results={folder}")
-    sweep = cell_list.build(entries(words, execute=list))
+    sweep = cell_list.build(entries(words))
     cell = sweep.planned[0].cell
     live = LiveSweep(sweep, sweep.planned)
     messages = 0

@@ -58,7 +58,7 @@ def families():
         if row["metric"] == "time" and row["value"]:
             measured[row["model"], row["length"]] = row["value"]
     costs = Costs()
-    planned = build(entries(["+experiment=families"], lambda _: None)).planned
+    planned = build(entries(["+experiment=families"])).planned
     for each in planned:
         columns = each.cell.columns
         seconds = measured.get((columns["model"], columns["length"]))

@@ -26,7 +26,7 @@ def main() -> None:
         for hardware in HARDWARE:
             words = ["-m", f"+experiment={preset}", f"hardware={hardware}"]
             words += ["seed=0"] if preset == "lra_table1" else []
-            for planned in build(entries(words, lambda _: None), elsewhere=True).planned:
+            for planned in build(entries(words), elsewhere=True).planned:
                 print(planned.cell.columns["model"], forecaster.of(planned).reason)
     lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(costs.counted().items())]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -86,7 +86,7 @@ def sweep_words(cells: int, root: Path) -> list[str]:
 
 def fill(words: Sequence[str]) -> None:
     """Store rows of every cell of a sweep."""
-    sweep = build(entries(["-m", *words], lambda _: None))
+    sweep = build(entries(["-m", *words]))
     curve = [Measurement(metric="train_loss", value=1.0 + n, step=n) for n in range(1, ROWS)]
     score = Measurement(metric="accuracy", value=0.5, labels={"split": "test", "examples": "10"})
     with mock.patch.object(atomic.os, "fsync", return_value=None):
@@ -145,7 +145,7 @@ def run_tiny(rows: list[dict[str, Any]], root: Path, cells: int) -> None:
     with timed(rows, "sweep of tiny cells", cells):
         lra(*words, f"seed=range(4,{4 + cells})")
     more = (rows[-1]["wall_s"] - few) / (cells - 2)
-    sweep = build(entries(["-m", *words, "seed=0"], lambda _: None))
+    sweep = build(entries(["-m", *words, "seed=0"]))
     cell = sweep.planned[0].cell
     argument = {
         **{name: cell.columns[name] for name in ("runner", "mode", "length")},

@@ -168,9 +168,9 @@ def test_a_family_of_ones_own_stands_beside_no_other(word: str, key: str, tmp_pa
     text = (Path(str(files("conf"))) / "model" / "linear.yaml").read_text()
     (tmp_path / "model" / "mine.yaml").write_text(text.replace("name: linear", "name: mine"))
     words = ["model=linear", "size=small", "runner=scaling", f"--config-dir={tmp_path}"]
-    (sound,) = entries([*words, "model=mine"], pytest.fail)
+    (sound,) = entries([*words, "model=mine"])
     assert plan(typed(sound.config))
-    (entry,) = entries([*words, word], pytest.fail)
+    (entry,) = entries([*words, word])
     with pytest.raises(ConfigError, match=rf"^{key}: unknown model 'mine'.*as model=NAME$"):
         plan(typed(entry.config))
 
@@ -227,7 +227,7 @@ def test_every_yaml_is_a_mapping(group: str) -> None:
 
 def test_a_reference_of_a_pooled_model_keeps_its_length():
     words = ["model=funnel", "runner=scaling", "model.backbone.depth=3"]
-    (entry,) = entries(words, pytest.fail)
+    (entry,) = entries(words)
     run = typed(entry.config)
     with torch.device("meta"):
         own, reference = (build_model(run, max_length=64, name=name) for name in ("model", "sdpa"))
@@ -238,7 +238,7 @@ def test_a_reference_of_a_pooled_model_keeps_its_length():
 
 def test_layers_of_another_family_have_options_of_their_own() -> None:
     words = ["model=sdpa", "model.layers=[local,sdpa]", "model.backbone.depth=2", "logger=none"]
-    config = entries(words, execute=list)[0].config
+    config = entries(words)[0].config
     plain = typed(config).mixer_options["others"]["local"]
     config["model"]["layer_options"] = {"local": {"block": 16, "look_back": 1}}
     assert typed(config).mixer_options["others"]["local"] == {**plain, "block": 16, "look_back": 1}

@@ -21,7 +21,7 @@ from lra.configuration import (
 
 @pytest.fixture(scope="module")
 def sound() -> Any:
-    return entries(["model=linear"], repr)[0].config
+    return entries(["model=linear"])[0].config
 
 
 def test_what_is_composed_is_sound(sound: Any) -> None:

@@ -266,7 +266,7 @@ def test_flags_and_words_mix_in_any_order(folder: Path) -> None:
     draw = random.Random(0)
     orders = [*[*permutations(four)][::2], *(draw.sample(six, len(six)) for _ in range(10))]
     for order in orders:
-        found = entries([word for group in order for word in group], lambda _: None)
+        found = entries([word for group in order for word in group])
         assert [e.config["model"]["name"] for e in found] == ["ema", "linear"], order
         assert all(entry.config["seed"] == 3 for entry in found)
         assert not any("config-dir" in word for entry in found for word in entry.overrides)
@@ -276,5 +276,5 @@ def test_flags_and_words_mix_in_any_order(folder: Path) -> None:
     "word", ["plugins=acme_mixer", "plugins=[acme_mixer]", "plugins='acme_mixer'"]
 )
 def test_a_lone_plug_in_needs_no_brackets(word: str) -> None:
-    (entry,) = entries(["model=linear", word], lambda _: None)
+    (entry,) = entries(["model=linear", word])
     assert entry.config["plugins"] == ["acme_mixer"]

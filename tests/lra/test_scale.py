@@ -19,7 +19,7 @@ PROTOCOLS = {file.stem: yaml.safe_load(file.read_text()) for file in choices("pr
 
 
 def configs(*words):
-    found = entries([*words, "logger=none"], execute=lambda _: pytest.fail("not here"))
+    found = entries([*words, "logger=none"])
     return [entry.config for entry in found]
 
 

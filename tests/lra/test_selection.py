@@ -84,12 +84,12 @@ def test_a_file_of_a_sets_name_is_the_model(tmp_path: Path) -> None:
 
 def test_a_sweep_over_a_set() -> None:
     words = ("-m", "model=exact_attention", "task=listops", "logger=none")
-    found = [entry.config["model"]["name"] for entry in entries(words, execute=list)]
+    found = [entry.config["model"]["name"] for entry in entries(words)]
     assert found == sets()["exact_attention"]
     with pytest.raises(ConfigError, match="several values are a sweep"):
-        entries(words[1:], execute=list)
+        entries(words[1:])
 
 
 def test_presets_of_every_family_have_every_family() -> None:
-    found = entries(("-m", "+experiment=families", "logger=none"), execute=list)
+    found = entries(("-m", "+experiment=families", "logger=none"))
     assert sorted(entry.config["model"]["name"] for entry in found) == names("model")

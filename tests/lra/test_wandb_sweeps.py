@@ -39,7 +39,7 @@ def test_every_command_is_one_run_of_its_own(file: Path) -> None:
         assert (program, verb) == ("lra", "run")
         assert not any(word.startswith(("$", "--")) for word in words)
         if len({*words} - {*given[0]}) < 2:  # every value of every parameter, once
-            (entry,) = entries(words, lambda _: None)
+            (entry,) = entries(words)
             assert entry.config["sweep"] == file.stem
             assert entry.config["logger"]["mode"] == "online"
             composed.append(repr(entry.config))

@@ -31,7 +31,7 @@ def said(*words: str) -> str:
 
 def swept(*words: str) -> list[str]:
     """Return the families of a sweep."""
-    found = entries(("-m", *words, "logger=none"), execute=list)
+    found = entries(("-m", *words, "logger=none"))
     return sorted({entry.config["model"]["name"] for entry in found})
 
 

@@ -22,7 +22,7 @@ SMALL = (
 
 
 def swept(*words: str):
-    return build(entries([*SMALL, *words], lambda _: None))
+    return build(entries([*SMALL, *words]))
 
 
 def test_two_processes_are_timed_beside_one_and_send_each_gradient_once(tmp_path):

@@ -47,7 +47,7 @@ PEER = Peer(
 
 
 def test_the_preset_has_every_family_with_a_peer() -> None:
-    found = entries(("-m", "+experiment=peers", "logger=none"), execute=list)
+    found = entries(("-m", "+experiment=peers", "logger=none"))
     models = {entry.config["model"]["name"] for entry in found}
     assert models == {peer.family for peer in PEERS}
 

@@ -115,7 +115,7 @@ def test_other_values_are_converted_or_refused() -> None:
 def test_a_model_is_that_of_a_run_and_hydra_stays_its_callers() -> None:
     words = ["model=performer", "task=mqar", "seed=3", "model.mixer.features=8"]
     words += ["model.backbone.depth=1"]
-    (entry,) = entries(words, execute=list)
+    (entry,) = entries(words)
     wanted = build_model(typed(entry.config)).state_dict()
     with initialize_config_module("conf", version_base="1.2"):
         before = GlobalHydra.instance().hydra

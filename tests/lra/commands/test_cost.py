@@ -48,7 +48,7 @@ def test_the_table_folds_layers_and_names_them(capsys):
 
 def test_a_stored_cell_at_its_own_length(tmp_path, capsys):
     words = ("model=linear", *MODEL, "runner=scaling", "runner.lengths=[32]", "logger=none")
-    cell = build(entries([*words, "runner.modes=[forward]"], repr)).planned[0].cell
+    cell = build(entries([*words, "runner.modes=[forward]"])).planned[0].cell
     Store(tmp_path).write(cell, [Measurement(metric="time", value=1.0)], (), {})
     (stored,) = told(capsys, cell.key[:8], "--results", str(tmp_path))
     (composed,) = told(capsys, *words, "--lengths", "32")

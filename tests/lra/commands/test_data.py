@@ -195,7 +195,7 @@ def test_options_are_read_as_lra_run_reads_them(capsys, word):
     from lra.named_task import build_task_by_name
 
     def ran():
-        (entry,) = entries(["task=text8", "task.source=sample", of_the_task(word)], list)
+        (entry,) = entries(["task=text8", "task.source=sample", of_the_task(word)])
         return typed(entry.config).task
 
     def said(build):

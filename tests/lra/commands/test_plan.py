@@ -101,7 +101,7 @@ def test_csv_has_a_line_for_each_cell(capsys) -> None:
 
 def test_what_is_done_is_not_to_do_and_is_compared(capsys) -> None:
     words = ["model=linear", *WORDS]
-    (one,) = build(entries(words, lambda _: None)).planned
+    (one,) = build(entries(words)).planned
     found = {"train_step_time": 0.5, "train_time": 20.0, "process_peak_bytes": 4e8}
     rows = [Measurement(metric=name, value=value) for name, value in found.items()]
     Store(Path("results")).write(one.cell, rows, (), {"took_s": 21.0})

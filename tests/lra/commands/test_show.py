@@ -133,9 +133,9 @@ def test_the_command_leads_to_the_cell(line):
     from lra.composition.hydra_entry import entries
     from lra.sweep.cell_list import build
 
-    for planned in build(entries(line.split(), repr)).planned:
+    for planned in build(entries(line.split())).planned:
         words = shlex.split(show.repeat(planned.cell))[2:]
-        again = build(entries(words, repr)).planned
+        again = build(entries(words)).planned
         assert planned.cell.key in [each.cell.key for each in again], words
 
 

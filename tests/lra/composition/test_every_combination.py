@@ -59,7 +59,7 @@ def configs(protocol, tasks, models):
     for own, several in alike.items():
         words = [f"task={','.join(several)}", f"model={','.join(models)}", "logger=none", *own]
         words += [f"+protocol={protocol}"] if protocol else []
-        for entry in entries(["-m", *words], execute=list):
+        for entry in entries(["-m", *words]):
             yield entry.config
 
 

@@ -1,22 +1,15 @@
 """Words to configurations: sweeps, presets, and complaints with near matches."""
 
-import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import ClassVar
 
 import pytest
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
-from hydra.core.plugins import Plugins
 
 from lra.compose import ConfigError
 from lra.composition.hydra_entry import Composed, entries
 
 
 def words(*argv: str) -> list[Composed]:
-    return entries(list(argv), execute=lambda _: pytest.fail("only for other launchers"))
+    return entries(list(argv))
 
 
 def test_one_run() -> None:
@@ -111,8 +104,8 @@ def test_flags_may_stand_among_the_words_and_files_of_ones_own_beside_ours(tmp_p
         (["for_model={linear: 3}"], "++for_model"),
         (["hydra.searchpath=3"], "hydra.searchpath"),
         (["+model=linear"], "model"),
-        (["-m", "hydra.sweeper=3"], "hydra.sweeper: got 3"),
-        (["-m", "hydra.launcher._target_=os.system"], "hydra.launcher._target_: unknown plug-in"),
+        (["-m", "hydra.sweeper=3"], "hydra.sweeper=3: lra runs its cells itself; `lra submit`"),
+        (["++hydra.callbacks={a: {_target_: b}}"], "hydra.callbacks: lra calls none"),
         (["seed=[[[[" * 100], "seed="),
         (["hardware=3"], "hardware: got 3; wanted one of a100, cpu"),
         (["task=null"], "task: got null; wanted one of duplicate, enwik8"),
@@ -132,83 +125,14 @@ def test_words_are_kept_as_they_were_given() -> None:
     assert entry.config["task"]["data_seed"] == 3
 
 
-class Elsewhere(BasicLauncher):
-    """Stands for SLURM and the like: Hydra cannot hand anything back from its jobs."""
-
-    refusals: ClassVar[list[str]] = []
-
-    def launch(self, overrides, initial_job_idx):
-        """Run here, and note what a job raised."""
-        answers = super().launch(overrides, initial_job_idx)
-        for answer in answers:
-            try:
-                answer.return_value  # noqa: B018  # raises what the job raised
-            except ConfigError as error:
-                self.refusals.append(str(error))
-        return answers
-
-
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """Register the launcher among Hydra's plugins, which carry this package's name."""
-    monkeypatch.chdir(tmp_path)  # Hydra notes there what it launches
-    monkeypatch.setattr(Elsewhere, "__module__", "hydra_plugins.elsewhere")
-    plugins, module = ModuleType("hydra_plugins"), ModuleType("hydra_plugins.elsewhere")
-    vars(plugins).update(__path__=[], elsewhere=module)
-    vars(module).update(Elsewhere=Elsewhere)
-    monkeypatch.setitem(sys.modules, "hydra_plugins", plugins)
-    monkeypatch.setitem(sys.modules, "hydra_plugins.elsewhere", module)
-    Plugins.instance().register(Elsewhere)
-    monkeypatch.setattr(Elsewhere, "refusals", [])
-    return "hydra.launcher._target_=hydra_plugins.elsewhere.Elsewhere"
-
-
-def note_down(found: Sequence[Composed]) -> None:
-    """Append what a job was given to a file: a copy of it can reach nothing else."""
-    with Path("done.jsonl").open("a") as file:
-        for entry in found:
-            file.write(json.dumps([entry.config["seed"], entry.overrides]) + "\n")
-
-
-@pytest.mark.parametrize("pickler", ["dill", "cloudpickle"])
-def test_other_launchers_can_send_the_job_to_other_machines(
-    pickler: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Joblib, submitit and Ray pickle it by value, together with what it holds."""
-    by_value = pytest.importorskip(pickler)
-    launch = Elsewhere.launch
-
-    def sent(self: Elsewhere, overrides: object, initial_job_idx: int) -> object:
-        whole = (self.task_function, self.hydra_context, self.config)
-        self.task_function, self.hydra_context, self.config = by_value.loads(by_value.dumps(whole))
-        return launch(self, overrides, initial_job_idx)
-
-    monkeypatch.setattr(Elsewhere, "launch", sent)
-    assert entries(["-m", elsewhere, "optim.steps=20", "seed=3,4"], execute=note_down) == []
-    done = [json.loads(line) for line in Path("done.jsonl").read_text().splitlines()]
-    assert done == [[seed, ["optim.steps=20", f"seed={seed}"]] for seed in (3, 4)]
-
-
-def test_other_launchers_get_what_a_protocol_has_for_the_task(elsewhere: str) -> None:
-    done: list[Composed] = []
-    entries(["-m", elsewhere, "+protocol=s4", "task=image,text"], execute=done.extend)
-    assert [entry.config["optim"]["steps"] for entry in done] == [180_000, 49_984]
-    assert [entry.config["for_task"] for entry in done] == [{}, {}]
-    with pytest.raises(ConfigError, match="no settings for task=mnist"):
-        words("-m", elsewhere, "+protocol=nystrom", "task=mnist")
-
-
-def test_other_launchers_execute_at_once(elsewhere: str) -> None:
-    done: list[Composed] = []
-    left = entries(["-m", elsewhere, "model=linear,softmax"], execute=done.extend)
-    assert left == []
-    assert [entry.config["model"]["name"] for entry in done] == ["linear", "softmax"]
-
-
-def test_other_launchers_hear_of_what_is_wrong(elsewhere: str) -> None:
-    with pytest.raises(ConfigError, match="seed: got 'one'"):
-        words("-m", elsewhere, "model=linear", "seed=one")
-    assert len(Elsewhere.refusals) == 1  # the job's own answer, which crosses processes
+def test_a_launcher_that_a_file_names_is_refused_too(tmp_path: Path) -> None:
+    file = tmp_path / "experiment" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text(
+        "# @package _global_\nhydra: {launcher: {_target_: hydra_plugins.elsewhere.Elsewhere}}\n"
+    )
+    with pytest.raises(ConfigError, match=r"got hydra_plugins.elsewhere.Elsewhere; lra runs its"):
+        words("-m", "+experiment=mine", f"--config-dir={tmp_path}")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_counts(preset, task, vocabulary, published, terms) -> None:
 
 def composed(preset: str, words: list[str]) -> Composed:
     shared = ["runner=train", "logger=none", "task.source=sample"]
-    entry, *_ = entries([f"+experiment={preset}", *words, *shared], execute=list)
+    entry, *_ = entries([f"+experiment={preset}", *words, *shared])
     return entry
 
 
@@ -106,4 +106,4 @@ WORDS = re.compile(r"`(\+experiment=[^`]+|runner=[^`]+)`")
     "words", sorted({word for page in TABLES for word in WORDS.findall(page.read_text())})
 )
 def test_words_that_make_a_published_table_compose(words) -> None:
-    assert entries(["-m", *shlex.split(words), "logger=none"], execute=list)
+    assert entries(["-m", *shlex.split(words), "logger=none"])

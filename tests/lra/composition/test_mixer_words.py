@@ -7,7 +7,7 @@ from lra.composition.hydra_entry import entries
 
 
 def swept(*words):
-    found = entries(["-m", *words, "logger=none"], execute=lambda _: pytest.fail("not here"))
+    found = entries(["-m", *words, "logger=none"])
     return [(e.config["model"]["name"], e.config["model"]["mixer"].get("variant")) for e in found]
 
 
@@ -39,4 +39,4 @@ def test_an_option_that_no_model_has_is_refused(word):
 
 def test_one_run_is_refused_as_before():
     with pytest.raises(ConfigError, match="variant is an option of model=big_bird"):
-        entries(["model=cosformer", "model.mixer.variant=lra"], execute=list)
+        entries(["model=cosformer", "model.mixer.variant=lra"])

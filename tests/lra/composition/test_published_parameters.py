@@ -44,7 +44,7 @@ def test_counts_are_the_sources_but_for_named_terms(protocol):
         models = ",".join(model for other, model in wanted if other == task)
         words = [f"+protocol={protocol}", f"task={task}", f"model={models}", "logger=none"]
         words += ["task.source=sample"] if task != "listops" else []
-        for entry in entries(["-m", *words], execute=list):
+        for entry in entries(["-m", *words]):
             with torch.device("meta"):
                 model = build_model(typed(entry.config, known))
             name = entry.config["model"]["name"]

@@ -161,7 +161,7 @@ def test_a_list_that_the_shell_has_split_is_put_together(
         words = ["runner=scaling", *whole.split(), "seed=3"]
         tight = shlex.quote(f"runner.lengths=[{','.join(numbers)}]")
         assert tight in answer(words, capsys)
-        (entry,) = entries(["runner=scaling", shlex.split(tight)[0], "seed=3"], repr)
+        (entry,) = entries(["runner=scaling", shlex.split(tight)[0], "seed=3"])
         assert entry.config["runner"]["lengths"] == [int(number) for number in numbers]
 
 

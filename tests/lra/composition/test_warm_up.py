@@ -16,7 +16,7 @@ SWEEP = "hydra.sweeper.params={}"
 
 
 def optim(*words: str) -> dict[str, Any]:
-    (entry,) = entries(["task=listops", *words, SWEEP], repr)
+    (entry,) = entries(["task=listops", *words, SWEEP])
     return dict(entry.config["optim"])
 
 
@@ -38,7 +38,7 @@ def test_a_protocols_warm_up_is_cut_by_name_only(capsys: pytest.CaptureFixture[s
 def test_a_schedule_whose_published_warm_up_is_longer_keeps_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (entry,) = entries(["+protocol=lra_paper", "task=retrieval", "task.source=sample"], repr)
+    (entry,) = entries(["+protocol=lra_paper", "task=retrieval", "task.source=sample"])
     own = entry.config["optim"]
     assert (own["steps"], own["warmup_steps"]) == (5000, 8000)
     assert "warmup_steps" not in capsys.readouterr().err
@@ -48,7 +48,7 @@ def test_a_schedule_whose_published_warm_up_is_longer_keeps_it(
 def test_every_schedule_that_ends_warms_up_within_the_run(schedule: Schedule) -> None:
     words = ("optim.steps=20", f"optim.schedule={schedule}", "runner.evaluate_every_steps=5")
     cycles = ("optim.cycle_steps=7",) if schedule in IN_CYCLES else ()
-    (entry,) = entries(["task=listops", "task.source=sample", *words, *cycles, SWEEP], repr)
+    (entry,) = entries(["task=listops", "task.source=sample", *words, *cycles, SWEEP])
     assert entry.config["optim"]["warmup_steps"] == (50 if schedule in OPEN_ENDED else 20)
     assert typed(entry.config).optim.schedule is schedule
 
@@ -63,7 +63,7 @@ def test_every_schedule_that_ends_warms_up_within_the_run(schedule: Schedule) ->
     ],
 )
 def test_one_named_by_hand_is_refused_where_it_is_too_long(words: tuple[str, ...]) -> None:
-    (entry,) = entries(["task=listops", *words, "optim.steps=20"], repr)
+    (entry,) = entries(["task=listops", *words, "optim.steps=20"])
     assert entry.config["optim"]["warmup_steps"] == 50
     with pytest.raises(ConfigError, match=r"got warmup_steps=50, steps=20; type optim.warmup_ste"):
         typed(entry.config)
@@ -71,16 +71,16 @@ def test_one_named_by_hand_is_refused_where_it_is_too_long(words: tuple[str, ...
 
 def test_the_training_before_a_transfer_too(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["+experiment=transfer", "model=linear", "runner.source=softmax"]
-    (entry,) = entries([*words, "runner.pretraining.optim.steps=7"], repr)
+    (entry,) = entries([*words, "runner.pretraining.optim.steps=7"])
     assert entry.config["runner"]["pretraining"]["optim"]["warmup_steps"] == 7
     assert "runner.pretraining.optim.warmup_steps=7 in place" in capsys.readouterr().err
     (entry,) = entries([*words, "~runner.pretraining.optim.warmup_steps", "optim.steps=30",
-                        "runner.pretraining.optim.steps=9"], repr)  # fmt: skip
+                        "runner.pretraining.optim.steps=9"])  # fmt: skip
     assert entry.config["optim"]["warmup_steps"] == 20
     assert entry.config["runner"]["pretraining"]["optim"]["warmup_steps"] == 9
     capsys.readouterr()
     (entry,) = entries([*words, "~runner.pretraining.optim.warmup_steps", "optim.steps=5",
-                        "runner.pretraining.optim.steps=9"], repr)  # fmt: skip
+                        "runner.pretraining.optim.steps=9"])  # fmt: skip
     assert entry.config["optim"]["warmup_steps"] == 5
     assert entry.config["runner"]["pretraining"]["optim"] == {"steps": 9}  # it warms up for 5 too
 
@@ -94,7 +94,7 @@ def test_a_sweep_cuts_each_of_its_runs_alone() -> None:
         extra = draw.choice([[], ["model=linear,fnet"], ["task.data_seed=${seed}"], ["size=small"]])
         file = draw.choice([[], ["+protocol=s4"], ["+experiment=families_train", "runner=train"]])
         words = [f"optim.steps={','.join(map(str, steps))}", *extra, *file, "task=listops"]
-        for entry in entries(["-m", *words, "model=linear"] if file else ["-m", *words], repr):
+        for entry in entries(["-m", *words, "model=linear"] if file else ["-m", *words]):
             own = entry.config["optim"]
             given = 12_000 if file == ["+protocol=s4"] else 50
             assert own["warmup_steps"] == min(given, own["steps"]), words

@@ -40,7 +40,7 @@ ESTIMATES = {"performer": 1.0, "yoso": 0.35, "reformer": 0.02, "sparse_transform
 def cores(model: str, *words: str) -> FamilyCores:
     sized = ("model.backbone.width=16", "model.backbone.heads=2", "logger=none")
     told = (f"model={model}", "runner=approximation", *sized, *WORDS.get(model, ()), *words)
-    (entry,) = entries(told, lambda _: None)
+    (entry,) = entries(told)
     return FamilyCores(typed(entry.config), LENGTH)
 
 
@@ -131,13 +131,13 @@ def test_draws_differ_and_repeat() -> None:
     ],
 )
 def test_what_cannot_be_compared(words: tuple[str, ...], reason: str) -> None:
-    (entry,) = entries(("runner=approximation", "logger=none", *words), lambda _: None)
+    (entry,) = entries(("runner=approximation", "logger=none", *words))
     with pytest.raises(Unsupported, match=reason):
         FamilyCores(typed(entry.config), LENGTH)
 
 
 def typed_runner(*words: str) -> Any:
-    (entry,) = entries(("runner=approximation", "logger=none", *words), lambda _: None)
+    (entry,) = entries(("runner=approximation", "logger=none", *words))
     return typed(entry.config).runner
 
 

@@ -33,7 +33,7 @@ class Own(Family):
 
 def cells(*words: str) -> list[Cell]:
     found = []
-    for entry in entries((*SHORT, *words), execute=list):
+    for entry in entries((*SHORT, *words)):
         found += plan(typed(entry.config), known=Known(place=entry.place))
     return found
 
@@ -117,7 +117,7 @@ def test_seeds_share_the_model_that_tells_the_dropout(monkeypatch: pytest.Monkey
     known = Known()
     words = ("-m", "model=linear,softmax", "seed=0,1,2", "model.backbone.attention_dropout=0.25")
     found = []
-    for entry in entries((*words, *SHORT), execute=list):
+    for entry in entries((*words, *SHORT)):
         found += plan(typed(entry.config), known=known)
     rates = [cell.described["backbone"]["attention_dropout"] for cell in found]
     assert sorted(rates) == [0.0] * 3 + [0.25] * 3

@@ -17,7 +17,7 @@ WORDS = ("task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.st
 
 
 def planned(*words: str):
-    return build(entries([*WORDS, *words], lambda _: None)).planned
+    return build(entries([*WORDS, *words])).planned
 
 
 def keep(store: Store, cell, took_s: object) -> None:
@@ -93,7 +93,7 @@ def test_torn_files_count_for_nothing(tmp_path: Path) -> None:
 
 
 def test_a_preset_as_it_is_says_what_it_takes(tmp_path: Path) -> None:
-    whole = build(entries(["-m", "+experiment=quickstart"], lambda _: None)).planned
+    whole = build(entries(["-m", "+experiment=quickstart"])).planned
     assert "the whole preset takes" in announced(whole, Store(tmp_path), "quickstart")
     changed = planned("-m", "+experiment=quickstart", "optim.steps=50")
     assert "not known" in announced(changed, Store(tmp_path), "quickstart")

@@ -25,7 +25,7 @@ SMALL = ("task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.st
 
 
 def planned(*words: str):
-    return build(entries([*SMALL, *words], lambda _: None), elsewhere=True).planned
+    return build(entries([*SMALL, *words]), elsewhere=True).planned
 
 
 def forecast(*words: str):

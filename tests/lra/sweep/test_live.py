@@ -52,7 +52,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
 
 
 def swept(folder: Path, *words: str) -> cell_list.Sweep:
-    return cell_list.build(entries([*words, f"results={folder}"], execute=list))
+    return cell_list.build(entries([*words, f"results={folder}"]))
 
 
 def train(live: LiveSweep, cell: Cell, steps: Sequence[int]) -> list[Measurement]:

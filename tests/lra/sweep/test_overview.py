@@ -23,7 +23,7 @@ WORDS = (
 
 
 def planned(results: Path, *words: str):
-    return build(entries([*WORDS, f"results={results}", *words], lambda _: None)).planned
+    return build(entries([*WORDS, f"results={results}", *words])).planned
 
 
 def line_of(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -17,7 +17,7 @@ AGAIN = "count again: LRA_DATA=/tmp/nodata python tests/benchmarks/preset_counts
 
 
 def sweep(*words: str):
-    return build(entries(["-m", *words], lambda _: None), elsewhere=True)
+    return build(entries(["-m", *words]), elsewhere=True)
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ def run(results: Path, *words: str) -> int:
 def test_the_published_rates_of_both_phases():
     words = ["+protocol=self_pretraining", "model=softmax", "runner=transfer", "task.source=sample"]
     rates = {}
-    for entry in entries(["-m", *words, "runner.source=model", "task=text,retrieval,image"], list):
+    for entry in entries(["-m", *words, "runner.source=model", "task=text,retrieval,image"]):
         found = typed(entry.config)
         (source,) = trainings(found).values()
         assert source.task.objective is InputObjective.masked

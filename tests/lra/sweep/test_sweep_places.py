@@ -26,7 +26,7 @@ CARDS = (Gpu("0", "H100", "a"), Gpu("1", "H100", "b"))
 
 
 def swept(*words: str, elsewhere: bool = False):
-    return build(entries([*words, "optim.batch_size=8"], lambda _: None), elsewhere=elsewhere)
+    return build(entries([*words, "optim.batch_size=8"]), elsewhere=elsewhere)
 
 
 def test_where_a_cell_runs_is_drawn_and_said_to_those_who_ask() -> None:
@@ -61,7 +61,7 @@ def test_more_processes_than_devices_are_refused_where_cells_run_and_planned_els
 
 def test_a_dry_run_refuses_more_processes_than_this_processor_takes_as_the_run_does():
     words = ("-m", "model=linear", "task=listops", "hardware.processes=64", "optim.batch_size=64")
-    found = entries([*words, "runner.dry_run=true"], lambda _: None)
+    found = entries([*words, "runner.dry_run=true"])
     with pytest.raises(ConfigError, match=r"hardware.processes: got 64 .* places for"):
         execute_words(found, multirun=True)
 

@@ -160,7 +160,7 @@ def test_new_content_of_a_file_is_the_last_resort() -> None:
 def test_an_ablation_of_four_cells(tmp_path) -> None:
     words = ["-m", *TINY, f"results={tmp_path}", "model=sliding_window", "optim.steps=6,8",
              "model.mixer.window=[4],[8]"]  # fmt: skip
-    sweep = cell_list.build(entries(words, lambda found: None))
+    sweep = cell_list.build(entries(words))
     base = "train sliding_window on listops, seed 0"
     assert [sweep.titles[planned.cell.key] for planned in sweep.planned] == [
         f"{base}, window={window}, steps={steps}" for steps in (6, 8) for window in (4, 8)

@@ -123,8 +123,8 @@ def test_statistics_of_a_batch_count_padding(averaging):
 
 def test_parts_of_a_batch_have_statistics_of_their_own():
     words = ["task=mnist", "model=fnet", "model.backbone.norm=batch", "task.source=sample"]
-    (whole,) = entries(words, execute=list)
-    (parted,) = entries([*words, "optim.micro_batch_size=8"], execute=list)
+    (whole,) = entries(words)
+    (parted,) = entries([*words, "optim.micro_batch_size=8"])
     with torch.device("meta"):
         build_model(typed(whole.config))
         with pytest.raises(Unsupported, match="micro_batch_size=8, which parts them"):

@@ -1,0 +1,169 @@
+"""Words that Hydra's grammar has no reading for: they are text, or get an answer with a way out.
+
+Its grammar knows a part of ASCII. Where it stops at any other letter, or at an equals sign, what
+stands there is text, as if it were in quotes; so is a list or a sweep of such texts. What the
+grammar has a meaning for is never taken as text unseen: commas, quotation marks, brackets and
+`${` need quotes, and an answer spells the word with them, having read it back.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Quote, QuotedString, Sweep
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lra.configuration import ConfigError
+from lra.spelling import escaped, in_shell
+from lra.suggest import short, unknown
+
+if TYPE_CHECKING:
+    from lra.composition.hydra_entry import Composed
+
+LONGEST_PROPOSAL = 200
+"""Characters of a value that an answer spells out."""
+FUNCTIONS = {
+    "range": "range(start,stop,step), of numbers", "choice": "choice(a,b,c)", "glob": "glob(x*)",
+    "sort": "sort(a,b,c)", "shuffle": "shuffle(a,b,c)", "tag": "tag(name,choice(a,b))",
+    "interval": "interval(start,end), of numbers", "int": "int(3)", "float": "float(3)",
+    "bool": "bool(true)", "str": "str(3)",
+}  # fmt: skip
+"""What Hydra's grammar calls, and how each is spelt."""
+_PLAIN = re.compile(r"[\w.+/-]*", re.ASCII)
+_KEY = re.compile(r"(\+\+?|~)?[A-Za-z_$][\w$/@.-]*", re.ASCII)
+_CALL = re.compile(r"\s*([A-Za-z_][\w-]*)\s*\(.*\)\s*", re.ASCII | re.DOTALL)
+_ESCAPE = r"\\[\\()\[\]{}:=, ]"
+_TEXT = re.compile(rf"(?!~)(?:(?!{_ESCAPE})[^,'\"\[\]{{}}()]|\([^,'\"\[\]{{}}()]*\)(?=\s*\S))+")
+"""A value without anything that the grammar has a meaning for; (1) may stand within it."""
+_FOREIGN = re.compile(r"[^\w/\\+.$%*@?|: -]", re.ASCII)
+"""What an unquoted text of the grammar cannot hold."""
+_QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^{}]*\}"""
+_OF_A_MAPPING = re.compile(r"([\w./ -]+:)(.+)", re.ASCII)
+_PATH_LIKE = re.compile(r"(?!-?[\d.]+(e[+-]?\d+)?$).*[./].*", re.DOTALL)
+
+
+def legible(word: str) -> str:
+    """Return a word with quotes around the texts that need them, or as it is."""
+    key, equals, value = word.partition("=")
+    if not equals or _PLAIN.fullmatch(value) or reading(word) is not None:
+        return word
+    for ends in ("", "()"):  # round brackets are within a text, or else those of a call
+        quoted = f"{key}={_with_quotes(value, ends)}"
+        if reading(quoted) is not None:
+            return quoted
+    return word
+
+
+def reading(word: str) -> Override | None:
+    """Return a word as Hydra reads it; None where it does not."""
+    try:
+        (found,) = OverridesParser.create().parse_overrides([word])
+    except (HydraException, ValueError, RecursionError):
+        return None
+    return None if _sweeps_within(found.value()) else found
+
+
+def _sweeps_within(value: Any) -> bool:
+    """Return whether a value holds several values for a part of it, which no sweep takes apart."""
+    parts = value.list if isinstance(value, ChoiceSweep) else value
+    parts = [*parts.values()] if isinstance(parts, dict) else parts
+    if not isinstance(parts, list):
+        return False
+    return any(isinstance(part, Sweep | Glob) or _sweeps_within(part) for part in parts)
+
+
+def as_text(value: str) -> str:
+    """Return a value in the quotes that make it text, whatever it holds."""
+    quote = Quote.single if '"' in value and "'" not in value else Quote.double
+    return QuotedString(text=escaped(value.strip(" \t")), quote=quote).with_quotes()
+
+
+def _with_quotes(value: str, ends: str) -> str:
+    """Quote the texts between commas, brackets and `ends` that hold what the grammar cannot."""
+    parts = re.split(rf"({_QUOTED}|[,\[\]{{}}{ends}])", value)
+    in_mapping = "{" in parts
+    for index, part in enumerate(parts[::2]):
+        key, text = "", part
+        if in_mapping and (pair := _OF_A_MAPPING.fullmatch(part)):
+            key, text = pair.groups()
+        if _FOREIGN.search(text) and _TEXT.fullmatch(text):
+            parts[2 * index] = key + as_text(text)
+    return "".join(parts)
+
+
+def refusal(words: Sequence[str]) -> str | None:
+    """Return the answer to the first word that Hydra cannot read; None where it reads all."""
+    word = next((word for word in words if reading(word) is None), None)
+    if word is None:
+        return None
+    key, _, value = word.partition("=")
+    if not _KEY.fullmatch(key):
+        return no_key(word)
+    call = _CALL.fullmatch(value)
+    if call and call[1] in FUNCTIONS:
+        why = f"wanted {FUNCTIONS[call[1]]}"
+    elif call:
+        why = unknown("function", call[1], FUNCTIONS).rstrip(".")
+    else:
+        why = "commas, brackets, quotation marks, \\ and ${ have a meaning of their own"
+    return f"{short(word)}: {why}" + proposal(key, value, "; as text it is ")
+
+
+def no_key(word: str) -> str:
+    """Return the answer to a word that begins with no key."""
+    return (
+        f"{short(word)}: no key: wanted KEY=VALUE, as in optim.steps=500; a key has letters of "
+        "ASCII, digits, _ and dots"
+    )
+
+
+def proposal(key: str, value: str, before: str) -> str:
+    """Return how a shell is told that a value is text, behind `before`; nothing if there is no way.
+
+    What is returned has been read back.
+    """
+    typed = f"{key}={as_text(value)}"
+    found = reading(typed)
+    if found is None or not isinstance(found.value(), str):
+        return ""
+    tree = OmegaConf.create({"text": found.value()})
+    try:
+        text = tree["text"]
+    except OmegaConfBaseException:
+        return ""
+    if text != value.strip(" \t"):
+        return ""
+    return before + in_shell(typed if len(value) <= LONGEST_PROPOSAL else f'{key}="…"')
+
+
+@contextmanager
+def commas_explained(entries: "Sequence[Composed]") -> Iterator[None]:
+    """Add to a complaint about a value of a sweep that a comma has cut it off, if it may have."""
+    try:
+        yield
+    except ConfigError as error:
+        hint = _of_commas(entries, str(error))
+        if not hint:
+            raise
+        raise ConfigError(f"{str(error).rstrip('.')}. {hint}") from error
+
+
+def _of_commas(entries: "Sequence[Composed]", complaint: str) -> str:
+    values: dict[str, dict[str, None]] = {}
+    for entry in entries:
+        for word in entry.overrides:
+            key, _, value = word.partition("=")
+            values.setdefault(key, {})[value] = None
+    for key, several in values.items():
+        if len(several) > 1 and re.search(rf"\b{re.escape(key.lstrip('+'))}\b", complaint):
+            read = [reading(f"{key}={value}") for value in several]
+            texts = [each.value() if each is not None else None for each in read]
+            if any(isinstance(text, str) and _PATH_LIKE.fullmatch(text) for text in texts):
+                whole = ",".join(map(str, texts))
+                before = f"The commas made {len(several)} runs of {key}; as one text it is "
+                return proposal(key, whole, before)
+    return ""
