@@ -239,6 +239,20 @@ def query_gradients(
     return dq, dsums
 
 
+def _mixed(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    keep: Bool[Tensor, "b s"] | None,
+    maps: FeatureMaps,
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l"], Sums, Float[Tensor, "b h"] | None]:
+    """Return the values mixed for each query, and what a gradient needs of it."""
+    sums, top = key_sums(k, v, keep, maps)
+    # The result takes the memory layout of v: joining the heads afterwards copies nothing.
+    given = None if v.is_contiguous() or q.shape[2] != v.shape[2] else torch.empty_like(v)
+    return *answers(q, sums, maps, v.dtype, given), sums, top
+
+
 class _FeatureProduct(torch.autograd.Function):
     """The product over all keys, with features made anew in backward."""
 
@@ -246,19 +260,17 @@ class _FeatureProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: FeatureMaps
     ) -> tuple[Tensor, Tensor]:
-        sums, top = key_sums(k, v, keep, maps)
-        # The result takes the memory layout of v: joining the heads afterwards copies nothing.
-        given = None if v.is_contiguous() or q.shape[2] != v.shape[2] else torch.empty_like(v)
-        o, inverse = answers(q, sums, maps, v.dtype, given)
+        o, inverse, sums, top = _mixed(q, k, v, keep, maps)
         ctx.maps = maps
-        ctx.save_for_backward(q, k, v, keep, o, inverse, sums.joined(), top)
+        ctx.save_for_backward(q, k, v, keep, o, inverse, *sums, top)
         ctx.mark_non_differentiable(inverse)
         return o, inverse
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, keep, o, inverse, sums, top = ctx.saved_tensors
+        q, k, v, keep, o, inverse, *apart, top = ctx.saved_tensors
+        sums = Sums(*apart).joined()
         dq, dsums = query_gradients(q, sums, o=o, inverse=inverse, gradient=gradient, maps=ctx.maps)
         dk, dv = key_gradients(k, v, keep=keep, top=top, dsums=dsums, maps=ctx.maps)
         return dq, dk, dv, None, None
@@ -288,7 +300,10 @@ def feature_product(
     no kept key is 0.
     """
     k, v = without_padding(k, keep), without_padding(v, keep)
-    o, inverse = _FeatureProduct.apply(q, k, v, keep, maps)  # type: ignore[no-untyped-call]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
+        o, inverse = _FeatureProduct.apply(q, k, v, keep, maps)  # type: ignore[no-untyped-call]
+    else:
+        o, inverse, *_ = _mixed(q, k, v, keep, maps)
     seen = None if keep is None else keep.any(1, keepdim=True)
     if maps.exponentials and faint(inverse, seen):
         return mean_of_all(q, k, v, keep, maps.exponentials)
