@@ -65,3 +65,18 @@ class Largest(TorchDispatchMode):
                 self.elements = max(self.elements, part.numel())
                 self.nbytes = max(self.nbytes, part.untyped_storage().nbytes())
         return made
+
+
+class Calls(TorchDispatchMode):
+    """Notes the names of the operators that run, views left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        if not func.is_view:
+            self.names.append(func._opname)
+        return func(*args, **(kwargs or {}))

@@ -179,8 +179,12 @@ class Linformer(MultiHead):
         self.early = linear and not self.positions_inside and 2 * site.width >= slots
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length; `early`: slots are made of x, and keys and values of slots."""
-        if not self.early:
+        """Mix along the length; `early`: slots are made of x, and keys and values of slots.
+
+        Where there are more slots than tokens, it is the tokens that are projected.
+        """
+        length = x.shape[1] if layout.context is None else layout.context.whole
+        if not self.early or length < self.core.length_map.slots:
             return super().forward(x, layout)
         x = blanked(x, layout, self.traits)
         keep, length_map = self.core.checked_keep(layout, x.shape[1]), self.core.length_map

@@ -43,6 +43,7 @@ from models.mixer import Layout, Positions, Site, State, Traits, Unsupported, Va
 from models.multi_head import MultiHead
 from models.ops import window_cache
 from models.ops.exact import sloped_mask
+from models.ops.sparse.block_attention import block_attention
 from models.ops.sparse.key_sets import Blocks, Rectangles
 from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
@@ -85,7 +86,7 @@ def local_attention(
         look_forward=min(look_forward, others),
         causal=causal,
     )
-    return union_attention(q, k, v, blocks, keep=keep, slopes=slopes, dropout=dropout)
+    return block_attention(q, k, v, blocks, keep=keep, slopes=slopes, dropout=dropout)
 
 
 def comb_attention(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 NEVER = -1e30
 """Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
@@ -56,7 +57,7 @@ def reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
     """Return 1 / total, and 0 where there is nothing to divide by: such rows give 0."""
     # The bound leaves room below the largest number for the products that gradients form with it.
     tiny = torch.finfo(total.dtype).tiny * 1e6
-    return torch.where(total > tiny, total.clamp_min(tiny).reciprocal(), 0)
+    return F.threshold(total, tiny, torch.inf).reciprocal()
 
 
 def signed_reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:

@@ -69,8 +69,7 @@ class _Answers(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, sums: Tensor, maps: FeatureMaps, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        o = q.new_empty((*q.shape[:3], sums.shape[-1] - 1), dtype=dtype)
-        inverse = answers(q, Sums(sums[..., :-1], sums[..., -1]), o, maps)
+        o, inverse = answers(q, Sums(sums[..., :-1], sums[..., -1]), maps, dtype)
         ctx.maps = maps
         ctx.save_for_backward(q, sums, o, inverse)
         ctx.mark_non_differentiable(inverse)

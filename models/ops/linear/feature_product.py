@@ -17,6 +17,7 @@ of the largest features of query and key: `exponent_sums` then computes all rows
 features that are exponentials; a row of others counts as having found nothing, and is 0.
 """
 
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -25,7 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops.linear.exponent_sums import faint, mean_of_all, without_padding
-from models.ops.linear.features import FeatureMaps, block_rows
+from models.ops.linear.features import FeatureMaps, rows_at_once
 from models.ops.numerics import add_product, blocks, finite, full_precision, sum_dtype
 
 
@@ -57,6 +58,8 @@ class _Keys(NamedTuple):
 
     def cut(self, rows: slice) -> "_Keys":
         """Return some of the rows."""
+        if rows == slice(0, self.k.shape[2]):
+            return self
         keep = None if self.keep is None else self.keep[:, rows]
         return _Keys(self.k[:, :, rows], self.v[:, :, rows], keep)
 
@@ -83,52 +86,52 @@ class Sums(NamedTuple):
 
 
 def _gather(
-    keys: _Keys, sums: Sums, top: Float[Tensor, "b h"] | None, maps: FeatureMaps
-) -> Float[Tensor, "b h"] | None:
-    """Add a block to the sums in place; return the largest logarithm so far."""
-    phi, log = maps.key(keys.k.to(sums.values.dtype))
+    keys: _Keys, sums: Sums | None, top: Float[Tensor, "b h"] | None, maps: FeatureMaps
+) -> tuple[Sums, Float[Tensor, "b h"] | None]:
+    """Add a block to the sums in place, if there are any; return the largest logarithm so far."""
+    dtype = sum_dtype(keys.v)
+    phi, log = maps.key(keys.k.to(dtype))
     if log is not None:
         found = _masked(log, keys.keep).amax(-1)
         before, top = top, found if top is None else torch.maximum(top, found)
-        if before is not None:
+        if sums is not None and before is not None:
             shrink = torch.exp(before - finite(top))[..., None]
             sums.values.mul_(shrink[..., None])
             sums.weights.mul_(shrink)
     weight = keys.weights(log, top)
     if weight is not None:
         phi = phi.mul_(weight)
-    v = keys.v.to(sums.values.dtype)
+    v, weights = keys.v.to(dtype), phi.sum(-2)
+    if sums is None:
+        return Sums(phi.mT @ v, weights), top
     add_product(sums.values.flatten(0, 1), phi.flatten(0, 1).mT, v.flatten(0, 1))
-    sums.weights.add_(phi.sum(-2))
-    return top
+    sums.weights.add_(weights)
+    return sums, top
 
 
 def _spread(
-    q: Float[Tensor, "b h r k"], sums: Sums, o: Float[Tensor, "b h r v"], maps: FeatureMaps
-) -> Float[Tensor, "b h r"] | None:
-    """Write the results of a block of queries to `o`; return 1 / sum of weights, if divided by."""
+    q: Float[Tensor, "b h r k"], sums: Sums, maps: FeatureMaps
+) -> tuple[Float[Tensor, "b h r v"], Float[Tensor, "b h r"] | None]:
+    """Return the results of a block of queries and 1 / sum of weights, if divided by."""
     phi, _ = maps.query(q.to(sums.values.dtype))
     numerator = phi @ sums.values
     if not maps.normalise:
-        o.copy_(numerator)
-        return None
+        return numerator, None
     inverse = maps.reciprocal(phi.mul_(sums.weights[..., None, :]).sum(-1))
-    o.copy_(numerator.mul_(inverse[..., None]))
-    return inverse
+    return numerator.mul_(inverse[..., None]), inverse
 
 
 def _pull_query(
     q: Float[Tensor, "b h r k"],
     g: Float[Tensor, "b h r w"],
     sums: Float[Tensor, "b h m w"],
-    dsums: Float[Tensor, "b h m w"],
     maps: FeatureMaps,
-) -> Float[Tensor, "b h r k"]:
-    """Return the gradient of a block of queries, and add to that of the sums in place."""
+) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h m w"]]:
+    """Return the gradient of a block of queries, and what it adds to that of the sums."""
     x = q.to(g.dtype)
     phi, _ = maps.query(x)
-    dsums += phi.mT @ g
-    return maps.query.pull(g @ sums.mT, phi, x)
+    dsums = phi.mT @ g
+    return maps.query.pull(g @ sums.mT, phi, x), dsums
 
 
 def _pull_keys(
@@ -155,16 +158,16 @@ def key_sums(
     maps: FeatureMaps,
 ) -> tuple[Sums, Float[Tensor, "b h"] | None]:
     """Return the sums of the keys, and the logarithm that they refer to, where there is one."""
-    dtype, keys = sum_dtype(v), _Keys(k, v, keep)
-    sums = Sums(
-        v.new_zeros((*v.shape[:2], maps.width, v.shape[-1]), dtype=dtype),
-        v.new_zeros((*v.shape[:2], maps.width), dtype=dtype),
-    )
-    top = None
+    keys, at_once = _Keys(k, v, keep), rows_at_once(k, maps.width)
+    sums = top = None
+    if not 0 < k.shape[2] <= at_once:
+        by_feature = (*v.shape[:2], maps.width)
+        zeros = partial(v.new_zeros, dtype=sum_dtype(v))
+        sums = Sums(zeros((*by_feature, v.shape[-1])), zeros(by_feature))
     with full_precision(k):
-        for rows in blocks(k.shape[2], block_rows(k, maps.width)):
-            top = _gather(keys.cut(rows), sums, top, maps.at(rows))
-    return sums, top
+        for rows in blocks(k.shape[2], at_once):
+            sums, top = _gather(keys.cut(rows), sums, top, maps.at(rows))
+    return cast(Sums, sums), top
 
 
 def key_gradients(
@@ -177,24 +180,39 @@ def key_gradients(
     maps: FeatureMaps,
 ) -> tuple[Float[Tensor, "b h s k"], Float[Tensor, "b h s v"]]:
     """Return the gradients of keys and values, given that of their sums."""
-    keys, dk, dv = _Keys(k, v, keep), torch.empty_like(k), torch.empty_like(v)
+    keys, at_once = _Keys(k, v, keep), rows_at_once(k, maps.width)
     with full_precision(k):
-        for rows in blocks(k.shape[2], block_rows(k, maps.width)):
+        if k.shape[2] <= at_once:
+            parts = _pull_keys(keys, top, dsums, maps.at(slice(0, k.shape[2])))
+            return parts[0].to(k.dtype), parts[1].to(v.dtype)
+        dk, dv = torch.empty_like(k), torch.empty_like(v)
+        for rows in blocks(k.shape[2], at_once):
             dk[:, :, rows], dv[:, :, rows] = _pull_keys(keys.cut(rows), top, dsums, maps.at(rows))
     return dk, dv
 
 
 def answers(
-    q: Float[Tensor, "b h l k"], sums: Sums, o: Float[Tensor, "b h l v"], maps: FeatureMaps
-) -> Float[Tensor, "b h l"]:
-    """Write what queries find in sums to `o`; return 1 / their sums of weights."""
-    inverse = sums.values.new_ones(q.shape[:3])
+    q: Float[Tensor, "b h l k"],
+    sums: Sums,
+    maps: FeatureMaps,
+    dtype: torch.dtype,
+    o: Float[Tensor, "b h l v"] | None = None,
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l"]]:
+    """Return what queries find in sums, in `o` if it is given, and 1 / their sums of weights."""
+    ones = partial(sums.values.new_ones, q.shape[:3])
+    at_once = rows_at_once(q, maps.width)
     with full_precision(q):
-        for rows in blocks(q.shape[2], block_rows(q, maps.width)):
-            found = _spread(q[:, :, rows], sums, o[:, :, rows], maps.at(rows))
-            if found is not None:
-                inverse[:, :, rows] = found
-    return inverse
+        if o is None and q.shape[2] <= at_once:
+            found, inverse = _spread(q, sums, maps.at(slice(0, q.shape[2])))
+            return found.to(dtype), ones() if inverse is None else inverse
+        if o is None:
+            o = q.new_empty((*q.shape[:3], sums.values.shape[-1]), dtype=dtype)
+        inverse = ones()
+        for rows in blocks(q.shape[2], at_once):
+            o[:, :, rows], factor = _spread(q[:, :, rows], sums, maps.at(rows))
+            if factor is not None:
+                inverse[:, :, rows] = factor
+    return o, inverse
 
 
 def query_gradients(
@@ -207,12 +225,32 @@ def query_gradients(
     maps: FeatureMaps,
 ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h m w"]]:
     """Return the gradients of queries and of the sums."""
-    dq, dsums = torch.empty_like(q), torch.zeros_like(sums)
+    at_once = rows_at_once(q, maps.width)
     with full_precision(q):
-        for rows in blocks(q.shape[2], block_rows(q, maps.width)):
+        if q.shape[2] <= at_once:
+            g = output_gradient(gradient, o, inverse, maps)
+            pulled, dsums = _pull_query(q, g, sums, maps.at(slice(0, q.shape[2])))
+            return pulled.to(q.dtype), dsums
+        dq, dsums = torch.empty_like(q), torch.zeros_like(sums)
+        for rows in blocks(q.shape[2], at_once):
             g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
-            dq[:, :, rows] = _pull_query(q[:, :, rows], g, sums, dsums, maps.at(rows))
+            dq[:, :, rows], part = _pull_query(q[:, :, rows], g, sums, maps.at(rows))
+            dsums += part
     return dq, dsums
+
+
+def _mixed(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    keep: Bool[Tensor, "b s"] | None,
+    maps: FeatureMaps,
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l"], Sums, Float[Tensor, "b h"] | None]:
+    """Return the values mixed for each query, and what a gradient needs of it."""
+    sums, top = key_sums(k, v, keep, maps)
+    # The result takes the memory layout of v: joining the heads afterwards copies nothing.
+    given = None if v.is_contiguous() or q.shape[2] != v.shape[2] else torch.empty_like(v)
+    return *answers(q, sums, maps, v.dtype, given), sums, top
 
 
 class _FeatureProduct(torch.autograd.Function):
@@ -222,20 +260,17 @@ class _FeatureProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: FeatureMaps
     ) -> tuple[Tensor, Tensor]:
-        sums, top = key_sums(k, v, keep, maps)
-        # The result takes the memory layout of v: joining the heads afterwards copies nothing.
-        alike = q.shape[2] == v.shape[2]
-        o = torch.empty_like(v) if alike else v.new_empty((*q.shape[:3], v.shape[-1]))
-        inverse = answers(q, sums, o, maps)
+        o, inverse, sums, top = _mixed(q, k, v, keep, maps)
         ctx.maps = maps
-        ctx.save_for_backward(q, k, v, keep, o, inverse, sums.joined(), top)
+        ctx.save_for_backward(q, k, v, keep, o, inverse, *sums, top)
         ctx.mark_non_differentiable(inverse)
         return o, inverse
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, keep, o, inverse, sums, top = ctx.saved_tensors
+        q, k, v, keep, o, inverse, *apart, top = ctx.saved_tensors
+        sums = Sums(*apart).joined()
         dq, dsums = query_gradients(q, sums, o=o, inverse=inverse, gradient=gradient, maps=ctx.maps)
         dk, dv = key_gradients(k, v, keep=keep, top=top, dsums=dsums, maps=ctx.maps)
         return dq, dk, dv, None, None
@@ -265,7 +300,10 @@ def feature_product(
     no kept key is 0.
     """
     k, v = without_padding(k, keep), without_padding(v, keep)
-    o, inverse = _FeatureProduct.apply(q, k, v, keep, maps)  # type: ignore[no-untyped-call]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
+        o, inverse = _FeatureProduct.apply(q, k, v, keep, maps)  # type: ignore[no-untyped-call]
+    else:
+        o, inverse, *_ = _mixed(q, k, v, keep, maps)
     seen = None if keep is None else keep.any(1, keepdim=True)
     if maps.exponentials and faint(inverse, seen):
         return mean_of_all(q, k, v, keep, maps.exponentials)

@@ -53,6 +53,15 @@ def block_rows(x: Float[Tensor, "b h l k"], features: int) -> int:
     return max(MINIMUM_ROWS, min(CPU_BLOCK // features, CPU_ROWS) // heads)
 
 
+def rows_at_once(x: Float[Tensor, "b h l k"], features: int) -> int:
+    """Return all positions where their features are a block of a CPU, else those of one block.
+
+    So much at most, whole sequences take less time than blocks that save memory, on any device.
+    """
+    whole = x.shape[0] * x.shape[1] * x.shape[2] * features <= CPU_BLOCK
+    return x.shape[2] if whole and x.shape[2] else block_rows(x, features)
+
+
 class Nonlinearity(NamedTuple):
     """A function of one number, applied to each."""
 

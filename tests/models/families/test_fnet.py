@@ -8,10 +8,16 @@ import torch
 from torch import Tensor
 
 from models.contract import check_mixer
-from models.contract.counting import count_operations, pretending, saved_bytes
+from models.contract.counting import (
+    ElementCounter,
+    count_operations,
+    pretending,
+    saved_bytes,
+)
 from models.families import fnet
 from models.families.fnet import FNet, Method, MixingForm, Norm, fourier_mixing
 from models.mixer import Layout, Site, Unsupported
+from tests.attention import Calls
 
 METHODS = pytest.mark.parametrize("method", list(Method))
 NORMS = pytest.mark.parametrize("norm", list(Norm))
@@ -233,3 +239,13 @@ def test_what_cannot_be_is_refused():
         mixer(drawn(1, 41, 12), Layout())
     assert mixer.traits.max_length == 40
     assert "keep" not in mixer.traits.supports
+
+
+@pytest.mark.parametrize("length", [128, 700])
+def test_what_is_known_is_written_once_and_mirrored_once(length):
+    x = drawn(2, length, 128, dtype=torch.float32)
+    with Calls() as calls, ElementCounter() as elements:
+        fourier_mixing(x)
+    assert len(calls.names) == 6
+    # The result, half a transform, its copy, and the other half flipped and copied.
+    assert elements.written <= 3.02 * x.numel()

@@ -5,12 +5,18 @@ import math
 import pytest
 import torch
 
-from models.contract.counting import count_operations, pretending, saved_bytes
+from models.contract.counting import (
+    ElementCounter,
+    count_operations,
+    pretending,
+    saved_bytes,
+)
 from models.families.linear import FEATURES, FeatureChoice, LinearAttention, linear_attention
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.linear import features as blocked, reference
 from models.ops.linear.features import FeatureMaps
 from models.ops.linear.reference import FEATURE_MAPS
+from tests.attention import Calls
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,
@@ -269,6 +275,34 @@ def test_operations_and_saved_bytes_grow_as_the_length(causal, monkeypatch):
     assert math.log(kept[1] / kept[0]) / ratio == pytest.approx(1, abs=0.02)
     # The output, one number per row, and the sums: far below the literal form's l x l weights.
     assert kept[1] < 1.2 * 4 * 8 * lengths[1] * 64
+
+
+def test_a_short_sequence_is_mixed_at_once_without_copies_or_zeros_to_add_to():
+    called = []
+    for length in (128, 700, 4096):
+        q, k, v = (torch.randn(2, 4, length, 32) for _ in range(3))
+        with Calls() as calls, ElementCounter() as elements:
+            linear_attention(q, k, v)
+        called.append(calls.names)
+        # Four passes for each side, the numerator as product, view and mean, and its weights.
+        assert elements.written < 12.7 * q.numel()
+    assert called[0] == called[1] == called[2]
+    assert not {"copy_", "clone", "cat", "new_zeros", "new_ones", "where"} & {*called[0]}
+    assert len(called[0]) <= 20
+
+
+def test_a_short_step_takes_as_many_calls_at_any_length_and_cuts_nothing():
+    called = []
+    for length in (128, 700):
+        q, k, v = (torch.randn(2, 4, length, 32, requires_grad=True) for _ in range(3))
+        with Calls() as calls:
+            o = linear_attention(q, k, v)
+            torch.autograd.grad(o, (q, k, v), torch.ones_like(o))
+        called.append(calls.names)
+    assert called[0] == called[1]
+    # Two for the columns beside values and beside their gradients; no part is put together.
+    assert called[0].count("copy_") <= 3
+    assert "zeros_like" not in called[0]
 
 
 def test_meta_tensors_pass():

@@ -163,6 +163,20 @@ def test_slots_of_x_need_unrotated_keys_and_few_slots() -> None:
     assert counted[1] == 8 * n * 129 * d + 4 * 2 * n * d * d
 
 
+def test_fewer_tokens_than_slots_are_projected_themselves() -> None:
+    mixer = Linformer(Site(width=64, heads=1, max_length=512), projected_length=[128])
+    assert mixer.early
+    counted = {}
+    for n in (127, 128):
+        x = torch.randn(1, n, 64)
+        counted[n] = count_operations(lambda x=x: mixer(x, Layout()))
+    d, m = 64, 128
+    assert counted[127] == 8 * 127 * m * d + 4 * 2 * 127 * d * d
+    assert (
+        counted[128] == 8 * 128 * m * d + 2 * 2 * 128 * d * d + 2 * 2 * m * d * d + 2 * 2 * m * 128
+    )
+
+
 @PROJECTIONS
 def test_a_row_of_padding_alone_gives_zero_without_gradient(projection: Projection) -> None:
     mixer, qkv = built(projection=projection), heads()

@@ -13,7 +13,7 @@ from models.ops.sparse import key_sets, reference
 from models.ops.sparse.reference import attention_in_sight as softmax_over, blocks_in_sight
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes
-from tests.attention import Largest, compare, drawn, holes
+from tests.attention import Calls, Largest, compare, drawn, holes
 
 # block, look_back, look_forward, causal
 PATTERNS = pytest.mark.parametrize(
@@ -240,6 +240,33 @@ def test_cost_grows_with_the_length_and_no_scores_are_kept(causal):
     assert abs(math.log2(large[0] / small[0]) - 1) < 0.02
     # never a mask or a matrix of length x length
     assert large[2] < 4 * 2 * 16384 * 128
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_blocks_that_see_all_are_one_call_of_the_kernel(blocks, causal):
+    qkv = [torch.randn(2, 4, 64 * blocks, 32) for _ in range(3)]
+    with Calls() as calls, Largest() as largest:
+        local_attention(*qkv, block=64, look_back=1, look_forward=0 if causal else 1, causal=causal)
+    assert len([name for name in calls.names if name != "promote_types"]) == 1
+    assert largest.elements == qkv[0].numel()
+
+
+@pytest.mark.parametrize(("causal", "last"), [(False, 384), (True, 256)])
+def test_short_sequences_take_a_mask_and_longer_ones_blocks(causal, last):
+    options = {"block": 64, "look_back": 1, "look_forward": 0 if causal else 1, "causal": causal}
+    for length in (last, last + 64):
+        with pretending():
+            qkv = [torch.randn(2, 4, length, 32) for _ in range(3)]
+            with Calls() as calls, Largest() as largest:
+                local_attention(*qkv, **options)
+        dense = any("scaled_dot_product" in name for name in calls.names)
+        assert dense == (length == last)
+        # The mask is one for all heads.
+        assert largest.elements < 2.5 * max(length**2, 8 * length * 128)
+    with Calls() as calls:  # of which draws would be others
+        local_attention(*(torch.randn(2, 4, 64, 32) for _ in range(3)), **options, dropout=0.5)
+    assert not any("scaled_dot_product" in name for name in calls.names)
 
 
 @pytest.mark.parametrize("longest", [32, 33, 39], ids=lambda n: f"longest{n}")
