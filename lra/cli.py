@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from lra import guard
 from lra.suggest import near
+from lra.terminal import plainly_written
 
 HOME = Path(__file__).resolve().parent.parent
 OURS = ("lra", "models", "tasks", "runners", "reports")
@@ -118,6 +119,11 @@ def main(argv: list[str]) -> int:
     Args:
         argv: The words after `lra`.
     """
+    with plainly_written():
+        return _ended(argv)
+
+
+def _ended(argv: list[str]) -> int:
     try:
         code = dispatch(argv)
         sys.stdout.flush()
@@ -136,7 +142,6 @@ def main(argv: list[str]) -> int:
 def dispatch(argv: list[str]) -> int:
     """Find the verb and hand it the remaining words untouched."""
     guard.check()
-    guard.see_current_folder()
     if not argv or argv[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {name:10} {verb.summary}" for name, verb in VERBS.items())
         print(HELP.format(verbs=verbs), end="")

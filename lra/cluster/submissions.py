@@ -1,5 +1,6 @@
 """What was started for a plan, and by which engine."""
 
+import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -10,9 +11,11 @@ from uuid import uuid4
 
 from lra.cluster.engine import ChosenEngine, WorkerGroup
 from runners.storage.atomic import make_folder, write_whole
+from runners.storage.homes import Home
 from runners.storage.sealed import NotSealed, sealed, unsealed
 
 FOLDER = "submissions"
+_ID = re.compile(r"[A-Za-z0-9][\w.:-]*")
 
 
 def check_place(plan: Path) -> None:
@@ -30,6 +33,7 @@ def record(
         "ids": list(ids),
         "groups": [asdict(group) for group in groups],
         "host": socket.gethostname(),
+        "home": Home.of(plan).plain(),
         "at": time.time(),
     }
     # A digest: who stops a sweep must not ask for other processes than were started.
@@ -38,8 +42,30 @@ def record(
 
 
 def submissions(plan: Path) -> list[dict[str, Any]]:
-    """Return what was started for a plan, the oldest first; what is damaged is left out."""
+    """Return what was started for a plan, the oldest first; what is damaged is left out.
+
+    So is what was started for a plan that was copied or moved here: its workers are where they were
+    started.
+    """
+    return [each for each in _sound(plan) if not _strange(each, plan)]
+
+
+def strange_submissions(plan: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return what was started for a plan that was copied or moved here, by the folder of that."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in _sound(plan):
+        if home := _strange(each, plan):
+            found.setdefault(home.path, []).append(each)
+    return found
+
+
+def _sound(plan: Path) -> list[dict[str, Any]]:
     return [found for _, found in _read(plan) if found is not None]
+
+
+def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
+    home = Home.told(submission.get("home"))  # none: an older version
+    return home if home is not None and home.is_strange(plan) else None
 
 
 def damaged(plan: Path) -> list[Path]:
@@ -53,4 +79,15 @@ def _read(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
             found = unsealed(path.read_bytes())
         except (OSError, NotSealed):
             found = {}
-        yield path, found if "ids" in found else None  # else another whole file in its place
+        yield path, found if _is_submission(found) else None
+
+
+def _is_submission(found: dict[str, Any]) -> bool:
+    """Tell a submission from another whole file in its place, and from ids that are options."""
+    ids = found.get("ids")
+    return (
+        isinstance(found.get("cluster"), str)
+        and isinstance(found.get("options"), dict)
+        and isinstance(ids, list)
+        and all(isinstance(each, str) and _ID.fullmatch(each) for each in ids)
+    )

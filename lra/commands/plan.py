@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra.arguments import add_plugin
 from lra.configuration import ConfigError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="RESULTS",
         help="compare what was stored there with what counting alone would have said",
     )
+    add_plugin(made, "a package of yours that stored cells name, so that it may be imported")
     return made
 
 

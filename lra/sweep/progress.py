@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tqdm import tqdm
 
+from lra.terminal import beneath
 from runners.records import Measurement, Status
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
         yield from items
         return
     if sys.stderr.isatty():
-        yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=sys.stderr)
+        yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=beneath(sys.stderr))
         return
     begin, printed = time.monotonic(), False
     for number, item in enumerate(items):
