@@ -4,8 +4,9 @@ import argparse
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from lra.configuration import SWEEP_NAME, SWEEP_WORDS
 from lra.suggest import LONGEST, short
 
 
@@ -43,6 +44,13 @@ class Parser(argparse.ArgumentParser):
         super().error(re.sub(rf"\S{{{2 * LONGEST},}}", lambda found: short(found[0]), message))
 
 
+def file_name(word: str) -> str:
+    """Return a word that a file is named after. Raises ArgumentTypeError for any other."""
+    if not SWEEP_NAME.fullmatch(word):
+        raise argparse.ArgumentTypeError(f"got {word[:40]!r}; wanted {SWEEP_WORDS}")
+    return word
+
+
 def add_own(parser: argparse.ArgumentParser) -> None:
     """Add --config-dir and --plugin, which may be repeated: `config_dir` and `plugin`."""
     parser.add_argument(
@@ -54,10 +62,32 @@ def add_own(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="also your own choices, under DIR/model, DIR/task …",
     )
+    add_plugin(parser, "a package of yours that the class_path of these may name")
+
+
+def add_plugin(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Add --plugin, which may be repeated, and names what may be imported: `plugin`."""
     parser.add_argument(
         "--plugin",
-        action="append",
+        action=_Plugin,
         default=[],
         metavar="PACKAGE",
-        help="a package of yours that the class_path of these may name",
+        help=meaning,
     )
+
+
+class _Plugin(argparse.Action):
+    """Appends a package, and lets it be imported."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """Take one more."""
+        from lra.class_path import name_plugins
+
+        name_plugins([values])
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), values])

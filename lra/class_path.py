@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,43 @@ from lra.configuration import ConfigError
 from lra.suggest import near, unknown
 
 ROOMS = ("models", "tasks", "runners")
+_named: set[str] = set()
+"""Packages of the user's own that whoever started this process has named."""
+
+
+class NotNamed(ConfigError):
+    """A stored configuration names packages that nobody has named here; none was imported."""
+
+
+def name_plugins(plugins: Collection[str]) -> None:
+    """Let `locate` import these packages from now on, also from the current folder.
+
+    For names that were typed: on the command line, in the files of --config-dir, or in a call from
+    Python. What a store says of itself never comes here.
+    """
+    if plugins:
+        guard.see_current_folder()
+        _named.update(plugins)
+
+
+def named_plugins() -> list[str]:
+    """Return the packages that were named here."""
+    return sorted(_named)
+
+
+def check_named(plugins: Collection[str]) -> None:
+    """Raise `NotNamed` for packages that were not named here. Imports nothing."""
+    if not isinstance(plugins, Sequence | set) or isinstance(plugins, str):
+        raise ConfigError(f"plugins: got {plugins!r:.80}; wanted a list, as in [my_package]")
+    missing = [str(each) for each in plugins if each not in _named]
+    if missing:
+        listed = ",".join(missing)
+        raise NotNamed(
+            f"a stored configuration names the plug-in {', '.join(map(repr, missing))}, and code "
+            f"of a package runs only where the command itself names it: plugins=[{listed}] beside "
+            f"words of lra run, --plugin {' --plugin '.join(missing)} with a stored cell or sweep, "
+            f"plugins={missing} in Python (docs/trust.md)"
+        )
 
 
 def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = ROOMS) -> Any:
@@ -22,8 +59,10 @@ def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = 
         rooms: packages of ours.
 
     Raises:
+        NotNamed: One of the plug-ins stands in a stored configuration alone.
         ConfigError: There is no such package, module or class, or importing it failed.
     """
+    check_named(plugins)
     for plugin in plugins:
         _check_plugin(plugin)
     module_name, _, name = class_path.rpartition(".")

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from lra import guard, standard_streams
 from lra.suggest import LONGEST, near, short
+from lra.terminal import plainly_written
 
 HOME = Path(__file__).resolve().parent.parent
 MOST_CHARACTERS = 2_000
@@ -122,6 +123,11 @@ def main(argv: list[str]) -> int:
     Args:
         argv: The words after `lra`.
     """
+    with plainly_written():
+        return _ended(argv)
+
+
+def _ended(argv: list[str]) -> int:
     try:
         try:
             code = dispatch(argv)
@@ -145,7 +151,6 @@ def main(argv: list[str]) -> int:
 def dispatch(argv: list[str]) -> int:
     """Find the verb and hand it the remaining words untouched."""
     guard.check()
-    guard.see_current_folder()
     if not argv or argv[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {name:10} {verb.summary}" for name, verb in VERBS.items())
         print(HELP.format(verbs=verbs), end="")

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lra.binding import bind, make, parameters, plain
 from lra.catalogue import names, roots
-from lra.class_path import locate as locate  # noqa: PLC0414  # handed on
+from lra.class_path import (
+    ROOMS,
+    locate as locate,  # noqa: PLC0414  # handed on
+)
 from lra.composition.parallel_check import check_processes
 from lra.configuration import (
     ConfigError as ConfigError,  # noqa: PLC0414  # handed on
@@ -216,13 +219,20 @@ def other_family(
 def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
     """Build the task that a resolved `task` node describes."""
     class_path, options = _split(node)
-    task: Task = make(locate(class_path, plugins), options, "task")
-    if missing := [name for name in TASK if not hasattr(type(task), name)]:
+    kind = locate(class_path, plugins)
+    if class_path.partition(".")[0] in ROOMS:  # before a call: a stored cell may name anything
+        _check_task(kind, class_path)
+    task: Task = make(kind, options, "task")
+    _check_task(type(task), class_path)
+    return task
+
+
+def _check_task(kind: Any, class_path: str) -> None:
+    if missing := [name for name in TASK if not hasattr(kind, name)]:
         raise ConfigError(
             f"task.class_path: {class_path} makes no task: it has no {', '.join(missing)}; see "
             "tasks.task.Task"
         )
-    return task
 
 
 def _runner(

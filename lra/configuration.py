@@ -14,6 +14,7 @@ from lra.suggest import short, unknown
 from runners.memo import Memo
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
+SWEEP_WORDS = "letters, digits and ._=,+- that begin with a letter or a digit, at most 200"
 LONGEST_NAME = 200
 DEEPEST = 50
 LARGEST = 2**63 - 1
@@ -75,7 +76,7 @@ TOP = {
         lambda value: isinstance(value, str) and bool(value.strip()) and "\0" not in value,
     ),
     "sweep": Wanted(
-        "letters, digits and ._=,+- that begin with a letter or a digit, at most 200",
+        SWEEP_WORDS,
         lambda value: isinstance(value, str) and SWEEP_NAME.fullmatch(value) is not None,
     ),
     "plugins": Wanted(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from lra.catalogue import table
-from lra.terminal import encodable
+from lra.terminal import beneath, encodable, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +35,7 @@ def console_of(stream: TextIO) -> "Console | None":
         return None
     from rich.console import Console
 
-    return Console(file=stream, highlight=False, markup=False, emoji=False)
+    return Console(file=beneath(stream), highlight=False, markup=False, emoji=False)
 
 
 def print_table(rows: Sequence[Sequence[str]], *, indent: str = "  ", header: bool = False) -> None:
@@ -46,6 +46,7 @@ def print_table(rows: Sequence[Sequence[str]], *, indent: str = "  ", header: bo
         indent: Before every line.
         header: Whether the first row names the columns.
     """
+    rows = [[one_line(cell) for cell in row] for row in rows]
     if (console := console_of(sys.stdout)) is None:
         print(table(rows, indent=indent))
         return

@@ -7,7 +7,7 @@ from inspect import isabstract
 from typing import TYPE_CHECKING, Any, cast
 
 from lra.catalogue import names, roots
-from lra.class_path import locate
+from lra.class_path import NotNamed, locate
 from lra.configuration import ConfigError
 from lra.suggest import UnknownName, unknown
 from lra.yaml_text import load
@@ -64,9 +64,10 @@ def runner_of(cell: "Cell") -> "type[Runner]":
 
 
 def mode_word(cell: "Cell") -> str:
-    """Return the word of the command line that leads to a cell's mode.
+    """Return the word of the command line that leads to a cell's mode; "" where nobody says.
 
-    Of our own runners it is known by their options: to import one brings torch.
+    Of our own runners it is known by their options: to import one brings torch. One of a package
+    that was not named here is taken for a runner as most are.
     """
     name, mode = str(cell.columns["runner"]), str(cell.columns["mode"])
     node = cell.config.get("runner") or {"name": name}
@@ -75,7 +76,10 @@ def mode_word(cell: "Cell") -> str:
         for option, form in MODES.items():
             if option in own:
                 return f"runner.{option}={form.format(mode)}"
-    return runner_of(cell).word(mode)
+    try:
+        return runner_of(cell).word(mode)
+    except NotNamed:
+        return f"runner.modes=[{mode}]" if "modes" in node else ""
 
 
 @cache
@@ -89,7 +93,8 @@ def first_metrics(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str
     """Return the metrics that come first in the table of each runner that has no other section.
 
     Args:
-        cells: cell.json of each, by key. A runner whose package is not here is left out.
+        cells: cell.json of each, by key. A runner whose package was not named, or is not here, is
+            left out.
     """
     from reports.report import SHOWN
 

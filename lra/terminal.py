@@ -1,15 +1,89 @@
-"""Lines at the bottom of a terminal that are drawn again and again, below what stays."""
+"""What reaches a terminal: text without orders to it, and lines that are drawn again and again.
+
+Names, reasons and notes are read back from files that anybody may have written. `plainly_written`
+is the one place through which a command prints: what would steer a terminal is spelt out there.
+Who steers it, to draw a bar or a table, writes to the stream beneath.
+"""
 
 import os
+import re
+import sys
 import unicodedata
-from collections.abc import Callable, Sequence
-from typing import TextIO
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
 
 Size = Callable[[], os.terminal_size]
 BLOCKS = " ▏▎▍▌▋▊▉█"
 PLAIN = " #"
 BAR = 1 / 10
 """Share of a line's columns that a bar takes."""
+
+
+_STEERING = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_CONTROLS = re.compile(f"[{_STEERING}\r]")
+_BUT_FOR_BARS = re.compile(rf"(?!\x1b\[A)[{_STEERING}]")
+"""A bar of tqdm, in any library, goes to the begin of its line, and to the line above."""
+
+
+def escaped(text: str) -> str:
+    """Return a text whose control characters, but for ends of lines and tabs, are spelt out.
+
+    Those that change the direction of writing as well.
+    """
+    return _CONTROLS.sub(_spelt, text)
+
+
+def one_line(text: str) -> str:
+    """Return `escaped` text, its ends of lines spelt out as well."""
+    return escaped(text).replace("\n", "\\n")
+
+
+def _spelt(found: re.Match[str], short: int = 0x100) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < short else f"\\u{code:04x}"
+
+
+def _spelt_in_json(found: re.Match[str]) -> str:
+    """Spell out what JSON may hold as it is so that it stays JSON."""
+    return _spelt(found, 0x20)
+
+
+class _Plain:
+    """A stream that spells out what would steer a terminal."""
+
+    def __init__(self, beneath: TextIO, controls: re.Pattern[str]) -> None:
+        self.beneath, self.controls = beneath, controls
+
+    def write(self, text: str) -> int:
+        """Write a text; return its length."""
+        self.beneath.write(self.controls.sub(_spelt_in_json, text))
+        return len(text)
+
+    def writelines(self, lines: Sequence[str]) -> None:
+        """Write texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.beneath, name)
+
+
+@contextmanager
+def plainly_written() -> Iterator[None]:
+    """Have all that is printed in the block spell out what would steer a terminal."""
+    before = sys.stdout, sys.stderr
+    sys.stdout = cast(TextIO, _Plain(sys.stdout, _CONTROLS))
+    sys.stderr = cast(TextIO, _Plain(sys.stderr, _BUT_FOR_BARS))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def beneath(stream: TextIO) -> TextIO:
+    """Return the stream for what steers the terminal, all text in it `escaped`."""
+    return stream.beneath if isinstance(stream, _Plain) else stream
 
 
 def on_terminal(*streams: TextIO) -> bool:
@@ -21,7 +95,7 @@ class Region:
     """The lines that are drawn now. Survives a change of the terminal's size."""
 
     def __init__(self, stream: TextIO, size: Size | None = None) -> None:
-        self.stream = stream
+        self.stream = beneath(stream)
         self.size = size or (lambda: os.get_terminal_size(stream.fileno()))
         self.drawn: list[int] = []
         """Columns of the lines on the screen."""
@@ -35,7 +109,8 @@ class Region:
         """Replace what is drawn; a line that is too long is cut."""
         columns, _ = self.room()
         cut = [
-            encodable(trimmed(encodable(line, self.stream), columns), self.stream) for line in lines
+            encodable(trimmed(encodable(one_line(line), self.stream), columns), self.stream)
+            for line in lines
         ]
         self.stream.write(self._home() + "\n".join(cut))
         self.stream.flush()
@@ -87,7 +162,8 @@ def squeezed(text: str, columns: int) -> str:
 
 
 def encodable(text: str, stream: TextIO) -> str:
-    """Return a text as the stream can write it: what it cannot is escaped."""
+    """Return a text as the stream can write it: what it cannot, or must not, is escaped."""
+    text = escaped(text)
     encoding = getattr(stream, "encoding", None) or "utf-8"
     if not encoding.lower().startswith("utf"):
         text = text.replace("…", "~")

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from runners.records import SCHEMA, Cell, Measurement, Outcomes, Status, row
 from runners.storage import atomic
 from runners.storage.archives import pack_outcomes, unpack_outcomes
-from runners.storage.claims import Claim, clear, living, take
+from runners.storage.claims import Claim, clear, living, strangers, take
 from runners.storage.formats import (
     BadStore,
     Damaged,
@@ -272,6 +272,10 @@ class Store:
     def clear_claims(self, keys: Collection[str]) -> None:
         """Remove what killed processes left of their claims on cells that are complete."""
         clear(self.root / "claims", keys)
+
+    def strangers(self, *, remove: bool) -> list[str]:
+        """Return, and maybe remove, claims that came with a copy: see `claims.strangers`."""
+        return strangers(self.root / "claims", remove=remove)
 
     # -- sweeps ----------------------------------------------------------------------------------
 

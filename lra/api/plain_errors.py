@@ -25,7 +25,6 @@ def plainly(function: Callable[P, T]) -> Callable[P, T]:
         __tracebackhide__ = True  # for IPython and pytest
         try:
             guard.check()
-            guard.see_current_folder()
             invalidate_caches()  # a notebook may have written a package just now
             return function(*args, **kwargs)
         except Exception as error:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from lra.class_path import NotNamed, check_named
 from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import PlanEntry, StoredPlan, Torn
 from lra.cluster.stored_planned import planned_at
@@ -60,6 +61,8 @@ class Claiming:
         """Places of cells that are not for this worker, and why."""
         self.torn: Torn | None = None
         """What was wrong with the plan where a cell stands in it, which was set apart."""
+        self.unnamed: NotNamed | None = None
+        """What package a cell needs that was set apart for want of it."""
         self.busy: set[str] = set()
         """Keys of cells that others hold, when that was last looked at."""
         self.tasks: dict[str, Task] = {}
@@ -138,7 +141,9 @@ class Claiming:
             return self._taken(place)
         except Torn as error:  # the others go on
             self.torn, self.apart[place] = error, str(error)
-            return None
+        except NotNamed as error:
+            self.unnamed, self.apart[place] = error, str(error)
+        return None
 
     def _gone(self, place: int) -> bool:
         """Tell whether a training is complete, and its weights are not there."""
@@ -147,6 +152,7 @@ class Claiming:
 
     def _taken(self, place: int, *, again: bool = False) -> ClaimedCell | None:
         entry, title = self.plan.entries[place], self.plan.title(place)
+        check_named(self.plan.record(place)["config"]["plugins"])
         claim = self.store.claim(entry.key, title=title, worker=self.worker)
         if claim is None:
             self.busy.add(entry.key)

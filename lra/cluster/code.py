@@ -1,9 +1,10 @@
 """Whether the code here is the code that a plan was made with."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from lra import cli
+from lra.class_path import named_plugins
 from lra.sweep.identity import version
 from runners.storage.fingerprint import changes, source_digest, summary
 
@@ -23,6 +24,12 @@ def here(sources: Mapping[str, str]) -> dict[str, str]:
     return {name: digest for name, digest in found.items() if digest is not None}
 
 
+def judged(sources: Mapping[str, str], plugins: Collection[str]) -> dict[str, str]:
+    """Return the hashes of sources without those of packages that were not named here."""
+    apart = set(plugins) - set(named_plugins())
+    return {name: each for name, each in sources.items() if name.partition(".")[0] not in apart}
+
+
 def is_current(sources: Mapping[str, str]) -> bool:
     """Tell whether all these sources are here, unchanged."""
     return here(sources) == dict(sources)
@@ -30,7 +37,8 @@ def is_current(sources: Mapping[str, str]) -> bool:
 
 def check(plan: "StoredPlan") -> None:
     """Raise `OtherCode` where the cells of a plan would be run by other code than it names."""
-    planned, own = plan.head["sources"], here(plan.head["sources"])
+    planned = judged(plan.head["sources"], plan.head.get("plugins", ()))
+    own = here(planned)
     versions = plan.head["versions"]
     torch = version("torch")
     again = "install that version here, or give the `lra submit` command again with this one"

@@ -137,7 +137,7 @@ def divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return own, [word for word in words if word not in own]
 
 
-def chosen(words: Sequence[str], config_dirs: Sequence[Path] = ()) -> ChosenEngine:
+def chosen(words: Sequence[str]) -> ChosenEngine:
     """Return the engine that words like `cluster=local cluster.workers=4` ask for.
 
     Raises:
@@ -152,12 +152,28 @@ def chosen(words: Sequence[str], config_dirs: Sequence[Path] = ()) -> ChosenEngi
             name = text
         else:
             given[key.removeprefix(f"{GROUP}.")] = parse(text, key)
-    known = names(GROUP, config_dirs)
+    options = {**_node(name), **given}
+    return ChosenEngine(name, made(options), options)
+
+
+def _node(name: str) -> Mapping[str, Any]:
+    """Return what stands in the file of an engine. Raises ConfigError where there is none."""
+    known = names(GROUP)
     if name not in known:
         raise ConfigError(unknown(GROUP, name, known))
-    files = [root / GROUP / f"{name}.yaml" for root in roots(config_dirs)]
-    node = load(next(file for file in files if file.exists()))
-    return ChosenEngine(name, made({**node, **given}), {**node, **given})
+    node: Mapping[str, Any] = load(roots()[-1] / GROUP / f"{name}.yaml")
+    return node
+
+
+def started_by(submission: Mapping[str, Any]) -> Engine:
+    """Return the engine of a stored submission, whose class is that of its name.
+
+    Raises ConfigError.
+
+    What a store calls a class is not called.
+    """
+    own = _node(str(submission["cluster"]))
+    return made({**submission["options"], "class_path": own["class_path"]})
 
 
 def made(node: Mapping[str, Any]) -> Engine:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lra.cluster.engine import ENDED, FORGOTTEN, LOCAL, QUEUED, RUNNING, made
+from lra.cluster.engine import ENDED, FORGOTTEN, LOCAL, QUEUED, RUNNING, started_by
 from lra.cluster.submissions import submissions
 from lra.configuration import ConfigError
 
@@ -108,7 +108,7 @@ def _by_cluster(plan: Path) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
 def _asked(cluster: str, options: dict[str, Any], ids: list[str]) -> JobStanding:
     standing = JobStanding(cluster=cluster)
     try:
-        states = made(options).states(ids)
+        states = started_by({"cluster": cluster, "options": options}).states(ids)
     except (ConfigError, OSError, subprocess.SubprocessError) as error:
         standing.note = str(error).removeprefix(f"cluster={cluster}: ")
         return standing

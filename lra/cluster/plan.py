@@ -17,6 +17,7 @@ index, the index those of the cells, and a cell those of its parts. What is dama
 import errno
 import json
 import os
+import re
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -36,6 +37,7 @@ from conf.plain_files import (
 )
 from lra.cluster.engine import Resources, WorkerGroup
 from lra.compose import Control, Logger
+from lra.configuration import SWEEP_NAME
 from lra.suggest import near
 from runners.records import Cell
 from runners.storage.sealed import NotSealed, digest_of, unsealed
@@ -44,6 +46,8 @@ SCHEMA = 2
 """2: cells and parts with digests. 1: none."""
 FOLDER = "plans"
 HEAD = "plan.json"
+_KEY = re.compile(r"[0-9a-z]{1,64}")
+"""Of keys and fingerprints, after which files are named."""
 PARTED = ("config", "described")
 """Fields of a cell that are stored by parts, which others may share."""
 
@@ -98,6 +102,8 @@ class StoredPlan:
         """Second: when the head was written, in nanoseconds since 1970, and its inode."""
         self.version = str(self.head["cells"])
         self.sweep, self.root = str(self.head["sweep"]), results_of(folder)
+        if not SWEEP_NAME.fullmatch(self.sweep):  # of which reports make the name of a folder
+            raise BadPlan(f"{folder / HEAD}: no sweep is called {self.sweep!r:.80}; {SUBMIT_AGAIN}")
         self.cells, index_file = folder / self.head["cells"], folder / self.head["index"]
         with _damage_told():
             raw = read_bytes(index_file)
@@ -292,6 +298,8 @@ def _check_schema(path: Path, raw: bytes) -> None:
 
 def _entry(row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]) -> PlanEntry:
     key, fingerprint, kind, need, trainings, shorter, data, *place = row
+    if not _KEY.fullmatch(key) or not _KEY.fullmatch(index["fingerprints"][fingerprint]):
+        raise BadPlan(f"the plan's cell {key!r:.80} is not named like one: {SUBMIT_AGAIN}")
     runner, turn, timed = index["kinds"][kind]
     return PlanEntry(
         key, index["fingerprints"][fingerprint], runner, turn, timed, needs[need],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lra import cli
-from lra.cluster.code import is_current
+from lra.cluster.code import is_current, judged
 from lra.cluster.engine import Resources, WorkerGroup
 from lra.cluster.plan import (
     HEAD,
@@ -110,10 +110,14 @@ def merged(new: Sequence[Record], before: Sequence[Record]) -> list[Record]:
     """Return the cells of two submissions of one sweep in the order in which they run.
 
     Those of the submission before stay, as long as this code is theirs; where both have a cell, the
-    new one counts.
+    new one counts. Of packages that this command does not name, their own workers will judge.
     """
     keys = {record["key"] for record in new}
-    kept = [r for r in before if r["key"] not in keys and is_current(r["sources"])]
+    kept = [
+        r
+        for r in before
+        if r["key"] not in keys and is_current(judged(r["sources"], r["config"]["plugins"]))
+    ]
     there = keys | {record["key"] for record in kept}
     # A cell whose training is of other code goes with it.
     kept = [r for r in kept if there.issuperset(r["starts_from"].values())]
@@ -276,7 +280,7 @@ def _write(folder: Path, everything: Sequence[Record], about: Mapping[str, Any])
         "made": time.time(),
         "host": os.uname().nodename,
         "sources": sources,
-        "folders": sorted({r["place"]["folder"] for r in everything if "folder" in r["place"]}),
+        "plugins": sorted({name for r in everything for name in r["config"]["plugins"]}),
         **about,
     }
     write_whole(folder / names["cells"], cells)

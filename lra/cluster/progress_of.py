@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from lra.cluster.endings import early_endings, room_lines
 from lra.cluster.engine import QUEUED, RUNNING
 from lra.cluster.jobs import JobStanding, job_lines
 from lra.cluster.plan import PlanEntry, StoredPlan
 from lra.cluster.state import read_states
 from lra.sweep.progress import decisive
 from runners.records import Status
+from runners.storage.homes import COPIED, Home
 from runners.storage.index import RowsIndex
 from runners.store import Store
 
@@ -57,6 +59,10 @@ class Standing:
     """What workers say of themselves, those that work first."""
     jobs: list[JobStanding] = field(default_factory=list)
     """What clusters say of the workers' jobs."""
+    ended: Counter[str] = field(default_factory=Counter)
+    """Workers that ended with an error, by the reason."""
+    notes: list[str] = field(default_factory=list)
+    """What else a person should know, in sentences."""
     per_hour: float | None = None
     """Cells that ended, by the last hour."""
     left_s: float | None = None
@@ -85,8 +91,16 @@ class Watcher:
     def look(self) -> Standing:
         """Return how far the sweep is now."""
         plan, claims = self.plan, self.store.claims()
-        states = read_states(plan.folder)
+        found, states = read_states(plan.folder), dict[str, Mapping[str, Any]]()
+        for name, state in found.items():
+            home = Home.told(state.get("home"))
+            if _over(state) or home is None or not home.is_strange(plan.folder):
+                states[name] = state
         standing = Standing(sweep=plan.sweep, total=len(plan.entries))
+        standing.ended = early_endings(plan, states)
+        standing.notes = [*self.store.strangers(remove=False), *room_lines(plan.root)]
+        if strange := len(found) - len(states):
+            standing.notes.append(f"{strange:,} workers are of another folder, {COPIED}")
         telling = {
             key: {**told, "worker": name}
             for name, state in states.items()
@@ -185,6 +199,10 @@ def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[
         )  # fmt: skip
     if rate:
         yield rate
+    yield from standing.notes
+    if standing.left:
+        for why, count in standing.ended.most_common(3):
+            yield f"{count:,} worker{'s' if count > 1 else ''} ended: {why}"
     yield from job_lines(standing.jobs)
     now = time.time()
     for each in standing.running[:most]:

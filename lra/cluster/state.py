@@ -5,12 +5,14 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from conf.plain_files import NoJson, Types, typed
 from runners.isolation.progress import Progress
 from runners.storage.atomic import make_folder
+from runners.storage.homes import Home
 from runners.storage.sealed import NotSealed, read_sealed, sealed
 
 EVERY_S = 10.0
@@ -36,8 +38,9 @@ class WorkerState:
             "pid": os.getpid(),
             "group": group,
             "since": time.time(),
+            "home": Home.of(folder).plain(),
         }
-        self.doing = "starting"
+        self.doing, self.why = "starting", ""
         self.cells: dict[str, dict[str, Any]] = {}
         self.endings: Counter[str] = Counter()
         self._written = 0.0
@@ -69,12 +72,22 @@ class WorkerState:
             self.doing = doing
             self.write()
 
-    def write(self) -> None:
-        """Write the file; where that cannot be, the worker goes on."""
+    def over(self, code: int, why: str) -> None:
+        """Note how the worker ends, and why where that is an error."""
+        self.doing, self.why = f"ended with {code}", why
+        self.write(last=True)
+
+    def write(self, *, last: bool = False) -> None:
+        """Write the file; where that cannot be, the worker goes on.
+
+        Args:
+            last: no other state follows: on a full disk, it takes the place of the one before.
+        """
         self._written = time.monotonic()
         content = {
             **self.about,
             "doing": self.doing,
+            **({"why": self.why} if self.why else {}),
             "cells": self.cells,
             "endings": dict(self.endings),
             "at": time.time(),
@@ -84,7 +97,16 @@ class WorkerState:
             aside.write_bytes(sealed(content))
             aside.replace(self.path)
         except OSError:
-            return
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            if last:
+                self._overwrite(sealed(content))
+
+    def _overwrite(self, raw: bytes) -> None:
+        """Write into the blocks that the file has; torn, it says nothing any more."""
+        with suppress(OSError), self.path.open("r+b") as file:
+            file.write(raw)
+            file.truncate()
 
 
 def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:

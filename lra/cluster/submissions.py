@@ -1,5 +1,6 @@
 """What was started for a plan, and by which engine."""
 
+import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -11,10 +12,12 @@ from uuid import uuid4
 from conf.plain_files import Types
 from lra.cluster.engine import ChosenEngine, WorkerGroup
 from runners.storage.atomic import make_folder, write_whole
+from runners.storage.homes import Home
 from runners.storage.sealed import NotSealed, read_sealed, sealed
 
 FOLDER = "submissions"
 _NOTE: Types = {"cluster": str, "options": dict, "ids": list}
+_ID = re.compile(r"[A-Za-z0-9][\w.:-]*")
 
 
 def check_place(plan: Path) -> None:
@@ -32,6 +35,7 @@ def record(
         "ids": list(ids),
         "groups": [asdict(group) for group in groups],
         "host": socket.gethostname(),
+        "home": Home.of(plan).plain(),
         "at": time.time(),
     }
     # A digest: who stops a sweep must not ask for other processes than were started.
@@ -40,8 +44,30 @@ def record(
 
 
 def submissions(plan: Path) -> list[dict[str, Any]]:
-    """Return what was started for a plan, the oldest first; what is damaged is left out."""
+    """Return what was started for a plan, the oldest first; what is damaged is left out.
+
+    So is what was started for a plan that was copied or moved here: its workers are where they were
+    started.
+    """
+    return [each for each in _sound(plan) if not _strange(each, plan)]
+
+
+def strange_submissions(plan: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return what was started for a plan that was copied or moved here, by the folder of that."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in _sound(plan):
+        if home := _strange(each, plan):
+            found.setdefault(home.path, []).append(each)
+    return found
+
+
+def _sound(plan: Path) -> list[dict[str, Any]]:
     return [found for _, found in _read(plan) if found is not None]
+
+
+def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
+    home = Home.told(submission.get("home"))  # none: an older version
+    return home if home is not None and home.is_strange(plan) else None
 
 
 def damaged(plan: Path) -> list[Path]:
@@ -52,6 +78,10 @@ def damaged(plan: Path) -> list[Path]:
 def _read(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     for path in sorted((plan / FOLDER).glob("*.json")):
         try:
-            yield path, read_sealed(path, _NOTE)
+            found = read_sealed(path, _NOTE)
         except (OSError, NotSealed):
             yield path, None
+        else:
+            # an id that begins with a hyphen would be an option of the command that ends jobs
+            sound = all(isinstance(each, str) and _ID.fullmatch(each) for each in found["ids"])
+            yield path, found if sound else None

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, cast
 
-from lra import guard
 from lra.cluster import code
 from lra.cluster.cells import PlanCells
 from lra.cluster.claiming import ClaimedCell, Claiming
@@ -71,7 +70,7 @@ class Worker:
         self.store = Store(plan.root)
         self.log = WorkerLog(plan.folder / "logs" / f"{options.name}.log", options.echo)
         self.state = WorkerState(plan.folder, options.name, options.group or "")
-        self.begun = time.monotonic()
+        self.begun, self.why = time.monotonic(), ""
         self.data: dict[str, str] = {"": ""}
         """Data that were tried, and why they cannot be had; "": they can."""
         self.live: LiveCells | None = None
@@ -83,8 +82,6 @@ class Worker:
     def use(self, plan: StoredPlan) -> None:
         """Work on a plan from now on."""
         self.plan, self.seen = plan, plan.mark
-        for folder in plan.head["folders"]:
-            guard.see(folder)
         until = None if (told := os.environ.get(UNTIL)) is None else float(told)
         self.claiming = Claiming(plan, self.store, self.options.name, self._group(), until)
         self.sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, [], PlanTitles(plan))
@@ -115,6 +112,8 @@ class Worker:
             f"worker {self.options.name} of sweep {self.plan.sweep}: {len(self.plan.entries):,} "
             f"cells, results in {self.plan.root}"
         )
+        for word in self.store.strangers(remove=True):
+            self.say(word)
         ended = 1
         try:
             with stoppable(), self.board:
@@ -124,6 +123,7 @@ class Worker:
             self.say(f"stopped by {stopped.number.name}")
         except BaseException as error:
             ended = 2 if isinstance(error, BadPlan | code.OtherCode | OSError) else 1
+            self.why = str(error) or type(error).__name__
             self.say(f"stopped by {type(error).__name__}: {error}")
             raise
         finally:
@@ -145,7 +145,8 @@ class Worker:
                 self.say(f"stopped by {self.sweep.stopped_by.name}: what ran is saved")
                 return 128 + self.sweep.stopped_by
             if self.sweep.refused is not None:
-                self.say(f"stopped: {self.sweep.refused}")
+                self.why = self.sweep.refused
+                self.say(f"stopped: {self.why}")
                 return 2
             if ran:
                 since = None
@@ -158,7 +159,9 @@ class Worker:
                 since, waits = time.monotonic(), FIRST_S
             if (why := self._reason_to_end(idle_s)) is not None:
                 self.say(why)
-                return 0 if self.claiming.torn is None else 2
+                fault = self.claiming.torn or self.claiming.unnamed
+                self.why = "" if fault is None else str(fault)
+                return 0 if fault is None else 2
             time.sleep(waits)
             waits = min(LONGEST_S, 1.5 * waits)
 
@@ -322,7 +325,7 @@ class Worker:
         counted = [f"{endings[s]} {s.replace('_', ' ')}" for s in order if endings[s]]
         took = spent(time.monotonic() - self.begun)
         self.say(f"worker ends with {code} after {took}: {', '.join(counted) or 'no cell run'}")
-        self.state.say(f"ended with {code}")
+        self.state.over(code, self.why)
 
 
 def work(folder: Path, options: WorkerOptions) -> int:

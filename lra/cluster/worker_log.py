@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from conf.plain_files import APPENDING
+from lra.terminal import escaped
 from runners.storage.atomic import make_folder
 
 MOST_BYTES = 2 << 20
@@ -46,7 +47,7 @@ class WorkerLog(io.TextIOBase):
     def write(self, text: str) -> int:
         """Write whole lines; what is begun is kept until its end comes."""
         *lines, self._line = (self._line + text).split("\n")
-        for line in lines:
+        for line in map(escaped, lines):  # people read it by `cat`
             record = logging.LogRecord("worker", logging.INFO, "", 0, "%s", (line,), None)
             self._handler.emit(record)
             if self.echo is not None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lra.arguments import Parser, path_word
+from lra.arguments import Parser, add_plugin, path_word
+from lra.class_path import NotNamed
 from lra.cli import CommandError
 from lra.configuration import ConfigError
 
@@ -65,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
         "the cell's",
     )
     made.add_argument("--json", action="store_true", help="print one JSON object")
+    add_plugin(made, "a package of yours that CELL names, so that it may be imported")
     made.add_argument(
         "--results", type=path_word, metavar="DIR", help="where CELL is stored; default: results"
     )
@@ -132,6 +134,8 @@ def _stored(words: list[str], results: Path) -> "Iterator[tuple[Run, int | None]
     found = store.describe(key)
     try:
         run = typed(found["config"])
+    except NotNamed:
+        raise
     except ConfigError as error:
         raise ConfigError(
             f"cell {key} has options that lra no longer takes ({error}): say its model in words, "

@@ -4,14 +4,13 @@ import argparse
 import math
 import sys
 import time
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 
 import numpy as np
 
-from lra.arguments import Parser, path_word, whole
+from lra.arguments import Parser, add_plugin, path_word, whole
 from lra.cli import CommandError
 from lra.terminal import encodable
 
@@ -94,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
+    add_plugin(made, "a package of yours that the cell names, so that it may be imported")
     return made
 
 
@@ -283,12 +283,6 @@ def pieces(
 
 
 def shown(text: str, stream: TextIO) -> None:
-    """Write a text at once, with what would steer a terminal escaped."""
-    safe = "".join(
-        letter
-        if letter in "\n\t" or unicodedata.category(letter) != "Cc"
-        else f"\\x{ord(letter):02x}"
-        for letter in text
-    )
-    stream.write(encodable(safe, stream))
+    """Write a text at once, as the stream can and may write it."""
+    stream.write(encodable(text, stream))
     stream.flush()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra.arguments import Parser, path_word
+from lra.arguments import Parser, add_plugin, path_word
 from lra.configuration import ConfigError
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="RESULTS",
         help="compare what was stored there with what counting alone would have said",
     )
+    add_plugin(made, "a package of yours that stored cells name, so that it may be imported")
     return made
 
 

@@ -30,12 +30,14 @@ QUANTITIES = {
 
 def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
     """Print measured and predicted values of every stored cell that can be counted."""
-    lines, left_out = [], 0
-    for line in compared(results):
+    lines, left_out, unnamed = [], 0, dict[str, None]()
+    for line in compared(results, unnamed):
         if line is None:
             left_out += 1
         else:
             lines.append(line)
+    for reason in unnamed:
+        print(reason, file=sys.stderr)
     shares = {
         quantity: summary([line["ratio"] for line in lines if line["quantity"] == quantity])
         for quantity in QUANTITIES
@@ -52,8 +54,12 @@ def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
     return 0
 
 
-def compared(results: Path) -> Iterator[dict[str, Any] | None]:
+def compared(results: Path, unnamed: dict[str, None]) -> Iterator[dict[str, Any] | None]:
     """Yield a line for each quantity of each stored cell; None for a cell that cannot be counted.
+
+    Args:
+        results: the store.
+        unnamed: gains what to say of plug-ins that cells name and the command does not.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -78,7 +84,7 @@ def compared(results: Path) -> Iterator[dict[str, Any] | None]:
             for row in rows
             if row["status"] == Status.ok and "reference" not in row["labels"]
         }
-        expected = predicted(description, forecaster)
+        expected = predicted(description, forecaster, unnamed)
         if expected is None:
             if values.keys() & QUANTITIES.keys():
                 yield None
@@ -97,14 +103,20 @@ def compared(results: Path) -> Iterator[dict[str, Any] | None]:
                 }
 
 
-def predicted(description: Mapping[str, Any], forecaster: "Forecaster") -> dict[str, float] | None:
+def predicted(
+    description: Mapping[str, Any], forecaster: "Forecaster", unnamed: dict[str, None]
+) -> dict[str, float] | None:
     """Return what counting says of a stored cell, by metric; None where it says nothing."""
+    from lra.class_path import NotNamed
     from lra.compose import typed
 
     columns = description["columns"]
     try:
         run = typed(description["config"])
         found = forecaster.counted(run, columns)
+    except NotNamed as error:
+        unnamed[str(error)] = None
+        return None
     except Exception:  # noqa: BLE001 - of an older version, or of a package that is not here
         return None
     if found.step_s is None or found.steps is None or found.need_bytes is None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.arguments import Parser, path_word
+from lra.arguments import Parser, add_plugin, path_word
 from lra.suggest import UnknownName, unknown
 
 if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
@@ -159,6 +159,7 @@ def main(argv: list[str]) -> int:
         help="how figures and tables look: default, paper_column, paper_full, slides, a YAML file "
         "or a matplotlib .mplstyle file (docs/figures-for-papers.md)",
     )  # fmt: skip
+    add_plugin(parser, "a package of yours whose runner says which metrics its table begins with")
     parser.add_argument(
         "--publish", type=path_word, help="only write the sweep's rows, and its cells beside them"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from lra.api.words import word as word_of
-from lra.arguments import Parser, path_word
+from lra.arguments import Parser, add_plugin, path_word
 from lra.cli import CommandError
 from lra.console import print_table
 from lra.sweep.stored_weights import NAME, OPTION
@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--curves", action="store_true", help="print rows of every training step too")
     made.add_argument("--json", action="store_true", help="print JSON")
+    add_plugin(made, "a package of yours that the cell names, so that it may be imported")
     made.add_argument(
         "--cost",
         action="store_true",
@@ -139,7 +140,8 @@ def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated"
     if cell.columns["mode"] != cell.columns["runner"]:  # one of several lengths
         from lra.runner_class import mode_word
 
-        words += [mode_word(cell), f"runner.lengths=[{cell.columns['length']}]"]
+        word = mode_word(cell)
+        words += [*([word] if word else []), f"runner.lengths=[{cell.columns['length']}]"]
     own = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
     # Of a preset that is a sweep, this one run.
     own += ["--run"] if any(word.startswith("+experiment=") for word in words) else []

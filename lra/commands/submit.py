@@ -3,7 +3,7 @@
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from lra.cluster.engine import (
     WorkerGroup,
     chosen,
     divided,
-    made,
+    started_by,
 )
 from lra.configuration import ConfigError, ReportChoice
 from lra.sweep import progress
@@ -145,7 +145,7 @@ def _submit(
         print(f"sweep {sweep.name}: {announcement(known)}")
         for line in refusals(known, sweep.titles):
             print(line)
-    command = [sys.executable, "-m", "lra", "work", str(plan.folder.resolve())]
+    command = [sys.executable, "-m", "lra", "work", str(plan.folder.resolve()), *_own(sweep)]
     ids = engine.engine.submit(plan.folder.resolve(), groups, command)
     record(plan.folder, engine, ids, groups)
     count = sum(group.count for group in groups)
@@ -156,6 +156,13 @@ def _submit(
     print("resume        the same command again; it adds workers to a sweep that runs")
     print(f"logs          {plan.folder / 'logs'}")
     return 0
+
+
+def _own(sweep: "Sweep") -> list[str]:
+    """Return the flags that name the packages of this command, and where it was given."""
+    named = {name for planned in sweep.planned for name in planned.cell.config["plugins"]}
+    flags = [f"--plugin={name}" for name in sorted(named)]
+    return [*flags, f"--plugin-folder={Path.cwd()}"] if flags else []
 
 
 def _unfinished(plan: "StoredPlan", store: "Store") -> int:
@@ -207,9 +214,11 @@ def _stop(argv: Sequence[str]) -> int:
     from lra.cluster.submissions import damaged, submissions
 
     folder = found(arguments.stop, arguments.results)
+    for line in _left_alone(folder):
+        print(line, file=sys.stderr)
     stopped = 0
     for each in submissions(folder):
-        engine = made(each["options"])
+        engine = started_by(each)
         states = engine.states(each["ids"])
         for job, seen in states.items():
             if seen.state == ELSEWHERE:
@@ -233,3 +242,28 @@ def _stop(argv: Sequence[str]) -> int:
         f"asked the workers of {folder.name} to stop: what runs is saved; lra watch {folder.name}"
     )
     return 0
+
+
+def _left_alone(folder: Path) -> Iterator[str]:
+    """Yield what to say of workers of a plan that was copied or moved here."""
+    from lra.cluster.plan import HEAD, results_of
+    from lra.cluster.submissions import strange_submissions
+    from runners.storage.homes import COPIED
+
+    for path, started in strange_submissions(folder).items():
+        active = [
+            job
+            for each in started
+            for job, seen in started_by(each).states(each["ids"]).items()
+            if seen.active
+        ]
+        if active:
+            home = Path(path)
+            if (home / HEAD).is_file():
+                way_out = f"lra submit --stop {home.name} --results {results_of(home)}"
+            else:
+                way_out = f"end them by their ids: {', '.join(active[:5])}"
+            yield (
+                f"{len(active):,} jobs are of {results_of(home)}, {COPIED}: they were not asked; "
+                f"{way_out}"
+            )

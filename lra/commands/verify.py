@@ -102,6 +102,7 @@ def resolve(
         UnknownName: for a name that is neither.
         ConfigError: for an unknown option, a wrong type or a class that cannot be imported.
     """
+    from lra.class_path import name_plugins
     from lra.compose import group_file, mixer_factory
 
     if ":" not in mixer and "." not in mixer:
@@ -120,6 +121,7 @@ def resolve(
         raise UnknownName(f"got {mixer!r}; wanted a family of lra, or my_pkg.module:MyMixer")
     package = class_path.partition(".")[0]
     own = [*plugins] if package in ROOMS else [*plugins, package]
+    name_plugins(own)
     factory, _ = mixer_factory({"class_path": class_path, **given}, own, class_path)
     return factory
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra.arguments import Parser, path_word
-from lra.terminal import Region, on_terminal
+from lra.terminal import Region, on_terminal, one_line
 
 if TYPE_CHECKING:
     from lra.cluster.progress_of import Standing
@@ -61,7 +61,8 @@ def main(argv: list[str]) -> int:
         else:
             shown = [*lines(standing, PlanTitles(plan), SHOWN)]
             shown += worker_lines(standing, 1000 if arguments.workers else 0)
-            print("\n".join(line for line in shown if not line.endswith(" more workers")))
+            shown = [one_line(line) for line in shown if not line.endswith(" more workers")]
+            print("\n".join(shown))
         return standing.code
     region = Region(sys.stdout)
     while True:
@@ -94,6 +95,8 @@ def _plain(standing: "Standing") -> dict[str, object]:
             for (status, reason), keys in standing.failures.items()
         ],
         "running": [each._asdict() for each in standing.running],
+        "ended": dict(standing.ended),
+        "notes": standing.notes,
         "jobs": [each.as_json() for each in standing.jobs],
         "workers": [dict(each) for each in standing.workers],
         "cells_per_hour": standing.per_hour,

@@ -5,7 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from lra.arguments import Parser, path_word, whole
+from lra import guard
+from lra.arguments import Parser, add_plugin, file_name, path_word, whole
 from lra.cluster.engine import MOST_WORKERS
 
 LONGEST_WAIT_S = 10_000_000
@@ -35,7 +36,18 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--group", metavar="NAME", help="of the plan: take the cells that fit in its resources"
     )
-    made.add_argument("--name", metavar="NAME", help="of the worker; default: HOST-PID")
+    made.add_argument(
+        "--name", type=file_name, metavar="NAME", help="of the worker; default: HOST-PID"
+    )
+    add_plugin(made, "a package of yours that cells name, so that it may be imported")
+    made.add_argument(
+        "--plugin-folder",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="where these packages lie, if neither installed nor in the current folder",
+    )
     made.add_argument(
         "--wait",
         type=whole(0, LONGEST_WAIT_S),
@@ -48,6 +60,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Work until nothing is left."""
     arguments = parser().parse_args(argv)
+    for place in arguments.plugin_folder:
+        guard.see(str(place.absolute()))
     from lra.cluster.plan import found
 
     folder = found(arguments.plan, arguments.results)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
+from lra.class_path import name_plugins
 from lra.configuration import ConfigError, check, long_forms
 from lra.selection import spelt_out
 from lra.suggest import short
@@ -340,4 +341,5 @@ def _entry(
     place = {} if config_dir is None else {"config_dir": config_dir}
     if place or tree["plugins"]:
         place["folder"] = here
+    name_plugins(tree["plugins"])
     return Composed(tree, words, place)

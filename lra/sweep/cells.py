@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lra import cli, protocol
+from lra.class_path import name_plugins
 from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
 from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
@@ -214,6 +215,7 @@ def _items(argument: Mapping[str, Any]) -> Iterator[object]:
     from lra.sweep.work import CellWork
 
     phase("building")
+    name_plugins(argument["plugins"])
     run = typed(argument["config"])
     if run.runner.models:
         _try_to_build(run, argument)

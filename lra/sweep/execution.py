@@ -25,8 +25,11 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
     enter(sweep.name, sweep.planned, store)
     waiting = not_done(sweep.planned, store, retry)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
+    strange = store.strangers(remove=True)
     complete = cleared(sweep.planned, waiting, store)
     board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)
+    for word in strange:
+        board.say(word)
     if complete:
         board.say(
             f"{complete} of {len(sweep.planned)} cells are complete already and are not repeated"

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
+from lra.class_path import named_plugins
 from lra.compose import Control, Run
 from lra.runner_class import runner_of
 from lra.sweep.board import LEFT, STOPPED, ProgressBoard
@@ -232,6 +233,7 @@ def _job(planned: Planned, store: Store, places: int) -> isolate.Job:
         function=run_cell,
         argument={
             "config": cell.config,
+            "plugins": named_plugins(),
             "runner": cell.columns["runner"],
             "mode": cell.columns["mode"],
             "length": cell.columns["length"],

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from lra.terminal import beneath
 from runners.records import Measurement, Status
 from tasks.data.bars import tqdm
 
@@ -32,7 +33,7 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
         yield from items
         return
     if sys.stderr.isatty():
-        yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=sys.stderr)
+        yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=beneath(sys.stderr))
         return
     begin, printed = time.monotonic(), False
     for number, item in enumerate(items):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra.class_path import NotNamed
 from lra.compose import ConfigError, Run, typed
 from runners.storage.formats import fingerprint_of, read_cell, read_newest_rows
 from runners.store import BadStore, Store, UnknownCell
@@ -30,6 +31,8 @@ class StoredTraining:
         """Return its run. Raises ConfigError where this version does not know its options."""
         try:
             return typed(self.config, tasks)
+        except NotNamed:
+            raise
         except ConfigError as error:
             raise ConfigError(
                 f"{OPTION}: cell {self.key} has options that lra no longer takes ({error}): train "

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -78,17 +78,28 @@ class StateFiles:
 
 
 def _parsed(file: Path) -> Mirrored | None:
+    """Return what a file says; None for one of a folder that was copied or moved here.
+
+    A run outside our folder is another's, or what a stranger's store wants written or removed.
+    """
+    folder = file.parent.parent
     try:
-        found = typed(read_json(file), _TYPES)
-        typed(found["cells"], dict.fromkeys(found["cells"], str))
-        return Mirrored(**found)
+        told = typed(read_json(file), _TYPES)
+        typed(told["cells"], dict.fromkeys(told["cells"], str))
+        found = Mirrored(**told)
+        path = folder / found.path
+        inside = folder.resolve() in path.resolve().parents
     except (NoFile, ValueError, TypeError):
         return None
+    return replace(found, path=str(path)) if inside else None
 
 
 def write_state(folder: Path, run: str, mirrored: Mirrored) -> None:
-    """Remember one run."""
+    """Remember one run, by a path that holds in a copy of the folder as well."""
     (folder / _FOLDER).mkdir(parents=True, exist_ok=True)
+    path, own = Path(mirrored.path).resolve(), folder.resolve()
+    if path.is_relative_to(own):
+        mirrored = replace(mirrored, path=str(path.relative_to(own)))
     draft = folder / _FOLDER / f".{run}.new"
     draft.write_text(json.dumps(asdict(mirrored), indent=1, sort_keys=True) + "\n")
     draft.replace(folder / _FOLDER / f"{run}.json")

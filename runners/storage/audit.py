@@ -88,7 +88,7 @@ def audit(root: Path) -> Audit:
             )
     for path in look(children, root / "claims") or ():
         if not path.name.startswith(".") and look(read_bytes, path) is not None and is_stale(path):
-            left.append(f"{path}: its process is gone; the next sweep takes the cell")
+            left.append(f"{path}: nobody holds it here; the next sweep takes the cell")
     left += _temporary(root)
     return Audit(len(cells), damaged, left)
 

@@ -8,6 +8,9 @@ lives. Any other shows signs of life: it touches its file, and the age of that i
 server's clock, against a file touched just now in the same folder. What this process has seen
 unchanged for as long, by its own monotonic clock, is left behind whatever a clock says; and a
 server whose clock was set meanwhile is not believed until a claim had time to be touched again.
+
+A claim that was written for another folder, of which this one is a copy, is held by nobody here
+(`runners.storage.homes`).
 """
 
 import json
@@ -15,6 +18,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +26,11 @@ from types import TracebackType
 from uuid import uuid4
 
 from conf.plain_files import NoFile
+from runners.records import legible
 from runners.storage import writers
 from runners.storage.atomic import STALE_S, make_folder, unwritable
 from runners.storage.holders import Holder, Seen, alive, look, own_place, own_start
+from runners.storage.homes import COPIED, Home
 from runners.storage.server_clock import ServerClock
 
 TOUCH_S = 30.0
@@ -163,6 +169,8 @@ class Observer:
         return seen if self._stale(path, seen, stale_s) else None
 
     def _stale(self, path: Path, seen: Seen, stale_s: float) -> bool:
+        if strange_home(seen.holder, path.parent) is not None:
+            return True
         lives = None if seen.holder is None else alive(seen.holder)
         if lives is not None:
             return not lives
@@ -190,6 +198,37 @@ class Observer:
                 if seen and seen.holder and not self._stale(path, seen, stale_s):
                     found[path.name] = seen.holder
         return found
+
+
+def strange_home(holder: Holder | None, folder: Path) -> Home | None:
+    """Return the other folder that a claim in `folder` was written for; None where it is its own.
+
+    Raises OSError.
+    """
+    home = None if holder is None else holder.home
+    return None if home is None or home.is_(folder) else home
+
+
+def strangers(folder: Path, *, remove: bool) -> list[str]:
+    """Return a sentence for each other folder whose claims came here with a copy, or a move.
+
+    Args:
+        folder: of claims.
+        remove: whether they go, as far as they can be removed.
+    """
+    found: Counter[str] = Counter()
+    for path in _claims(folder):
+        with suppress(OSError):
+            seen = look(path)
+            if seen is not None and (home := strange_home(seen.holder, folder)) is not None:
+                found[home.path] += 1
+                if remove:
+                    _put_aside(path, seen.text)
+    return [
+        f"{count:,} claims here are of {legible(str(Path(path).parent))}, {COPIED}: nobody holds "
+        "these cells here"
+        for path, count in found.items()
+    ]
 
 
 def _claims(folder: Path) -> list[Path]:
@@ -254,11 +293,12 @@ def take(
     """
     observer = observer or _observer
     make_folder(path.parent)
-    told = {
+    told: dict[str, object] = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "started": own_start(),
         "place": own_place(),
+        "home": Home.of(path.parent).plain(),
         "worker": worker,
         "title": title,
         "token": uuid4().hex,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from conf.plain_files import NoJson, open_file, parse_json, typed
+from runners.storage.homes import Home, own_boot
 
 LONGEST = 100_000
 """Bytes of a claim that are read; ours have a few hundred."""
@@ -29,6 +30,8 @@ class Holder(NamedTuple):
     """Of the cell."""
     at: float = 0.0
     """When it was claimed: seconds since 1970, by the file server's clock."""
+    home: Home | None = None
+    """The folder of the claim; None: an older version."""
 
 
 class Seen(NamedTuple):
@@ -84,6 +87,7 @@ def _holder(text: str) -> Holder | None:
         worker=str(told.get("worker", "")),
         title=str(told.get("title", "")),
         at=float(at) if isinstance(at, float | int) else 0.0,
+        home=Home.told(told.get("home")),
     )
 
 
@@ -146,15 +150,6 @@ def own_place() -> str:
         return f"{own_boot()} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - no path
     except OSError:
         return ""
-
-
-def own_boot() -> str:
-    """Return what stands for this machine since it was started, whatever it is called meanwhile.
-
-    Raises:
-        OSError: the system is silent.
-    """
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def own_machine() -> str:
