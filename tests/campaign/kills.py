@@ -28,7 +28,7 @@ from tests.campaign.sweeps import (
 
 ABOUT = "SIGKILL of parents, cells, fork servers, the live writer"
 MODELS = "linear,performer,softmax"
-# A cell that was killed alone cannot be told from one that ran out of memory: it has crashed.
+# A cell whose fork server was killed as well ends in a way that nobody sees: it has crashed.
 AGAIN = "runner.retry=[crashed]"
 KILLS_PER_CELL = 5
 

@@ -21,7 +21,7 @@ SWEEP = (
     "-m", "model=linear,performer", "seed=0,1", "model.backbone.dropout=0.1",
     "model.backbone.depth=1", "model.backbone.width=16", "optim.steps=60",
     "runner.log_every_steps=5", "hardware.training_processes=2",
-    # A cell that was killed alone cannot be told from one that ran out of memory: it has crashed.
+    # A cell whose fork server was killed as well ends in a way that nobody sees: it has crashed.
     "runner.retry=[crashed]",
 )  # fmt: skip
 OFTEN = "runner.checkpoint_every_s=0.05"

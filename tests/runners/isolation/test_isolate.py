@@ -160,7 +160,6 @@ def test_the_memory_limit_counts_from_what_imports_have_mapped():
 
 def test_siblings_go_on():
     faults = [
-        (jobs.kill_self, signal.SIGSEGV, Status.crashed),
         (jobs.kill_self, signal.SIGKILL, Status.skipped),
         (jobs.echo, ["a", "b"], Status.ok),
         (jobs.leave, 3, Status.crashed),
