@@ -170,6 +170,16 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class Remarked(Protocol):
+    """A task whose prepared data may be odd, and are meant so."""
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """What a reader of scores has to know, by the split that it is about, or `labels`."""
+        ...
+
+
+@runtime_checkable
 class Derives(Protocol):
     """A task whose metric follows from the mean loss."""
 

@@ -161,6 +161,7 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     """Make the data ready, sweep what killed processes left, and say what there is now."""
     from tasks.data.leftovers import sweep
     from tasks.data.sources import data_root
+    from tasks.task import Remarked
 
     sweep(data_root())
     print(f"{task.spec.name}, source {task.spec.source}, under {data_root()}", flush=True)
@@ -169,6 +170,8 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     counted = ", ".join(f"{size:,} {split}" for split, size in sizes(task).items())
     print(f"{spec.name} version {spec.version}, source {spec.source}: {counted or 'sizes unknown'}")
     print(f"data hash {spec.data_hash}; {spec.vocabulary} token ids, {spec.classes} classes")
+    for remark in task.remarks.values() if isinstance(task, Remarked) else ():
+        print(f"warning: {remark}")
     for entry in entries("task", arguments.config_dir):
         if entry.name == arguments.task and entry.source:
             print(f"please cite {entry.source}")
@@ -276,7 +279,7 @@ def draw(task: "Task", split: str, wanted: range, file: Path) -> None:
 
 def raw(task: "Task", split: str, index: int) -> str:
     """Return the token ids of one example, for tasks that cannot spell them out."""
-    for batch in task.batches(split, batch_size=BATCH_SIZE, seed=0):
+    for batch in task.batches(split, batch_size=1, seed=0):  # more would leave the last out
         matches = (batch.index == index).nonzero()
         if len(matches):
             row = int(matches[0])

@@ -21,6 +21,8 @@ def prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: Progres
     Cells whose data cannot be had are noted, and others go on; where a sweep has no others, the
     reason is raised.
     """
+    from tasks.task import Remarked
+
     faults: dict[tuple[str, ...], NotPrepared | BadData | None] = {}
     for planned in waiting:
         if not planned.run.runner.data:
@@ -32,6 +34,8 @@ def prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: Progres
             try:
                 with board.preparing(task.spec.name):
                     task.prepare()
+                for remark in task.remarks.values() if isinstance(task, Remarked) else ():
+                    board.say(f"{task.spec.name}: warning: {remark}")
             except (NotPrepared, BadData) as error:
                 faults[identity] = error
         if (fault := faults[identity]) is not None:

@@ -203,6 +203,7 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
         interval = wilson_interval(min(mean, 1.0), examples)
     labels = good["labels"][good["baseline"] != ""]
     notes += tuple(sorted({s for s in (found.get("sentence", "") for found in labels) if s}))
+    notes += tuple(sorted({found["remark"] for found in good["labels"] if "remark" in found}))
     machines = sorted({f"{d} {p}" for d, p in zip(good["device"], good["precision"], strict=True)})
     if len(machines) > 1:
         notes += (f"seeds come from {' and '.join(machines)}",)

@@ -17,7 +17,7 @@ from runners.parallel.ranks import Ranks
 from runners.records import Measurement, Outcomes
 from runners.training.prefetch import first_of, masks_of, rows_of, to_device
 from runners.training.recurrent_state import initial_state, remembered
-from tasks.task import Batch, Derives, Kind, Tally, Task
+from tasks.task import Batch, Derives, Kind, Remarked, Tally, Task
 
 
 class SplitScores(NamedTuple):
@@ -28,6 +28,8 @@ class SplitScores(NamedTuple):
     outcomes: Outcomes
     parts: dict[tuple[str, str], tuple[float, float]]
     """By (kind, part): mean loss in nats over the items of that part, and their number."""
+    remark: str = ""
+    """What has to be known of the split."""
 
 
 def evaluate(
@@ -116,7 +118,12 @@ def evaluate(
         measured["exact_match"] = float((outcomes.hit == 1).mean())
     if isinstance(task, Derives):
         measured |= task.derived(split, loss)
-    return SplitScores(measured, outcomes, _parts(tallies))
+    return SplitScores(measured, outcomes, _parts(tallies), remark_of(task, split))
+
+
+def remark_of(task: Task, split: str) -> str:
+    """Return what whoever reads a score on a split of prepared data has to know."""
+    return task.remarks.get(split, "") if isinstance(task, Remarked) else ""
 
 
 def _without_gradients(ranks: Ranks) -> AbstractContextManager[None]:
@@ -181,6 +188,8 @@ def score_rows(found: SplitScores, labels: Mapping[str, str]) -> Iterator[Measur
     # Of windows with a share each, no interval over examples can be made.
     counted = "examples" if found.outcomes.hit.dtype == bool else "windows"
     every = {"split": found.outcomes.split, counted: str(len(found.outcomes.index)), **labels}
+    if found.remark:
+        every["remark"] = found.remark
     for metric, value in found.measured.items():
         yield Measurement(metric=metric, value=value, labels=every)
     for (kind, part), (loss, count) in found.parts.items():

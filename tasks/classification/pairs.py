@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from conf.shown import listed, shown
 from tasks.data import arena
 from tasks.data.archives import PACKED, open_packed
 from tasks.data.bars import tqdm
 from tasks.data.batching import Draw, random_words
-from tasks.data.lines import whole_lines
+from tasks.data.lines import plain_text, whole_lines
 from tasks.errors import BadData, NotPrepared
 
 FILES = {
@@ -29,6 +30,8 @@ PUBLIC_SIZES = {"train": 147_086, "validation": 18_090, "test": 17_437}
 LICENCE = "licence: none stated; AAN is for research, cite Radev et al. 2013"
 LABELS = {b"0": 0, b"1": 1, b"0.0": 0, b"1.0": 1}
 COLUMNS = ("label", "id1", "id2", "text1", "text2")
+LONGEST_ID = 40
+"""Bytes of what names a paper; texts are longer."""
 SAMPLE_SIZES = {"train": 400, "validation": 100, "test": 200}
 TOPICS = (
     "parsing treebank grammar constituent chart",
@@ -64,11 +67,18 @@ def find(folder: Path, split: str) -> Path:
     """
     if (path := _file(folder, split)) is not None:
         return path
+    there = ""
+    if folder.is_file():
+        there = f"; task.path={folder} is a file, wanted the folder of all three"
+    elif folder.is_dir() and (
+        others := sorted(file.name for file in folder.glob("*.[tT][sS][vV]*"))
+    ):
+        there = f"; there is {listed(others)}, which is read under no name but these"
     rows = ", ".join(f"{FILES[name]} ({size:,} rows)" for name, size in PUBLIC_SIZES.items())
     raise NotPrepared(
         f"{folder / FILES[split]} is missing: unpack {arena.ABOUT} and name it, or its folder "
         f"{FOLDER}, by task.path, which holds {rows}; files packed as .gz, .xz or .bz2 are read "
-        f"as well; or set task.source=sample for a trial; {LICENCE}"
+        f"as well{there}; or set task.source=sample for a trial; {LICENCE}"
     )
 
 
@@ -81,7 +91,7 @@ def read(path: Path, *, longest: int) -> Iterator[CitationPair]:
     """
     number = 0
     with open_packed(path) as file:
-        lines = whole_lines(file, str(path))
+        lines = whole_lines(plain_text(file, str(path)), str(path))
         for number, line in enumerate(tqdm(lines, desc=path.name, unit="pair", disable=None), 1):
             yield _pair(line.rstrip(b"\r\n"), f"{path}, line {number}", longest)
     if not number:
@@ -90,6 +100,12 @@ def read(path: Path, *, longest: int) -> Iterator[CitationPair]:
 
 def _pair(line: bytes, where: str, longest: int) -> CitationPair:
     columns = line.split(b"\t")
+    if len(columns) in (2, 3) and max(map(len, columns)) <= LONGEST_ID:
+        raise BadData(
+            f"{where}: {shown(line)} names a pair by its ids, without the texts; wanted "
+            f"{', '.join(COLUMNS)}, as in {', '.join(FILES.values())} of the folder {FOLDER} of "
+            f"{arena.ABOUT}"
+        )
     if len(columns) != len(COLUMNS):
         raise BadData(
             f"{where}: {len(columns)} columns, wanted {len(COLUMNS)} separated by tabs: "
@@ -97,7 +113,7 @@ def _pair(line: bytes, where: str, longest: int) -> CitationPair:
         )
     label, _, _, first, second = columns
     if label not in LABELS:
-        raise BadData(f"{where}: label {label[:20]!r}, wanted 0 or 1 (or 0.0, 1.0)")
+        raise BadData(f"{where}: label {shown(label)}, wanted 0 or 1 (or 0.0, 1.0)")
     for name, text in (("text1", first), ("text2", second)):
         if not text:
             raise BadData(f"{where}: {name} is empty; drop the line")

@@ -1,13 +1,15 @@
 """The files of a user's own data: some splits have one, the others are held out of train."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from tasks.classification.table_files import READERS
+from conf.shown import short
+from tasks.classification.table_files import READERS, is_table
+from tasks.data.archives import PACKINGS
 from tasks.data.held_out import held_out
 from tasks.data.sources import remembered_sha256
 from tasks.errors import NotPrepared
@@ -33,9 +35,10 @@ class SplitFiles:
             if not 0 < share < 0.5:
                 raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
         for split, path in self.paths.items():
-            if path.suffix not in READERS:
+            if not is_table(path):
                 raise ValueError(
-                    f"task.{split}={path}: wanted a file that ends in {', '.join(READERS)}"
+                    f"task.{split}={short(path)}: wanted a file that ends in {', '.join(READERS)}; "
+                    f"texts, not parquet, may be packed as {', '.join(PACKINGS)}"
                 )
 
     @classmethod
@@ -76,6 +79,26 @@ class SplitFiles:
                 taken = held_out(keys, self._share(split), f"task.{split}_fraction")
                 rows[split] = [whole[index] for index in np.flatnonzero(taken)]
                 rows["train"] = [whole[index] for index in np.flatnonzero(~taken)]
+
+    def repeated(
+        self, rows: Mapping[str, Sequence[Row]], key: Callable[[Row], bytes]
+    ) -> dict[str, str]:
+        """Say which splits hold what train holds as well: copies stay together, but files may not.
+
+        Args:
+            rows: Of every split.
+            key: What copies of a row have in common.
+        """
+        known = set(map(key, rows["train"]))
+        found = {}
+        for split in ("validation", "test"):
+            if number := sum(key(row) in known for row in rows[split]):
+                total = len(rows[split])
+                found[split] = (
+                    f"{number:,} of {total:,} examples of {split} ({number / total:.2%}) stand in "
+                    "train as well: a score on them is none on new texts"
+                )
+        return found
 
     def _share(self, split: str) -> float:
         """Return the part of what is left of train that a split takes."""

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from conf.shown import listed, reason, short, shown
 from tasks.classification.base import ClassificationTask
 from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.classification.split_files import SplitFiles
@@ -30,7 +31,7 @@ from tasks.data.storage import Ragged, from_rows
 from tasks.errors import BadData, NotPrepared
 from tasks.task import SPLITS, Kind, TaskSpec
 
-VERSION = 2
+VERSION = 3
 
 
 class TableExample(NamedTuple):
@@ -96,16 +97,16 @@ class TableTask(ClassificationTask):
         if (train is None) == (dataset is None):
             raise ValueError(
                 "name a table by task.train, or a data set on the hub by task.dataset: got "
-                f"train={train!r}, dataset={dataset!r}"
+                f"train={shown(train)}, dataset={shown(dataset)}"
             )
         if dataset is not None and (validation or test):
             raise ValueError(
-                f"task.dataset={dataset} brings its own splits: got validation={validation!r}, "
-                f"test={test!r}; leave them null"
+                f"task.dataset={short(dataset)} brings its own splits: got "
+                f"validation={shown(validation)}, test={shown(test)}; leave them null"
             )
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ValueError(
-                f"task.labels lists each label once, two at least: got {labels}, as in "
+                f"task.labels lists each label once, two at least: got {shown(labels)}, as in "
                 "task.labels=[neg,pos]"
             )
         if max_length < 1 or bucket_batches < 1:
@@ -121,8 +122,8 @@ class TableTask(ClassificationTask):
         self.texts = (text,) if second_text is None else (text, second_text)
         if len({*self.texts, label}) <= len(self.texts):
             raise ValueError(
-                f"task.text={text}, task.second_text={second_text} and task.label={label} are "
-                "columns of their own: name each once"
+                f"task.text={short(text)}, task.second_text={short(second_text)} and "
+                f"task.label={short(label)} are columns of their own: name each once"
             )
         self.label, self.max_length, self.bucket_batches = label, max_length, bucket_batches
         self.answer(objective, masked_share, masked_replacement)
@@ -174,7 +175,14 @@ class TableTask(ClassificationTask):
         rows = self._read()
         self.files.hold_out(rows, lambda row: (row.key, row.label))
         splits = {split: _ragged(rows[split]) for split in SPLITS}
-        self.write(splits, vocabulary=BYTES, labels=self.labels)
+        remarks = self.files.repeated(rows, lambda row: row.key)
+        trained = {row.label for row in rows["train"]}
+        if absent := [label for n, label in enumerate(self.labels) if n not in trained]:
+            remarks["labels"] = (
+                f"no row of train has the label {listed(map(shown, absent))}, which cannot be "
+                "learnt: is it spelt so in task.labels?"
+            )
+        self.write(splits, vocabulary=BYTES, labels=self.labels, remarks=remarks)
 
     def _read(self) -> dict[str, list[TableExample]]:
         columns, files = [*self.texts, self.label], self.files.paths
@@ -199,8 +207,9 @@ class TableTask(ClassificationTask):
             where = f"{origin}, {number}"
             if not isinstance(label, str | int | float) or str(label) not in numbers:
                 raise BadData(
-                    f"{where}: label {label!r}, wanted one of {self.labels}; list every label in "
-                    "task.labels, quoted where it is a number such as '01'"
+                    f"{where}: label {shown(label)}, wanted one of "
+                    f"{listed(map(shown, self.labels))}; list every label in task.labels, quoted "
+                    "where it is a number such as '01'"
                 )
             found = zip(texts, self.texts, strict=True)
             yield TableExample(
@@ -232,7 +241,7 @@ def _hub_records(
         loaded = datasets.load_dataset(name, revision=revision, cache_dir=cache)
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise NotPrepared(
-            f"{name} cannot be reached and is not in the cache ({error}); fetch its files "
+            f"{name} cannot be reached and is not in the cache ({reason(error)}); fetch its files "
             "elsewhere and name them by task.train, task.validation and task.test"
         ) from error
     except (
@@ -240,10 +249,9 @@ def _hub_records(
         pyarrow.ArrowException,
         ValueError,
     ) as error:
-        cause = error.__cause__ or error
-        raise BadData(f"{name} cannot be read: {type(cause).__name__}: {cause}") from error
+        raise BadData(f"{name} cannot be read: {reason(error)}") from error
     if "train" not in loaded:
-        raise BadData(f"{name}: splits {sorted(loaded)}, wanted train at least")
+        raise BadData(f"{name}: splits {shown(sorted(loaded))}, wanted train at least")
     return {
         split: _records(loaded[split], f"{name}, {split}", columns)
         for split in SPLITS

@@ -6,7 +6,8 @@
     .json     an array of objects, or an object a line
     .parquet  columns
 
-Nothing is guessed: `01`, `1e3`, `NA` and `null` are texts in CSV and TSV, and numbers of JSON are
+Endings may be in upper case, and texts packed (.csv.gz, .xz, .bz2). Nothing is guessed: `01`,
+`1e3`, `NA` and `null` are texts in CSV and TSV, and numbers of JSON are
 spelled as in the file. Every row has a field for every column, or its line is named: none is merged
 or left out. Blank lines at the end of a file are no rows.
 """
@@ -16,12 +17,14 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from conf.shown import listed, reason, shown
+from tasks.data.archives import PACKINGS, open_packed
+from tasks.data.lines import plain_text
 from tasks.errors import BadData
-
-BOM = b"\xef\xbb\xbf"
 
 
 class TableRecord(NamedTuple):
@@ -39,7 +42,19 @@ def read(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     Raises:
         BadData: A column is missing or comes twice, or a row is malformed; names its line.
     """
-    return READERS[path.suffix](path, columns)
+    return READERS[ending(path)](path, columns)
+
+
+def ending(path: Path) -> str:
+    """Return what a file's name says of its form: its ending, without that of a packing."""
+    name = path.with_suffix("") if path.suffix.lower() in PACKINGS else path
+    return name.suffix.lower()
+
+
+def is_table(path: Path) -> bool:
+    """Tell whether a file's name has an ending that is read; parquet is packed by itself."""
+    packed = path.suffix.lower() in PACKINGS
+    return ending(path) in READERS and not (packed and ending(path) == PARQUET)
 
 
 def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) -> list[int]:
@@ -47,14 +62,14 @@ def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) 
     times = Counter(header)
     if missing := [name for name in columns if not times[name]]:
         raise BadData(
-            f"{where}: columns {list(header)}, wanted {', '.join(missing)}; name yours by "
+            f"{where}: columns {listed(header)}, wanted {listed(missing)}; name yours by "
             "task.text, task.second_text and task.label, of pairs by task.source_text and "
             "task.target_text"
         )
     if twice := [name for name in columns if times[name] > 1]:
         raise BadData(
-            f"{where}: {times[twice[0]]} columns are called {twice[0]!r}: rename all but the one "
-            "that is meant"
+            f"{where}: {times[twice[0]]} columns are called {shown(twice[0])}: rename all but "
+            "the one that is meant"
         )
     return [list(header).index(name) for name in columns]
 
@@ -62,11 +77,10 @@ def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the number and the text of each line, with its end, but no blank lines at the end."""
     blank: list[tuple[int, str]] = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            content = line.removeprefix(BOM) if number == 1 else line
+    with open_packed(path) as file:
+        for number, line in enumerate(plain_text(file, str(path)), start=1):
             try:
-                text = content.decode()
+                text = line.decode()
             except UnicodeDecodeError as error:
                 raise BadData(
                     f"{path}, line {number}: byte {error.start + 1} is no UTF-8; save the table as "
@@ -125,6 +139,12 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
                 yield begun + 1, row
                 begun = last
         except csv.Error as error:
+            if "new-line" in str(error):
+                raise BadData(
+                    f"{path}, the row that begins in line {begun + 1}: a carriage return alone "
+                    "outside quotes, where other lines have line feeds: save the table with one "
+                    "kind of line ends"
+                ) from None
             raise BadData(
                 f"{path}, the row that begins in line {begun + 1}: {error}; a quote opens or ends "
                 'a field and is written "" inside one: close or double it, or give the table as '
@@ -144,10 +164,20 @@ def _parsed(text: str, where: str) -> Any:
             object_pairs_hook=_Pairs,
             parse_int=str,
             parse_float=str,
-            parse_constant=str,
+            parse_constant=_NoNumber,
         )
     except (ValueError, RecursionError) as error:
         raise BadData(f"{where}: no JSON: {error}; correct or drop the row") from None
+
+
+class _NoNumber:
+    """NaN or Infinity: no JSON, and what Python writes for an empty cell; no text and no label."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -159,24 +189,36 @@ def _json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     first = next(lines, None)
     if first is None:
         raise BadData(f"{path} is empty: wanted an object a line")
-    if path.suffix == ".json" and first[1].lstrip().startswith("["):
+    if ending(path) == ".json" and first[1].lstrip().startswith("["):
         whole = _parsed("".join([first[1], *(text for _, text in lines)]), str(path))
         found = ((f"row {number}", value) for number, value in enumerate(whole))
     else:
         found = (
             (f"line {number}", _parsed(text, f"{path}, line {number}"))
-            for number, text in _chained(first, lines)
+            for number, text in chain([first], lines)
         )
     for where, value in found:
         if not isinstance(value, _Pairs):
             raise BadData(f'{path}, {where}: wanted an object such as {{"text": …, "label": …}}')
+        if _by_number(value):
+            raise _no_row(f"{path}, {where}")
         chosen = positions([key for key, _ in value], columns, f"{path}, {where}")
-        yield TableRecord(where, tuple(_spelled(value[position][1]) for position in chosen))
+        row = [value[position][1] for position in chosen]
+        if any(map(_by_number, row)):
+            raise _no_row(f"{path}, {where}")
+        yield TableRecord(where, tuple(map(_spelled, row)))
 
 
-def _chained(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    yield first
-    yield from rest
+def _by_number(value: Any) -> bool:
+    """Tell whether a value is an object whose keys are numbers of rows."""
+    return isinstance(value, _Pairs) and bool(value) and all(key.isdigit() for key, _ in value[:2])
+
+
+def _no_row(where: str) -> BadData:
+    return BadData(
+        f"{where}: got an object by row number, as pandas writes a whole table or column, wanted a "
+        'row: write it with to_json(orient="records"), or with lines=True beside that'
+    )
 
 
 def _spelled(value: Any) -> Any:
@@ -195,7 +237,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         features = datasets.Features.from_arrow_schema(table.schema_arrow)
         read = table.read([table.schema_arrow.names[position] for position in chosen])
     except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
-        raise BadData(f"{path} cannot be read: {type(error).__name__}: {error}") from None
+        raise BadData(f"{path} cannot be read: {reason(error)}") from None
     found = [named(read.column(name).to_pylist(), features[name]) for name in columns]
     if any(len(values) != table.metadata.num_rows for values in found):
         raise BadData(f"{path}: fewer rows than the {table.metadata.num_rows} that it says it has")
@@ -214,12 +256,13 @@ def named(values: Sequence[Any], feature: Any) -> list[Any]:
     ]
 
 
+PARQUET = ".parquet"
 READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[TableRecord]]] = {
     ".csv": _csv,
     ".tsv": _tsv,
     ".jsonl": _json,
     ".json": _json,
-    ".parquet": _parquet,
+    PARQUET: _parquet,
 }
 """By ending."""
 
@@ -227,7 +270,7 @@ READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[TableRecord]]] = {
 def text_bytes(value: Any, where: str) -> bytes:
     """Return the bytes of a text. BadData for what is no text, and for an empty one."""
     if not isinstance(value, str):
-        raise BadData(f"{where}: got {value!r}, wanted a text; correct or drop the row")
+        raise BadData(f"{where}: got {shown(value)}, wanted a text; correct or drop the row")
     if not value:
         raise BadData(f"{where} is empty; drop the row or restore its text")
     try:

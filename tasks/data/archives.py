@@ -218,8 +218,8 @@ def open_packed(path: Path, most: int | None = None) -> BufferedReader:
     Raises:
         BadData: From its reads: the file is damaged, or more comes out of it than should.
     """
-    if path.suffix in PACKINGS:
-        return _stream(path, PACKINGS[path.suffix], Budget(path, most))
+    if (ending := path.suffix.lower()) in PACKINGS:
+        return _stream(path, PACKINGS[ending], Budget(path, most))
     if most is not None and (size := path.stat().st_size) > most:
         raise BadData(f"{path} has {size:,} bytes, wanted at most {most:,}: is this another file?")
     return path.open("rb")

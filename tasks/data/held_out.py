@@ -33,9 +33,18 @@ def held_out(
                 f"{option.rpartition('.')[2]}={fraction:.4g} of {len(by_hash)} training texts of "
                 f"label {label} is {wanted}: wanted at least one for each split; change {option}"
             )
+        left = wanted
         for _, copies in groupby(by_hash, key=lambda entry: entry[0]):
             indices = [index for _, index in copies]
-            if len(indices) <= wanted:
+            if len(indices) <= left:
                 held[indices] = True
-                wanted -= len(indices)
+                left -= len(indices)
+        if left == wanted:
+            different = len({digest for digest, _ in by_hash})
+            raise BadData(
+                f"of {len(by_hash):,} training texts of label {label}, {different:,} different, "
+                f"none can be held out: copies stay together, and each text has more than the "
+                f"{wanted:,} that {option.rpartition('.')[2]}={fraction:.4g} asks for; give more "
+                f"different texts or a file for the split, or change {option}"
+            )
     return held

@@ -107,11 +107,12 @@ def check_folder(folder: Path) -> None:
     for file in sorted(folder.rglob("*")):
         if not file.is_file():
             continue
-        if file.suffix == ".parquet":
+        ending = file.suffix.lower()
+        if ending == ".parquet":
             _check_parquet(file)
-        elif file.suffix in (".zip", ".tar", ".tgz", ".zst", ".lz4", ".7z", ".rar"):
+        elif ending in (".zip", ".tar", ".tgz", ".zst", ".lz4", ".7z", ".rar"):
             raise BadData(f"{file}: unpack it first; files of `datasets` are read as they are")
-        elif file.suffix in PACKINGS:
+        elif ending in PACKINGS:
             with open_packed(file) as opened:
                 while opened.read(CHUNK_BYTES):
                     pass

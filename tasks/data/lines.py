@@ -1,14 +1,27 @@
-"""Text read as blocks of whole lines, checked to be UTF-8, so that no corpus is whole in memory."""
+"""Text read line by line or as blocks of whole lines, so that no corpus is whole in memory.
 
+What editors and spreadsheets put around a text is no part of it: a byte order mark, and carriage
+returns that end the lines alone, as on old Macs. UTF-16 is refused.
+"""
+
+import codecs
 from collections.abc import Iterator
-from io import BufferedIOBase, IOBase
+from io import BufferedIOBase, BufferedReader, BytesIO, IOBase, RawIOBase
 from typing import IO, Any, NamedTuple
 
+from tasks.data.sources import CHUNK_BYTES
 from tasks.errors import BadData
 
 BLOCK_BYTES = 1 << 22
 LONGEST_LINE = 1 << 26
 """Characters; no corpus here has a line of a fortieth of that."""
+OTHER_ENCODINGS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+"""By the marks that begin them; a longer mark comes before its beginning."""
 
 
 class LineBlock(NamedTuple):
@@ -22,13 +35,61 @@ class LineBlock(NamedTuple):
     """Number of the first line, from 1."""
 
 
+class _PlainText(RawIOBase):
+    """A text whose `start` was read; `alone`: carriage returns end its lines."""
+
+    def __init__(self, file: BufferedIOBase | IO[bytes], start: bytes, alone: bool) -> None:
+        super().__init__()
+        self.file, self.start, self.alone = file, BytesIO(start), alone
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.start.read(len(buffer)) or self.file.read(len(buffer))
+        buffer[: len(data)] = data.replace(b"\r", b"\n") if self.alone else data
+        return len(data)
+
+
+def plain_text(file: BufferedIOBase | IO[bytes], where: str) -> BufferedReader:
+    """Return the bytes of a text without its byte order mark, its lines ended by line feeds.
+
+    Carriage returns are line ends where the text has no line feed (before `LONGEST_LINE`).
+
+    Raises:
+        BadData: It is UTF-16 or UTF-32.
+    """
+    start = file.readline(LONGEST_LINE)
+    check_encoding(start, where)
+    alone = b"\r" in start and b"\n" not in start
+    return BufferedReader(_PlainText(file, unmarked(start), alone), CHUNK_BYTES)
+
+
+def is_plain(file: BufferedIOBase | IO[bytes]) -> bool:
+    """Tell whether `plain_text` leaves a text as it is."""
+    start = file.readline(LONGEST_LINE)
+    return unmarked(start) == start and (b"\r" not in start or b"\n" in start)
+
+
+def unmarked(text: bytes) -> bytes:
+    """Return the beginning of a text without its byte order mark."""
+    return text.removeprefix(codecs.BOM_UTF8)
+
+
+def check_encoding(start: bytes, where: str) -> None:
+    """Raise `BadData` where a text begins with the mark of UTF-16 or UTF-32."""
+    for mark, name in OTHER_ENCODINGS.items():
+        if start.startswith(mark):
+            raise BadData(f"{where} begins with the byte order mark of {name}: save it as UTF-8")
+
+
 def blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[LineBlock]:
     """Yield the lines of a file; one that is not ended gets its line end.
 
     Raises:
         BadData: It is empty or no UTF-8.
     """
-    line, offset = 1, 0
+    line, offset, file = 1, 0, plain_text(file, where)
     while text := file.read(BLOCK_BYTES):
         text += file.readline(LONGEST_LINE)
         if len(text) > LONGEST_LINE and not text.endswith(b"\n"):

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from conf.choices import ByName
+from conf.shown import shown
 from tasks.data.full_disk import full_disk_explained
 from tasks.data.leftovers import sweep
 from tasks.data.sources import data_root, lock
@@ -117,8 +118,14 @@ class StoredTask(ByName, ABC):
             self._store = open_store(self.folder)
         return self._store
 
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """What `make` found odd, as in `tasks.task.Remarked`."""
+        found: Mapping[str, str] = self.store().about.get("remarks", {})
+        return found
+
     def split(self, name: str) -> Ragged:
         """Return what is stored of a split; ValueError for an unknown one."""
         if name not in SPLITS:
-            raise ValueError(f"unknown split {name!r}: wanted one of {', '.join(SPLITS)}")
+            raise ValueError(f"unknown split {shown(name)}: wanted one of {', '.join(SPLITS)}")
         return self.store().splits[name]

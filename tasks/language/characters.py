@@ -334,7 +334,7 @@ def read(path: Path) -> bytes:
         BadData: The archive is damaged, holds no or several files, or more than the whole corpus.
     """
     most = sum(OFFICIAL.values())
-    if path.suffix == ".zip":
+    if path.suffix.lower() == ".zip":
         with archives.opened_zip(path, most) as packed:
             names = packed.namelist()
             if len(names) != 1:

@@ -35,7 +35,7 @@ from tasks.language.subwords import Algorithm, Subwords
 from tasks.language.tokenised import TokenisedTask, end, log, piece
 from tasks.task import TaskSpec
 
-VERSION = 1
+VERSION = 2
 SUBWORDS = 32_768
 SAMPLE_SUBWORDS = 400
 END_OF_BOOK = "\n<end of book>\n"
@@ -63,8 +63,8 @@ class PG19(TokenisedTask):
             downloads/pg19 of the cache, or the hub.
         partial: Whether the books are a part of the corpus.
         errors: What becomes of bytes that are no UTF-8: strict (an error) or replace.
-        subword_vocabulary: Number of ids, the end of a book among them. Not given: 32,768
-            (sample: 400).
+        subword_vocabulary: Number of ids, the end of a book among them. Not given: that of
+            `tokenizer`, else 32,768 (sample: 400).
         subword_model: bpe or unigram.
         tokenizer: A tokenizer.json to use instead of learning one.
         length: Tokens of a training window.
@@ -106,7 +106,9 @@ class PG19(TokenisedTask):
         self.path = own_path(path, source)
         self.given = named_path(tokenizer) if tokenizer is not None else None
         sample = self.source is PG19Source.sample
-        self.vocabulary = subword_vocabulary or (SAMPLE_SUBWORDS if sample else SUBWORDS)
+        self.wanted = subword_vocabulary
+        if self.wanted is None and self.given is None:
+            self.wanted = SAMPLE_SUBWORDS if sample else SUBWORDS
         self.read_as(
             length=length,
             evaluation_length=evaluation_length,
@@ -130,11 +132,16 @@ class PG19(TokenisedTask):
             tokenizer=self.tokenizer_text,
         )
 
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids."""
+        return self.tokeniser.size
+
     @cached_property
     def tokeniser(self) -> Subwords:
         """The sub-words: all ids but the last, which ends a book."""
         return Subwords(
-            size=self.vocabulary,
+            size=self.wanted,
             added=1,
             train=[self._content, self.errors.value],
             algorithm=self.algorithm,

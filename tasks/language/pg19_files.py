@@ -7,10 +7,11 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from conf.shown import shown
 from tasks.data import hub
 from tasks.data.bars import tqdm
 from tasks.data.leftovers import temporary_folder
-from tasks.data.lines import check_utf8
+from tasks.data.lines import check_encoding, check_utf8, unmarked
 from tasks.data.sources import data_root
 from tasks.data.unpacking import extract
 from tasks.errors import BadData, NotPrepared
@@ -106,6 +107,8 @@ def read(folder: Path, split: str, errors: DecodingErrors) -> Iterator[Book]:
 def _book(content: bytes, where: str, errors: DecodingErrors) -> Book:
     if not content.strip():
         raise BadData(f"{where} is empty ({len(content)} bytes): fetch it again or remove it")
+    check_encoding(content, where)
+    content = unmarked(content)
     if errors is DecodingErrors.replace:
         content = content.decode(errors="replace").encode()
     else:
@@ -153,7 +156,7 @@ def read_hub(rows: Any, where: str, errors: DecodingErrors) -> Iterator[Book]:
     for row in order:
         text = rows[row]["text"]
         if not isinstance(text, str):
-            raise BadData(f"{where}, row {row}: text is {text!r}, wanted a string")
+            raise BadData(f"{where}, row {row}: text is {shown(text)}, wanted a string")
         yield _book(text.encode(), f"{where}, row {row}", errors)
 
 

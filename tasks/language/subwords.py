@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from conf.plain_files import read_bytes
+from conf.shown import reason
 from tasks.data.lines import LineBlock
 from tasks.data.sources import remembered_sha256
 from tasks.errors import BadData, NotPrepared
@@ -78,7 +79,7 @@ class Subwords:
     """The tokeniser; learnt once from the train split and kept in the cache, or given.
 
     Args:
-        size: Number of ids that is wanted.
+        size: Number of ids that is wanted; None: as many as `given` has.
         added: How many of them, the last ones, are none of the model's: the task gives them a
             meaning.
         train: Identity of the train split's content.
@@ -88,24 +89,25 @@ class Subwords:
     Raises:
         ValueError: `size` leaves no room for a sub-word.
         NotPrepared: The given file is missing.
+        BadData: It is no tokeniser, and `size` is None.
     """
 
     def __init__(
         self,
         *,
-        size: int,
+        size: int | None,
         train: object,
         algorithm: Algorithm,
         given: Path | None = None,
         added: int = 0,
     ) -> None:
-        if size <= BYTES + added:
-            raise ValueError(
-                f"task.subword_vocabulary must be above {BYTES + added}, as all bytes are among "
-                f"its ids: got {size}"
-            )
-        self.size, self.added, self.algorithm, self.given = size, added, algorithm, given
+        self.added, self.algorithm, self.given = added, algorithm, given
         if given is None:
+            if size is None or size <= BYTES + added:
+                raise ValueError(
+                    f"task.subword_vocabulary must be above {BYTES + added}, as all bytes are "
+                    f"among its ids: got {size}"
+                )
             library = f"tokenizers {version('tokenizers')}"
             self.recipe: dict[str, object] = {
                 "kind": str(algorithm),
@@ -122,6 +124,7 @@ class Subwords:
                 )
             content = remembered_sha256(given)
             self.recipe = {"kind": "given", "version": VERSION, "content": content}
+        self.size = self._found() if size is None else size
         self.name = f"{self.recipe['kind']} {size}"
 
     @property
@@ -142,12 +145,18 @@ class Subwords:
         """
         if self.given is None:
             vocabulary_cache.made_once(self._file, lambda: self._learnt(train()))
-        found = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
-        if found + self.added != self.size:
+        if (found := self._found()) != self.size:
             raise BadData(
-                f"{self._origin} has {found:,} ids, wanted {self.size - self.added:,}: set "
-                f"task.subword_vocabulary={found + self.added}"
+                f"{self._origin} has {found - self.added:,} ids, wanted "
+                f"{self.size - self.added:,}: set task.subword_vocabulary={found}"
             )
+
+    def _found(self) -> int:
+        """Return how many ids there are, the added ones among them."""
+        known: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        if not known:
+            raise BadData(f"{self._origin} has no ids: name another tokenizer.json")
+        return 1 + max(known.values()) + self.added
 
     def _learnt(self, train: Iterable[LineBlock]) -> bytes:
         wanted = self.size - self.added
@@ -182,13 +191,13 @@ class Subwords:
         from tokenizers import Tokenizer
 
         try:
-            made = Tokenizer.from_str(self._content().decode())
+            made = Tokenizer.from_str(self._content().decode("utf-8-sig"))
         except (BadData, NotPrepared):
             raise
         except Exception as error:  # the library raises no narrower class
             raise BadData(
-                f"{self._origin} is no tokenizer.json of the `tokenizers` library ({error}): name "
-                "another, or leave task.tokenizer out to learn one from train"
+                f"{self._origin} is no tokenizer.json of the `tokenizers` library "
+                f"({reason(error)}): name another, or leave task.tokenizer out to learn one"
             ) from error
         made.no_truncation()
         made.no_padding()

@@ -69,7 +69,8 @@ class WikiText(TokenisedTask):
         units: words or subwords.
         vocabulary_size: Words, `<unk>` and `<eos>` among them. Not given: the published number.
         unknown: What becomes of a word that train does not have: refuse, or unk.
-        subword_vocabulary: Number of sub-words. Not given: 8,000 (sample: 400).
+        subword_vocabulary: Number of sub-words. Not given: that of `tokenizer`, else 8,000 (sample:
+            400).
         subword_model: bpe or unigram.
         tokenizer: A tokenizer.json to use instead of learning one.
         length: Tokens of a training window.
@@ -172,12 +173,14 @@ class WikiText(TokenisedTask):
         train = self._content["train"]
         sample = self.source is WikiTextSource.sample
         if self.units is Units.words:
-            size = self.vocabulary_size or self.facts.vocabulary
+            words = self.vocabulary_size or self.facts.vocabulary
             if sample and self.vocabulary_size is None:
                 counts = count_words(files.read_sample("train"))
-                size = ranked(counts).count(b"\n")
-            return Words(size=size, train=train, unknown=self.unknown)
-        size = self.subword_vocabulary or (SAMPLE_SUBWORDS if sample else SUBWORDS)
+                words = ranked(counts).count(b"\n")
+            return Words(size=words, train=train, unknown=self.unknown)
+        size = self.subword_vocabulary
+        if size is None and self.given is None:
+            size = SAMPLE_SUBWORDS if sample else SUBWORDS
         return Subwords(size=size, train=train, algorithm=self.algorithm, given=self.given)
 
     def _identity(self) -> str:

@@ -2,15 +2,16 @@
 
 import io
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum, auto
 from functools import cache
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from conf.shown import listed, shown
 from tasks.data import archives, hub
-from tasks.data.lines import LineBlock, blocks
+from tasks.data.lines import LineBlock, blocks, is_plain
 from tasks.data.sources import data_root, remembered_sha256
 from tasks.errors import BadData, NotPrepared
 from tasks.language.characters import sample_text
@@ -161,15 +162,29 @@ def _members(archive: Path, form: WikiTextForm) -> dict[str, TextFile]:
     lacking = [f"{name}.{form}" for name in FILES.values() if f"{name}.{form}" not in names]
     if lacking:
         raise BadData(
-            f"{archive} holds {', '.join(sorted(names)) or 'nothing'}, wanted "
+            f"{archive} holds {listed(sorted(names)) or 'nothing'}, wanted "
             f"{', '.join(lacking)} as well: fetch {form} and not the other form of the text"
         )
     return {split: TextFile(archive, names[f"{name}.{form}"]) for split, name in FILES.items()}
 
 
 def identities(sources: Mapping[str, TextFile]) -> dict[str, str]:
-    """Return by split the hash of its file or of the archive that it is in."""
-    return {split: remembered_sha256(source.path) for split, source in sources.items()}
+    """Return by split the hash of its file or of the archive that it is in.
+
+    What is around a text but no part of it used to be read as if it were: without it, it is another
+    text.
+    """
+    found = {}
+    for split, source in sources.items():
+        found[split] = remembered_sha256(source.path)
+        with suppress(BadData), _opened(source) as file:  # damage is told when it is read
+            if not is_plain(file):
+                found[split] += " plain"
+    return found
+
+
+def _where(source: TextFile) -> str:
+    return f"{source.path}{f', {source.member}' if source.member else ''}"
 
 
 def read(source: TextFile) -> Iterator[LineBlock]:
@@ -178,9 +193,8 @@ def read(source: TextFile) -> Iterator[LineBlock]:
     Raises:
         BadData: The file is damaged, empty or no UTF-8.
     """
-    where = f"{source.path}{f', {source.member}' if source.member else ''}"
     with _opened(source) as file:
-        yield from blocks(file, where)
+        yield from blocks(file, _where(source))
 
 
 @contextmanager
@@ -233,7 +247,7 @@ def read_hub(rows: Any, where: str) -> Iterator[LineBlock]:
         texts = table.column("text").to_pylist()
         for number, text in enumerate(texts, line):
             if not isinstance(text, str):
-                raise BadData(f"{where}, row {number}: text is {text!r}, wanted a string")
+                raise BadData(f"{where}, row {number}: text is {shown(text)}, wanted a string")
         ended = (text.rstrip("\n") or " " for text in texts)
         yield LineBlock("".join(f"{text}\n" for text in ended).encode(), where, line)
         line += len(texts)

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, cast
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
+from conf.shown import short, shown
 from tasks.data.archives import PACKED, open_packed
 from tasks.data.bars import tqdm
-from tasks.data.lines import LONGEST_LINE, too_long, whole_lines
+from tasks.data.lines import LONGEST_LINE, plain_text, too_long, whole_lines
 from tasks.errors import BadData
 from tasks.proteins.alphabet import LETTERS
 
@@ -80,7 +81,7 @@ class Cleaning:
         return letters
 
     def _where(self, number: int, name: str) -> str:
-        return f"record {number:,} ({name or 'without a name'})"
+        return f"record {number:,} ({short(name) or 'without a name'})"
 
     def _strange(self, text: str, number: int, name: str) -> BadData:
         wanted = LETTERS.decode() + "J"
@@ -115,7 +116,7 @@ def read(path: Path) -> Iterator[ProteinRecord]:
     cleaning, number = Cleaning(str(path)), 0
     with open_packed(path) as packed:
         # Headers may hold any bytes; those of sequences are compared with the alphabet.
-        text = TextIOWrapper(cast(Any, packed), encoding="latin-1")
+        text = TextIOWrapper(cast(Any, plain_text(packed, str(path))), encoding="latin-1")
         lines = whole_lines(text, str(path))
         records = SimpleFastaParser(_from_the_first_header(lines, path))
         shown = tqdm(records, desc=path.name, unit="sequence", disable=None)
@@ -137,7 +138,7 @@ def _from_the_first_header(lines: Iterator[str], path: Path) -> Iterator[str]:
             begun, size = True, 0
         elif not begun and line.strip():
             raise BadData(
-                f"{path}, line {number}: {line.strip()[:20]!r} before the first header, wanted a "
+                f"{path}, line {number}: {shown(line.strip())} before the first header, wanted a "
                 "line that begins with '>': is this FASTA, and whole?"
             )
         size += len(line)

@@ -12,8 +12,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
+from conf.shown import shown
 from tasks.data.archives import open_packed
-from tasks.data.lines import whole_lines
+from tasks.data.lines import plain_text, whole_lines
 from tasks.errors import BadData, NotPrepared
 from tasks.proteins.fasta import ProteinRecord
 from tasks.proteins.splits import digest
@@ -47,12 +48,14 @@ def read(path: Path, families: Sequence[str]) -> dict[str, bool]:
     check(path)
     wanted, known, number = set(families), dict[str, bool](), 0
     with open_packed(path) as packed:
-        text = TextIOWrapper(cast(Any, packed), encoding="utf-8", errors="replace")
+        plain = cast(Any, plain_text(packed, str(path)))
+        text = TextIOWrapper(plain, encoding="utf-8", errors="replace")
         lines = whole_lines(text, str(path))
         heads = next(lines, "").rstrip("\n").split("\t")
         if not {"Entry", "Pfam"} <= set(heads):
             raise BadData(
-                f"{path}: columns {heads[:20]}, wanted Entry and Pfam among them, separated by tabs"
+                f"{path}: columns {shown(heads)}, wanted Entry and Pfam among them, separated "
+                "by tabs"
             )
         entry, pfam = heads.index("Entry"), heads.index("Pfam")
         for number, line in enumerate(lines, 2):
@@ -100,8 +103,8 @@ def held_out(
             held.add(digest(record.letters))
     if without == number:
         raise BadData(
-            f"{origin} annotates none of the {number:,} sequences (the first is {first!r}): export "
-            "the table for the entries of task.path"
+            f"{origin} annotates none of the {number:,} sequences (the first is {shown(first)}): "
+            "export the table for the entries of task.path"
         )
     log.info(
         "%s: %d of %d sequences have no Pfam family there and are split by their hash; %d belong "

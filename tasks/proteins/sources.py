@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from conf.shown import shown
 from tasks.data import hub
 from tasks.data.batching import Draw, random_words
 from tasks.data.sources import data_root, remembered_sha256
@@ -30,7 +31,9 @@ def fasta_files(path: Path | None) -> list[Path]:
     root = path or data_root() / "downloads" / PUBLIC_URL.rpartition("/")[2]
     found = [root] if root.is_file() else []
     if root.is_dir():
-        found = sorted(f for f in root.iterdir() if f.name.endswith(ENDINGS) and f.is_file())
+        found = sorted(
+            f for f in root.iterdir() if f.name.lower().endswith(ENDINGS) and f.is_file()
+        )
     if not found:
         raise NotPrepared(
             f"{root}: no FASTA file there (wanted .fasta, .fa, .faa, .fas or .fsa, packed as .gz, "
@@ -75,14 +78,14 @@ def from_datasets(
         origin = f"{path or name}, {split}"
         table, cleaning, number = loaded[split], Cleaning(origin), 0
         if column not in table.column_names:
-            raise BadData(f"{origin}: columns {table.column_names}, wanted {column}")
+            raise BadData(f"{origin}: columns {shown(table.column_names)}, wanted {column}")
         for rows in table.select_columns([column]).iter(batch_size=ROWS_AT_ONCE):
             for text in rows[column]:
                 number += 1
                 if not isinstance(text, str):
                     raise BadData(
-                        f"{origin}, record {number:,}: {column} is {text!r}, wanted a text; name "
-                        "the column of sequences by task.column"
+                        f"{origin}, record {number:,}: {column} is {shown(text)}, wanted a text; "
+                        "name the column of sequences by task.column"
                     )
                 letters = cleaning.letters(text, number, column)
                 if letters:

@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from conf.shown import short
 from tasks.classification.split_files import SplitFiles
 from tasks.classification.table_files import read, text_bytes
 from tasks.data.prepared import identity_of
@@ -32,7 +33,7 @@ from tasks.data.tokens import tally, unigram_baseline
 from tasks.errors import BadData
 from tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
 
-VERSION = 1
+VERSION = 2
 BOUNDARY = 1
 VOCABULARY = 256 + 2
 
@@ -79,8 +80,8 @@ class TextPairs(RowsTask):
                 raise ValueError(f"task.{name} must be at least 1: got {number}")
         if source_text == target_text:
             raise ValueError(
-                f"task.source_text={source_text} and task.target_text={target_text} are columns "
-                "of their own: name each once"
+                f"task.source_text={short(source_text)} and task.target_text={short(target_text)} "
+                "are columns of their own: name each once"
             )
         self.files = SplitFiles.of(
             {"train": train, "validation": validation, "test": test},
@@ -136,6 +137,7 @@ class TextPairs(RowsTask):
         self.files.hold_out(pairs, lambda pair: (b"\0".join(pair), 0))
         self.write(
             {split: self._stored(pairs[split]) for split in SPLITS},
+            remarks=self.files.repeated(pairs, b"\0".join),
             vocabulary="byte + 2, 0 pads, 1 begins an answer and ends it",
             columns=self.columns,
         )

@@ -4,13 +4,17 @@ The official text of `[MAX 2 9 ]` is `( ( ( [MAX 2 ) 9 ) ] )`: pairs nested to t
 drop the parentheses, which carry nothing, and keep the closing bracket, which does.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int, Shaped, UInt8
 
+from conf.shown import shown
 from tasks.data.bars import tqdm
+from tasks.data.lines import plain_text
 from tasks.data.sources import open_binary
 from tasks.data.storage import Ragged, from_rows
 from tasks.errors import BadData
@@ -23,7 +27,8 @@ VOCABULARY = (
 FIRST_DIGIT, FIRST_OPERATOR, CLOSE = 1, 11, 15
 MIN, MAX, MED, SM = range(FIRST_OPERATOR, CLOSE)
 IDS = {word.encode(): i for i, word in enumerate(VOCABULARY) if i}
-HEADER = b"Source\tTarget"
+HEADER, SWAPPED = b"Source\tTarget", b"Target\tSource"
+LABEL_FIRST = re.compile(rb"[0-9]\t[( ]*\[")
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 FOLDER = "listops-1000"
 """In the archive of the Long Range Arena."""
@@ -48,7 +53,9 @@ def encode(text: str) -> Tokens:
         return np.frombuffer(bytes([IDS[word] for word in words]), np.uint8)
     except KeyError as error:
         word = error.args[0].decode(errors="replace")
-        raise BadData(f"{word!r} is no ListOps token: wanted {' '.join(VOCABULARY[1:])}") from None
+        raise BadData(
+            f"{shown(word)} is no ListOps token: wanted {' '.join(VOCABULARY[1:])}"
+        ) from None
 
 
 def decode(tokens: Sequence[int] | Shaped[np.ndarray, " t"]) -> str:
@@ -89,10 +96,10 @@ def solve(tokens: Sequence[int] | Shaped[np.ndarray, " t"]) -> int:
         else:
             values = arguments.pop()
             if not open_operators or not values:
-                raise BadData(f"']' closes nothing or an empty list in {decode(tokens)!r}")
+                raise BadData(f"']' closes nothing or an empty list in {shown(decode(tokens))}")
             arguments[-1].append(OPERATIONS[open_operators.pop()](values))
     if open_operators or len(arguments[0]) != 1:
-        raise BadData(f"wanted exactly one closed tree: got {decode(tokens)!r}")
+        raise BadData(f"wanted exactly one closed tree: got {shown(decode(tokens))}")
     return arguments[0][0]
 
 
@@ -156,40 +163,50 @@ def read_tsv(path: Path, *, max_length: int, check_answers: bool) -> Iterator[tu
         BadData: A line is malformed, too long or (where checked) wrong; names file and line.
     """
     with open_binary(path) as file:
-        header = file.readline().rstrip(b"\r\n")
-        if header != HEADER:
+        text = plain_text(file, str(path))
+        first = text.readline().rstrip(b"\r\n")
+        headed = first in (HEADER, SWAPPED)
+        # The files of the paper (arXiv:1804.06028) have no header, and the label first.
+        swapped = first == SWAPPED or LABEL_FIRST.match(first) is not None
+        if not (headed or swapped):
             raise BadData(
-                f"{path}, line 1: got {header[:60]!r}, wanted the header {HEADER!r}: "
-                "is this a ListOps file?"
+                f"{path}, line 1: got {shown(first)}, wanted the header {HEADER!r} and a tree, a "
+                "tab and its value a line, or lines of a value, a tab and its tree without a "
+                "header: is this a ListOps file?"
             )
         number = 1
-        for number, line in enumerate(file, start=2):
+        for number, line in enumerate(text if headed else chain([first], text), 1 + headed):
             try:
-                yield _parse(line, max_length=max_length, check_answers=check_answers)
+                yield _parse(
+                    line, swapped=swapped, max_length=max_length, check_answers=check_answers
+                )
             except BadData as error:
                 raise BadData(f"{path}, line {number}: {error}") from None
-        if number == 1:
+        if headed and number == 1:
             raise BadData(
                 f"{path}: no line after the header; the file is truncated: fetch it again"
             )
 
 
-def _parse(line: bytes, *, max_length: int, check_answers: bool) -> tuple[bytes, int]:
+def _parse(
+    line: bytes, *, swapped: bool, max_length: int, check_answers: bool
+) -> tuple[bytes, int]:
     columns = line.rstrip(b"\r\n").split(b"\t")
     if len(columns) != 2:
         raise BadData(
-            f"got {len(columns)} columns, wanted Source<TAB>Target: {line[:60]!r}; the line is cut "
-            "or not tab-separated"
+            f"got {len(columns)} columns, wanted "
+            f"{'Target<TAB>Source' if swapped else 'Source<TAB>Target'}: {shown(line)}; the line "
+            "is cut or not tab-separated"
         )
-    source, label = columns
+    source, label = reversed(columns) if swapped else columns
     if len(label) != 1 or not label.isdigit():
-        raise BadData(f"target {label[:20]!r} is not a digit 0-9; correct or delete the line")
+        raise BadData(f"target {shown(label)} is not a digit 0-9; correct or delete the line")
     words = source.translate(None, b"()").split()
     try:
         tokens = bytes([IDS[word] for word in words])
     except KeyError as error:
         raise BadData(
-            f"token {error.args[0][:20]!r} is unknown: wanted {' '.join(VOCABULARY[1:])}; correct "
+            f"token {shown(error.args[0])} is unknown: wanted {' '.join(VOCABULARY[1:])}; correct "
             "or delete the line"
         ) from None
     if len(tokens) > max_length:
@@ -205,7 +222,7 @@ def _parse(line: bytes, *, max_length: int, check_answers: bool) -> tuple[bytes,
                 "set task.check_answers=false to take the targets as they are"
             )
     elif not _is_tree(tokens):
-        raise BadData(f"brackets do not match in {source[:60]!r}; the line is cut or damaged")
+        raise BadData(f"brackets do not match in {shown(source)}; the line is cut or damaged")
     return tokens, int(label)
 
 

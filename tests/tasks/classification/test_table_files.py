@@ -139,7 +139,7 @@ def test_an_unbalanced_quote_in_csv_is_refused_with_its_line(seed, tmp_path):
         ("a.json", '[{"text": "a", "label": "x"}', "no JSON"),
         ("a.tsv", b"text\tlabel\na\xff\tx\n", "line 2: byte 2 is no UTF-8"),
         ("a.csv", b"text,label\na,x\n\xe9,x\n", "line 3: byte 1 is no UTF-8"),
-        ("a.csv", "text,label\na\rb,x\n", "line 2: new-line character"),
+        ("a.csv", "text,label\na\rb,x\n", "line 2: a carriage return alone"),
         ("a.csv", "", "is empty"),
         ("a.tsv", "\n\n", "is empty"),
         ("a.jsonl", "\n", "is empty"),
