@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from conf.shown import LONGEST, short
 from lra import guard, standard_streams
-from lra.suggest import LONGEST, near, short
+from lra.suggest import near
 from lra.terminal import plainly_written
 
 HOME = Path(__file__).resolve().parent.parent

@@ -3,17 +3,11 @@
 import difflib
 from collections.abc import Iterable
 
-LONGEST = 60
-"""Characters of a value in a message."""
+from conf.shown import short
 
 
 class UnknownName(ValueError):
     """A name given by the user that stands for nothing; the message lists what would."""
-
-
-def short(text: str) -> str:
-    """Return a value, or a word with one, as a message shows it: without what is too much."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 def near(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:

@@ -21,6 +21,7 @@ from omegaconf.errors import (
     UnsupportedInterpolationType,
 )
 
+from conf.shown import short
 from lra.catalogue import names
 from lra.composition.machine import unknown_hardware
 from lra.composition.repository import hydra_of
@@ -28,7 +29,7 @@ from lra.composition.slips import AS_TEXT, Choices, slip
 from lra.composition.unknown_key import unknown_key
 from lra.composition.words import proposal, reading, refusal
 from lra.configuration import ConfigError
-from lra.suggest import short, unknown
+from lra.suggest import unknown
 from lra.yaml_text import BadYaml
 
 MOST_LINES, MOST_CHARACTERS = 4, 800

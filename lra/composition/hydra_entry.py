@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
+from conf.shown import short
 from lra.class_path import name_plugins
 from lra.configuration import ConfigError, check, long_forms
 from lra.selection import spelt_out
-from lra.suggest import short
 from lra.sweep.progress import counted
 from runners.memo import Memo
 

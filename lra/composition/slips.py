@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from conf.shown import short
 from lra.catalogue import names, words
 from lra.composition.words import legible, no_key, proposal, reading
-from lra.suggest import short
 
 LONGEST = 800
 """Characters of an answer."""

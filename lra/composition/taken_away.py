@@ -6,11 +6,11 @@ An entry of a mapping that says what differs is taken away: what holds elsewhere
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from conf.shown import short
 from lra.catalogue import names, words
 from lra.composition.complaints import tree_of
 from lra.composition.own_options import TABLES
 from lra.option_sources import BACKBONE, CLASSES, CONTROL, parameters
-from lra.suggest import short
 
 MAPPINGS = (
     *TABLES,

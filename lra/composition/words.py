@@ -17,9 +17,10 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from conf.shown import short
 from lra.configuration import ConfigError
 from lra.spelling import escaped, in_shell
-from lra.suggest import short, unknown
+from lra.suggest import unknown
 
 if TYPE_CHECKING:
     from lra.composition.hydra_entry import Composed
