@@ -12,6 +12,7 @@ import torch
 import yaml
 
 from lra.binding import bind, make, schema
+from lra.class_path import name_plugins
 from lra.compose import (
     TASK,
     ConfigError,
@@ -108,6 +109,7 @@ def test_locate_refuses_what_is_no_class(path: str) -> None:
 def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "torn_package.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
+    name_plugins(["torn_package"])
     with pytest.raises(ConfigError, match=r"torn_package failed with ZeroDivisionError"):
         locate("torn_package.Mixer", ["torn_package"])
 
