@@ -6,8 +6,9 @@ with block(i) = floor(i / C), where p is the softmax of q k / sqrt(d) over these
 looks back or forward, no block ever learns of another one, however many layers there are.
 
 Cost: 4 n C D (1 + look_back + look_forward) operations forward, about 2.5 times that backward,
-because the weights are computed once more instead of kept; memory n D. A causal layer continues a
-stream with the keys and values of the last C (1 + look_back) - 1 tokens.
+because the weights are computed once more instead of kept; memory n D. Sequences of a few blocks
+take PyTorch's kernel with a mask instead (`models.ops.sparse.block_attention`). A causal layer
+continues a stream with the keys and values of the last C (1 + look_back) - 1 tokens.
 
 Source: the "local attention" of Tay et al. 2021, arXiv:2011.04006 (Long Range Arena); blocks that
 look back are those of Parmar et al. 2018, arXiv:1802.05751. Notation: `block` is C of this page. A

@@ -8,6 +8,7 @@ a block.
 Features are made block by block along the length, used and forgotten; backward makes them again.
 So nothing of the size (length x features) is ever stored: what autograd keeps is q, k, v, the
 output and one number per row, and a block stays in the processor's cache while it is worked on.
+A short sequence is one block, whose results are neither put together nor added up.
 
 A feature map may return its features divided by a positive factor per row, together with the
 logarithm of that factor. On the query side the factor cancels between numerator and denominator.
