@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from lra.configuration import ConfigError
 from lra.suggest import unknown
-from runners.records import Status
+from runners.records import DISTURBED, Status
 
 LONGEST_S = 1e9
 """A limit of thirty years is none; clocks of the system hold no more than three centuries."""
@@ -19,13 +19,14 @@ class Control:
     shard: str | None = None
     """`i/n`: run every n-th cell, starting with the i-th."""
     retry: list[str] = field(default_factory=list)
-    """Statuses of complete cells that are to be repeated, e.g. [timeout]."""
+    """Which complete cells are to be repeated: statuses, e.g. [timeout], and `disturbed`, those
+    that the machine disturbed while they were measured."""
     timeout_s: float | None = None
     """A cell that takes longer ends as a `timeout` row."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
-        known = [status.name for status in Status]
+        known = [*(status.name for status in Status), DISTURBED]
         for name in self.retry:
             if name not in known:
                 raise ConfigError("runner.retry: " + unknown("status", name, known))

@@ -41,8 +41,8 @@ from runners.measurement.measure import (
 )
 from runners.measurement.timing import REPEAT_LIMIT_S, check_repeats
 from runners.measurement.watch import Round, Watch, Watched, cause
-from runners.measurement.watched_rows import marked, watch_rows
-from runners.records import Measurement, Status
+from runners.measurement.watched_rows import marked, over_limit, watch_rows
+from runners.records import Measurement
 from runners.runner import Direction, Runner, Work, disturbed, values
 
 TOKEN = "token"
@@ -178,15 +178,13 @@ def decode(
     begun: list[Point] = []
     first = timed(lambda: begun.append(writer.first_token()), writer.device)
     token = writer.following(begun[0])
-    # without a state any token costs what the first one did
-    once = first if mode is DecodeMode.recompute else timed(token, writer.device)
-    if config.token_limit_s is not None and once > config.token_limit_s:
-        yield Measurement(
-            metric="token_time",
-            status=Status.skipped,
-            reason=f"one token took {once:.1f} s, the limit is {config.token_limit_s:g} s "
-            "(runner.token_limit_s)",
-        )
+    if mode is DecodeMode.state:
+        timed(token, writer.device)
+    limit, once = config.token_limit_s, partial(timed, token, writer.device)
+    sample = writer.watch.within(once, limit, repeat_s=config.repeat_limit_s)
+    if limit is not None and sample.seconds > limit:
+        took = f"one token took {sample.seconds:.1f} s"
+        yield over_limit("token_time", took, sample, option="token_limit_s", limit_s=limit)
         return
     if hardware.compile:
         yield Measurement(metric="compile_time", value=first)

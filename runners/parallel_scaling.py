@@ -39,13 +39,12 @@ from runners.measurement.hardware import Device, HardwareProfile
 from runners.measurement.inputs import random_inputs
 from runners.measurement.measure import observe, timed, uncollected
 from runners.measurement.timing import Timing
-from runners.measurement.watched_rows import DISTURBED
 from runners.parallel.crowding import crowded
 from runners.parallel.gradients import PartLoss, Synchronised, shard
 from runners.parallel.ranks import Ranks, joined
 from runners.parallel.traffic import Traffic
 from runners.passes import Passes
-from runners.records import Measurement, Status
+from runners.records import DISTURBED, Measurement, Status
 from runners.runner import Runner, Work, disturbed, values
 from runners.training.optim import OptimConfig
 from runners.training.optimisers.build import build_optimiser, set_rates

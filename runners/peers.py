@@ -39,7 +39,7 @@ from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import in_turns, peak_tensor_bytes, timed
 from runners.measurement.timing import Timing, check_limit
 from runners.measurement.watch import Watch
-from runners.measurement.watched_rows import marked, watch_rows
+from runners.measurement.watched_rows import marked, over_limit, watch_rows
 from runners.records import Measurement, Status
 from runners.runner import Direction, Runner, Work
 
@@ -174,24 +174,28 @@ def _compared(peer: Peer, case: PeerCase, mode: CostMode, config: Peers) -> Iter
     phase("first calls")
     watch = Watch(case.device)
     calls = {"ours": _call(pair, pair.ours, mode, 0), "peer": _call(pair, pair.theirs, mode, 1)}
-    first = {}
     for side, call in calls.items():
         try:
-            first[side] = timed(call, case.device)
+            timed(call, case.device)
         except (MemoryError, RuntimeError) as error:
             error.add_note(f"in the first {mode} of {'ours' if side == 'ours' else 'the peer'}")
             raise
-    if config.step_limit_s is not None and max(first.values()) > config.step_limit_s:
-        took = {side: f"{seconds:.2g}" for side, seconds in first.items()}
-        reason = (
-            f"one {mode} took {took['ours']} s of ours and {took['peer']} s of the peer, the limit "
-            f"is {config.step_limit_s:g} s (runner.step_limit_s)"
+    limit = config.step_limit_s
+    tried = {side: config.tried(call, watch, limit) for side, call in calls.items()}
+    slower = max(tried.values(), key=lambda sample: sample.seconds)
+    if limit is not None and slower.seconds > limit:
+        took = {side: f"{sample.seconds:.2g}" for side, sample in tried.items()}
+        what = f"one {mode} took {took['ours']} s of ours and {took['peer']} s of the peer"
+        own = {"peer": peer.name, "setting": peer.setting}
+        yield over_limit(
+            "peer_speedup", what, slower, option="step_limit_s", limit_s=limit, labels=own
         )
-        yield _without(peer, Status.skipped, reason)
         return
     slowest = max(
-        config.warm(calls[side], case.device) if seconds <= config.long_step_s else seconds
-        for side, seconds in first.items()
+        config.warm(calls[side], case.device)
+        if sample.seconds <= config.long_step_s
+        else sample.seconds
+        for side, sample in tried.items()
     )
     phase("comparing")
     apart = disagreement(pair, backward=mode is CostMode.step)

@@ -24,6 +24,9 @@ COLUMNS = (
     "source", "length", "seed", "causal", "hardware", "device", "precision", "threads", "metric",
     "value", "unit", "status", "reason", "samples", "step", "labels",
 )  # fmt: skip
+DISTURBED = "disturbed"
+"""Label of rows that the machine disturbed while they were measured, with what it was. Also what
+`runner.retry` calls their cells."""
 BASELINE = "baseline/"
 """Begins the model column of a row that holds the score of a baseline, which is no model."""
 LONGEST_REASON = 2000

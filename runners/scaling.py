@@ -34,13 +34,14 @@ from runners.measurement.measure import (
     timed,
 )
 from runners.measurement.timing import Timing, check_limit
-from runners.measurement.watched_rows import marked, watch_rows
+from runners.measurement.watched_rows import marked, over_limit, watch_rows
 from runners.passes import Passes
 from runners.records import Measurement, Status
 from runners.runner import OWN, Direction, Runner, Work, disturbed, values
 
-OBSERVED = 3
-"""Passes beside the warm-up and the samples: the first call, memory, operations."""
+OBSERVED = 4
+"""Passes beside the warm-up and the samples: the first call, the one that is held against the
+limit, memory, operations."""
 
 
 class Batching(StrEnum):
@@ -71,7 +72,7 @@ class Scaling(Timing, Runner):
     batch_size: int | None = None
     """Sequences in a batch, for `batch: fixed` only."""
     step_limit_s: float | None = 30.0
-    """A model whose first call takes longer is left out, with a row that says so."""
+    """A model whose second call takes longer is left out, with a row that says so."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -182,16 +183,16 @@ def scale(
     own = bench.prepare(OWN)
     phase("first call")
     first = timed(own, bench.device)
-    if config.step_limit_s is not None and first > config.step_limit_s:
-        yield _skipped(
-            f"one {mode} took {first:.1f} s, the limit is {config.step_limit_s:g} s "
-            "(runner.step_limit_s)"
-        )
+    sample = config.tried(own, bench.watch, limit := config.step_limit_s)
+    if limit is not None and sample.seconds > limit:
+        took = f"one {mode} took {sample.seconds:.1f} s"
+        yield over_limit("time", took, sample, option="step_limit_s", limit_s=limit)
         return
     if hardware.compile:
         yield Measurement(metric="compile_time", value=first)
-    if first <= config.long_step_s:
-        first = config.warm(own, bench.device)
+    slowest = sample.seconds
+    if slowest <= config.long_step_s:
+        slowest = config.warm(own, bench.device)
     phase("measuring memory")
     own_peak, bench.kernel = observe(own, bench.device)
     yield Measurement(metric="peak_tensor_bytes", value=float(own_peak))
@@ -200,7 +201,6 @@ def scale(
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
 
     calls = {OWN: own}
-    slowest = first
     for name in config.references:
         if name == model:
             continue
@@ -213,10 +213,6 @@ def scale(
     yield from _times(bench, config, calls, slowest)
     phase("counting operations")
     yield from bench.facts_of_the_model(own)
-
-
-def _skipped(reason: str) -> Measurement:
-    return Measurement(metric="time", status=Status.skipped, reason=reason)
 
 
 def _reference(

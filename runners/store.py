@@ -23,7 +23,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.records import SCHEMA, Cell, Measurement, Outcomes, Status, row
+from runners.records import DISTURBED, SCHEMA, Cell, Measurement, Outcomes, Status, row
 from runners.storage import atomic
 from runners.storage.archives import pack_outcomes, unpack_outcomes
 from runners.storage.claims import Claim, clear, living, strangers, take
@@ -101,7 +101,7 @@ class Store:
     # -- what is there ---------------------------------------------------------------------------
 
     def complete(
-        self, cell: Cell, retry: Collection[Status] = (), undone: Mapping[str, str] | None = None
+        self, cell: Cell, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
     ) -> bool:
         """Say whether nothing remains to be done for this cell with this code.
 
@@ -110,7 +110,7 @@ class Store:
 
         Args:
             cell: the cell, with its fingerprint.
-            retry: statuses that count as not done.
+            retry: statuses that count as not done; `DISTURBED`: so does what was disturbed.
             undone: labels of a row that counts as not done.
 
         Raises:
@@ -124,7 +124,9 @@ class Store:
         except Damaged:
             return False
         bad = undone and any(undone.items() <= row["labels"].items() for row in rows)
-        return not bad and {Status(row["status"]) for row in rows}.isdisjoint(retry)
+        if bad or (DISTURBED in retry and any(DISTURBED in row["labels"] for row in rows)):
+            return False
+        return {row["status"] for row in rows}.isdisjoint(retry)
 
     def see_anew(self, key: str) -> None:
         """Have a network file system look at the cell now.

@@ -1,5 +1,6 @@
 """What is built must run elsewhere: the wheel carries YAML, figure style and templates."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("conf", "lra", "models", "tasks", "runners", "reports")
@@ -82,13 +85,21 @@ def test_the_unpacked_wheel_runs_from_another_directory(wheel, tmp_path):
     assert "models.families.linear.LinearAttention" in composed.stdout
 
 
-def test_every_dependency_is_pinned_to_a_version_that_it_allows():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    (own,) = [line for line in extras["dev"] if Requirement(line).name == "lra"]
-    wanted = project["dependencies"] + [line for line in extras["dev"] if line != own]
-    for extra in sorted(Requirement(own).extras):
-        wanted += extras[extra]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+VERSION = "Programming Language :: Python :: 3."
+MINORS = [c.removeprefix(VERSION) for c in PROJECT["classifiers"] if c.startswith(VERSION)]
+
+
+def wanted(extra: str | None) -> list[str]:
+    """What is installed with one extra, or without any."""
+    found = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
+    own = [Requirement(line) for line in found if Requirement(line).name == "lra"]
+    found = [line for line in found if Requirement(line).name != "lra"]
+    return sum((wanted(name) for each in own for name in sorted(each.extras)), found)
+
+
+def pinned() -> dict[str, str]:
+    """The versions of constraints.txt, by name."""
     lines = [line.partition("#")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()]
     pins = {}
     for line in filter(str.strip, lines):
@@ -97,7 +108,68 @@ def test_every_dependency_is_pinned_to_a_version_that_it_allows():
         assert specifier.operator == "==", line
         assert "+" not in specifier.version, f"{line}: a local build is not on every index"
         pins[canonicalize_name(requirement.name)] = specifier.version
+    return pins
+
+
+def test_every_dependency_is_pinned_to_a_version_that_it_allows():
+    pins = pinned()
     assert pins["torch"] == "2.13.0"
-    for line in wanted:
+    for line in wanted(None) + wanted("dev"):
         requirement = Requirement(line)
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier, line
+
+
+def misfits(python: str, lines: list[str], pins: dict[str, str]) -> list[str]:
+    """Say which pins keep pip from installing these on another Python.
+
+    What is installed here says of itself on which it runs, and what else it needs there: no index
+    is asked. What has no pin may have any version.
+    """
+    here = {"python_full_version": python, "python_version": python.rpartition(".")[0]}
+    left = [(Requirement(line), "", "pyproject.toml") for line in lines]
+    seen: set[tuple[str, str]] = set()
+    found = []
+    while left:
+        needed, extra, by = left.pop()
+        name = canonicalize_name(needed.name)
+        if name not in pins or not (
+            needed.marker is None or needed.marker.evaluate({**here, "extra": extra})
+        ):
+            continue
+        if pins[name] not in needed.specifier:
+            found.append(f"{by} needs {needed.name}{needed.specifier}, pinned is {pins[name]}")
+        known = importlib.metadata.distribution(name)
+        for own in {"", *needed.extras} - {each for other, each in seen if other == name}:
+            seen.add((name, own))
+            runs_on = SpecifierSet(known.metadata["Requires-Python"] or "")
+            if own == "":
+                if Version(known.version).public != pins[name]:
+                    found.append(f"{name}: pinned is {pins[name]}, installed is {known.version}")
+                if python not in runs_on:
+                    found.append(f"{name}=={pins[name]} runs on Python {runs_on}")
+            left += [(Requirement(line), own, name) for line in known.requires or []]
+    return sorted(found)
+
+
+def oldest() -> str:
+    """The first release that requires-python promises."""
+    (specifier,) = SpecifierSet(PROJECT["requires-python"])
+    assert specifier.operator == ">="
+    return ".".join([*specifier.version.split("."), "0"][:3])
+
+
+@pytest.mark.parametrize("python", sorted({oldest(), *(f"3.{minor}.0" for minor in MINORS)}))
+def test_the_pins_fit_every_python_that_is_promised(python):
+    assert python in SpecifierSet(PROJECT["requires-python"])
+    assert misfits(python, wanted(None) + wanted("dev"), pinned()) == []
+
+
+def test_a_pin_that_a_python_or_another_pin_refuses_is_found():
+    (said,) = misfits("3.6.0", ["numpy"], pinned())
+    assert said.startswith(f"numpy=={pinned()['numpy']} runs on Python >=3.")
+    old = pinned() | {"numpy": "2.2.0"}
+    clash = "pandas needs numpy>=2.3.3, pinned is 2.2.0"  # on 3.14 alone
+    assert [clash in misfits(f"3.{minor}.0", ["pandas"], old) for minor in (13, 14)] == [
+        False,
+        True,
+    ]

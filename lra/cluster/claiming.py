@@ -9,8 +9,7 @@ from lra.class_path import NotNamed, check_named
 from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import PlanEntry, StoredPlan, Torn
 from lra.cluster.stored_planned import planned_at
-from lra.sweep.group import retried
-from lra.sweep.planned import NO_DATA, Planned
+from lra.sweep.planned import NO_DATA, Planned, done
 from lra.sweep.trainings import missing
 from runners.records import Cell, Status
 from runners.storage.claims import Claim
@@ -51,7 +50,8 @@ class Claiming:
         until: float | None = None,
     ) -> None:
         self.plan, self.store, self.worker = plan, store, worker
-        self.retry = retried(plan.control)
+        self.retry = plan.control.retry
+        """What any run of the sweep repeats: a cell that is taken says itself whether it is."""
         self.made_ns = plan.mark[0]
         self.index = RowsIndex(store.root)
         """Only read: a hundred workers would write it again and again."""
@@ -162,6 +162,10 @@ class Claiming:
             if self._gone(place) if again else not self.is_over(place):
                 planned = planned_at(self.plan, place, self.tasks)
                 planned.again = again
+                if not again and done(planned, self.store):
+                    self.over.add(place)
+                    claim.release()
+                    return None
                 return ClaimedCell(place, planned, claim, self._shorter(place))
         except BaseException:
             claim.release()

@@ -104,9 +104,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
 def _lines(sweep: "Sweep", forecaster: Any) -> Iterable[dict[str, Any]]:
     """Yield what is known of the cells, those that differ in the seed alone together."""
     from lra.sweep.planned import done
-    from runners.records import Status
 
-    retry = {Status[name] for name in sweep.control.retry}
     groups: dict[str, list[Planned]] = {}
     for planned in sweep.planned:
         cell = planned.cell
@@ -114,7 +112,7 @@ def _lines(sweep: "Sweep", forecaster: Any) -> Iterable[dict[str, Any]]:
         shape = {k: v for k, v in cell.described.items() if k not in ("seed", "trainings")}
         groups.setdefault(repr((columns, shape)), []).append(planned)
     for group in groups.values():
-        complete = sum(done(planned.cell, sweep.store, retry) for planned in group)
+        complete = sum(done(planned, sweep.store) for planned in group)
         yield _line(group, complete, forecaster.of(group[0]), sweep)
 
 
@@ -160,10 +158,8 @@ def _line(
 def _totals(sweep: "Sweep", lines: list[dict[str, Any]], forecaster: Any) -> dict[str, Any]:
     from lra.sweep.estimate import elapsed
     from lra.sweep.planned import done
-    from runners.records import Status
 
-    retry = {Status[name] for name in sweep.control.retry}
-    waiting = [p for p in sweep.planned if not done(p.cell, sweep.store, retry)]
+    waiting = [p for p in sweep.planned if not done(p, sweep.store)]
     pairs = [(planned, forecaster.of(planned)) for planned in waiting]
     known = [pair for pair in pairs if pair[1].seconds is not None]
     machines = [

@@ -40,7 +40,28 @@ def main(argv: list[str]) -> int:
     if not found:
         return 0  # Hydra printed a configuration or its help
     several = len(found) > 1 or any(word in MULTIRUN for word in argv)
-    return execute(found, multirun=several, volume=volume).code
+    done = execute(found, multirun=several, volume=volume)
+    if line := disturbed(done.sweep, argv):
+        print(line)
+    return done.code
+
+
+def disturbed(sweep: "Sweep", argv: Sequence[str]) -> str:
+    """Return what to type where the machine disturbed cells of a sweep; "" where it did not."""
+    from lra.sweep.planned import still_disturbed
+    from runners.storage.index import RowsIndex
+
+    if sweep.control.dry_run:
+        return ""
+    with RowsIndex(sweep.root) as index:
+        count = still_disturbed(sweep.planned, index)
+    if not count:
+        return ""
+    return (
+        f"the machine was busy: {count} of {len(sweep.planned)} cells were disturbed while they "
+        f"were measured, and are marked; once it is quiet, measure them again by: "
+        f"lra run {shlex.join(argv)}"
+    )
 
 
 def ready(argv: Sequence[str], volume: Volume) -> None:

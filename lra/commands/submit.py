@@ -117,13 +117,12 @@ def _submit(
     from lra.cluster.planning import write
     from lra.cluster.submissions import check_place, record
     from lra.sweep.estimate import announcement, forecasts
-    from lra.sweep.group import retried
     from lra.sweep.overview import refusals
     from lra.sweep.planned import cleared, enter, not_done
 
-    store, retry = sweep.store, retried(sweep.control)
+    store = sweep.store
     _check_data(sweep)
-    waiting = not_done(sweep.planned, store, retry)
+    waiting = not_done(sweep.planned, store)
     known = forecasts(waiting, store, sweep.name, COUNTED_S)
     groups = _groups(known, engine)
     engine.engine.check(groups)

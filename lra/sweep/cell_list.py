@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lra.compose import ConfigError, Control, Logger, typed
@@ -63,12 +63,14 @@ def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
     check_logger(first.logger)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
+    retry: set[str] = set()
     for config, words, _ in counted(entries, "planning run"):
         run = typed(config, known.tasks, known.memo)
         try:
             run.runner.check_packages()
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        retry |= {*run.control.retry}
         begun = {}
         for name, source in trainings(run, known.tasks, known.memo).items():
             (cell,) = plan(source, words_of(name, source, words, run), known)
@@ -89,7 +91,7 @@ def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
     return Sweep(
         name=first.sweep,
         root=Path(first.config["results"]),
-        control=first.control,
+        control=replace(first.control, retry=sorted(retry)),
         logger=first.logger,
         planned=[*(sources[key] for key in needed if key not in listed), *own],
         titles=titles([*{**sources, **distinct}.values()]),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from lra.sweep.board import ProgressBoard
 from lra.sweep.cell_list import Sweep
 from lra.sweep.estimate import announcement, forecasts
-from lra.sweep.group import CellGroup, retried
+from lra.sweep.group import CellGroup
 from lra.sweep.live import LiveSweep
 from lra.sweep.places import kind_of, places_for
 from lra.sweep.planned import Planned, cleared, enter, not_done
@@ -20,10 +20,10 @@ from runners.store import Store
 
 def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it."""
-    store, retry = sweep.store, retried(sweep.control)
+    store = sweep.store
     store.check_writable()
     enter(sweep.name, sweep.planned, store)
-    waiting = not_done(sweep.planned, store, retry)
+    waiting = not_done(sweep.planned, store)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
     strange = store.strangers(remove=True)
     complete = cleared(sweep.planned, waiting, store)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from lra.class_path import named_plugins
-from lra.compose import Control, Run
+from lra.compose import Run
 from lra.runner_class import runner_of
 from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cell_list import Sweep
@@ -23,7 +23,7 @@ from lra.sweep.planned import (
     lacking,
     remains,
 )
-from lra.sweep.progress import failure, headline
+from lra.sweep.progress import decisive, failure, headline
 from lra.sweep.stored_weights import stored_training
 from lra.sweep.trainings import missing
 from runners.isolation import isolate
@@ -33,6 +33,7 @@ from runners.measurement.hardware import Device, HardwareProfile, available_byte
 from runners.records import Cell, Measurement, Outcomes, Status
 from runners.storage.atomic import storage_fault
 from runners.storage.claims import Claim
+from runners.storage.index import RowsIndex
 from runners.store import Store
 from runners.training.checkpoint import Checkpoints
 
@@ -102,7 +103,6 @@ class CellGroup:
 
     def _taken(self, lane: Sequence[Planned]) -> Iterator[Planned]:
         """Yield cells whose claims are held, each when a place is free."""
-        retry = retried(self.sweep.control)
         for planned in lane:
             cell = planned.cell
             try:
@@ -117,7 +117,7 @@ class CellGroup:
             self.claims[cell.key] = claim
             self.store.see_anew(cell.key)
             gone = planned.again and missing(cell, self.store) is not None
-            if done(cell, self.store, retry) and not gone:  # by another sweep just now
+            if done(planned, self.store) and not gone:  # by another sweep just now
                 self.claims.pop(cell.key).release()
                 self.board.finish(cell, "another sweep has just done it")
                 self.live.left(cell, "another sweep has done it")
@@ -176,10 +176,10 @@ class CellGroup:
         rows, results = remains(found, seen, ended)
         try:
             try:
-                self._write(cell, rows, results)
+                stays = self._write(cell, rows, results)
             except (TypeError, ValueError) as error:  # a fault of what yielded them
                 rows = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
-                self._write(cell, rows, [])
+                stays = self._write(cell, rows, [])
         except OSError as error:
             outcome, status = f"{STOPPED}: {refuse(self.sweep, error)}", STOPPED
             self.live.left(cell, outcome)
@@ -187,31 +187,43 @@ class CellGroup:
             row = failure(rows)
             status = self.sweep.endings[cell.key] = Status.ok if row is None else row.status
             outcome = headline(runner_of(cell), rows)
+            outcome += "; the numbers from before stay" if stays else ""
             self.live.ended(cell, status, "" if row is None else row.reason)
         self.claims.pop(cell.key).release()
         self._ended(cell, outcome, status)
+
+    def _worse(self, cell: Cell, rows: list[Measurement]) -> bool:
+        """Tell whether an attempt failed at a cell that has numbers: it was disturbed before.
+
+        The weights of a training that is done again are gone: its failure is what there is to say.
+        """
+        if failure(rows) is None or self.by_key[cell.key].again:
+            return False
+        before = RowsIndex(self.store.root).of(cell.key, cell.fingerprint)
+        if before is None:
+            return False
+        return decisive(before.failures, some_good=Status.ok in before.statuses) is None
 
     def _ended(self, cell: Cell, outcome: str, status: str) -> None:
         """Say how a cell ended, once its claim is given back."""
         self.board.finish(cell, outcome, status)
 
-    def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> None:
+    def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> bool:
+        """Store a cell, or return True where what is stored is better."""
         marked = _marked(self.by_key[cell.key].run, rows)
         begun = self.begun.pop(cell.key, None)
         took = {} if begun is None else {"took_s": round(time.monotonic() - begun, 3)}
         here = facts(self.devices.pop(cell.key, ()))
+        if self._worse(cell, rows):
+            return True
         self.store.write(cell, marked, outcomes, {**environment(), **here, **took})
+        return False
 
 
 def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
     """Return the rows with the labels that every row of the run carries."""
     given = marks(run)
     return [replace(row, labels={**given, **row.labels}) for row in rows] if given else rows
-
-
-def retried(control: Control) -> set[Status]:
-    """Return the statuses that count as not done."""
-    return {Status[name] for name in control.retry}
 
 
 def refuse(sweep: Sweep, error: OSError) -> str:

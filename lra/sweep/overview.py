@@ -1,6 +1,6 @@
 """What a dry run prints: every cell, whether it is done, and why it is not."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,9 +34,9 @@ def overview(sweep: "Sweep") -> Iterator[str]:
 
     Reads, and writes nothing.
     """
-    store, retry = sweep.store, {Status[name] for name in sweep.control.retry}
+    store = sweep.store
     index = RowsIndex(store.root)  # which is not written here
-    complete = {p.cell.key: done(p.cell, index, retry) for p in sweep.planned}
+    complete = {p.cell.key: done(p, index) for p in sweep.planned}
     needed = {
         source.key: planned.cell.key
         for planned in sweep.planned
@@ -46,7 +46,7 @@ def overview(sweep: "Sweep") -> Iterator[str]:
     states = {
         cell.key: _done(planned, needed.get(cell.key), store, index)
         if complete[cell.key]
-        else (TO_DO, "; ".join(reasons(planned, store, retry, complete)))
+        else (TO_DO, "; ".join(reasons(planned, store, complete)))
         for planned in sweep.planned
         if (cell := planned.cell)
     }
@@ -131,12 +131,10 @@ def _done(
     return "done" + (f" ({', '.join(failures)})" if failures else ""), ""
 
 
-def reasons(
-    planned: Planned, store: Store, retry: set[Status], complete: Mapping[str, bool]
-) -> Iterator[str]:
+def reasons(planned: Planned, store: Store, complete: Mapping[str, bool]) -> Iterator[str]:
     """Yield why a cell runs, and what is known of how."""
     cell = planned.cell
-    yield _why(cell, store, retry)
+    yield _why(cell, store, planned.run.control.retry)
     step = step_reached(store.checkpoint_folder(cell))
     if step is not None:
         yield f"training goes on {step}"
@@ -158,17 +156,18 @@ def reasons(
             yield f"it will be {known[0]} ({legible(known[1], LONGEST_REASON)})"
 
 
-def _why(cell: Cell, store: Store, retry: set[Status]) -> str:
+def _why(cell: Cell, store: Store, retry: Collection[str]) -> str:
     folder = store.cell_folder(cell.key)
     own = folder / f"rows-{cell.fingerprint}.jsonl"
     if own.exists():
         try:
             if store.complete(cell, retry):
                 return "it lacked its data"
-            again = sorted(str(status) for status in store.statuses(cell) & retry)
+            again = sorted(str(status) for status in store.statuses(cell) if status in retry)
         except BadStore as error:
             return f"its rows are damaged: {legible(str(error), LONGEST_REASON)}"
-        return f"ended as {', '.join(again)}, and runner.retry asks for it"
+        ended = f"ended as {', '.join(again)}" if again else "was disturbed while it was measured"
+        return f"{ended}, and runner.retry asks for it"
     others = [path for path in _rows(folder) if path != own]
     if not others:
         return "never run" if not folder.exists() else "begun, and never ended"

@@ -1,6 +1,6 @@
 """Planned cells: how one ends without being run, and which rows of a failed one are stored."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +10,7 @@ from lra.runner_class import runner_of
 from lra.sweep.progress import PARTS
 from lra.sweep.titles import title
 from lra.sweep.trainings import missing
-from runners.records import Cell, Measurement, Outcomes, Status, canonical
+from runners.records import DISTURBED, Cell, Measurement, Outcomes, Status, canonical
 from runners.runner import OWN
 from runners.storage.formats import read_bytes
 from runners.storage.index import RowsIndex
@@ -19,6 +19,9 @@ from tasks.data.prepared import MISSING
 
 TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})
 """Endings that a longer sequence would share."""
+
+NOT_WHOLE = PARTS | {DISTURBED}
+"""Labels of rows that say nothing of longer sequences."""
 
 TELLING = frozenset({Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings of a sound run, whose curve up to there is true."""
@@ -42,15 +45,24 @@ NO_DATA = {"missing": "data"}
 """Labels of the row that stands for a cell whose data could not be had."""
 
 
-def done(cell: Cell, store: Store | RowsIndex, retry: Collection[Status] = ()) -> bool:
+def done(planned: Planned, store: Store | RowsIndex) -> bool:
     """Tell whether nothing remains to be done; a cell that lacked its data is tried again."""
-    return store.complete(cell, retry, NO_DATA)
+    return store.complete(planned.cell, planned.run.control.retry, NO_DATA)
 
 
-def not_done(planned: Sequence[Planned], store: Store, retry: Collection[Status]) -> list[Planned]:
+def not_done(planned: Sequence[Planned], store: Store) -> list[Planned]:
     """Return the cells of which something remains to be done, as the store's index says."""
     with RowsIndex(store.root) as index:
-        return [each for each in planned if not done(each.cell, index, retry)]
+        return [each for each in planned if not done(each, index)]
+
+
+def still_disturbed(planned: Sequence[Planned], index: RowsIndex) -> int:
+    """Return how many cells the same command would measure again for what the machine did."""
+    again = [each.cell for each in planned if DISTURBED in each.run.control.retry]
+    return sum(
+        (found := index.of(cell.key, cell.fingerprint)) is not None and found.disturbed
+        for cell in again
+    )
 
 
 def cleared(planned: Sequence[Planned], waiting: Sequence[Planned], store: Store) -> int:
@@ -117,7 +129,10 @@ def ending(planned: Planned, group: Sequence[Planned], store: Store) -> tuple[St
 
 
 def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
-    """Return why a length needs no trial: a shorter one on the same curve was too much already."""
+    """Return why a length needs no trial: a shorter one on the same curve was too much already.
+
+    What was too much for a machine that was disturbed may not be too much for it.
+    """
     if not runner_of(cell).by_length:
         return None
     own, outcome = curve(cell), runner_of(cell).outcome
@@ -128,7 +143,7 @@ def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
             and store.complete(shorter)
         ):
             for row in store.rows_of(shorter):
-                whole = row["metric"] == outcome and not PARTS & row["labels"].keys()
+                whole = row["metric"] == outcome and NOT_WHOLE.isdisjoint(row["labels"])
                 if whole and Status(row["status"]) in TOO_MUCH:
                     return (
                         f"not tried, because {shorter.columns['length']:,} tokens were too many "

@@ -170,9 +170,10 @@ def time_figure(
                 line = _drawable(here[here["model"] == model]).sort_values("budget")
                 times = line["time_ratio"].astype(float)
                 drawn = _line(axes, times, line, looks[model], label, band=False)
+                drawn.set_markevery([n for n, why in enumerate(line["disturbed"]) if not why])
                 draw_disturbed(axes, line.assign(length=line["time_ratio"]), looks[model])
                 handles.setdefault(model, drawn)
-                if len(line):
+                if len(line) and not line["disturbed"].iloc[-1]:
                     last = line.iloc[-1]
                     axes.plot(
                         [last["time_ratio"]], [last["value"]], color=looks[model].color,

@@ -195,11 +195,15 @@ def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
 def draw_line(
     axes: Axes, own: pd.DataFrame, look: Look, name: str, *, exponent: bool = True
 ) -> Line2D:
-    """Draw one model; its label is its name, with the fitted exponent unless that is unwanted."""
+    """Draw one model; its label is its name, with the fitted exponent unless that is unwanted.
+
+    A number that was disturbed is no point of the line, but an open circle on a thin dotted one.
+    """
     good = own[own["value"].notna()]
+    sound = good.drop(circled(good).index)
     (line,) = axes.plot(
-        good["length"].astype(float),
-        good["value"].astype(float),
+        sound["length"].astype(float),
+        sound["value"].astype(float),
         color=look.color,
         marker=look.marker,
         markerfacecolor="white" if look.marker in "sDv" else look.color,
@@ -208,8 +212,17 @@ def draw_line(
         zorder=3,
         linestyle=(0, look.dashes) if look.dashes else "-",
     )
+    if len(sound) < len(good):
+        axes.plot(
+            good["length"].astype(float),
+            good["value"].astype(float),
+            color=look.color,
+            linestyle=":",
+            linewidth=0.8,
+            zorder=2,
+        )
     draw_disturbed(axes, good, look)
-    band = good[good["p20"].notna()]
+    band = sound[sound["p20"].notna()]
     if len(band):
         axes.fill_between(
             band["length"].astype(float),
@@ -229,7 +242,7 @@ def circled(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_disturbed(axes: Axes, good: pd.DataFrame, look: Look) -> None:
-    """Put an open circle around each number that was measured while the machine was disturbed."""
+    """Put an open circle in the place of each number that was measured while disturbed."""
     own = circled(good)
     if own.empty:
         return
@@ -238,7 +251,7 @@ def draw_disturbed(axes: Axes, good: pd.DataFrame, look: Look) -> None:
         own["value"].astype(float),
         linestyle="none",
         marker="o",
-        markersize=9.5,
+        markersize=7,
         markerfacecolor="none",
         markeredgecolor=look.color,
         markeredgewidth=1.1,

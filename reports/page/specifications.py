@@ -10,8 +10,8 @@ from typing import Any
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 CROSS = "M-.7,-.7L.7,.7M.7,-.7L-.7,.7"
-RING = 190
-"""Area of the ring around a disturbed number, pixels."""
+RING = 90
+"""Area of the ring in the place of a disturbed number, pixels."""
 
 
 @cache
@@ -69,14 +69,16 @@ def _tip(alt: Any) -> Any:
 
 
 def _lines(alt: Any) -> Any:
-    """Lines with bands, markers, rings around disturbed numbers, crosses for absent ones."""
+    """Lines with bands and markers; rings on a dotted line: disturbed; crosses: absent."""
     base = alt.Chart(alt.NamedData("points")).encode(
         x=alt.X("x:Q", title="x", axis=alt.Axis(grid=False)), color=_color(alt)
     )
+    sound, shaken = "!datum.disturbed", "datum.disturbed"
     y = alt.Y("y:Q", title="y")
     dash = alt.StrokeDash("model:N", legend=None, scale=alt.Scale(domain=["model"], range=[[1, 0]]))
     band = (
         alt.Chart(alt.NamedData("points"))
+        .transform_filter(sound)
         .mark_area()
         .encode(
             x=alt.X("x:Q", title="x", axis=alt.Axis(grid=False)),
@@ -84,14 +86,18 @@ def _lines(alt: Any) -> Any:
             opacity=_focused(alt, 0.13, 0.01),
         )
     )  # fmt: skip
-    line = base.mark_line(strokeWidth=2, strokeJoin="round").encode(
+    through = base.mark_line(strokeWidth=1, strokeDash=[1, 3]).encode(
+        y=y, detail="model:N", opacity=_focused(alt, 1, 0.1)
+    )
+    trusted = base.transform_filter(sound)
+    line = trusted.mark_line(strokeWidth=2, strokeJoin="round").encode(
         y=y, strokeDash=dash, opacity=_focused(alt, 1, 0.1)
     )
-    mark = base.mark_point(filled=True, size=52).encode(
+    mark = trusted.mark_point(filled=True, size=52).encode(
         y=y, shape=_shape(alt), opacity=_focused(alt, 1, 0.1)
     )
     ring = (
-        base.transform_filter("datum.disturbed")
+        base.transform_filter(shaken)
         .mark_point(size=RING, shape="circle", filled=False, strokeWidth=1.3)
         .encode(y=y)
     )
@@ -119,7 +125,7 @@ def _lines(alt: Any) -> Any:
             opacity=_focused(alt, 1, 0.15),
         )
     )
-    drawn = _finished(alt, band, line, mark, ring, hit, absent, name)
+    drawn = _finished(alt, band, through, line, mark, ring, hit, absent, name)
     return drawn
 
 

@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
 
 from conf.choices import by_name
-from runners.measurement.measure import Call, warm_up
+from runners.measurement.measure import Call, timed, warm_up
+from runners.measurement.watch import Sample, Watch
 
 REPEAT_LIMIT_S = 10.0
 """Seconds for repeating disturbed samples of one cell, unless asked otherwise."""
@@ -41,6 +43,17 @@ class Timing:
     def warm(self, call: Call, device: torch.device) -> float:
         """Call until the time is stable, once if it is long; return the seconds of the last."""
         return warm_up(call, device, least=self.warmup_steps, long_s=self.long_step_s)
+
+    def tried(self, call: Call, watch: Watch, limit_s: float | None) -> Sample:
+        """Call once more after the first call, and again while only the machine made it too slow.
+
+        Args:
+            call: what has been called once: compilation and what is made once are behind it.
+            watch: looks at the machine.
+            limit_s: seconds that a call may take; None: any.
+        """
+        once = partial(timed, call, watch.device)
+        return watch.within(once, limit_s, repeat_s=self.repeat_limit_s)
 
     def rounds(self, slowest: float) -> int:
         """Return how many samples of calls of up to `slowest` seconds are taken."""

@@ -5,7 +5,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import median
 
 import torch
@@ -171,6 +170,27 @@ class Watch:
         words = reason(shares, alone=self._alone(), on_gpu=self.on_gpu)
         return Sample(seconds=seconds, shares=shares, reason=words or before)
 
+    def within(
+        self, timed: Callable[[], float], limit_s: float | None, *, repeat_s: float
+    ) -> Sample:
+        """Time something, again while it is over a limit and was disturbed; return the last sample.
+
+        Args:
+            timed: does it once it is warm, and returns the seconds: what a first call does besides
+                says nothing of later ones.
+            limit_s: seconds; None: no limit.
+            repeat_s: wall clock for further attempts in seconds, waits for quiet included.
+        """
+        found = self.sample(timed)
+        end = time.perf_counter() + repeat_s
+        while limit_s is not None and found.seconds > limit_s and found.reason:
+            latest = end - found.seconds
+            if time.perf_counter() > latest:
+                break
+            self._wait_for_quiet(latest)
+            found = self.sample(timed)
+        return found
+
     def _alone(self) -> bool:
         """Tell whether every thread can have a processor: others wait for one another."""
         return not self._trail or self.threads <= self._trail[-1].processors
@@ -189,8 +209,8 @@ class Watch:
         now = time.perf_counter()
         repeat_s = min(repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - begun)))
         end = now + repeat_s
-        if _undisturbed(every) < wanted:
-            self._wait_for_quiet(now + repeat_s / 2, partial(take, wanted))
+        if _undisturbed(every) < wanted and self._wait_for_quiet(now + repeat_s / 2):
+            take(wanted)  # caches have cooled
         while _undisturbed(every) < wanted and len(every) < 2 * wanted:
             if time.perf_counter() + max(map(_seconds, every)) > end:
                 break
@@ -228,8 +248,8 @@ class Watch:
                 return f"samples lost {found:.0%} of their time in the median"
         return ""
 
-    def _wait_for_quiet(self, until: float, warm: Callable[[], object]) -> None:
-        """Sleep while others load the machine, then call `warm`: caches have cooled."""
+    def _wait_for_quiet(self, until: float) -> bool:
+        """Sleep while others load the machine; return whether that was needed."""
         slept = False
         while time.perf_counter() + PAUSE_S < until and not self.on_gpu:
             others = self._load(time.perf_counter())
@@ -238,8 +258,7 @@ class Watch:
                 break
             time.sleep(PAUSE_S)
             slept = True
-        if slept:
-            warm()
+        return slept
 
     def _clock(self) -> float | None:
         return clock_hertz() if self._gpu is None else self._gpu.clock_hertz()

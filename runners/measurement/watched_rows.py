@@ -7,10 +7,9 @@ draw no exponent and no crossover from it.
 from collections.abc import Iterator, Mapping, Sequence
 
 from runners.measurement.disturbance import scattered
-from runners.measurement.watch import Watched
-from runners.records import Measurement
+from runners.measurement.watch import Sample, Watched
+from runners.records import DISTURBED, Measurement, Status
 
-DISTURBED = "disturbed"
 UNWATCHED = "unwatched"
 TOLD = (
     "processor_share", "waiting_share", "steal_share", "other_load", "clock_share",
@@ -29,6 +28,34 @@ def marked(labels: Mapping[str, str], watched: Watched, samples: Sequence[float]
     """
     why = watched.disturbed or scattered(samples)
     return {**labels, DISTURBED: why} if why else dict(labels)
+
+
+def over_limit(
+    metric: str,
+    what: str,
+    sample: Sample,
+    *,
+    option: str,
+    limit_s: float,
+    labels: Mapping[str, str] | None = None,
+) -> Measurement:
+    """Return the row of what was left out because one call took too long.
+
+    Args:
+        metric: of the row.
+        what: took how long.
+        sample: the call; where the machine disturbed it, the row is marked and decides nothing
+            about other cells.
+        option: that sets the limit.
+        limit_s: its value.
+        labels: of the row.
+    """
+    own, found = dict(labels or {}), ""
+    if sample.reason:
+        own[DISTURBED] = sample.reason
+        found = f" while the machine was disturbed ({sample.reason})"
+    reason = f"{what}{found}, the limit is {limit_s:g} s (runner.{option})"
+    return Measurement(metric=metric, status=Status.skipped, reason=reason, labels=own)
 
 
 def watch_rows(watched: Watched, labels: Mapping[str, str] | None = None) -> Iterator[Measurement]:

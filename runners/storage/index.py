@@ -16,14 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from runners.records import LONGEST_REASON, Cell, Status
+from runners.records import DISTURBED, LONGEST_REASON, Cell, Status
 from runners.storage import atomic
 from runners.storage.blocks import sound_block
 from runners.storage.formats import Damaged, children, fingerprint_of, read_rows_file, rows_files
 from runners.storage.sealed import NotSealed, read_sealed, sealed
 
-FORMAT = 2
-"""2: with a digest of itself. 1: without."""
+FORMAT = 3
+"""3: says what was disturbed. 2: with a digest of itself. 1: without."""
 WORTH_WRITING = 50
 """Rows files read anew, from which on the index is written."""
 
@@ -45,6 +45,8 @@ class CellSummary(NamedTuple):
     """When it was written: ISO 8601."""
     statuses: frozenset[Status]
     failures: tuple[Failure, ...] = ()
+    disturbed: bool = False
+    """Whether the machine disturbed a measurement of it."""
 
 
 class RowsIndex:
@@ -88,13 +90,13 @@ class RowsIndex:
         return self._known[name][1]
 
     def complete(
-        self, cell: Cell, retry: Collection[Status] = (), undone: Mapping[str, str] | None = None
+        self, cell: Cell, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
     ) -> bool:
         """Say whether nothing remains to be done for a cell: see `runners.store.Store.complete`.
 
         Args:
             cell: the cell, with its fingerprint.
-            retry: statuses that count as not done.
+            retry: statuses that count as not done; `DISTURBED`: so does what was disturbed.
             undone: labels of a row without a value that counts as not done.
 
         Raises:
@@ -102,6 +104,8 @@ class RowsIndex:
         """
         found = self.of(cell.key, cell.fingerprint)
         if found is None or not found.statuses.isdisjoint(retry):
+            return False
+        if found.disturbed and DISTURBED in retry:
             return False
         return not undone or not any(
             undone.items() <= failure.labels.items() for failure in found.failures
@@ -121,12 +125,13 @@ class RowsIndex:
         if self._entries is None:
             self._entries = _read(self.path)
         try:
-            mark, created, statuses, failures = self._entries[name]
+            mark, created, statuses, failures, disturbed = self._entries[name]
             return mark, CellSummary(
                 fingerprint,
                 str(created),
                 frozenset(map(Status, statuses)),
                 tuple(Failure(Status(s), str(r), dict(labels)) for s, r, labels in failures),
+                bool(disturbed),
             )
         except (KeyError, ValueError, TypeError):
             return None
@@ -195,12 +200,13 @@ def _summary(rows: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> Ce
         str(shared["created"]),
         frozenset(Status(row["status"]) for row in rows),
         tuple(failures.values()),
+        any(DISTURBED in row["labels"] for row in rows),
     )
 
 
 def _entry(mark: list[int], found: CellSummary) -> list[Any]:
     failures = [[*each[:2], dict(each.labels)] for each in found.failures]
-    return [mark, found.created, sorted(found.statuses), failures]
+    return [mark, found.created, sorted(found.statuses), failures, found.disturbed]
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from runners.measurement.measure import process_peak_bytes
-from runners.measurement.watched_rows import DISTURBED
 from runners.parallel.crowding import crowded
-from runners.records import Measurement
+from runners.records import DISTURBED, Measurement
 from tasks.task import Windowed
 
 if TYPE_CHECKING:

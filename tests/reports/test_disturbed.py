@@ -122,6 +122,10 @@ def test_the_figure_rings_it_and_says_why(make: SimpleNamespace) -> None:
     (axes,) = figure.axes
     rings = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
     assert [list(line.get_xdata()) for line in rings] == [[512.0]]
+    line, through, _ = axes.lines
+    assert list(line.get_xdata()) == [256.0, 1024.0, 2048.0, 4096.0]
+    assert list(through.get_xdata()) == list(data["length"])
+    assert (line.get_marker() == "None", through.get_marker()) == (False, "None")
     assert any(text.get_text().startswith("○ disturbed, in no exponent") for text in figure.texts)
     plt.close(figure)
 

@@ -15,7 +15,9 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Unsupported
 from runners import decode as module
 from runners.decode import Decode, DecodeMode, decode
+from runners.measurement.disturbance import Shares
 from runners.measurement.hardware import HardwareProfile, Precision
+from runners.measurement.watch import Sample, Watch
 from runners.measurement.watched_rows import TOLD
 from runners.metrics import METRICS
 from runners.records import Measurement, Status
@@ -159,15 +161,14 @@ def test_ways_to_choose_a_token(sampling: dict[str, Any]) -> None:
 def test_a_slow_token_leaves_the_cell_out(
     mode: DecodeMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(call: Callable[[], object], device: torch.device) -> float:
-        call()
-        return 7.25
-
-    monkeypatch.setattr(module, "timed", slow)
-    rows = measured(mode=mode, token_limit_s=5.0)
-    assert set(rows) == {"token_time"}
-    assert rows["token_time"].status is Status.skipped
-    assert "took 7.2 s, the limit is 5 s" in rows["token_time"].reason
+    for why in ("", "load of other processes"):
+        found = Sample(seconds=7.25, shares=Shares(seconds=7.25, processor=1.0), reason=why)
+        monkeypatch.setattr(Watch, "within", lambda *_, found=found, **__: found)
+        rows = measured(mode=mode, token_limit_s=5.0)
+        assert set(rows) == {"token_time"}
+        assert rows["token_time"].status is Status.skipped
+        assert "the limit is 5 s" in rows["token_time"].reason
+        assert rows["token_time"].labels == ({"disturbed": why} if why else {})
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ from runners.external.peer import (
     twins,
 )
 from runners.measurement.bench import CostMode
+from runners.measurement.disturbance import Shares
 from runners.measurement.hardware import HardwareProfile
+from runners.measurement.watch import Sample, Watch
 from runners.peers import Peers, compare
 from runners.records import Measurement, Status
 from runners.runner import Direction
@@ -164,9 +166,14 @@ def test_a_length_that_a_peer_does_not_take_is_a_row(monkeypatch: pytest.MonkeyP
 
 
 def test_a_peer_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    (row,) = measured(monkeypatch, PEER, config=replace(QUICK, step_limit_s=1e-9))
-    assert row.status is Status.skipped
-    assert "runner.step_limit_s" in row.reason
+    for why in ("", "load of other processes"):
+        found = Sample(seconds=9.0, shares=Shares(seconds=9.0, processor=1.0), reason=why)
+        monkeypatch.setattr(Watch, "within", lambda *_, found=found, **__: found)
+        (row,) = measured(monkeypatch, PEER, config=replace(QUICK, step_limit_s=3.0))
+        assert row.status is Status.skipped
+        assert "took 9 s of ours and 9 s of the peer" in row.reason
+        assert row.labels.get("disturbed", "") == why
+        assert "peer" in row.labels
 
 
 def test_a_peer_without_memory_costs_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:

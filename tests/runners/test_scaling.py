@@ -14,8 +14,10 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Layout, Site, Unsupported
 from runners import scaling
 from runners.measurement.bench import CostMode
+from runners.measurement.disturbance import Shares
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import peak_tensor_bytes
+from runners.measurement.watch import Sample, Watch
 from runners.measurement.watched_rows import TOLD
 from runners.metrics import METRICS
 from runners.records import Measurement, Status
@@ -178,18 +180,39 @@ def test_batch_sizes() -> None:
     assert by_metric(rows)["batch_size"].value == 2
 
 
-def test_a_slow_model_is_left_out_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Callable[[], object]] = []
+def second_call(monkeypatch: pytest.MonkeyPatch, seconds: float, disturbed: str = "") -> None:
+    """Play the call that is held against the limit; the first one takes an hour."""
 
     def slow(call: Callable[[], object], device: torch.device) -> float:
-        calls.append(call)
-        return 7.25
+        call()
+        return 3600.0
 
+    found = Sample(seconds=seconds, shares=Shares(seconds=seconds, processor=1.0), reason=disturbed)
     monkeypatch.setattr(scaling, "timed", slow)
+    monkeypatch.setattr(Watch, "within", lambda *_, **__: found)
+
+
+def test_a_slow_model_is_left_out_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    second_call(monkeypatch, 7.25)
     (row,) = measured(step_limit_s=5.0)
     assert row.status is Status.skipped
-    assert "one step took 7.2 s, the limit is 5 s" in row.reason
-    assert len(calls) == 1
+    assert row.reason == "one step took 7.2 s, the limit is 5 s (runner.step_limit_s)"
+    assert row.labels == {}
+
+
+def test_a_first_call_that_is_slow_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    second_call(monkeypatch, 0.01, "load of other processes")
+    rows = by_metric(measured(step_limit_s=5.0, references=[]))
+    assert rows["time"].status is Status.ok
+    assert len(rows["time"].samples) == 3
+
+
+def test_a_model_that_a_busy_machine_made_slow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    second_call(monkeypatch, 7.25, "load of other processes")
+    (row,) = measured(step_limit_s=5.0)
+    assert row.status is Status.skipped
+    assert row.labels == {"disturbed": "load of other processes"}
+    assert "disturbed (load of other processes), the limit is 5 s" in row.reason
 
 
 def test_peak_memory_of_a_step_leaves_out_parameters_but_not_gradients() -> None:

@@ -26,6 +26,7 @@ BRIEF = (
     "runner.timed_steps=3",
     "runner.long_timed_steps=3",
     "runner.repeat_limit_s=0",
+    "runner.retry=[]",  # whatever else this machine does
     "hardware.token_budget=64",
 )
 """Of runners that measure time, where no time is looked at."""

@@ -76,12 +76,12 @@ def test_a_failure_is_a_row_with_its_reason(
 
 def test_a_length_beyond_one_that_was_too_much_is_not_tried(tmp_path: Path) -> None:
     words = ("runner=scaling", "runner.modes=[forward,step]", "runner.references=[]", *BRIEF)
-    limits = ("runner.step_limit_s=1e-9", "runner.lengths=[8,16,32]", "model=identity")
+    limits = ("runner.timeout_s=1e-3", "runner.lengths=[8,16,32]", "model=identity")
     assert run(tmp_path, *words, *limits) == 0
     rows = read_rows(tmp_path).sort_values(["mode", "length"])
-    assert set(rows["status"]) == {"skipped"}
+    assert set(rows["status"]) == {"timeout", "skipped"}
     first, *later = rows[rows["mode"] == "step"]["reason"]
-    assert "the limit is 1e-09 s" in first
+    assert "0.001" in first
     assert all(reason.startswith("not tried, because 8 tokens were too many") for reason in later)
     # another curve of the same store is tried by itself
     assert run(tmp_path, *words, *limits[:2], "model=linear") == 0

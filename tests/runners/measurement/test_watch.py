@@ -168,6 +168,59 @@ def test_repeats_end_with_their_budget(clock: SimpleNamespace) -> None:
     assert clock.at - begun < 0.3 + 3 * 10 * 0.1 + 0.2
 
 
+def limited(
+    clock: SimpleNamespace, seconds: list[float], busy_until: float, repeat_s: float = 10.0
+) -> tuple[Sample, int]:
+    """Hold calls of these seconds, the last for ever, against a limit of 3 s; count them."""
+    played, calls = Played(lambda: clock.at), 0
+    watch = Watch(CPU, counters=played)
+    watch.threads = 1
+    quiet = played.machine
+
+    def machine() -> Machine | None:
+        found = quiet()
+        assert found is not None
+        return found._replace(idle=found.idle - min(clock.at, busy_until))  # one of two is taken
+
+    played.machine = machine  # type: ignore[method-assign]
+
+    def timed() -> float:
+        nonlocal calls
+        took = seconds[min(calls, len(seconds) - 1)]
+        calls += 1
+        clock.sleep(took)
+        return took
+
+    clock.sleep(0.3)
+    return watch.within(timed, 3.0, repeat_s=repeat_s), calls
+
+
+def test_a_call_that_is_too_long_on_a_quiet_machine_is_not_repeated(clock: SimpleNamespace) -> None:
+    found, calls = limited(clock, [3.6, 1.0], busy_until=0.0)
+    assert (found.seconds, found.reason, calls) == (3.6, "", 1)
+
+
+def test_a_call_that_is_short_enough_is_not_repeated_on_any(clock: SimpleNamespace) -> None:
+    found, calls = limited(clock, [2.9], busy_until=1e9)
+    assert (found.seconds, found.reason, calls) == (2.9, "load of other processes", 1)
+
+
+def test_a_disturbed_call_waits_for_quiet_and_is_repeated(clock: SimpleNamespace) -> None:
+    found, calls = limited(clock, [3.6, 1.0], busy_until=6.0)
+    assert (found.seconds, found.reason, calls) == (1.0, "", 2)
+    assert clock.at == pytest.approx(6.3 + 1.0, abs=0.3)
+
+
+@pytest.mark.parametrize(("repeat_s", "most"), [(10.0, 2), (3.0, 1), (0.0, 1)])
+def test_a_machine_that_stays_busy_ends_it(
+    clock: SimpleNamespace, repeat_s: float, most: int
+) -> None:
+    found, calls = limited(clock, [3.6], busy_until=1e9, repeat_s=repeat_s)
+    assert (found.seconds, found.reason) == (3.6, "load of other processes")
+    assert calls == most
+    assert clock.at < 0.3 + 3.6 + repeat_s + 0.1
+
+
 def samples(reasons: list[str]) -> list[Round]:
     made = []
     for number, why in enumerate(reasons):

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from runners.records import Cell, Measurement, Status
+from runners.records import DISTURBED, Cell, Measurement, Status
 from runners.storage import index as indices
 from runners.storage.formats import BadStore
 from runners.storage.index import RowsIndex, statuses
@@ -21,6 +21,7 @@ FAILED = Measurement(
     metric="accuracy", status=Status.skipped, reason="none " * 400, labels={"missing": "data"}
 )
 GOOD = Measurement(metric="accuracy", value=0.5)
+SHAKEN = Measurement(metric="accuracy", value=0.5, labels={DISTURBED: "load of other processes"})
 MANY = indices.WORTH_WRITING
 
 
@@ -34,7 +35,8 @@ def store(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
     store = Store(tmp_path)
     for seed in range(MANY):
-        store.write(cell(seed), [FAILED if seed % 10 == 0 else GOOD], [], {})
+        own = FAILED if seed % 10 == 0 else SHAKEN if seed % 10 == 1 else GOOD
+        store.write(cell(seed), [own, GOOD][: 1 + (own is SHAKEN)], [], {})
     with RowsIndex(tmp_path) as index:
         for seed in range(MANY):
             index.complete(cell(seed))
@@ -58,7 +60,7 @@ def read(monkeypatch):
 
 def answers(store):
     """Return what an index says of all cells and one that is not there, and the store."""
-    retries = ((), {Status.skipped}, {Status.ok, Status.crashed})
+    retries = ((), {Status.skipped}, {Status.ok, Status.crashed}, {DISTURBED})
     index = RowsIndex(store.root)
     return tuple(
         [
@@ -75,6 +77,8 @@ def test_an_index_saves_the_reading_and_answers_alike(store, read):
     said, true = answers(store)
     assert said == true
     assert read == []
+    index = RowsIndex(store.root)
+    assert [index.complete(cell(seed), [DISTURBED]) for seed in (10, 11, 12)] == [True, False, True]
     found = statuses(store.root)
     assert len(found) == MANY
     assert found[cell(10).key].statuses == {Status.skipped}

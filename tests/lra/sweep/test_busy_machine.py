@@ -1,0 +1,103 @@
+"""What a machine that was busy leaves behind: cells that the same command measures again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lra.cli import main
+from lra.commands import run as command
+from lra.composition.hydra_entry import entries
+from lra.sweep.cell_list import Sweep, build
+from lra.sweep.group import CellGroup
+from lra.sweep.planned import done, ending, not_done
+from runners.records import DISTURBED, Measurement, Status
+
+WORDS = (
+    "task=listops", "task.source=sample", "runner=scaling", "runner.references=[]",
+    "runner.modes=[step]", "model=linear", "logger=none",
+)  # fmt: skip
+BUSY = {DISTURBED: "load of other processes"}
+GOOD = Measurement(metric="time", value=0.5, samples=(0.5,) * 3)
+SHAKEN = replace(GOOD, labels=BUSY)
+SKIPPED = Measurement(metric="time", status=Status.skipped, reason="one step took 4 s")
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    return planned(tmp_path)
+
+
+def planned(root: Path, *words: str) -> Sweep:
+    lengths = "runner.lengths=[8,16,32]"
+    return build(entries([*WORDS, lengths, f"results={root}", *words], lambda _: None))
+
+
+def write(sweep: Sweep, at: int, row: Measurement) -> None:
+    sweep.store.write(sweep.planned[at].cell, [row], [], {})
+
+
+@pytest.mark.parametrize("row", [SHAKEN, replace(SKIPPED, labels=BUSY)])
+def test_what_was_disturbed_is_measured_again_by_the_same_command(
+    sweep: Sweep, row: Measurement
+) -> None:
+    for at, each in enumerate((GOOD, row, SKIPPED)):
+        write(sweep, at, each)
+    (left,) = not_done(sweep.planned, sweep.store)
+    assert left is sweep.planned[1]
+    assert done(sweep.planned[0], sweep.store)
+    as_it_is = planned(sweep.root, "runner.retry=[]")
+    assert not_done(as_it_is.planned, as_it_is.store) == []
+
+
+def test_only_a_quiet_machine_rules_out_longer_sequences(sweep: Sweep) -> None:
+    longer = sweep.planned[1]
+    write(sweep, 0, replace(SKIPPED, labels=BUSY))
+    assert ending(longer, sweep.planned, sweep.store) is None
+    write(sweep, 0, SKIPPED)
+    found = ending(longer, sweep.planned, sweep.store)
+    assert found is not None
+    assert found[1].startswith("not tried, because 8 tokens were too many")
+
+
+def test_a_failed_attempt_leaves_the_numbers_that_are_there(sweep: Sweep) -> None:
+    group = CellGroup(sweep, sweep.store, None, None, sweep.planned)  # type: ignore[arg-type]
+    cell = sweep.planned[0].cell
+    assert not group._write(cell, [replace(SKIPPED, labels=BUSY)], [])
+    for better in (SHAKEN, GOOD):
+        assert not group._write(cell, [better], [])
+        assert group._write(cell, [SKIPPED], [])
+        (row,) = sweep.store.rows_of(cell)
+        assert row["value"] == 0.5
+        assert row["labels"].get(DISTURBED) == better.labels.get(DISTURBED)
+
+
+def test_the_last_line_says_what_to_type(sweep: Sweep) -> None:
+    typed = ["-m", "model=linear,sdpa", "sweep=my sweep"]
+    for at, row in enumerate((GOOD, SHAKEN, SHAKEN)):
+        write(sweep, at, row)
+    line = command.disturbed(sweep, typed)
+    assert line.startswith("the machine was busy: 2 of 3 cells were disturbed")
+    assert line.endswith(": lra run -m model=linear,sdpa 'sweep=my sweep'")
+    assert command.disturbed(planned(sweep.root, "runner.retry=[]"), typed) == ""
+    for at in (1, 2):
+        write(sweep, at, GOOD)
+    assert command.disturbed(sweep, typed) == ""
+
+
+def test_a_dry_run_says_why(sweep: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
+    write(sweep, 0, SHAKEN)
+    words = [*WORDS, "runner.lengths=[8]", f"results={sweep.root}", "runner.dry_run=true"]
+    assert main(["run", *words]) == 0
+    out = capsys.readouterr().out
+    assert "was disturbed while it was measured, and runner.retry asks for it" in out
+    assert "0 done, 1 to do" in out
+    assert "the machine was busy" not in out
+
+
+def test_a_sweep_of_several_runners_repeats_what_each_says(tmp_path: Path) -> None:
+    words = ["-m", *WORDS[:2], "runner=scaling,certify", "logger=none", f"results={tmp_path}"]
+    both = build(entries(words, lambda _: None))
+    assert both.control.retry == [DISTURBED]
+    said = {each.cell.columns["runner"]: each.run.control.retry for each in both.planned}
+    assert said == {"scaling": [DISTURBED], "certify": []}
