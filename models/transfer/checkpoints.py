@@ -249,7 +249,8 @@ def _load(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
-            f"{path} cannot be read as safetensors ({reason(error)}): it is cut short or of another "
+            f"{path} cannot be read as safetensors ({reason(error)}): it is cut short or of "
+            "another "
             "format; get it anew, or save the model with safe_serialization=True"
         ) from error
 
