@@ -16,6 +16,8 @@ from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from conf.shown import shown
+
 C = TypeVar("C", bound=Callable[..., Any])
 NUMBERS: Mapping[type, tuple[type, str]] = {
     int: (Integral, "a whole number"),
@@ -82,17 +84,17 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
         hint = kinds[0]
     if get_origin(hint) is list:
         if not isinstance(value, list | tuple):
-            raise ValueError(f"{name}: got {value!r}; wanted a list")
+            raise ValueError(f"{name}: got {shown(value)}; wanted a list")
         return [_converted(f"{name}[{i}]", item, *get_args(hint)) for i, item in enumerate(value)]
     if inspect.isclass(hint) and issubclass(hint, StrEnum):
         return _choice(name, value, hint)
     if hint is bool and not isinstance(value, bool):
-        raise ValueError(f"{name}: got {value!r}; wanted True or False")
+        raise ValueError(f"{name}: got {shown(value)}; wanted True or False")
     if hint in NUMBERS:
         kind, wanted = NUMBERS[hint]
         # True counts as a number in Python, and never was meant as one.
         if isinstance(value, bool) or not isinstance(value, kind):
-            raise ValueError(f"{name}: got {value!r}; wanted {wanted}")
+            raise ValueError(f"{name}: got {shown(value)}; wanted {wanted}")
         return hint(value)
     return value
 
@@ -101,7 +103,7 @@ def _choice(name: str, value: Any, kind: type[StrEnum]) -> StrEnum:
     known = [choice.value for choice in kind]
     if isinstance(value, str) and value in known:
         return kind(value)
-    message = f"{name}: got {value!r}; wanted one of {', '.join(known)}"
+    message = f"{name}: got {shown(value)}; wanted one of {', '.join(known)}"
     if near := difflib.get_close_matches(str(value).lower(), known, n=1):
         message += f"; did you mean {near[0]}?"
     raise ValueError(message)

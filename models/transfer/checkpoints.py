@@ -16,6 +16,7 @@ tensors are those of the transformers package.
 """
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from conf.plain_files import NoJson, parse_json, read_bytes, typed
+from conf.shown import listed, reason, shown
 from models.backbone.model import FeedForward, Positions, Residual
 from models.transfer.weights import Weights
 
@@ -209,7 +211,7 @@ def read_checkpoint(path: Path) -> Weights:
     ours, loose = form.read(file)
     if file.left:
         raise ValueError(
-            f"{path} has tensors that {kind} does not have: {', '.join(sorted(file.left)[:3])}; it "
+            f"{path} has tensors that {kind} does not have: {listed(sorted(file.left)[:3])}; it "
             "computes something else"
         )
     tied = "head.weight" in ours and torch.equal(ours["head.weight"], ours["embedding.weight"])
@@ -230,19 +232,26 @@ def _kind(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Ten
             return kind, plain
     raise ValueError(
         f"{path} has the names of neither {' nor '.join(FORMATS)}: got "
-        f"{', '.join(sorted(tensors)[:3]) or 'no tensors'}; convert it to one of these"
+        f"{listed(sorted(tensors)[:3]) or 'no tensors'}; convert it to one of these"
     )
 
 
 def _load(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise ValueError(f"weights: there is no file {path}; name a .safetensors file")
+    index = path.with_name("model.safetensors.index.json")
+    if path == index or (index.is_file() and "-of-" in path.name):
+        raise ValueError(
+            f"{path} is a part of a checkpoint in several files: save the whole model as one, by "
+            'save_pretrained(…, max_shard_size="100GB")'
+        )
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
-            f"{path} cannot be read as safetensors ({error}): it is cut short or of another "
+            f"{path} cannot be read as safetensors ({reason(error)}): it is cut short or of "
+            "another "
             "format; get it anew, or save the model with safe_serialization=True"
         ) from error
 
@@ -265,7 +274,7 @@ def _backbone_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> 
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"{path.with_name('config.json')}: got "
-            f"{form.config_keys['activation']}={activation!r}; this backbone has "
+            f"{form.config_keys['activation']}={shown(activation)}; this backbone has "
             f"{', '.join(ACTIVATIONS)}"
         )
     heads = {"heads": settings["heads"]} if "heads" in settings else {}
@@ -287,12 +296,13 @@ def _config(path: Path, form: _Format) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        node = typed(parse_json(read_bytes(path)), {})
+        node = typed(parse_json(read_bytes(path).removeprefix(BOM_UTF8)), {})
     except NoJson as error:
         raise ValueError(f"{path}: {error}; get it anew, or take it away") from error
     for name, wanted in form.plain.items():
         if node.get(name, wanted) != wanted:
             raise ValueError(
-                f"{path}: got {name}={node[name]!r}; this backbone computes {name}={wanted!r} alone"
+                f"{path}: got {name}={shown(node[name])}; this backbone computes "
+                f"{name}={wanted!r} alone"
             )
     return {ours: node[theirs] for ours, theirs in form.config_keys.items() if theirs in node}

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
+from tqdm import tqdm
+
+from conf.shown import shown
 from tasks.classification.labels import whole_labels
 from tasks.data import hub
 from tasks.data.archives import tar_members
@@ -185,7 +188,9 @@ def _rows(loaded: Any, part: str, origin: str) -> Labelled:
     for number, (text, label) in enumerate(pairs):
         where = f"{origin}, {part}, row {number}"
         if not isinstance(text, str):
-            raise BadData(f"{where}: text is {text!r}, wanted a string; correct or drop the row")
+            raise BadData(
+                f"{where}: text is {shown(text)}, wanted a string; correct or drop the row"
+            )
         if not text:
             raise empty(where)
         rows.append((text.encode(), label))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from conf.shown import reason, shown
 from tasks.data.archives import PACKINGS, Budget, open_packed
 from tasks.data.full_disk import StorageFull, full_disk_explained
 from tasks.data.sources import CHUNK_BYTES, data_root, folder_identity
@@ -66,7 +67,7 @@ def load(
         raise
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise NotPrepared(
-            f"{name} cannot be reached and is not in the cache ({error}); {instructions}"
+            f"{name} cannot be reached and is not in the cache ({reason(error)}); {instructions}"
         ) from error
     except (
         datasets.exceptions.DatasetsError,
@@ -74,26 +75,20 @@ def load(
         pyarrow.ArrowException,
         ValueError,
     ) as error:
-        raise BadData(f"{origin} cannot be loaded: {_cause(error)}; wanted {facts}") from error
+        raise BadData(f"{origin} cannot be loaded: {reason(error)}; wanted {facts}") from error
     except OSError as error:  # of the hub, or a file that broke off on its way
         if path is not None:
             raise
-        raise NotPrepared(f"{name} broke off: {_cause(error)}; {instructions}") from error
+        raise NotPrepared(f"{name} broke off: {reason(error)}; {instructions}") from error
     for split in splits:
         if split not in loaded:
-            raise BadData(f"{origin}: splits {sorted(loaded)}, wanted {', '.join(splits)}")
+            raise BadData(f"{origin}: splits {shown(sorted(loaded))}, wanted {', '.join(splits)}")
         if set(columns) - set(loaded[split].column_names):
             raise BadData(
-                f"{origin}, {split}: columns {loaded[split].column_names}, wanted "
+                f"{origin}, {split}: columns {shown(loaded[split].column_names)}, wanted "
                 f"{' and '.join(columns)}"
             )
     return loaded
-
-
-def _cause(error: BaseException) -> str:
-    """Return what an error was made of, in its own words."""
-    cause = error.__cause__ or error
-    return f"{type(cause).__name__}: {' '.join(str(cause).split())[:500]}"
 
 
 def check_folder(folder: Path) -> None:
@@ -150,5 +145,5 @@ def _check_parquet(file: Path) -> None:
         if getattr(error, "errno", None) is not None:
             raise
         raise BadData(
-            f"{file} is no whole parquet file: {_cause(error)}; fetch it again"
+            f"{file} is no whole parquet file: {reason(error)}; fetch it again"
         ) from error

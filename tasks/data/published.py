@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
+from conf.shown import shown
 from tasks.errors import BadData
 
 MARK = " (a part)"
@@ -16,7 +17,9 @@ def own_path(path: str | None, source: StrEnum) -> Path | None:
     """Return the path that a user gave; ValueError where the source reads no files."""
     if source == SAMPLE and path is not None:
         readers = " or ".join(other for other in type(source) if other != SAMPLE)
-        raise ValueError(f"source=sample reads no files: got path={path!r}; set source={readers}")
+        raise ValueError(
+            f"source=sample reads no files: got path={shown(path)}; set source={readers}"
+        )
     return named_path(path) if path is not None else None
 
 

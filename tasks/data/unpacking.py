@@ -3,6 +3,7 @@
 import zipfile
 from pathlib import Path
 
+from conf.shown import shown
 from tasks.data.archives import (
     Budget,
     Readable,
@@ -43,7 +44,7 @@ def _extract_tar(archive: Path, folder: Path) -> None:
             target.mkdir(parents=True, exist_ok=True)
         else:
             raise BadData(
-                f"{archive}: {member.name!r} is a link or a device, refused: pack the files "
+                f"{archive}: {shown(member.name)} is a link or a device, refused: pack the files "
                 "themselves (tar --dereference --hard-dereference)"
             )
 
@@ -62,7 +63,7 @@ def _extract_zip(archive: Path, folder: Path) -> None:
 def _inside(archive: Path, folder: Path, name: str) -> Path:
     target = (folder / name).resolve()
     if not target.is_relative_to(folder.resolve()):
-        raise BadData(f"{archive}: member {name!r} would land outside; refused")
+        raise BadData(f"{archive}: member {shown(name)} would land outside; refused")
     return target
 
 

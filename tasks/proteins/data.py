@@ -7,6 +7,7 @@ from enum import StrEnum, auto
 from pathlib import Path
 
 from conf.choices import ByName
+from conf.shown import shown
 from tasks.data.prepared import GENERATED
 from tasks.data.published import check_partial, check_whole, named_path, own_path, source_name
 from tasks.data.storage import Ragged
@@ -89,7 +90,8 @@ class ProteinData(ByName):
         for name in self.held_out_families:
             if not re.fullmatch(r"PF\d{5}", name):
                 raise ValueError(
-                    f"task.held_out_families lists Pfam accessions, as in PF18369: got {name!r}"
+                    f"task.held_out_families lists Pfam accessions, as in PF18369: got "
+                    f"{shown(name)}"
                 )
 
     def _check_source(self) -> None:
