@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-
 from conf.shown import shown
 from tasks.classification.labels import whole_labels
 from tasks.data import hub

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tqdm import tqdm
 
 from lra.cli import main
 from lra.cluster.endings import early_endings
@@ -21,6 +20,7 @@ from lra.console import complain
 from lra.terminal import Region, beneath, encodable, escaped, one_line, plainly_written
 from runners.storage.sealed import DIGEST, digest_of, sealed, unsealed
 from runners.store import Store
+from tasks.data.bars import tqdm
 
 sys.path.append(str(Path(__file__).parent / "sweep"))
 from small_sweeps import TINY
