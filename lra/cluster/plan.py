@@ -214,7 +214,7 @@ NO_FILE = "no file, which it has to be: move it away"
 _HEAD: Types = {
     "sweep": str, "cells": str, "index": str, "index_digest": str, "bytes": int,
     "made": (float, int), "control": dict, "logger": dict, "groups": list, "sources": dict,
-    "versions": dict, "folders": list,
+    "versions": dict,
 }  # fmt: skip
 _NO_FILE = {errno.EISDIR, errno.ELOOP, errno.ENOTDIR}
 
