@@ -257,7 +257,7 @@ def test_python_names_packages_by_the_call(folder: Path) -> None:
 
     config = json.loads((Store(Path("results")).cell_folder(cell("train")) / "cell.json")
                         .read_text())["config"]  # fmt: skip
-    lra.table(lra.rows("results"), "metrics")
+    lra.table(lra.rows("results"), "metrics", runner="sizes")
     with pytest.raises(NotNamed, match=MODULE):
         typed(config)
     assert not (folder / "imported").exists()
