@@ -101,7 +101,7 @@ def test_submissions_of_older_versions_are_those_of_their_folder(
 ) -> None:
     other = copied(original)
     (file,) = (other / "plans/some/submissions").glob("*.json")
-    told = {k: v for k, v in unsealed(file.read_bytes()).items() if k not in ("home", DIGEST)}
+    told = {k: v for k, v in unsealed(file.read_bytes(), {}).items() if k not in ("home", DIGEST)}
     file.write_bytes(sealed(told, indent=1))
     assert main(["submit", "--stop", "some", "--results", str(other)]) == 0
     assert len(stopped) == 1
@@ -112,7 +112,7 @@ def test_submissions_of_older_versions_are_those_of_their_folder(
 def test_what_is_no_submission_is_damaged(change: dict[str, object], tmp_path: Path) -> None:
     submissions.record(tmp_path, chosen([]), ["7_1"], [])
     (file,) = tmp_path.glob("submissions/*.json")
-    told = {k: v for k, v in unsealed(file.read_bytes()).items() if k != DIGEST}
+    told = {k: v for k, v in unsealed(file.read_bytes(), {}).items() if k != DIGEST}
     assert len(submissions.submissions(tmp_path)) == 1
     file.write_bytes(sealed({**told, **change}, indent=1))
     assert submissions.submissions(tmp_path) == []

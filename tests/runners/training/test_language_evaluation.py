@@ -81,7 +81,7 @@ def test_the_regime_is_what_it_says(mixer, regime, batch_size):
             logits, _ = whole.predict(context[None, None])
         total -= float(logits[0, -1].log_softmax(-1)[stream[token]])
         hits += float(logits[0, -1].argmax() == stream[token])
-    measured, outcomes, parts = evaluate(
+    measured, outcomes, parts, *_ = evaluate(
         model, task, "test", batch_size=batch_size, device=torch.device("cpu")
     )
     assert measured["loss"] == pytest.approx(total / (len(stream) - 1), rel=1e-6)
