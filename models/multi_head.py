@@ -18,7 +18,7 @@ from models.mixer import (
     Unsupported,
     blanked,
 )
-from models.positions import At, Spacing, infused, rotate
+from models.positions import At, Rotation, Spacing, infused, rotate, rotation
 
 
 @runtime_checkable
@@ -106,8 +106,10 @@ class HeadCounts(NamedTuple):
     """Of what the core returns."""
 
 
-Place: TypeAlias = Int[Tensor, " b"] | Spacing | None
-"""Where the first token of each row stands, or all of them; None: at position 0."""
+Place: TypeAlias = Int[Tensor, " b"] | Spacing | Rotation | None
+"""Where the first token of each row stands, or all of them; None: at position 0.
+
+A rotation stands for it where rotary positions, alone, are applied."""
 
 
 class MultiHead(Family):
@@ -231,7 +233,8 @@ class MultiHead(Family):
         """Return queries, keys and values by head, with the positions that are applied here."""
         x, place = blanked(x, layout, self.traits), layout.place
         placed = infused(x, place) if self.infused else x
-        return self.queries(placed, place), self.keys(placed, place), self.split(self.v_proj(x))
+        turned: Place = rotation(x, self.key_width, place) if self.rotary else place
+        return self.queries(placed, turned), self.keys(placed, turned), self.split(self.v_proj(x))
 
     def merge(self, o: Float[Tensor, "b h l k"]) -> Float[Tensor, "b l d"]:
         """Join the heads and project."""

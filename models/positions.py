@@ -114,23 +114,39 @@ def infused(
     return x + sinusoid(ids, x.shape[-1], halves=True, dtype=precise(x.dtype)).to(x.dtype)
 
 
-def rotate(
-    x: Float[Tensor, "b h l k"], start: Int[Tensor, " b"] | Spacing | None = None
-) -> Float[Tensor, "b h l k"]:
-    """Rotate the channel pairs (i, i + k/2) by position (Su et al. 2021, half-split pairing).
+class Rotation(NamedTuple):
+    """What turns each pair of channels at each position: made once for queries and keys."""
 
-    Scores of rotated queries and keys depend on the distance alone; position 0 is the identity.
+    cos: Float[Tensor, "#b 1 l p"]
+    sin: Float[Tensor, "#b 1 l p"]
+
+
+def rotation(
+    x: Float[Tensor, "*b l d"], width: int, start: Int[Tensor, " b"] | Spacing | None = None
+) -> Rotation:
+    """Return what turns `width` channels of each of these tokens.
+
     Angles are computed in float32 (float64 input: float64). ValueError for an odd width.
     """
-    width = x.shape[-1]
     if width % 2:
         raise ValueError(f"rotary positions need an even head width: got {width}; change heads")
     dtype = precise(x.dtype)
     frequency = torch.exp(
         torch.arange(0, width, 2, device=x.device, dtype=dtype) * (-math.log(ROTARY_BASE) / width)
     )
-    angle = position_ids(x.shape[2], start, x)[:, None, :, None].to(dtype) * frequency
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    angle = position_ids(x.shape[-2], start, x)[:, None, :, None].to(dtype) * frequency
+    return Rotation(angle.cos(), angle.sin())
+
+
+def rotate(
+    x: Float[Tensor, "b h l k"], start: Int[Tensor, " b"] | Spacing | Rotation | None = None
+) -> Float[Tensor, "b h l k"]:
+    """Rotate the channel pairs (i, i + k/2) by position (Su et al. 2021, half-split pairing).
+
+    Scores of rotated queries and keys depend on the distance alone; position 0 is the identity.
+    """
+    turn = start if isinstance(start, Rotation) else rotation(x, x.shape[-1], start)
+    cos, sin = turn.cos.to(x.dtype), turn.sin.to(x.dtype)
     left, right = x.chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 

@@ -42,6 +42,11 @@ from models.ops.numerics import blocks, full_precision, sum_dtype
 ROW_BLOCK = 2**22
 """Elements of the cosines and sines that exist at one time."""
 
+AT_ONCE = 2**17
+"""Numbers up to which PyTorch mirrors a short sequence's transform: fewer calls, more bytes."""
+SHORT = 2**9
+"""Tokens of a short sequence."""
+
 CUT_DEVIATION = 0.8796256610342398
 """Standard deviation of a standard normal variable that is cut at -2 and 2."""
 
@@ -72,8 +77,12 @@ def real_transform(x: Float[Tensor, "b l d"], norm: Norm = Norm.none) -> Float[T
     """Return the real part of the two-dimensional transform, by the fast one.
 
     The transform of real numbers has Y[j, k] = conj Y[-j, -k], indices modulo l and d, so half of
-    the width is computed and the other half copied from it.
+    the width is computed and the other half copied from it: of few numbers by the one operator of
+    PyTorch that does both (its `fft2` computes both halves). Then the result is a view of complex
+    numbers, since a copy takes a fifth of the time.
     """
+    if x.shape[1] <= SHORT and x.numel() <= AT_ONCE:
+        return torch._fft_r2c(x, [1, 2], int(norm == Norm.ortho), False).real
     scaling = "ortho" if norm == Norm.ortho else "backward"
     y, known = torch.empty_like(x), x.shape[2] // 2 + 1
     y[..., :known] = torch.fft.rfft2(x, dim=(1, 2), norm=scaling).real
@@ -118,13 +127,20 @@ class _Symmetric(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, transform: Callable[[Tensor], Tensor]) -> Tensor:
         ctx.transform = transform
-        with full_precision(x):
-            return transform(x)
+        return transform(x)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        pulled: Tensor = _Symmetric.apply(gradient, ctx.transform)  # type: ignore[no-untyped-call]
-        return pulled, None
+        return _symmetric(gradient, ctx.transform), None
+
+
+def _symmetric(x: Float[Tensor, "b l d"], transform: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply a symmetric linear map in the precision of `x`."""
+    with full_precision(x):
+        if torch.is_grad_enabled() and x.requires_grad:
+            y: Tensor = _Symmetric.apply(x, transform)  # type: ignore[no-untyped-call]
+            return y
+        return transform(x)
 
 
 def fourier_mixing(
@@ -132,10 +148,7 @@ def fourier_mixing(
 ) -> Float[Tensor, "b l d"]:
     """Return Re(F_l x F_d), computed in float32 (float64 input: float64)."""
     transform = real_transform if method == Method.fft else real_transform_by_products
-    y: Tensor = _Symmetric.apply(  # type: ignore[no-untyped-call]
-        x.to(sum_dtype(x)), partial(transform, norm=norm)
-    )
-    return y.to(x.dtype)
+    return _symmetric(x.to(sum_dtype(x)), partial(transform, norm=norm)).to(x.dtype)
 
 
 def lecun_normal(size: int, generator: torch.Generator) -> Float[Tensor, "n n"]:

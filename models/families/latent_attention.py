@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from models.mixer import (
@@ -49,7 +49,7 @@ from models.multi_head import APPLIED, Core, Place, biases, projection
 from models.ops import kv_cache
 from models.ops.exact import ExactCore, refuse_in_stream
 from models.ops.latents import absorbed_attention, absorbs, padded_sdpa
-from models.positions import At, rotate
+from models.positions import At, Spacing, rotate, rotation
 
 NORM_EPSILON = 1e-6
 
@@ -143,6 +143,10 @@ class LatentAttention(Family):
         """Fold the width of all heads into heads."""
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
+    def placed(self, x: Float[Tensor, "b l d"], place: Int[Tensor, " b"] | Spacing | None) -> Place:
+        """Return the rotation that queries and keys of one place share, where there is one."""
+        return rotation(x, self.rotary_width, place) if self.rotary_width else place
+
     def queries(self, x: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
         """Project to queries, and rotate their last channels."""
         q = self.q_proj(x)
@@ -183,8 +187,9 @@ class LatentAttention(Family):
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
         x = blanked(x, layout, self.traits)
-        k, v = self.heads_of(*self.latents(x, layout.place))
-        return self.merge(self.core(self.queries(x, layout.place), k, v, layout))
+        place = self.placed(x, layout.place)
+        k, v = self.heads_of(*self.latents(x, place))
+        return self.merge(self.core(self.queries(x, place), k, v, layout))
 
     def attend(
         self,
@@ -220,8 +225,9 @@ class LatentAttention(Family):
         if layout.keep is not None:
             raise ValueError("extend with a state takes full rows: pass keep=None")
         refuse_in_stream(layout)
-        q = self.queries(flow.x, layout.start)
-        cache = kv_cache.append(flow.state, *self.latents(flow.x, layout.start))
+        place = self.placed(flow.x, layout.start)
+        q = self.queries(flow.x, place)
+        cache = kv_cache.append(flow.state, *self.latents(flow.x, place))
         rotary, latent = cache.keys.to(q.dtype), cache.values.to(q.dtype)
         q, bias = self.core.remembered(q, cache)
         facts: dict[str, Any] = {

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from models.mixer import SCORED, Growth, Layout, Positions, Site, State, Traits, Unsupported
 from models.ops import kv_cache
+from models.ops.numerics import sum_dtype
 from models.ops.ring import ring_attention, spread_heads
 from models.positions import At, alibi_slopes
 from models.relative import RelativeScores, relative_scores
@@ -48,7 +49,7 @@ def softmax_attention(
         bias: Added to the scores.
     """
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = scores.to(sum_dtype(scores))
     return weighted_values(scores, v, causal=causal, visible=visible, dropout=dropout, bias=bias)
 
 
@@ -73,7 +74,9 @@ def weighted_values(
     if visible is not None:
         # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
         scores = scores.masked_fill_(~visible, torch.finfo(scores.dtype).min)
-    weights = F.dropout(scores.softmax(-1), dropout)
+    weights = scores.softmax(-1)
+    if dropout:
+        weights = F.dropout(weights, dropout)
     o = weights.to(v.dtype) @ v
     if visible is not None:
         o = o.masked_fill(~visible.any(-1, keepdim=True), 0.0)

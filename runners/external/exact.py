@@ -11,7 +11,16 @@ from models.families.latent_attention import NORM_EPSILON, LatentAttention
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions
-from runners.external.peer import Peer, PeerCase, PeerPair, layer_of, package, projections, twins
+from runners.external.peer import (
+    Peer,
+    PeerCase,
+    PeerPair,
+    layer_of,
+    package,
+    projections,
+    side_by_side,
+    twins,
+)
 
 
 def attention(case: PeerCase) -> PeerPair:
@@ -56,7 +65,7 @@ def bert(case: PeerCase) -> PeerPair:
     peer: Any = case.placed(module.BertSelfAttention(config))
     ours: Any = case.placed(SoftmaxAttention(case.site()))
     weights = projections(ours, peer, ("query", "key", "value"))
-    ours.out_proj = nn.Identity()
+    ours.merge = side_by_side
     return PeerPair(layer_of(ours), lambda x: peer(x)[0], case.tokens(), weights)
 
 

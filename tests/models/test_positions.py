@@ -3,14 +3,19 @@ import math
 import pytest
 import torch
 
+from models.families.latent_attention import LatentAttention
+from models.families.sdpa import SDPA
+from models.mixer import Layout, Site
 from models.positions import (
     AxialPositions,
     LearnedPositions,
+    Positions,
     alibi_slopes,
     position_ids,
     rotate,
     sinusoid,
 )
+from tests.attention import Calls
 
 
 def test_ids_start_at_zero_or_where_told():
@@ -110,3 +115,11 @@ def test_axial_shapes_that_do_not_fit_are_refused() -> None:
         AxialPositions(13, 6, [3, 4])
     with pytest.raises(ValueError, match="add up to width=6"):
         AxialPositions(12, 6, [3, 4], [2, 5])
+
+
+@pytest.mark.parametrize("family", [SDPA, LatentAttention])
+def test_queries_and_keys_share_one_rotation(family):
+    site = Site(width=16, heads=2, max_length=8, positions=Positions.rotary)
+    with torch.no_grad(), Calls() as calls:
+        family(site)(torch.zeros(2, 8, 16), Layout())
+    assert calls.names.count("cos") == calls.names.count("sin") == 1

@@ -241,9 +241,23 @@ def test_what_cannot_be_is_refused():
     assert "keep" not in mixer.traits.supports
 
 
-@pytest.mark.parametrize("length", [128, 700])
-def test_what_is_known_is_written_once_and_mirrored_once(length):
-    x = drawn(2, length, 128, dtype=torch.float32)
+@NORMS
+@pytest.mark.parametrize(("length", "width"), SHAPES)
+def test_short_sequences_are_one_call_and_equal_to_the_last_bit(length, width, norm, monkeypatch):
+    x = drawn(2, length, width).requires_grad_()
+    with Calls() as forward:
+        y = fourier_mixing(x, norm=norm)
+    with Calls() as backward:
+        (pulled,) = torch.autograd.grad(y, x, y.detach())
+    assert forward.names == backward.names == ["_fft_r2c"]
+    monkeypatch.setattr(fnet, "AT_ONCE", 0)
+    for seen, given in ((y, x), (pulled, y)):
+        assert torch.equal(seen, fourier_mixing(given, norm=norm))
+
+
+@pytest.mark.parametrize(("rows", "length"), [(2, 700), (64, 128)])
+def test_what_is_known_is_written_once_and_mirrored_once(rows, length):
+    x = drawn(rows, length, 128, dtype=torch.float32)
     with Calls() as calls, ElementCounter() as elements:
         fourier_mixing(x)
     assert len(calls.names) == 6
