@@ -79,7 +79,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredPlan:
 
 
 def resealed(path: Path, **changed: object) -> None:
-    told = {k: v for k, v in unsealed(path.read_bytes()).items() if k != DIGEST}
+    told = {k: v for k, v in unsealed(path.read_bytes(), {}).items() if k != DIGEST}
     path.write_bytes(sealed({**told, **changed}))
 
 

@@ -174,7 +174,7 @@ SPELT = [
     ("length=null", False), ("length='100'", False), ("length=1.0", False),
     ("length=true", False), ("length=[100]", False), ("length=1e2", False),
     ("regime=sliding", False), ("regime=slidin", False), ("lenght=100", False),
-    ("+length=100", False), ("+task.x=1", False), ("~task.length", True), ("path='a b'", False),
+    ("+length=100", False), ("+task.x=1", False), ("~task.length", False), ("path='a b'", False),
     ("length", False), ("length=1,2", False), ("length={a: 1}", False), ("contiguous=yes", False),
     ("contiguous=on", False), ("path=null", True), ("length=${seed}", False),
     ("length=${task.length}", False),

@@ -30,7 +30,7 @@ def sweep(tmp_path: Path) -> Sweep:
 
 def planned(root: Path, *words: str) -> Sweep:
     lengths = "runner.lengths=[8,16,32]"
-    return build(entries([*WORDS, lengths, f"results={root}", *words], lambda _: None))
+    return build(entries([*WORDS, lengths, f"results={root}", *words]))
 
 
 def write(sweep: Sweep, at: int, row: Measurement) -> None:
@@ -97,7 +97,7 @@ def test_a_dry_run_says_why(sweep: Sweep, capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_sweep_of_several_runners_repeats_what_each_says(tmp_path: Path) -> None:
     words = ["-m", *WORDS[:2], "runner=scaling,certify", "logger=none", f"results={tmp_path}"]
-    both = build(entries(words, lambda _: None))
+    both = build(entries(words))
     assert both.control.retry == [DISTURBED]
     said = {each.cell.columns["runner"]: each.run.control.retry for each in both.planned}
     assert said == {"scaling": [DISTURBED], "certify": []}

@@ -225,13 +225,13 @@ def test_an_exception_of_the_caller_kills_what_runs():
 def test_what_a_child_leaves_behind_is_ended_with_it():
     for how in ("die", "return"):
         messages, ending = done(jobs.leave_orphan, how)
-        assert ending.status is (Status.crashed if how == "die" else Status.ok)
+        assert ending.status is (Status.skipped if how == "die" else Status.ok)
         assert is_gone(messages[0])
 
 
 def test_an_orphan_that_holds_the_pipe_does_not_hold_the_parent():
     messages, ending = done(jobs.leave_orphan_with_pipe)
-    assert ending.status is Status.crashed
+    assert ending.status is Status.skipped
     assert is_gone(messages[0])
 
 
