@@ -21,6 +21,8 @@ RUN_FLAGS = (
 PATHS = frozenset({"--config-dir", "--results", "--out", "--rows", "--from", "--publish",
                    "--picture", "--prompt-file"})  # fmt: skip
 """Flags behind which a shell completes names of files by itself."""
+SHARED = {"add_own": ("--config-dir", "--plugin"), "add_plugin": ("--plugin",)}
+"""Flags that functions of `lra.arguments` add."""
 TYPED = ("model", "task", "hardware", "optim", "runner", "logger")
 """Groups whose options can be set one by one."""
 STYLE = "report.style"
@@ -67,16 +69,17 @@ def flags(verb: str) -> list[str]:
 
     found = ["--help"]
     module = VERBS[verb].module
-    files = [module, "lra.arguments"] if verb in ("list", "data", "verify", "pages") else [module]
-    for name in files:
-        path = name.replace(".", "/").removeprefix("lra/") + ".py"
-        source = Path(str(resources.files("lra"))) / path
-        for node in ast.walk(ast.parse(source.read_bytes())):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
-                first = node.args[0] if node.args else None
-                if isinstance(first, ast.Constant) and str(first.value).startswith("-"):
-                    found.append(str(first.value))
-    return sorted(found)
+    path = module.replace(".", "/").removeprefix("lra/") + ".py"
+    source = Path(str(resources.files("lra"))) / path
+    for node in ast.walk(ast.parse(source.read_bytes())):
+        if not isinstance(node, ast.Call):
+            continue
+        called = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+        first = node.args[0] if node.args else None
+        if called == "add_argument" and isinstance(first, ast.Constant):
+            found += [str(first.value)] if str(first.value).startswith("-") else []
+        found += SHARED.get(called, ())
+    return sorted({*found})
 
 
 def _own(before: Sequence[str]) -> list[Path]:
