@@ -1,5 +1,6 @@
 """Why workers ended early: as they say, or as what is left of their words tells."""
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -7,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from conf.plain_files import open_file
 from lra.cluster.plan import StoredPlan
 from runners.records import legible
 
@@ -50,7 +52,7 @@ def room_lines(root: Path) -> Iterator[str]:
 def _last(path: Path, mark: str) -> str:
     """Return what stands behind a mark in the last line of a log that has it; "" where none has."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - MOST_READ))
             lines = file.read().decode(errors="replace").splitlines()

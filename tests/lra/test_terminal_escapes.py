@@ -190,3 +190,9 @@ def test_the_end_of_a_worker_without_a_state_is_told_from_what_it_printed(
     monkeypatch.setattr("lra.cluster.endings.shutil.disk_usage", lambda _: usage)
     assert main(["watch", "some", "--results", str(tmp_path)]) == 3
     assert "(5 bytes free): workers end until there is" in capsys.readouterr().out
+
+
+def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(plan: StoredPlan) -> None:
+    (plan.folder / "logs").mkdir(exist_ok=True)
+    os.mkfifo(plan.folder / "logs/start-1.log")
+    assert early_endings(plan, {}) == {}
