@@ -3,6 +3,7 @@
 import re
 import shlex
 from enum import Enum
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -72,6 +73,11 @@ def in_shell(typed: str) -> str:
     """Quote a word for a shell, readably where it has quotes of its own."""
     readable = "'" in typed and not re.search(r'["$`\\!]', typed)
     return f'"{typed}"' if readable else shlex.quote(typed)
+
+
+def in_results(root: Path) -> str:
+    """Return what a command needs to find a results folder: nothing for the one it looks into."""
+    return "" if root == Path("results") else f" --results {shlex.quote(str(root))}"
 
 
 def _seconds(value: Any) -> str | None:

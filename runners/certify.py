@@ -9,9 +9,8 @@ from models.mixer import Unsupported
 from runners.isolation.progress import phase
 from runners.records import Measurement, baseline_model, baseline_of
 from runners.runner import Runner, Work
-from runners.training.evaluate import remark_of
 from tasks.baselines.certificate import Certifiable, certified
-from tasks.task import SPLITS, Certified, Task
+from tasks.task import SPLITS, Certified, Task, remarks_of
 
 
 @by_name
@@ -54,7 +53,7 @@ def certify(task: Task, *, split: str) -> Iterator[Measurement]:
         labels = {"split": split, "sentence": baseline.sentence}
         if baseline.outcomes is not None:
             labels["examples"] = str(len(baseline.outcomes))
-        if remark := remark_of(task, split):
+        if remark := remarks_of(task).get(split):
             labels["remark"] = remark
         for metric, value in {"accuracy": baseline.accuracy, **baseline.measures}.items():
             yield Measurement(

@@ -179,6 +179,11 @@ class Remarked(Protocol):
         ...
 
 
+def remarks_of(task: Task) -> Mapping[str, str]:
+    """Return the remarks on a task's prepared data; none where it never has any."""
+    return task.remarks if isinstance(task, Remarked) else {}
+
+
 @runtime_checkable
 class Derives(Protocol):
     """A task whose metric follows from the mean loss."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
 from lra.api.words import composed, flags, model_words, words_of
-from lra.class_path import name_plugins
 from lra.configuration import ConfigError
 
 if TYPE_CHECKING:
@@ -107,7 +106,6 @@ def task(
 
     folders = [] if config_dir is None else [Path(config_dir)]
     with hydra_left_alone():
-        name_plugins(plugins)
         made = build_task_by_name(name, words_of(options, "task."), folders, plugins)
     with full_disk_explained(data_root()):
         made.prepare()

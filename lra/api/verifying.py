@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
-from lra.class_path import name_plugins
 from lra.configuration import ConfigError
 
 if TYPE_CHECKING:
@@ -127,7 +126,6 @@ def verify(
     if isinstance(mixer, str):
         from lra.commands.verify import resolve
 
-        name_plugins(plugins)
         name, factory = mixer, resolve(mixer, options, folders, plugins)
     else:
         name, factory = _factory(mixer, options)

@@ -76,10 +76,10 @@ def flags(verb: str) -> list[str]:
             continue
         called = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
         first = node.args[0] if node.args else None
-        if called == "add_argument" and isinstance(first, ast.Constant):
-            found += [str(first.value)] if str(first.value).startswith("-") else []
         found += SHARED.get(called, ())
-    return sorted({*found})
+        if called == "add_argument" and isinstance(first, ast.Constant):
+            found.append(str(first.value))
+    return sorted({word for word in found if word.startswith("-")})
 
 
 def _own(before: Sequence[str]) -> list[Path]:

@@ -161,7 +161,7 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     """Make the data ready, sweep what killed processes left, and say what there is now."""
     from tasks.data.leftovers import sweep
     from tasks.data.sources import data_root
-    from tasks.task import Remarked
+    from tasks.task import remarks_of
 
     sweep(data_root())
     print(f"{task.spec.name}, source {task.spec.source}, under {data_root()}", flush=True)
@@ -170,7 +170,7 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     counted = ", ".join(f"{size:,} {split}" for split, size in sizes(task).items())
     print(f"{spec.name} version {spec.version}, source {spec.source}: {counted or 'sizes unknown'}")
     print(f"data hash {spec.data_hash}; {spec.vocabulary} token ids, {spec.classes} classes")
-    for remark in task.remarks.values() if isinstance(task, Remarked) else ():
+    for remark in remarks_of(task).values():
         print(f"warning: {remark}")
     for entry in entries("task", arguments.config_dir):
         if entry.name == arguments.task and entry.source:

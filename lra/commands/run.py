@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lra.composition.hydra_entry import MULTIRUN, Composed, entries
 from lra.configuration import ReportChoice
 from lra.selection import kinds
+from lra.spelling import in_results
 from lra.sweep import progress
 from lra.volume import Volume, taken
 from runners.isolation import isolate
@@ -49,9 +50,10 @@ def main(argv: list[str]) -> int:
 def disturbed(sweep: "Sweep", argv: Sequence[str]) -> str:
     """Return what to type where the machine disturbed cells of a sweep; "" where it did not."""
     from lra.sweep.planned import still_disturbed
+    from runners.records import DISTURBED
     from runners.storage.index import RowsIndex
 
-    if sweep.control.dry_run:
+    if sweep.control.dry_run or DISTURBED not in sweep.control.retry:
         return ""
     with RowsIndex(sweep.root) as index:
         count = still_disturbed(sweep.planned, index)
@@ -185,9 +187,7 @@ def finish(
     print()
     for planned in sweep.planned if len(sweep.planned) == 1 else ():
         print(f"rows          {sweep.store.cell_folder(planned.cell.key)}")
-        elsewhere = sweep.root != Path("results")
-        where = f" --results {shlex.quote(str(sweep.root))}" if elsewhere else ""
-        print(f"again         lra show {planned.cell.key}{where}")
+        print(f"again         lra show {planned.cell.key}{in_results(sweep.root)}")
     for label, suffixes in (("tables", (".md",)), ("figures", (".png",)), ("page", (".html",))):
         for path in written:
             if path.suffix in suffixes:

@@ -1,6 +1,5 @@
 """`lra submit`: store the plan of a sweep, have an engine start workers, and return."""
 
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from lra.cluster.engine import (
     started_by,
 )
 from lra.configuration import ConfigError, ReportChoice
+from lra.spelling import in_results
 from lra.sweep import progress
 from lra.volume import Volume, taken
 
@@ -136,7 +136,7 @@ def _submit(
     check_place(plan.folder)  # of what stops them, before any is started
     if complete:
         print(f"{complete:,} of {len(sweep.planned):,} cells are complete already")
-    where = "" if sweep.root == Path("results") else f" --results {shlex.quote(str(sweep.root))}"
+    where = in_results(sweep.root)
     if not waiting and not _unfinished(plan, store):
         print(f"nothing to submit; lra report --sweep {sweep.name}{where}")
         return 0
@@ -259,7 +259,7 @@ def _left_alone(folder: Path) -> Iterator[str]:
         if active:
             home = Path(path)
             if (home / HEAD).is_file():
-                way_out = f"lra submit --stop {home.name} --results {results_of(home)}"
+                way_out = f"lra submit --stop {home.name}{in_results(results_of(home))}"
             else:
                 way_out = f"end them by their ids: {', '.join(active[:5])}"
             yield (

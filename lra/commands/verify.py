@@ -105,6 +105,7 @@ def resolve(
     from lra.class_path import name_plugins
     from lra.compose import group_file, mixer_factory
 
+    name_plugins(plugins)
     if ":" not in mixer and "." not in mixer:
         known = names("model", config_dirs)
         if mixer not in known:

@@ -21,7 +21,7 @@ def prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: Progres
     Cells whose data cannot be had are noted, and others go on; where a sweep has no others, the
     reason is raised.
     """
-    from tasks.task import Remarked
+    from tasks.task import remarks_of
 
     faults: dict[tuple[str, ...], NotPrepared | BadData | None] = {}
     for planned in waiting:
@@ -34,7 +34,7 @@ def prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: Progres
             try:
                 with board.preparing(task.spec.name):
                     task.prepare()
-                for remark in task.remarks.values() if isinstance(task, Remarked) else ():
+                for remark in remarks_of(task).values():
                     board.say(f"{task.spec.name}: warning: {remark}")
             except (NotPrepared, BadData) as error:
                 faults[identity] = error

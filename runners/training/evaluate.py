@@ -17,7 +17,7 @@ from runners.parallel.ranks import Ranks
 from runners.records import Measurement, Outcomes
 from runners.training.prefetch import first_of, masks_of, rows_of, to_device
 from runners.training.recurrent_state import initial_state, remembered
-from tasks.task import Batch, Derives, Kind, Remarked, Tally, Task
+from tasks.task import Batch, Derives, Kind, Tally, Task, remarks_of
 
 
 class SplitScores(NamedTuple):
@@ -118,12 +118,7 @@ def evaluate(
         measured["exact_match"] = float((outcomes.hit == 1).mean())
     if isinstance(task, Derives):
         measured |= task.derived(split, loss)
-    return SplitScores(measured, outcomes, _parts(tallies), remark_of(task, split))
-
-
-def remark_of(task: Task, split: str) -> str:
-    """Return what whoever reads a score on a split of prepared data has to know."""
-    return task.remarks.get(split, "") if isinstance(task, Remarked) else ""
+    return SplitScores(measured, outcomes, _parts(tallies), remarks_of(task).get(split, ""))
 
 
 def _without_gradients(ranks: Ranks) -> AbstractContextManager[None]:
