@@ -66,7 +66,7 @@ def test_other_packages_do_not_count():
 def test_a_family_does_not_depend_on_its_siblings():
     found = set(sources(["models.mixer"]))
     below = {f"models.{name}" for name in ("context", "growth", "idle", "positions", "transport")}
-    assert found == {"models", "models.mixer", "conf", "conf.choices", *below}
+    assert found == {"models", "models.mixer", "conf", "conf.choices", "conf.shown", *below}
 
 
 def test_unknown_modules_are_an_error():
