@@ -23,7 +23,7 @@ from shared_sweeps import ended, until, work
 from small_sweeps import TINY
 
 TRAININGS = ("model=linear", "seed=0,1", "optim.steps=60", "runner.log_every_steps=5")
-ONE = ("model=linear", "optim.steps=1500", "runner.checkpoint_every_s=0.05")
+ONE = ("model=linear", "optim.steps=300", "runner.checkpoint_every_s=0.05")
 
 
 @pytest.fixture(autouse=True)
