@@ -145,7 +145,7 @@ def test_a_training_stopped_between_two_updates_goes_on_with_another_number(
 
 def test_the_same_number_goes_on_to_the_bit_with_dropout(tmp_path: Path) -> None:
     kind = Asked(model="dropping", processes=2, folder=str(tmp_path / "a"))
-    stopped = done(replace(kind, signalled=(0, 2, signal.SIGTERM)))
+    stopped = done(replace(kind, signalled=(0, 2, signal.SIGUSR1)))
     assert stopped.ending.interrupted
     resumed, whole = done(kind), done(replace(kind, folder=str(tmp_path / "b")))
     assert resumed.curve() == whole.curve()

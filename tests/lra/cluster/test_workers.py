@@ -146,6 +146,21 @@ def test_a_stopped_submission_goes_on_and_gains_cells(
     assert {row["seed"] for row in settled(tmp_path).to_dict("records")} == {0, 1}
 
 
+def test_a_worker_told_by_sigusr1_saves_and_gives_its_cell_back(
+    tmp_path: Path, plan: Callable[..., StoredPlan]
+) -> None:
+    plan(tmp_path, "model=linear", "seed=0", "optim.steps=3000", "runner.checkpoint_every_s=1")
+    worker = work(tmp_path, "--workers", "2")
+    until(lambda: Store(tmp_path).claims())
+    until(lambda: [*tmp_path.glob("cells/*/*/checkpoint-*")])
+    worker.send_signal(signal.SIGUSR1)
+    code, said = ended(worker)
+    assert code == 128 + signal.SIGUSR1
+    assert b"2 workers ended" in said
+    assert [*tmp_path.glob("cells/*/*/checkpoint-*/resume.pt")]
+    assert Store(tmp_path).claims() == {}
+
+
 @pytest.mark.parametrize(
     ("damage", "wanted"),
     [
