@@ -151,13 +151,14 @@ def test_a_worker_told_by_sigusr1_saves_and_gives_its_cell_back(
 ) -> None:
     plan(tmp_path, "model=linear", "seed=0", "optim.steps=3000", "runner.checkpoint_every_s=1")
     worker = work(tmp_path, "--workers", "2")
-    until(lambda: Store(tmp_path).claims())
-    until(lambda: [*tmp_path.glob("cells/*/*/checkpoint-*")])
+    until(lambda: [*tmp_path.glob("cells/*/*/checkpoint-*/resume.pt")])
+    (saved,) = tmp_path.glob("cells/*/*/checkpoint-*/resume.pt")
+    before = saved.stat().st_mtime_ns
     worker.send_signal(signal.SIGUSR1)
     code, said = ended(worker)
     assert code == 128 + signal.SIGUSR1
     assert b"2 workers ended" in said
-    assert [*tmp_path.glob("cells/*/*/checkpoint-*/resume.pt")]
+    assert saved.stat().st_mtime_ns > before
     assert Store(tmp_path).claims() == {}
 
 
