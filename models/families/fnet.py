@@ -42,10 +42,10 @@ from models.ops.numerics import blocks, full_precision, sum_dtype
 ROW_BLOCK = 2**22
 """Elements of the cosines and sines that exist at one time."""
 
-AT_ONCE = 2**17
-"""Numbers up to which PyTorch mirrors a short sequence's transform: fewer calls, more bytes."""
-SHORT = 2**9
-"""Tokens of a short sequence."""
+FEW = 2**16
+"""Numbers whose whole transform takes no longer than half of it and a copy."""
+AT_ONCE = 2**18
+"""Numbers up to which PyTorch mirrors the transform: fewer calls, more bytes."""
 
 CUT_DEVIATION = 0.8796256610342398
 """Standard deviation of a standard normal variable that is cut at -2 and 2."""
@@ -77,13 +77,16 @@ def real_transform(x: Float[Tensor, "b l d"], norm: Norm = Norm.none) -> Float[T
     """Return the real part of the two-dimensional transform, by the fast one.
 
     The transform of real numbers has Y[j, k] = conj Y[-j, -k], indices modulo l and d, so half of
-    the width is computed and the other half copied from it: of few numbers by the one operator of
-    PyTorch that does both (its `fft2` computes both halves). Then the result is a view of complex
-    numbers, since a copy takes a fifth of the time.
+    the width is computed and the other half copied from it, up to 2^18 numbers by the one operator
+    of PyTorch that does both; of at most 2^16 numbers both halves are computed. Then the result is
+    a view of complex numbers, since a copy takes a fifth of the time.
     """
-    if x.shape[1] <= SHORT and x.numel() <= AT_ONCE:
-        return torch._fft_r2c(x, [1, 2], int(norm == Norm.ortho), False).real
     scaling = "ortho" if norm == Norm.ortho else "backward"
+    if x.numel() <= FEW:
+        whole: Tensor = torch.fft.fft2(x, dim=(1, 2), norm=scaling)
+        return whole.real
+    if x.numel() <= AT_ONCE:
+        return torch._fft_r2c(x, [1, 2], int(norm == Norm.ortho), False).real
     y, known = torch.empty_like(x), x.shape[2] // 2 + 1
     y[..., :known] = torch.fft.rfft2(x, dim=(1, 2), norm=scaling).real
     # From what is written: reading real parts out of complex numbers once more takes longer.
@@ -148,7 +151,11 @@ def fourier_mixing(
 ) -> Float[Tensor, "b l d"]:
     """Return Re(F_l x F_d), computed in float32 (float64 input: float64)."""
     transform = real_transform if method == Method.fft else real_transform_by_products
-    return _symmetric(x.to(sum_dtype(x)), partial(transform, norm=norm)).to(x.dtype)
+    transform = partial(transform, norm=norm)
+    # A conversion to the same type is a call, which short sequences notice.
+    if x.dtype == (wide := sum_dtype(x)):
+        return _symmetric(x, transform)
+    return _symmetric(x.to(wide), transform).to(x.dtype)
 
 
 def lecun_normal(size: int, generator: torch.Generator) -> Float[Tensor, "n n"]:

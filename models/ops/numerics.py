@@ -15,6 +15,9 @@ LOG2_E = 1.4426950408889634
 """Turns exponents of e into exponents of 2: exp2 is faster than exp on a CPU."""
 
 
+_AS_IT_IS = nullcontext()
+
+
 def sum_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype of sums over the length: float32, or float64 where the input is."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -24,7 +27,7 @@ def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     """Return a context in which autocast leaves the operations on `x` alone."""
     kind = x.device.type
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
-        return nullcontext()
+        return _AS_IT_IS
     return torch.autocast(kind, enabled=False)
 
 

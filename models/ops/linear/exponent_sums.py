@@ -22,8 +22,9 @@ in the values alone: a compiled module takes the fast forms only.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -42,16 +43,15 @@ FAINT = 1e13
 """Times the smallest normal number: a sum of weights below it may have lost some to rounding."""
 
 
-@runtime_checkable
-class Exponents(Protocol):
+class Exponents(ABC):
     """A feature map whose features are exponentials."""
 
+    @abstractmethod
     def exponents(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
         """Return the logarithms of the features, with the factor that they are divided by."""
-        ...
 
 
-class Exponential:
+class Exponential(Exponents):
     """phi(x) = e^u + epsilon, u = W x or x, times `scale`; divided by its largest entry."""
 
     def __init__(

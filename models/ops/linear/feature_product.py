@@ -118,7 +118,7 @@ def _spread(
     numerator = phi @ sums.values
     if not maps.normalise:
         return numerator, None
-    inverse = maps.reciprocal(phi.mul_(sums.weights[..., None, :]).sum(-1))
+    inverse = maps.reciprocal((sums.weights[..., None, :] @ phi.mT)[..., 0, :])
     return numerator.mul_(inverse[..., None]), inverse
 
 

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.ops.linear.exponent_sums import Exponential
+from models.ops.linear.exponent_sums import Exponential, Exponents
 from models.ops.linear.features import (
     NONLINEARITIES,
     FeatureMap,
@@ -99,7 +99,7 @@ def draw_projection(
     return F.normalize(drawn, dim=1) * lengths
 
 
-class PositiveFeatures:
+class PositiveFeatures(Exponents):
     """phi(x) = exp(W x), divided by its largest entry; for keys, times exp(-|x|^2 / 2).
 
     On the query side that last factor cancels and is left out. `scale` multiplies x on both sides.

@@ -229,8 +229,8 @@ def test_operations_are_those_of_twice_the_features():
     with pretending():
         mixer = Cosformer(Site(width=64, heads=2, max_length=4096))
         q, k, v = (torch.empty(1, 2, 4096, 32) for _ in range(3))
-        # Two products of 64 features and 32 values for 4,096 tokens; sums are no products.
-        wanted = 2 * 2 * (2 * 4096 * 64 * 32)
+        # Two products of 64 features with 32 values and one with their sums, for 4,096 tokens.
+        wanted = 2 * (2 * 4096 * 64) * (2 * 32 + 1)
         assert count_operations(lambda: mixer.core(q, k, v, Layout())) == wanted
 
 
