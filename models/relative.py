@@ -6,6 +6,15 @@ refused by the model. ALiBi is of this kind, too, and older here: families keep 
 
 What is added is scaled as scores are, by 1 / sqrt(k), already. Distances are the query's position
 less the key's; those of keys that lie out of sight may be anything.
+
+A key behind its query, at a negative distance, is in sight where a model looks both ways, and in
+a causal one under a prefix mask. It adds what the encoding says of that distance, however many
+tokens follow and on however many ranks:
+
+    transformer_xl   the vector of its sinusoid, R_-t
+    shaw, t5         looking both ways, its own vector or bucket; causal, where the table has one
+                     sign, that of distance 0, which all keys behind share
+    alibi            what the key as far before adds
 """
 
 import math
@@ -33,12 +42,15 @@ class RelativeScores(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"]
+        self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"], *, later: bool
     ) -> Float[Tensor, "#b h i j"]:
-        """Return what is added for keys at any distances."""
+        """Return what is added for keys at any distances.
+
+        Here and below, `later` says whether keys behind a query may be in sight.
+        """
 
     def in_order(
-        self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1
+        self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1, *, later: bool
     ) -> Float[Tensor, "#b h i j"]:
         """Return what is added where `keys` follow one another and the last is the last query's.
 
@@ -46,11 +58,14 @@ class RelativeScores(nn.Module, ABC):
         """
         position = torch.arange(0, keys * step, step, device=q.device)
         distance = position[keys - q.shape[2] :, None] - position
-        return cast(Tensor, self(q, distance[None]))
+        return cast(Tensor, self(q, distance[None], later=later))
 
-    def between(self, q: Float[Tensor, "b h i k"], keys: int, at: At) -> Float[Tensor, "#b h i j"]:
+    def between(
+        self, q: Float[Tensor, "b h i k"], keys: int, at: At, *, later: bool
+    ) -> Float[Tensor, "#b h i j"]:
         """Return what is added where queries and keys stand `at` steps of their own."""
-        return cast(Tensor, self(q, at.distance(q.shape[2], keys, q.device)[None]))
+        distance = at.distance(q.shape[2], keys, q.device)
+        return cast(Tensor, self(q, distance[None], later=later))
 
 
 class BucketScores(RelativeScores):
@@ -69,10 +84,10 @@ class BucketScores(RelativeScores):
         self.weight = drawn(site, (BUCKETS, site.heads), site.width**-0.5)
 
     def forward(
-        self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"]
+        self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"], *, later: bool
     ) -> Float[Tensor, "#b h i j"]:
         """Return the numbers of the buckets."""
-        del q
+        del q, later
         return self.weight[bucket(distance, causal=self.causal)].movedim(-1, 1)
 
 
@@ -95,7 +110,6 @@ def bucket(
 class VectorScores(RelativeScores):
     """Scores q' . R_t by a vector R_t for each distance t; an encoding says q' and R."""
 
-    causal: bool
     scale: float
 
     @abstractmethod
@@ -107,17 +121,17 @@ class VectorScores(RelativeScores):
         return q
 
     def forward(
-        self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"]
+        self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"], *, later: bool
     ) -> Float[Tensor, "b h i j"]:
         """Meet the vectors of all distances that may be, and gather."""
         most = distance.shape[-1] - 1
-        least = 0 if self.causal else -most
+        least = -most if later else 0
         scores = self.products(q, torch.arange(least, most + 1, device=q.device))
         index = distance.clamp(least, most) - least
         return scores.gather(-1, index[:, None].expand(*scores.shape[:3], -1))
 
     def in_order(
-        self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1
+        self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1, *, later: bool
     ) -> Float[Tensor, "b h i j"]:
         """Meet the vectors in falling order, and read each query's row one further to the left.
 
@@ -125,14 +139,16 @@ class VectorScores(RelativeScores):
         read as rows of `keys` from the l-th on, stand in place: no score is copied.
         """
         length = q.shape[2]
-        most, least = keys, 0 if self.causal else 1 - length
+        most, least = keys, 1 - length if later else 0
         falling = torch.arange(most * step, (least - 1) * step, -step, device=q.device)
         scores = self.products(q, falling)
         width = scores.shape[-1] - 1
         behind = scores.flatten(-2)[..., length:]
         return behind.view(*scores.shape[:-1], width)[..., :keys]
 
-    def between(self, q: Float[Tensor, "b h i k"], keys: int, at: At) -> Float[Tensor, "b h i j"]:
+    def between(
+        self, q: Float[Tensor, "b h i k"], keys: int, at: At, *, later: bool
+    ) -> Float[Tensor, "b h i j"]:
         """Meet the vectors of all distances that there are, and gather.
 
         Raises:
@@ -141,7 +157,7 @@ class VectorScores(RelativeScores):
         (first, stride), (first_key, step) = at
         length = q.shape[2]
         if at.queries == at.keys and length == keys:
-            return self.in_order(q, keys, step)
+            return self.in_order(q, keys, step, later=later)
         if stride % step or (first - first_key) % step:
             raise ValueError(f"queries must stand on steps of the keys: got {at}")
         least = first - at.keys.last(keys)
@@ -227,7 +243,7 @@ class SinusoidScores(VectorScores):
         super().__init__()
         self.clamp = clamp
         self.evaluation_clamp = clamp if evaluation_clamp is None else evaluation_clamp
-        self.causal, self.scale = site.causal, site.head_width**-0.5
+        self.scale = site.head_width**-0.5
         self.width, self.heads = site.width, site.heads
         self.dropout = nn.Dropout(dropout)
         self.r_proj = nn.Linear(site.width, site.inner_width, bias=False)

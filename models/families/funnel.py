@@ -58,16 +58,18 @@ class FunnelScores(SinusoidScores):
             self.register_parameter(name, part)
 
     def in_order(
-        self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1
+        self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1, *, later: bool
     ) -> Float[Tensor, "b h i j"]:
         """Return what is added where queries and keys follow one another alike."""
-        return self.beside_cls(q, super().in_order(q, keys, step))
+        return self.beside_cls(q, super().in_order(q, keys, step, later=later))
 
-    def between(self, q: Float[Tensor, "b h i k"], keys: int, at: At) -> Float[Tensor, "b h i j"]:
+    def between(
+        self, q: Float[Tensor, "b h i k"], keys: int, at: At, *, later: bool
+    ) -> Float[Tensor, "b h i j"]:
         """Return what is added where they stand `at` steps of their own."""
         if at.queries == at.keys and q.shape[2] == keys:
-            return self.in_order(q, keys, at.keys.step)
-        return self.beside_cls(q, super().between(q, keys, at))
+            return self.in_order(q, keys, at.keys.step, later=later)
+        return self.beside_cls(q, super().between(q, keys, at, later=later))
 
     def beside_cls(
         self, q: Float[Tensor, "b h i k"], scores: Float[Tensor, "b h i j"]

@@ -209,8 +209,11 @@ class ExactCore(nn.Module):
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device, ranks=ranks)
         arguments = {"causal": causal, "visible": visible, "dropout": self.rate()}
-        placed = self.in_order(q, q.shape[2]) if at is None else self.between(q, k.shape[2], at)
-        q, arguments["bias"] = placed
+        later = not causal or layout.prefix is not None
+        if at is None:
+            q, arguments["bias"] = self.in_order(q, q.shape[2], later=later)
+        else:
+            q, arguments["bias"] = self.between(q, k.shape[2], at, later=later)
         return self.attend(q, k, v, **arguments)
 
     def products(
@@ -221,24 +224,28 @@ class ExactCore(nn.Module):
         return scores
 
     def between(
-        self, q: Float[Tensor, "b h l k"], keys: int, at: At
+        self, q: Float[Tensor, "b h l k"], keys: int, at: At, *, later: bool
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
-        """Return what meets keys at these positions, and what positions add to the scores."""
+        """Return what meets keys at these positions, and what positions add to the scores.
+
+        `later`: keys behind a query may be in sight.
+        """
         if self.relative is not None:
-            return self.relative.queries(q), self.relative.between(q, keys, at)
+            return self.relative.queries(q), self.relative.between(q, keys, at, later=later)
         if self.slopes is None:
             return q, None
         return q, distance_bias(self.slopes, at.distance(q.shape[2], keys, q.device)[None, None])
 
     def in_order(
-        self, q: Float[Tensor, "b h l k"], keys: int
+        self, q: Float[Tensor, "b h l k"], keys: int, *, later: bool
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
         """Return what meets keys that follow one another, and what positions add to the scores.
 
-        The last of the `keys` is that of the last query.
+        The last of the `keys` is that of the last query. `later`: those behind a query may be in
+        sight.
         """
         if self.relative is not None:
-            return self.relative.queries(q), self.relative.in_order(q, keys)
+            return self.relative.queries(q), self.relative.in_order(q, keys, later=later)
         if self.slopes is None:
             return q, None
         position = torch.arange(keys, device=q.device)
@@ -279,7 +286,7 @@ class ExactCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
         """Return what meets the remembered keys, and what positions add to the scores."""
         if self.relative is not None:
-            return self.relative.queries(q), self.relative(q, cache.distance[:, 0])
+            return self.relative.queries(q), self.relative(q, cache.distance[:, 0], later=False)
         if self.slopes is not None:
             return q, distance_bias(self.slopes, cache.distance)
         return q, None

@@ -54,7 +54,7 @@ class Scored(Protocol):
         ...
 
     def between(
-        self, q: Float[Tensor, "b h l k"], keys: int, at: At
+        self, q: Float[Tensor, "b h l k"], keys: int, at: At, *, later: bool
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
         """Return what meets keys at these positions, and what positions add to the scores."""
         ...
@@ -80,6 +80,11 @@ class _Facts(NamedTuple):
         given = {name: value for name, value in given.items() if value is not None}
         prefix = layout.prefix if causal else None
         return cls(causal, prefix, tuple(given), tuple(given.values()))
+
+    @property
+    def later(self) -> bool:
+        """Whether keys behind a query may be in sight."""
+        return not self.causal or self.prefix is not None
 
     def visible(
         self,
@@ -114,7 +119,7 @@ class _Ring(NamedTuple):
 
     def hidden(self, source: int) -> bool:
         """Return whether none of the queries here sees a key of that rank."""
-        return self.facts.causal and self.facts.prefix is None and source > self.context.rank
+        return not self.facts.later and source > self.context.rank
 
     def pieces(self, q: Tensor, k: Tensor) -> Iterator[slice]:
         """Cut the queries so that their scores are not too many."""
@@ -126,7 +131,7 @@ class _Ring(NamedTuple):
         """Return the scores of some queries, and which of them count."""
         first, first_key = self.context.offset + rows.start, self.context.offset_of(source)
         at = At(Spacing(first), Spacing(first_key))
-        met, bias = self.core.between(q, k.shape[2], at)
+        met, bias = self.core.between(q, k.shape[2], at, later=self.facts.later)
         found = self.core.products(met, k)
         found = found.to(sum_dtype(found))
         if bias is not None:

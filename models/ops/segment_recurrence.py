@@ -97,7 +97,7 @@ class SegmentRecurrence(MultiHead):
         visible = segment_memory.visibility(
             length, keys, segment.empty, same_length=self.same_length, device=q.device
         )
-        q, bias = core.in_order(q, keys)
+        q, bias = core.in_order(q, keys, later=False)
         return attend(q, k, v, causal=True, visible=visible, dropout=core.rate(), bias=bias)
 
     def placed(

@@ -138,8 +138,8 @@ def test_vectors_of_distances_against_loops(make, positions: Positions, causal: 
     # keys in any order: distances by number in place of rows that are shifted
     distance = torch.arange(length)[:, None] - torch.arange(length)
     order = torch.tensor([4, 0, 8, 2, 6, 1, 3, 7, 5])
-    here = mixer.core.relative(q, distance[None][..., order])
-    there = mixer.core.relative.in_order(q, length)[..., order]
+    here = mixer.core.relative(q, distance[None][..., order], later=not causal)
+    there = mixer.core.relative.in_order(q, length, later=not causal)[..., order]
     sight = (distance >= 0)[..., order] if causal else torch.ones_like(distance, dtype=torch.bool)
     torch.testing.assert_close(here * sight, there * sight, atol=1e-13, rtol=0)
 

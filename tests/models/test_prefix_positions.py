@@ -1,0 +1,158 @@
+"""A prefix beside every encoding that adds to scores: dense loops, shorter rows, and ranks."""
+
+import math
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lra.catalogue import choices
+from lra.compose import core_of
+from lra.yaml_text import load
+from models.context import Context
+from models.contract.context import Threads, among_threads, derived
+from models.families.sdpa import SDPA
+from models.mixer import INSIDE, Layout, Positions, Site
+from models.ops import ring
+from models.positions import alibi_slopes
+from tests.attention import compare, drawn
+
+LENGTH, WIDTH, HEADS, REACH = 11, 16, 2, 4
+PREFIX = torch.tensor([0, 5, LENGTH])
+PAGE = (Path(__file__).parents[2] / "docs" / "masks.md").read_text()
+FAMILIES = re.findall(r"^- `prefix`: (.*)$", PAGE, re.MULTILINE)[0].split(", ")
+
+
+def built(name: str, positions: Positions) -> Any:
+    """Return a causal mixer of a family with its options at their defaults."""
+    (file,) = (file for file in choices("model", []) if file.stem == name)
+    (make, *_), _, _ = core_of(load(file), [], name)
+    torch.manual_seed(0)
+    site = Site(
+        width=WIDTH, heads=HEADS, max_length=LENGTH, causal=True, positions=positions,
+        relative_distance=REACH,
+    )  # fmt: skip
+    mixer: Any = make(site)
+    return mixer.double().eval()
+
+
+def cases() -> list[Any]:
+    """Return every family with every encoding that it applies itself."""
+    found = []
+    for name in FAMILIES:
+        offered = built(name, Positions.none).traits.positions
+        found += [(name, each) for each in (Positions.none, *sorted(INSIDE)) if each in offered]
+    return found
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "positions" in metafunc.fixturenames:
+        metafunc.parametrize(("name", "positions"), cases())
+
+
+def added(mixer: nn.Module, q: Tensor, positions: Positions, t: int) -> Tensor | float:
+    """What a key at distance `t` adds to the scores of the queries, [b h], by the definitions."""
+    relative: Any = mixer.core.relative
+    if positions == Positions.alibi:
+        return -alibi_slopes(HEADS).double() * abs(t)
+    if positions == Positions.t5:
+        assert LENGTH < 16, "longer distances share buckets"
+        return relative.weight[max(t, 0)]
+    scale = math.sqrt(WIDTH // HEADS)
+    if positions == Positions.shaw:
+        return q @ relative.weight[min(max(t, 0), REACH)] / scale
+    if positions == Positions.transformer_xl:
+        angles = [t * 10_000.0 ** (-2 * p / WIDTH) for p in range(WIDTH // 2)]
+        r = [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
+        keys = (relative.r_proj.weight @ torch.tensor(r, dtype=q.dtype)).view(HEADS, -1)
+        return ((q + relative.biases.position) * keys).sum(-1) / scale
+    return 0.0
+
+
+def literal(mixer: Any, name: str, positions: Positions, x: Tensor) -> Tensor:
+    """Attend with all scores written out, one query and one key at a time."""
+    if name == "latent_attention":
+        place = mixer.placed(x, None)
+        q, (k, v) = mixer.queries(x, place), mixer.heads_of(*mixer.latents(x, place))
+    else:
+        q, k, v = mixer.project(x, Layout())
+    met = q
+    if positions == Positions.transformer_xl:
+        met = q + mixer.core.relative.biases.content[:, None]
+    width = mixer.key_width / HEADS if name == "collaborative" else q.shape[-1]
+    k, v = (part.repeat_interleave(HEADS // part.shape[1], 1) for part in (k, v))
+    scores = met @ k.mT / math.sqrt(width)
+    if name == "talking_heads":
+        scores = torch.einsum("ha,bals->bhls", mixer.core.logits_map, scores)
+    rows = []
+    for b, prefix in enumerate(PREFIX.tolist()):
+        for i in range(LENGTH):
+            seen = [j for j in range(LENGTH) if j <= i or (i < prefix and j < prefix)]
+            parts = [scores[b, :, i, j] + added(mixer, q[b, :, i], positions, i - j) for j in seen]
+            weights = torch.stack(parts, -1).softmax(-1)
+            if name == "talking_heads":
+                weights = mixer.core.weights_map @ weights
+            rows.append((weights[:, None] @ v[b][:, seen])[:, 0].flatten())
+    mixed: Tensor = mixer.out_proj(torch.stack(rows).view(len(x), LENGTH, -1))
+    return mixed
+
+
+def test_a_prefix_is_attended_to_as_the_definitions_say(name: str, positions: Positions) -> None:
+    mixer, x = built(name, positions), drawn(len(PREFIX), LENGTH, WIDTH).requires_grad_()
+    found = mixer(x, Layout(prefix=PREFIX))
+    leaves = [x, *mixer.parameters()]
+    compare(found, literal(mixer, name, positions, x), leaves, atol=1e-12, looser=10)
+
+
+def test_a_prefix_does_not_know_how_many_tokens_follow(name: str, positions: Positions) -> None:
+    mixer, x, count = built(name, positions), drawn(1, LENGTH, WIDTH), 5
+    prefix = torch.tensor([count])
+    whole = mixer(x, Layout(prefix=prefix))
+    for length in range(count, LENGTH):
+        short = mixer(x[:, :length], Layout(prefix=prefix))
+        torch.testing.assert_close(short, whole[:, :length], atol=1e-12, rtol=0)
+
+
+def test_three_ranks_compute_what_one_does(
+    name: str, positions: Positions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixer = built(name, positions)
+    if "context" not in mixer.traits.supports:
+        assert name == "talking_heads"
+        return
+    monkeypatch.setattr(ring, "PIECE", 3 * HEADS * 4)  # scores of a query or two at once
+    x, given = drawn(3, LENGTH, WIDTH), drawn(3, LENGTH, WIDTH, seed=1)
+    alone = derived(mixer, x, given, Layout(prefix=PREFIX))
+
+    def on_rank(transport: Threads) -> Any:
+        context = Context((2, 4, 5), transport)
+        layout = Layout(prefix=PREFIX, context=context)
+        return derived(mixer, context.part(x), context.part(given), layout)
+
+    found = among_threads(3, on_rank)
+    close = partial(torch.testing.assert_close, atol=1e-12, rtol=0)
+    close(torch.cat([each.y for each in found], 1), alone.y)
+    close(torch.cat([each.by_input for each in found], 1), alone.by_input)
+    for *parts, wanted in zip(
+        *(each.by_parameters for each in found), alone.by_parameters, strict=True
+    ):
+        close(sum(parts), wanted)
+
+
+@pytest.mark.parametrize("encoding", [Positions.shaw, Positions.transformer_xl, Positions.t5])
+def test_scores_of_any_distances_are_those_of_keys_in_order(encoding: Positions) -> None:
+    site = Site(
+        width=WIDTH, heads=HEADS, max_length=LENGTH, causal=True, positions=encoding,
+        relative_distance=REACH,
+    )  # fmt: skip
+    relative: Any = SDPA(site).double().core.relative
+    q = drawn(2, HEADS, LENGTH, WIDTH // HEADS)
+    distance = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
+    here = relative(q, distance[None], later=True)
+    torch.testing.assert_close(here, relative.in_order(q, LENGTH, later=True), atol=1e-13, rtol=0)
+    before = relative.in_order(q, LENGTH, later=False)
+    torch.testing.assert_close(here.tril(), before.tril(), atol=1e-13, rtol=0)
