@@ -15,6 +15,7 @@ is read by the `datasets` library.
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from math import isnan
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -205,7 +206,8 @@ class TableTask(ClassificationTask):
         numbers = {label: number for number, label in enumerate(self.labels)}
         for number, (*texts, label) in records:
             where = f"{origin}, {number}"
-            if not isinstance(label, str | int | float) or str(label) not in numbers:
+            given = isinstance(label, str | int) or (isinstance(label, float) and not isnan(label))
+            if not given or str(label) not in numbers:
                 raise BadData(
                     f"{where}: label {shown(label)}, wanted one of "
                     f"{listed(map(shown, self.labels))}; list every label in task.labels, quoted "

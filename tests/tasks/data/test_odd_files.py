@@ -4,7 +4,10 @@ import codecs
 import gzip
 import io
 import json
+import math
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from conf.shown import LONGEST, listed, shown
@@ -12,7 +15,7 @@ from tasks.classification.listops.text import read_tsv
 from tasks.classification.pairs import read as read_pairs
 from tasks.classification.table import TableTask
 from tasks.classification.table_files import read as read_table
-from tasks.contract import check_disjoint
+from tasks.contract import check_disjoint, check_task
 from tasks.data.lines import blocks
 from tasks.errors import BadData
 from tasks.proteins.fasta import read as read_fasta
@@ -104,6 +107,25 @@ def test_shared_examples_and_labels_without_rows_are_said(tmp_path):
     assert "90 of 100 examples of test (90.00%)" in task.remarks["test"]
     assert "has the label 'y'" in task.remarks["labels"]
     assert "90.00% of test also in train" in check_disjoint(task).detail
+
+
+@pytest.mark.parametrize("train", [1, 2, 3, 5, 15, 16, 20])
+def test_tables_of_few_rows_are_verified(train, tmp_path):
+    paths = {}
+    for split, size in {"train": train, "validation": 1, "test": 2}.items():
+        paths[split] = str(tmp_path / f"{split}.csv")
+        rows = "".join(f"{split} {'x' * (i % 3)}{i},{'xy'[i % 2]}\n" for i in range(size))
+        (tmp_path / f"{split}.csv").write_text(f"text,label\n{rows}")
+    findings = check_task(TableTask(labels=["x", "y"], **paths))
+    assert [finding for finding in findings if not finding.passed] == []
+
+
+def test_a_missing_number_is_no_label(tmp_path):
+    path = tmp_path / "a.parquet"
+    columns = {"text": ["a", "b", "c"], "label": [1.0, 0.0, math.nan]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    with pytest.raises(BadData, match="row 2: label nan"):
+        TableTask(train=str(path), labels=["0.0", "1.0", "nan"]).prepare()
 
 
 HUGE = ["x" * 10**6, 10**9999, {str(i): i for i in range(10**5)}, ["é"] * 10**5, b"\0" * 10**6]
