@@ -42,8 +42,6 @@ from models.ops.numerics import blocks, full_precision, sum_dtype
 ROW_BLOCK = 2**22
 """Elements of the cosines and sines that exist at one time."""
 
-FEW = 2**16
-"""Numbers whose whole transform takes no longer than half of it and a copy."""
 AT_ONCE = 2**18
 """Numbers up to which PyTorch mirrors the transform: fewer calls, more bytes."""
 
@@ -78,15 +76,12 @@ def real_transform(x: Float[Tensor, "b l d"], norm: Norm = Norm.none) -> Float[T
 
     The transform of real numbers has Y[j, k] = conj Y[-j, -k], indices modulo l and d, so half of
     the width is computed and the other half copied from it, up to 2^18 numbers by the one operator
-    of PyTorch that does both; of at most 2^16 numbers both halves are computed. Then the result is
-    a view of complex numbers, since a copy takes a fifth of the time.
+    of PyTorch that does both (its `fft2` computes both halves). Then the result is a view of
+    complex numbers, since a copy takes a fifth of the time.
     """
-    scaling = "ortho" if norm == Norm.ortho else "backward"
-    if x.numel() <= FEW:
-        whole: Tensor = torch.fft.fft2(x, dim=(1, 2), norm=scaling)
-        return whole.real
     if x.numel() <= AT_ONCE:
         return torch._fft_r2c(x, [1, 2], int(norm == Norm.ortho), False).real
+    scaling = "ortho" if norm == Norm.ortho else "backward"
     y, known = torch.empty_like(x), x.shape[2] // 2 + 1
     y[..., :known] = torch.fft.rfft2(x, dim=(1, 2), norm=scaling).real
     # From what is written: reading real parts out of complex numbers once more takes longer.
