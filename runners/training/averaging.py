@@ -27,6 +27,9 @@ class WeightAverage:
         warmup: Whether update t, the first being 0, has min(decay, (1 + t) / (10 + t)).
     """
 
+    taken = 0
+    """Updates in it, which are fewer than batches where several make one."""
+
     def __init__(self, model: nn.Module, decay: float, *, warmup: bool) -> None:
         self.weights: dict[str, Tensor] = {
             n: p for n, p in model.named_parameters() if p.requires_grad
@@ -39,23 +42,21 @@ class WeightAverage:
         """Whether it is evaluated in place of the weights."""
         return True
 
-    def update(self, updates: int) -> None:
-        """Take the weights after an update in.
-
-        Args:
-            updates: Taken in before.
-        """
-        decay = min(self.decay, (1 + updates) / (10 + updates)) if self.warmup else self.decay
-        self._take(updates, decay)
+    def decay_now(self) -> float:
+        """Return what stays of the average in the next update."""
+        t = self.taken
+        return min(self.decay, (1 + t) / (10 + t)) if self.warmup else self.decay
 
     @torch.no_grad()
-    def _take(self, updates: int, decay: float) -> None:
+    def update(self) -> None:
+        """Take the weights after an update in."""
         weights = [held(weight) for weight in self.weights.values()]
         averages = [held(average) for average in self.averages.values()]
-        if updates:
-            torch._foreach_lerp_(averages, weights, 1 - decay)
+        if self.taken:
+            torch._foreach_lerp_(averages, weights, 1 - self.decay_now())
         else:
             torch._foreach_copy_(averages, weights)
+        self.taken += 1
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -71,9 +72,14 @@ class WeightAverage:
         """Give the model the average for good."""
         _copy(list(self.averages.values()), self.weights)
 
-    def restore(self, averages: Mapping[str, Tensor]) -> None:
-        """Go on from an average of an earlier process."""
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of it, beside the mean."""
+        return {"taken": self.taken}
+
+    def restore(self, averages: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Go on from an average of an earlier process, and from what `state` returned there."""
         _copy([averages[name] for name in self.averages], self.averages)
+        self.taken = state["taken"]
 
 
 class TriggeredAverage(WeightAverage):
@@ -89,8 +95,7 @@ class TriggeredAverage(WeightAverage):
         super().__init__(model, 0.0, warmup=False)
         self.patience = patience
         self.scores: list[float] = []
-        self.taken = -1
-        """Updates in the mean; -1: validation has not begun it."""
+        self.taken = -1  # until validation begins it
 
     @property
     def begun(self) -> bool:
@@ -103,20 +108,23 @@ class TriggeredAverage(WeightAverage):
             self.taken = 0
         self.scores.append(score)
 
-    def update(self, updates: int) -> None:
+    def decay_now(self) -> float:
+        """Return the share of the updates so far in the next mean."""
+        return self.taken / (self.taken + 1)
+
+    def update(self) -> None:
         """Take the weights after an update in, once the mean has begun."""
-        del updates
         if self.taken >= 0:
-            self._take(self.taken, self.taken / (self.taken + 1))
-            self.taken += 1
+            super().update()
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint holds of it, beside the mean."""
-        return {"scores": list(self.scores), "taken": self.taken}
+        return super().state() | {"scores": list(self.scores)}
 
-    def restore_trigger(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        self.scores, self.taken = list(state["scores"]), state["taken"]
+    def restore(self, averages: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Go on from an average of an earlier process, and from what `state` returned there."""
+        super().restore(averages, state)
+        self.scores = list(state["scores"])
 
 
 @torch.no_grad()

@@ -218,8 +218,9 @@ def _plateau_fault(found: Any, own: Mapping[str, Any] | None) -> str | None:
 def _trigger_fault(found: Any, own: Mapping[str, Any] | None) -> str | None:
     if own is None:
         return None
-    scores = found.get("scores") if isinstance(found, dict) else None
-    return _unlike(found, {**own, "scores": _floats(scores)}, "trigger")
+    if "scores" in own and isinstance(found, dict):
+        own = {**own, "scores": _floats(found.get("scores"))}
+    return _unlike(found, own, "trigger")
 
 
 def _best_fault(found: Any, weights: Mapping[str, Any]) -> str | None:

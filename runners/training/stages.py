@@ -182,6 +182,12 @@ class TrainingStages:
         """Return the stage of the last of `step` steps; before the first step, the first."""
         return next((part for part in self.parts if step <= part.end), self.parts[-1])
 
+    def updates(self, step: int) -> int:
+        """Return how often the first `step` batches move the weights."""
+        return sum(
+            max(0, min(step, part.end) - part.first) // part.accumulate for part in self.parts
+        )
+
     def ahead(self, step: int, task: Task) -> float:
         """Return the steps that are left, counted by their tokens as steps like the last one."""
         now = self.at(step)

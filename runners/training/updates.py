@@ -56,16 +56,22 @@ class WeightUpdates:
         """Add the gradient of a part of the batch's loss."""
         torch.autograd.backward(self.scaler.scale(loss))
 
-    def apply(self) -> None:
-        """Move the weights by the gradient, and drop it."""
+    def apply(self) -> bool:
+        """Move the weights by the gradient, and drop it.
+
+        Returns:
+            Whether they moved, which they do not where float16 could not hold the gradient.
+        """
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimiser)
         self.gradient_norm = clip_gradients(
             self.model, self.config, self.own_clips, norm=self.watched
         )
+        before = self.scaler.get_scale()
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad()
+        return self.scaler.get_scale() >= before
 
     def judged(self, score: float) -> None:
         """Take the score of a validation; higher is better."""
@@ -93,7 +99,6 @@ class WeightUpdates:
             found["plateau"] = self.plateau.state()
         if self.average:
             found["average"] = self.average.averages
-        if isinstance(self.average, TriggeredAverage):
             found["trigger"] = self.average.state()
         return found
 
@@ -104,6 +109,4 @@ class WeightUpdates:
         if self.plateau:
             self.plateau.restore(state["plateau"])
         if self.average:
-            self.average.restore(state["average"])
-        if isinstance(self.average, TriggeredAverage):
-            self.average.restore_trigger(state["trigger"])
+            self.average.restore(state["average"], state["trigger"])

@@ -243,12 +243,12 @@ def _watch(asked: Asked, rank: int, send: Send) -> None:
     def watched(self: Trainer, batch: Any, wishes: Any = (False, False)) -> Tensor:
         apply = self.updates.apply
 
-        def shown() -> None:
+        def shown() -> bool:
             if self.step < 3 and not asked.sharded:
                 named = self.model.named_parameters()
                 own = {n: p.grad.numpy().copy() for n, p in named if p.grad is not None}
                 send((self.step, own))
-            apply()
+            return apply()
 
         self.updates.apply = shown  # type: ignore[method-assign]
         loss = advance(self, batch, wishes)

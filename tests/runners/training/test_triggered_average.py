@@ -59,7 +59,7 @@ def test_from_there_on_it_is_averaged_sgd():
         updates.begin(step)
         updates.backward(ours(x).square().mean())
         updates.apply()
-        updates.average.update(step)
+        updates.average.update()
         assert (updates.begun is not None) == (step >= 7)
         other.zero_grad()
         torch.autograd.backward(theirs(x).square().mean())
@@ -84,13 +84,13 @@ def test_a_restored_one_goes_on_alike():
     parts = [WeightUpdates(model, config, half=False) for model in models]
     for score in (-3.0, -2.0, -2.5, -2.6):
         parts[0].judged(score)
-    parts[0].average.update(0)
+    parts[0].average.update()
     models[1].load_state_dict(models[0].state_dict())
     parts[1].restore(parts[0].state())
     for each, model in zip(parts, models, strict=True):
         with torch.no_grad():
             model.weight += 1.0
-        each.average.update(0)
+        each.average.update()
     assert parts[0].state()["trigger"] == parts[1].state()["trigger"]
     assert parts[1].average.taken == 2
     for name, mean in parts[0].average.averages.items():

@@ -196,7 +196,7 @@ def test_the_decay_warms_up() -> None:
         torch.nn.init.constant_(weight.weight, float(update**2))
         decay = 0.0 if update == 0 else min(0.3, (1 + update) / (10 + update))
         wanted = decay * wanted + (1 - decay) * update**2
-        average.update(update)
+        average.update()
     assert float(average.averages["weight"]) == pytest.approx(wanted)
 
 
