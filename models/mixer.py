@@ -33,6 +33,11 @@ from models.positions import (
     Positions as Positions,  # noqa: PLC0414  # handed on
     Spacing,
 )
+from models.tuning import (
+    Tuned as Tuned,  # noqa: PLC0414  # handed on
+    Tuning as Tuning,  # noqa: PLC0414  # handed on
+    no_matrices as no_matrices,  # noqa: PLC0414  # handed on
+)
 
 State: TypeAlias = Tensor | tuple[Any, ...] | None
 """What a mixer remembers along time: nested tuples of tensors, batch first, of static shape.
@@ -355,23 +360,6 @@ class AfterStep(Protocol):
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
         """Act after optimiser step `step` (from 1); called under no_grad, same on every rank."""
-        ...
-
-
-class Tuning(NamedTuple):
-    """How one parameter departs from the run's optimiser settings."""
-
-    learning_rate_scale: float = 1.0
-    weight_decay: float | None = None
-    clip: float | None = None
-
-
-@runtime_checkable
-class Tuned(Protocol):
-    """A module with parameters of special treatment."""
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Return the special treatment by local parameter name."""
         ...
 
 

@@ -1,13 +1,15 @@
 """Position encodings: their names, what is added to the input, and what mixers apply."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum, auto
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from models.tuning import Tuning, no_matrices
 
 
 class Positions(StrEnum):
@@ -191,6 +193,10 @@ class AxialPositions(nn.Module):
         for table in (self.rows_table, self.columns_table):
             nn.init.normal_(table, std=0.02)
 
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "rows_table", "columns_table")
+
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Look the positions up."""
         row, column = ids // self.columns, ids % self.columns
@@ -205,6 +211,10 @@ class LearnedPositions(nn.Module):
         self.max_length = max_length
         self.table = nn.Parameter(torch.empty(max_length, width))
         nn.init.normal_(self.table, std=0.02)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "table")
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Look the positions up."""

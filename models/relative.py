@@ -19,14 +19,14 @@ tokens follow and on however many ranks:
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.mixer import Positions, Site
+from models.mixer import Positions, Site, Tuning, no_matrices
 from models.positions import At, precise, sinusoid
 
 BUCKETS, LONGEST = 32, 128
@@ -82,6 +82,10 @@ class BucketScores(RelativeScores):
         super().__init__()
         self.causal = site.causal
         self.weight = drawn(site, (BUCKETS, site.heads), site.width**-0.5)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "weight")
 
     def forward(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"], *, later: bool
@@ -197,6 +201,10 @@ class ShawScores(VectorScores):
         rows = self.reach + 1 if site.causal else 2 * self.reach + 1
         self.weight = drawn(site, (rows, site.head_width), site.head_width**-0.5)
 
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "weight")
+
     def vectors(self, distance: Int[Tensor, " t"]) -> Float[Tensor, "1 t k"]:
         """Look them up."""
         least = 0 if self.causal else -self.reach
@@ -210,6 +218,10 @@ class GlobalBiases(nn.Module):
         super().__init__()
         shape = (site.heads, site.head_width)
         self.content, self.position = (drawn(site, shape, 0.02) for _ in range(2))
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "content", "position")
 
 
 class SinusoidScores(VectorScores):

@@ -9,6 +9,7 @@ Source: Baevski & Auli 2019, arXiv:1809.10853. With `shrink=1` no group has a ma
 one table in pieces (Transformer-XL on WikiText-103, arXiv:1901.02860, whose head has biases more).
 """
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import cast
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.backbone.heads import ADAPTIVE_ELEMENTS, TokenHead, no_smoothing
+from models.tuning import Tuning, no_matrices
 
 
 class AdaptiveEmbedding(nn.Module):
@@ -48,6 +50,10 @@ class AdaptiveEmbedding(nn.Module):
             self.maps = nn.ModuleList([nn.Linear(narrow, width, bias=False) for narrow in widths])
             for layer in self.maps:
                 nn.init.xavier_uniform_(cast(nn.Linear, layer).weight)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, *(f"tables.{group}" for group in range(len(self.tables))))
 
     @property
     def weight(self) -> nn.Parameter:

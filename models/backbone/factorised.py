@@ -7,10 +7,14 @@ A head that is tied to it leads the stack's output back to e by a map of its own
 Source: Lan et al. 2020, arXiv:1909.11942, section 3.1.
 """
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from models.tuning import Tuning, no_matrices
 
 
 class FactorisedEmbedding(nn.Module):
@@ -29,6 +33,10 @@ class FactorisedEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocabulary, narrow))
         nn.init.normal_(self.weight, std=1.0 / scale)
         self.map = widened(narrow, width)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "weight")
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Look the vectors up, and lead them to the width."""

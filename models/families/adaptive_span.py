@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from models.mixer import Growth, Layout, Site, State, Traits, Tuning
+from models.mixer import Growth, Layout, Site, State, Traits, Tuning, no_matrices
 from models.ops.segment_memory import Segment
 from models.ops.segment_recurrence import SegmentRecurrence
 from models.ops.span_attention import empty_slots, ramps, span_attention, window_of
@@ -47,6 +47,10 @@ class SpanTable(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(span, width))
         nn.init.normal_(self.weight)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "weight")
 
 
 class SpanCore(nn.Module):

@@ -25,13 +25,23 @@ Differs    All tokens are of one segment: pairs are two towers here. Distances a
            U(0, 0.1)). Scores in half precision are float32.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import SCORED, Growth, Need, Positions, Site, Unsupported
+from models.mixer import (
+    SCORED,
+    Growth,
+    Need,
+    Positions,
+    Site,
+    Tuning,
+    Unsupported,
+    no_matrices,
+)
 from models.multi_head import MultiHead
 from models.ops.exact import ExactCore
 from models.ops.segment_recurrence import attend
@@ -56,6 +66,10 @@ class FunnelScores(SinusoidScores):
         for name in ("kind_bias", "kind_vector"):
             part = drawn(site, shape, 0.02) if site.cls else None
             self.register_parameter(name, part)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "kind_bias", "kind_vector")
 
     def in_order(
         self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1, *, later: bool

@@ -28,13 +28,14 @@ level and head, so that it grows as log n. A prompt is read in one pass; after i
 on one by one, at 8 C d operations per level.
 """
 
+from collections.abc import Mapping
 from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Layout, Site, State, Traits, Unsupported
+from models.mixer import Layout, Site, State, Traits, Tuning, Unsupported, no_matrices
 from models.multi_head import MultiHead
 from models.ops.hierarchical import state as hierarchy_state
 from models.ops.hierarchical.attention import hierarchical_attention
@@ -60,6 +61,10 @@ class HTransformerCore(nn.Module):
         self.traits = Traits(
             causal=site.causal, row_stochastic=True, weight_dropout=True, sees_order=not exact
         )
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "relative")
 
     def bias(self, dtype: torch.dtype) -> Float[Tensor, "h c s"] | None:
         """Return the bias of each cluster of a block with those of its neighbours and itself."""

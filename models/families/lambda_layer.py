@@ -27,6 +27,7 @@ Differs    LayerNorm in place of batch normalisation, under which an example wou
            positions begin as large at any window. No weights are there for attention dropout.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum, auto
 from typing import cast
 
@@ -36,7 +37,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.context import Context
-from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits, Unsupported, blanked
+from models.mixer import (
+    Family,
+    Flow,
+    Growth,
+    Layout,
+    Site,
+    State,
+    Traits,
+    Tuning,
+    Unsupported,
+    blanked,
+    no_matrices,
+)
 from models.multi_head import projection
 from models.ops.convolution.dynamic import dynamic_convolution
 from models.ops.linear.causal_content import CausalContent, causal_content, content_before
@@ -168,6 +181,10 @@ class LambdaLayer(Family):
             memory=growth,
             sees_order=site.causal or window != 1,
         )
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "offsets")
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""

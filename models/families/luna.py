@@ -28,6 +28,7 @@ with gain 2^(-1/2), the output's with 1, as the authors do.
 """
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum, auto
 from typing import NamedTuple, cast
 
@@ -36,7 +37,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Need, Site, State, Traits, Unsupported, blanked
+from models.mixer import (
+    Family,
+    Flow,
+    Layout,
+    Need,
+    Site,
+    State,
+    Traits,
+    Tuning,
+    Unsupported,
+    blanked,
+    no_matrices,
+)
 from models.multi_head import APPLIED, biases
 from models.ops.exact import sdpa
 from models.ops.linear.running_product import running_product
@@ -97,6 +110,10 @@ class Slots(nn.Module):
     def __init__(self, slots: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(slots, width).normal_(std=width**-0.5))
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "weight")
 
 
 class Luna(Family):

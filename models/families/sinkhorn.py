@@ -55,7 +55,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.mixer import Growth, Layout, Need, Site, Traits, Unsupported, Variant, blanked
+from models.mixer import (
+    Growth,
+    Layout,
+    Need,
+    Site,
+    Traits,
+    Tuning,
+    Unsupported,
+    Variant,
+    blanked,
+    no_matrices,
+)
 from models.multi_head import MultiHead
 from models.ops import sorting
 from models.ops.banded.sliding_window import window_attention
@@ -339,6 +350,10 @@ class Sinkhorn(MultiHead):
             for matrix in (self.sort_in.weight, *self.sort_out):
                 nn.init.xavier_uniform_(matrix)
             nn.init.zeros_(self.sort_in.bias)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "sort_bias", "core.null_key", "core.null_value")
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""

@@ -45,6 +45,7 @@ the logits of another position: neither padding nor a causal model is possible.
 """
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum, auto
 from typing import Any, cast
 
@@ -63,9 +64,11 @@ from models.mixer import (
     Site,
     State,
     Traits,
+    Tuning,
     Unsupported,
     Variant,
     blanked,
+    no_matrices,
 )
 from models.multi_head import APPLIED, biases, projection
 from models.ops import kv_cache
@@ -179,6 +182,10 @@ class Synthesizer(Family):
             random_draws=Component.fixed_random in has,
             sees_order=site.causal or site.positions != Positions.none or has != {Component.dot},
         )
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "alpha", "dense_bias")
 
     def _add(self, component: Component, site: Site, rank: int, bias: bool) -> None:
         width, heads, longest = site.width, site.heads, site.max_length

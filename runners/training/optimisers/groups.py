@@ -5,27 +5,31 @@ from typing import Any
 
 from torch import nn
 
-from models.mixer import Tuned, Tuning
-from models.positions import AxialPositions, LearnedPositions
+from models.tuning import Tuned, Tuning, no_matrices
 from runners.training.optim import DecayedWeights, OptimConfig
-
-EMBEDDINGS = (nn.Embedding, LearnedPositions, AxialPositions)
-"""Modules whose parameters are rows that are looked up, not maps."""
 
 
 def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
-    """Yield every trainable parameter once, with its special treatment."""
+    """Yield every trainable parameter once, with its special treatment.
+
+    A module's own word adds to what those around it say.
+    """
     special: dict[int, Tuning] = {}
     for name, module in model.named_modules():
-        own = dict(module.named_parameters())
+        own, said = dict(module.named_parameters()), dict[str, Tuning]()
         if isinstance(module, Tuned):
-            for key, tuning in module.tuning().items():
-                if key not in own:
-                    raise ValueError(
-                        f"{name or type(module).__name__}.tuning() names {key!r}, which is none "
-                        f"of its parameters: {', '.join(sorted(own))}"
-                    )
-                special[id(own[key])] = tuning
+            said = {**module.tuning()}
+        elif isinstance(module, nn.Embedding):  # PyTorch's table, which cannot say so
+            said = no_matrices(module, "weight")
+        for key, tuning in said.items():
+            if key not in own:
+                raise ValueError(
+                    f"{name or type(module).__name__}.tuning() names {key!r}, which is none "
+                    f"of its parameters: {', '.join(sorted(own))}"
+                )
+            known, usual = special.get(id(own[key]), Tuning()), Tuning()
+            joined = (a if b == c else b for a, b, c in zip(known, tuning, usual, strict=True))
+            special[id(own[key])] = Tuning(*joined)
     for parameter in model.parameters():
         if parameter.requires_grad:
             yield parameter, special.get(id(parameter), Tuning())
@@ -36,10 +40,11 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, An
 
     What a family says of a parameter's decay wins over `decayed_weights`.
     """
-    left_alone = undecayed(model) if config.decayed_weights is DecayedWeights.matrices else set()
+    everything = config.decayed_weights is DecayedWeights.all
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter, tuning in tunings(model):
-        decay = 0.0 if id(parameter) in left_alone else config.weight_decay
+        decayed = everything or (tuning.matrix and parameter.dim() >= 2)
+        decay = config.weight_decay if decayed else 0.0
         if tuning.weight_decay is not None:
             decay = tuning.weight_decay
         groups.setdefault((tuning.learning_rate_scale, decay), []).append(parameter)
@@ -47,12 +52,3 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, An
         {"params": parameters, "weight_decay": decay, "scale": scale}
         for (scale, decay), parameters in groups.items()
     ]
-
-
-def undecayed(model: nn.Module) -> set[int]:
-    """Return the ids of the parameters that `decayed_weights=matrices` leaves alone."""
-    found = {id(parameter) for parameter in model.parameters() if parameter.dim() < 2}
-    for module in model.modules():
-        if isinstance(module, EMBEDDINGS):
-            found |= {id(parameter) for parameter in module.parameters()}
-    return found

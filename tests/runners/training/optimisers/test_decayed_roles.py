@@ -1,0 +1,140 @@
+"""Weight decay of matrices alone: what every parameter is for decides, not its shape."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lra.catalogue import choices
+from lra.compose import core_of
+from lra.yaml_text import load
+from models.backbone.config import BackboneConfig, Head, TaskFacts
+from models.backbone.grouped import GroupedLinear
+from models.backbone.model import Backbone
+from models.families.adaptive_span import AdaptiveSpan
+from models.families.h_transformer import HTransformer
+from models.families.softmax import SoftmaxAttention
+from models.families.synthesizer import Synthesizer
+from models.mixer import Positions, Site, Tuning, Unsupported
+from runners.training.optim import OptimConfig
+from runners.training.optimisers.groups import parameter_groups, tunings
+
+FACTS = TaskFacts(head=Head.language_modelling, vocabulary=40, classes=0, max_length=12)
+MATRICES = OptimConfig(weight_decay=0.2, decayed_weights="matrices")
+
+
+def decayed(model: nn.Module) -> set[str]:
+    """Return the names of the parameters that decay."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    groups = parameter_groups(model, MATRICES)
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(names)
+    return {names[id(p)] for g in groups for p in g["params"] if g["weight_decay"] == 0.2}
+
+
+def wide(model: nn.Module) -> set[str]:
+    """Return the names of all parameters that look like matrices."""
+    return {name for name, p in model.named_parameters() if p.dim() >= 2}
+
+
+def backbone(mixer: Any = SoftmaxAttention, **options: Any) -> Backbone:
+    config = {"depth": 1, "width": 8, "heads": 2, "feed_forward_width": 8} | options
+    return Backbone(BackboneConfig(**config), FACTS, [mixer], seed=0)
+
+
+RELATIVE = "stack.blocks.0.mixer.core.relative."
+TABLES: list[tuple[dict[str, Any], set[str]]] = [
+    ({"positions": "learned"}, {"embedding.weight", "positions.table"}),
+    ({"positions": "axial"}, {"embedding.weight", "positions.rows_table",
+                              "positions.columns_table"}),
+    ({"positions": "none", "embedding_width": 4}, {"embedding.weight"}),
+    ({"positions": "none", "embedding_width": 4, "tied_embeddings": False}, {"embedding.weight"}),
+    ({"positions": "none", "embedding": "adaptive", "softmax": "adaptive",
+      "softmax_cutoffs": [10, 20], "softmax_shrink": 2.0},
+     {"embedding.tables.0", "embedding.tables.1", "embedding.tables.2"}),
+    ({"positions": "t5"}, {"embedding.weight", f"{RELATIVE}weight"}),
+    ({"positions": "shaw"}, {"embedding.weight", f"{RELATIVE}weight"}),
+    ({"positions": "transformer_xl"},
+     {"embedding.weight", f"{RELATIVE}biases.content", f"{RELATIVE}biases.position"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "tables"), TABLES)
+def test_tables_of_tokens_and_positions_do_not_decay(
+    options: dict[str, Any], tables: set[str]
+) -> None:
+    model = backbone(**options)
+    assert tables <= wide(model)
+    assert decayed(model) == wide(model) - tables
+
+
+MAPS = (nn.Linear, nn.Conv1d, nn.LSTM, GroupedLinear)
+KNOWN_MAPS = {
+    "CollaborativeAttention.mixing", "LengthMap.keys", "LengthMap.values", "LightConv.weight",
+    "MixedAttention.span", "Sinkhorn.sort_out", "SpanCore.keys", "SpanCore.values",
+    "Synthesizer.dense_out", "Synthesizer.table", "TalkingCore.logits_map",
+    "TalkingCore.weights_map", "ValueConvolution.weight",
+}  # fmt: skip
+"""Parameters that map vectors, filter them, or mix heads or tokens, in other modules."""
+SPECIAL = [
+    partial(AdaptiveSpan, persistent=2), partial(HTransformer, relative_bias=True),
+    partial(Synthesizer, components=["dense", "random"]),
+]  # fmt: skip
+
+
+def mixers() -> Iterator[nn.Module]:
+    """Yield every family in both directions and with each of its encodings."""
+    for file in choices("model", []):
+        made, stack, _ = core_of(load(file), [], file.stem)
+        if stack is None:
+            yield from built(made[0])
+    for make in SPECIAL:
+        yield from built(make)
+
+
+def built(make: Any) -> Iterator[nn.Module]:
+    for causal in (False, True):
+        offered = {Positions.none}
+        for positions in Positions:
+            site = Site(
+                width=16, heads=2, max_length=64, causal=causal, positions=positions, cls=not causal
+            )
+            if positions not in offered:
+                continue
+            try:
+                with torch.device("meta"):
+                    mixer = make(site)
+            except Unsupported:
+                continue
+            offered |= {Positions(each) for each in mixer.traits.positions}
+            yield mixer
+
+
+def test_whatever_looks_like_a_matrix_is_one_or_says_that_it_is_none() -> None:
+    """So that a new parameter is decided about: it says so, is a map by type, or stands here."""
+    unknown, maps = set(), set()
+    for mixer in mixers():
+        said = {id(p): tuning for p, tuning in tunings(mixer)}
+        for module in mixer.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                where = f"{type(module).__name__}.{name}"
+                matrix = parameter.dim() >= 2 and said[id(parameter)].matrix
+                if matrix and not isinstance(module, MAPS):
+                    (maps if where in KNOWN_MAPS else unknown).add(where)
+    assert unknown == set()
+    assert maps == KNOWN_MAPS
+
+
+def test_what_modules_say_is_added_up() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(3, 2)
+
+        def tuning(self) -> dict[str, Tuning]:
+            return {"table.weight": Tuning(learning_rate_scale=0.5)}
+
+    ((_, tuning),) = tunings(Outer())
+    assert tuning == Tuning(learning_rate_scale=0.5, matrix=False)
