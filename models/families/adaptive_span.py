@@ -19,8 +19,9 @@ Source: Sukhbaatar et al. 2019, arXiv:1905.07799, and the code published with it
 for all-attention. Notation: D is the width of all heads, d that of one.
 
 Differences: memory begins empty and masked, where zeros are attended to there; sums of weights
-lack the 1e-8 that is added there; the mask is taken at i - j - 1, as in that code (the paper has
-i - j). Spans that follow the token (section 2.3) are not offered.
+lack the 1e-8 that is added there, which bounds what a key of weight 0 at the very end of a ramp
+adds to the gradient of its span: here it adds nothing; the mask is taken at i - j - 1, as in that
+code (the paper has i - j). Spans that follow the token (section 2.3) are not offered.
 """
 
 from collections.abc import Iterator, Mapping

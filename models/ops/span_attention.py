@@ -68,9 +68,9 @@ def span_attention(
     if sight is not None:
         sight = F.pad(sight, around).unfold(1, columns, 1)[:, : length + spare]
         sight = sight.reshape(-1, 1, blocks, size, columns)
-    # Keys behind the ramp take no part in the softmax, so that the rest sums to more than rounding.
-    # One at its very end does: its weight is 0, and its span's gradient is not.
-    weighed = (ramp >= 0)[:, None, None]
+    # Keys that weigh 0, at the very end of the ramp or behind it, take no part in the softmax: the
+    # rest would sum to rounding beside a large score, and the span's gradient grow without bound.
+    weighed = (ramp > 0)[:, None, None]
     weighed = weighed if sight is None else weighed & sight
     scores = scores.masked_fill(~weighed, torch.finfo(scores.dtype).min)
     if persistent is not None:
@@ -82,7 +82,7 @@ def span_attention(
         weights[..., columns:],
     )
     total = own.sum(-1, keepdim=True) + rest.sum(-1, keepdim=True)
-    total = total.where(total > 0, 1.0)  # of keys at the very end of a ramp alone: 0 of 1
+    total = total.where(total > 0, 1.0)  # where no key is seen
     own = F.dropout(own / total, dropout).to(v.dtype)
     values = v.unfold(2, columns + size, size)
     o = squared(own, size) @ values.mT

@@ -45,9 +45,12 @@ def literal(mixer: AdaptiveSpan, x: Tensor, first: int = 0) -> Tensor:
             z, scores, masks, values = core.reach[h], [], [], []
             end = i if core.traits.causal else min(x.shape[1], i + SPAN + 1)
             for j in range(max(0, i - SPAN), end):
+                mask = (RAMP + z - (abs(i - j) - 1)) / RAMP
+                if mask <= 0:
+                    continue
                 p = core.table.weight[SPAN - (i - j)]
                 scores.append((q[:, i, h] * (k[:, j, h] + p)).sum(-1) / math.sqrt(K))
-                masks.append(((RAMP + z - (abs(i - j) - 1)) / RAMP).clamp(0, 1).expand(len(x)))
+                masks.append(mask.clamp(max=1).expand(len(x)))
                 values.append(v[:, j, h])
             if core.keys is not None:
                 number = core.keys.shape[1]
@@ -81,6 +84,26 @@ def test_equals_loops(spans: list[float], persistent: int, causal: bool) -> None
     )
     for one, other in zip(here, there, strict=True):
         torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0, 10.0, 30.0])
+def test_large_scores_at_the_end_of_a_ramp_weigh_nothing(scale: float) -> None:
+    """At the default options, where spans are 0: in float32 what the definition says in float64."""
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        torch.manual_seed(0)
+        site = Site(width=64, heads=2, max_length=64, causal=True)
+        mixer = AdaptiveSpan(site).double().to(dtype)
+        x = (drawn(2, 64, 64) * scale).to(dtype)
+        y = mixer(x, Layout())
+        (slope,) = torch.autograd.grad((y * drawn(2, 64, 64, seed=1).to(dtype)).sum(),
+                                       [mixer.core.spans])  # fmt: skip
+        found.append((y.detach().double(), slope.double()))
+    (exact, wanted), (rounded, slope) = found
+    most = float(exact.abs().max())
+    torch.testing.assert_close(rounded, exact, atol=1e-4 * most, rtol=0)
+    torch.testing.assert_close(slope, wanted, atol=0.01 * most, rtol=1e-3)
+    assert wanted.abs().max() < mixer.core.limit * most
 
 
 @pytest.mark.parametrize("training", [True, False])
