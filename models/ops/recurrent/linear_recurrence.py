@@ -4,21 +4,23 @@ With n tokens cut into m chunks of C, C steps over all chunks give what each mak
 and the product of its factors; m steps carry the ends from chunk to chunk, and C steps more, each
 chunk from where it begins, give every c. That is about 3 sqrt(n) steps in place of n, and two to
 three times the work. Nothing is divided and no logarithm is taken: any factors will do, zeros and
-negative ones among them, and each c is a sum of the same products as step by step.
+negative and complex ones among them, and each c is a sum of the same products as step by step.
 """
 
 import math
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Inexact
 from torch import Tensor
 
 
 def linear_recurrence(
-    a: Float[Tensor, "b l d"], b: Float[Tensor, "b l d"], start: Float[Tensor, "b d"]
-) -> Float[Tensor, "b l d"]:
+    a: Inexact[Tensor, "b l d"], b: Inexact[Tensor, "b l d"], start: Inexact[Tensor, "b d"]
+) -> Inexact[Tensor, "b l d"]:
     """Return every c_t = a_t c_{t-1} + b_t, from c_0 = `start`."""
+    dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), start.dtype)
+    a, b, start = a.to(dtype), b.to(dtype), start.to(dtype)
     if a.shape[1] == 1:
         return torch.addcmul(b, a, start[:, None])
     c: Tensor = _LinearRecurrence.apply(a, b, start)  # type: ignore[no-untyped-call]
@@ -37,12 +39,12 @@ class _LinearRecurrence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a, c, start = ctx.saved_tensors
-        # by c_t: g_t = gradient_t + a_{t+1} g_{t+1}
-        factors = torch.cat((torch.zeros_like(a[:, :1]), a[:, 1:].flip(1)), dim=1)
+        # by c_t: g_t = gradient_t + conj(a_{t+1}) g_{t+1}
+        factors = torch.cat((torch.zeros_like(a[:, :1]), a[:, 1:].flip(1)), dim=1).conj()
         empty = torch.zeros_like(start)
         g = linear_recurrence(factors, gradient.flip(1), empty).flip(1)
         before = torch.cat((start[:, None], c[:, :-1]), dim=1)
-        return g * before, g, g[:, 0] * a[:, 0]
+        return g * before.conj(), g, g[:, 0] * a[:, 0].conj()
 
 
 def _in_chunks(a: Tensor, b: Tensor, start: Tensor) -> Tensor:

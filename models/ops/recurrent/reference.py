@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Inexact
 from torch import Tensor
 
 
 def linear_recurrence(
-    a: Float[Tensor, "b l d"], b: Float[Tensor, "b l d"], start: Float[Tensor, "b d"]
-) -> Float[Tensor, "b l d"]:
+    a: Inexact[Tensor, "b l d"], b: Inexact[Tensor, "b l d"], start: Inexact[Tensor, "b d"]
+) -> Inexact[Tensor, "b l d"]:
     """c_t = a_t c_{t-1} + b_t."""
     c, found = start, []
     for t in range(a.shape[1]):

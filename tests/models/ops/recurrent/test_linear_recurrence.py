@@ -34,6 +34,20 @@ def test_gradients_equal_finite_differences_twice_over(length):
     assert torch.autograd.gradgradcheck(linear_recurrence, given)
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 7])
+@pytest.mark.parametrize("turned", ["a", "b", "start", "a b start"])
+def test_gradients_of_complex_numbers_equal_finite_differences(length, turned):
+    """Of all three, or of one beside real ones, whose gradients are real."""
+    given = [
+        (x * (1 + 0.5j * drawn(*x.shape, seed=5)) if name in turned.split() else x).detach()
+        for name, x in zip(("a", "b", "start"), inputs(length, batch=1, width=2), strict=True)
+    ]
+    given = [x.requires_grad_() for x in given]
+    torch.testing.assert_close(linear_recurrence(*given), literal(*given), atol=1e-12, rtol=0)
+    assert torch.autograd.gradcheck(linear_recurrence, given)
+    assert torch.autograd.gradgradcheck(linear_recurrence, given)
+
+
 def test_long_streams_of_gates_neither_vanish_nor_overflow():
     """Products of 4,096 gates are far below the smallest number, and are never divided by."""
     f = torch.rand(1, 4096, 4, generator=torch.Generator().manual_seed(0))
