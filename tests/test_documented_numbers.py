@@ -1,0 +1,68 @@
+"""Numbers in the pages are those of the published rows beside them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PUBLISHED = ROOT / "reports" / "published"
+ROWS = re.compile(r"\(\.\./reports/published/([\w-]+\.jsonl)\)")
+SECTION = re.compile(r"^## .*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"^\|(.*)\|\n\|[-:| ]+\n((?:\|.*\n)+)", re.MULTILINE)
+SCORE = re.compile(r"^(?!seconds).*(perplexity|bits per|test)")
+"""Heads of columns of scores."""
+DECIMAL = re.compile(r"\d+\.\d+")
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (PUBLISHED / name).read_text().splitlines()]
+
+
+def test_speed_of_the_quickstart() -> None:
+    ratios = [
+        1 / row["value"]
+        for row in rows_of("quickstart-epyc-2026-11-22.jsonl")
+        if (row["metric"], row["length"]) == ("time_ratio", 8192)
+        and row["value"]
+        and row["model"] in {"linear", "performer", "sliding_window"}
+        and row["labels"]["reference"] == "sdpa"
+    ]
+    assert len(ratios) == 3
+    said = f"is {min(ratios):.1f} to {max(ratios):.1f} times faster"
+    for page in ("README.md", "docs/quickstart.md"):
+        assert said in (ROOT / page).read_text()
+
+
+def scored() -> list[tuple[str, str, list[str]]]:
+    """Return the scores of each table of language models, with its heading and its file of rows."""
+    found = []
+    for section in SECTION.findall((ROOT / "docs/language-models.md").read_text()):
+        for table in TABLE.finditer(section):
+            columns = [
+                at for at, head in enumerate(table[1].split("|")) if SCORE.match(head.strip())
+            ]
+            lines = [line.strip("|").split("|") for line in table[2].splitlines()]
+            numbers = [n for line in lines for at in columns for n in DECIMAL.findall(line[at])]
+            if numbers:
+                (file, *_) = ROWS.findall(section, table.end())
+                found.append((section.splitlines()[0], file, numbers))
+    return found
+
+
+SCORES = scored()
+
+
+def test_every_table_of_scores_is_compared() -> None:
+    assert len(SCORES) >= 8
+    assert sum(len(numbers) for *_, numbers in SCORES) >= 30
+
+
+@pytest.mark.parametrize(("heading", "file", "numbers"), SCORES)
+def test_scores_of_language_models(heading: str, file: str, numbers: list[str]) -> None:
+    values = [row["value"] for row in rows_of(file) if row["value"] is not None]
+    for number in numbers:
+        digits = len(number.partition(".")[2])
+        assert number in {f"{value:.{digits}f}" for value in values}, heading
