@@ -169,6 +169,7 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     choice = parser.parse_args(argv)
     left_out: list[str] = []
+    why: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
     about: dict[str, dict[str, Any]] = {}
     if choice.gallery:
@@ -186,6 +187,8 @@ def main(argv: list[str]) -> int:
         from lra.runner_class import first_metrics
         from lra.selection import kinds
         from reports.report import write_report
+        from reports.rows import prepare
+        from reports.sections.arena import undrawn
 
         style, not_taken = read_style(choice.style)
         for line in not_taken:
@@ -213,8 +216,11 @@ def main(argv: list[str]) -> int:
                 style=style,
                 cells=accounts,
             )
+        why = [*undrawn(prepare(rows))]
     for path in paths:
         print(path)
+    for line in why:
+        print(line, file=sys.stderr)
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
     return 1 if left_out else 0

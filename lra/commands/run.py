@@ -180,8 +180,8 @@ def finish(
                 style=style,
                 cells=stored_accounts(sweep.root, rows, cells),
             )
-            for table in conclusions(rows):
-                print_result(table)
+            for found in conclusions(rows):
+                print(f"\n{found}") if isinstance(found, str) else print_result(found)
         if mirrored:
             sentence = _mirror(sweep, logger, rows, cells, written)
     print()

@@ -6,12 +6,16 @@ import pandas as pd
 
 from reports.rows import cost_points, cost_rows, prepare, settings
 from reports.sections.accuracy import score_tables
+from reports.sections.arena import undrawn
 from reports.sections.efficiency import crossover_table
 from reports.tables import Table
 
 
-def conclusions(rows: pd.DataFrame) -> Iterator[Table]:
-    """Yield the tables of scores with baselines, and where each model overtakes the references."""
+def conclusions(rows: pd.DataFrame) -> Iterator[Table | str]:
+    """Yield the tables of scores with baselines, and where each model overtakes the references.
+
+    Sentences follow: why a figure of the Long Range Arena is not drawn.
+    """
     frame = prepare(rows)
     for _, table in score_tables(frame):
         yield table
@@ -20,3 +24,4 @@ def conclusions(rows: pd.DataFrame) -> Iterator[Table]:
         crossing = crossover_table(cost_points(part.rows))
         if crossing is not None:
             yield crossing
+    yield from undrawn(frame)

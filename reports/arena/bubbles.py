@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from reports.arena.costs import best_reference
-from reports.arena.rules import BATCH, place
+from reports.arena.costs import GIGABYTE, best_reference
+from reports.arena.literature import published_bubble
+from reports.arena.rules import BATCH, EXACT, LENGTHS, place
 from reports.arena.scores import ArenaScores
 from reports.rows import CostPoint, Value
 
@@ -13,8 +14,10 @@ RULE = "five_tasks"
 """The average that is drawn, as in the paper."""
 COLUMNS = (
     "model", "family", "kind", "length", "examples_per_second", "speed_ratio", "reference", "score",
-    "average", "memory_bytes", "disturbed", "reason",
+    "average", "memory_bytes", "disturbed", "published", "reason",
 )  # fmt: skip
+PUBLISHED_LENGTHS = tuple(dict.fromkeys(LENGTHS.values()))
+"""Of the columns of published costs."""
 OTHER_KIND = "other models"
 
 
@@ -22,6 +25,8 @@ def bubble_data(
     scores: ArenaScores, points: Sequence[CostPoint], groups: Mapping[str, Sequence[str]]
 ) -> pd.DataFrame:
     """Return a line for each model: what is drawn of it, or the reason why it cannot be.
+
+    Lines of the same models as published follow, with their source in the column `published`.
 
     Args:
         scores: of the runs under one protocol and scale.
@@ -52,7 +57,35 @@ def bubble_data(
             record["score"] = found.value
         record |= _cost(point, reference, lacking)
         records.append(record | {"reason": "; ".join(lacking)})
+    own = dict.fromkeys(EXACT[0] if each["family"] in EXACT else each["family"] for each in records)
+    for family in own:
+        if (found := _published(scores.runs.protocol, str(family), length)) is not None:
+            kind = kinds.get(str(family), OTHER_KIND)
+            records.append(dict.fromkeys(COLUMNS) | found | {"kind": kind, "length": length})
     return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def _published(protocol: str, family: str, length: int) -> dict[str, object] | None:
+    """Return what a paper has of a model at a length; None where it lacks one of the numbers."""
+    found = published_bubble(protocol, family, RULE)
+    if found is None or length not in LENGTHS:
+        return None
+    (average, cost), at = found, PUBLISHED_LENGTHS.index(LENGTHS[length])
+    steps, gigabytes = cost.steps_per_second[at], cost.gigabytes[at]
+    if average.percent is None or steps is None or gigabytes is None:
+        return None
+    return {
+        "model": f"{family}, published",
+        "family": family,
+        "average": RULE,
+        "examples_per_second": BATCH * steps,
+        "speed_ratio": cost.ratio[at],
+        "reference": EXACT[0],
+        "score": average.percent / 100,
+        "memory_bytes": gigabytes * GIGABYTE,
+        "published": average.source,
+        "reason": "",
+    }
 
 
 def _cost(point: CostPoint | None, reference: str, lacking: list[str]) -> dict[str, object]:

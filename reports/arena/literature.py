@@ -69,6 +69,21 @@ def published_cost(family: str) -> PublishedCost | None:
     return None if line is None else PublishedCost(**line)
 
 
+def published_bubble(
+    protocol: str, family: str, rule: str
+) -> tuple[PublishedScore, PublishedCost] | None:
+    """Return a published average beside what the same model cost in the same paper.
+
+    Args:
+        protocol: whose source the paper is, or None is returned.
+        family: the model.
+        rule: name of the average.
+    """
+    found, cost = published_scores(protocol, family).get(rule), published_cost(family)
+    same = protocol in _registry()["costs"]["protocols"]
+    return (found, cost) if found and cost and same else None
+
+
 def cost_source() -> tuple[str, str]:
     """Return where the published costs are from, and what they were measured on."""
     costs = _registry()["costs"]

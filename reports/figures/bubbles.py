@@ -43,7 +43,8 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
     """Draw what `reports.arena.bubbles.bubble_data` returned.
 
     Args:
-        data: its records; those that lack a number are notes below the plot.
+        data: its records; those that lack a number are notes below the plot, published ones are
+            drawn hollow.
         title: heading.
         subtitle: what was measured.
         notes: sentences below.
@@ -57,14 +58,17 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
         (axes,) = made.axes
         across = [_across(float(size), most) for size in drawn["memory_bytes"]]
         positions = _positions(drawn)
-        for (x, y), kind, size in zip(positions, drawn["kind"], across, strict=True):
+        printed = drawn["published"].notna()
+        for (x, y), kind, size, hollow in zip(
+            positions, drawn["kind"], across, printed, strict=True
+        ):
             axes.plot(
                 [x],
                 [y],
                 linestyle="none",
                 marker="o",
                 markersize=size,
-                markerfacecolor=(colors[kind], 0.55),
+                markerfacecolor="none" if hollow else (colors[kind], 0.55),
                 markeredgecolor=colors[kind],
                 zorder=3,
             )
@@ -77,6 +81,9 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
                    label=legend_name(kind))
             for kind in shown
         ]  # fmt: skip
+        if printed.any():
+            handles.append(Line2D([], [], linestyle="none", marker="o", markersize=7, color="0.4",
+                                  markerfacecolor="none", label="published"))  # fmt: skip
         absent = [
             f"not drawn: {', '.join(own['model'])}: {reason}"
             for reason, own in data.drop(drawn.index).groupby("reason", sort=False)

@@ -8,7 +8,8 @@ import pandas as pd
 from reports.arena.bubbles import bubble_data
 from reports.arena.costs import arena_points, best_reference, cost_table
 from reports.arena.deviations import Sentences, deviation_table
-from reports.arena.rules import LENGTHS
+from reports.arena.literature import cost_source
+from reports.arena.rules import LENGTHS, TASKS
 from reports.arena.runs import ProtocolRuns, protocol_runs
 from reports.arena.score_table import score_table
 from reports.arena.scores import ArenaScores, arena_scores
@@ -45,8 +46,8 @@ def arena_parts(
         for part, points in arena_points(runs):
             file = "-".join(filter(None, ("lra-table2", runs.file))) + part.suffix
             yield file, _heading("table 2", runs), cost_table(runs, part, points)
-            if scores is not None:
-                yield from _figure(scores, part, points, folder, kinds)
+            if runs.protocol:
+                yield from _figure(runs, scores, part, points, folder=folder, kinds=kinds)
     deviations = deviation_table(every, sentences)
     if deviations is not None:
         yield "lra-deviations", "What is not as in the protocols' sources", deviations
@@ -56,18 +57,50 @@ def _heading(what: str, runs: ProtocolRuns) -> str:
     return f"Long Range Arena, {what}, {runs.title}"
 
 
+def undrawn(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield why there is no figure 3 of rows whose costs are those of one: for the terminal."""
+    for runs in protocol_runs(frame):
+        scores = arena_scores(runs, frame)
+        for part, points in arena_points(runs) if runs.protocol else ():
+            found = _data(runs, scores, points, {})
+            if isinstance(found, str):
+                yield f"{_heading('figure 3', runs)} ({part.title}), is not drawn: {found}"
+
+
+def _data(
+    runs: ProtocolRuns,
+    scores: ArenaScores | None,
+    points: Sequence[CostPoint],
+    kinds: Mapping[str, Sequence[str]],
+) -> pd.DataFrame | str:
+    """Return what the figure shows, or why there is nothing to show."""
+    if scores is None:
+        tasks = ",".join(list(TASKS)[:5])
+        return (
+            f"no scores under +protocol={runs.protocol} are among the rows; those of {tasks} join "
+            "them in the same sweep: docs/published-tables.md has the two commands"
+        )
+    data = bubble_data(scores, points, kinds)
+    own = data[data["published"].isna()]
+    if complete(own).empty:
+        reasons = "; ".join(f"{row.model}: {row.reason}" for row in own.itertuples())
+        return f"no model has speed, memory and an average ({reasons})"
+    return data
+
+
 def _figure(
-    scores: ArenaScores,
+    runs: ProtocolRuns,
+    scores: ArenaScores | None,
     part: ComparableRows,
     points: Sequence[CostPoint],
+    *,
     folder: Path,
     kinds: Mapping[str, Sequence[str]],
 ) -> Made:
-    file = f"lra-figure3-{scores.runs.file}{part.suffix}"
-    data = bubble_data(scores, points, kinds)
-    if complete(data).empty:
-        reasons = "; ".join(f"{row.model}: {row.reason}" for row in data.itertuples())
-        yield file, f"no model has speed, memory and an average ({reasons})", ""
+    file = f"lra-figure3-{runs.file}{part.suffix}"
+    data = _data(runs, scores, points, kinds)
+    if isinstance(data, str):
+        yield file, data, ""
         return
     length = int(data["length"].iloc[0])
     reference = best_reference(points)
@@ -76,12 +109,18 @@ def _figure(
         f"disturbed while measured: {', '.join(own['model'])}: {reason}"
         for reason, own in data.groupby("disturbed", sort=False)
     ]
+    if data["published"].notna().any():
+        source, remark = cost_source()
+        notes.append(
+            f"hollow: as published ({source} and the scores of its table 1; {remark}); another "
+            "machine, so that speeds and memory compare within each set alone"
+        )
     figure = bubble_figure(
         data,
-        title=_heading("figure 3", scores.runs),
+        title=_heading("figure 3", runs),
         subtitle=f"score: mean of five tasks, without Path-X; speed and peak tensor memory of one "
         f"training step on {LENGTHS.get(length, f'{length:,}')} bytes ({part.title}){against}",
         notes=[CAVEAT, *notes],
     )
     save(figure, folder, file, data)
-    yield file, _heading("figure 3", scores.runs), "average score against speed, area: memory"
+    yield file, _heading("figure 3", runs), "average score against speed, area: memory"

@@ -1,5 +1,6 @@
 """Figure 3, the table of deviations, and what a report makes of rows under protocols."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from lra.sweep.conclusion import conclusions
 from reports.arena.bubbles import bubble_data
 from reports.arena.costs import arena_points
 from reports.arena.deviations import CHANGED, UNSTORED, deviation_table
@@ -58,7 +60,12 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bubbles_join_score_speed_and_memory_or_say_what_lacks() -> None:
     data = bubbles(*rows_of_both()).set_index("model")
-    assert list(data.index) == ["softmax", "local", "linformer", "linear", "performer"]
+    models = ["softmax", "local", "linformer", "linear", "performer"]
+    assert list(data.index) == [*models, *(f"{model}, published" for model in models)]
+    printed = data.loc["softmax, published"]  # figure 3 of the paper: 54.39 at 45 examples a second
+    assert (printed["examples_per_second"], printed["score"]) == pytest.approx((44.8, 0.5439))
+    assert (printed["memory_bytes"], printed["kind"]) == (9.48e9, "exact attention")
+    assert data["published"].notna().tolist() == [False] * 5 + [True] * 5
     five = sum(SCORES[task] for task in FIVE) / 5
     linear = data.loc["linear"]
     assert (linear["examples_per_second"], linear["speed_ratio"]) == (64.0, 2.0)
@@ -74,10 +81,11 @@ def test_bubbles_join_score_speed_and_memory_or_say_what_lacks() -> None:
 def test_names_of_bubbles_overlap_nowhere(count: int) -> None:
     records = [
         {"model": f"model_{i} (features={i})", "kind": f"kind {i % 5}", "reason": "", "score": 0.5,
-         "examples_per_second": 100.0 + i % 4, "memory_bytes": 2.0**30 * (1 + i % 3)}
+         "examples_per_second": 100.0 + i % 4, "memory_bytes": 2.0**30 * (1 + i % 3),
+         "published": "a paper" if i % 3 else None}
         for i in range(count)
     ]  # fmt: skip
-    records.append({"model": "lost", "kind": "kind 1", "reason": "no scores"})
+    records.append({"model": "lost", "kind": "kind 1", "reason": "no scores", "published": None})
     figure = bubble_figure(pd.DataFrame(records), title="t", subtitle="s", notes=[CAVEAT])
     assert faults(figure) == []
     texts = [text.get_text() for text in figure.axes[0].texts]
@@ -144,7 +152,34 @@ def test_a_report_shows_tables_figure_and_deviations(tmp_path: Path) -> None:
         "What is not as in", "Accuracy")]  # fmt: skip
     assert order == sorted(order)
     drawn = pd.read_csv(tmp_path / "lra-figure3-lra_code.csv")
-    assert drawn["reason"].notna().tolist() == [False, True, True, False, True]
+    assert drawn["reason"].notna().tolist() == [False, True, True, False, True, *[False] * 5]
+
+
+def test_published_bubbles_are_hollow_and_named_and_only_of_the_paper_itself() -> None:
+    data = bubbles(*rows_of_both())
+    figure = bubble_figure(data, title="t", subtitle="s", notes=[])
+    drawn = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    hollow = [line for line in drawn if line.get_markerfacecolor() == "none"]
+    assert (len(drawn), len(hollow)) == (7, 5)
+    names = {text.get_text() for text in figure.axes[0].texts}
+    assert {"linear", "linear, published"} <= names
+    assert "published" in [text.get_text() for text in figure.legends[0].get_texts()]
+    marks = labels("nystrom")
+    rows = [*whole("softmax", tasks=FIVE, marks=marks), *steps("softmax", 4000, 1.0, marks=marks)]
+    assert bubbles(*rows)["published"].isna().all()
+
+
+def test_the_terminal_hears_why_figure_3_is_not_drawn() -> None:
+    alone = [*steps("softmax", 4000, 1.0)]
+    (line,) = [found for found in conclusions(frame(*alone)) if isinstance(found, str)]
+    assert re.search(
+        "figure 3, .*lra_code.* is not drawn: no scores under .protocol=lra_code", line
+    )
+    part = [*alone, *whole("softmax", tasks=FIVE[:3])]
+    (line,) = [found for found in conclusions(frame(*part)) if isinstance(found, str)]
+    assert "softmax: no average: not all of its tasks were run" in line
+    for drawn in (rows_of_both(), whole("softmax", tasks=FIVE)):
+        assert not [found for found in conclusions(frame(*drawn)) if isinstance(found, str)]
 
 
 def awkward() -> list[dict[str, Any]]:
