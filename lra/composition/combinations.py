@@ -81,6 +81,32 @@ def _size(override: Override) -> float:
     return max(0, math.ceil(size))
 
 
+def with_settings(combinations: list[list[str]], loader: Loader) -> list[list[str]]:
+    """Return the combinations whose tasks the protocol has settings for, or all if none is.
+
+    For a preset's own list of tasks, beside a protocol that a word chooses. What is left out is
+    noted.
+    """
+    kept, gone = [], dict[tuple[str, str], int]()
+    for words in combinations:
+        chosen = dict(word.lstrip("+").partition("=")[::2] for word in words)
+        protocol, task = chosen.get("protocol", ""), chosen.get("task", "")
+        found = loader.repository.load_config(f"protocol/{protocol}") if protocol else None
+        tasks = None if found is None else OmegaConf.select(found.config, "for_task")
+        if tasks and task and task not in tasks:
+            gone[protocol, task] = gone.get((protocol, task), 0) + 1
+        else:
+            kept.append(words)
+    if not kept:
+        return combinations
+    for (protocol, task), runs in gone.items():
+        note = (
+            f"+protocol={protocol} has no settings for task={task}: its {runs:,} runs are left out"
+        )
+        loader.notes[note] = None
+    return kept
+
+
 class Composer:
     """Composes the combinations of a sweep one after another, from what they share."""
 

@@ -283,7 +283,7 @@ def _combinations(
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from lra.composition.combinations import expand
+    from lra.composition.combinations import expand, with_settings
 
     sweeper = master.hydra.sweeper
     folders = [Path(flags.config_dir)] if flags.config_dir else []
@@ -291,7 +291,10 @@ def _combinations(
     words = [spelt_out(f"{key}={value}", folders) for key, value in params]
     words += _words_of(master.hydra)
     parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
-    found = _fitted(expand(parsed, sweeper.max_batch_size), hydra.config_loader)
+    found = expand(parsed, sweeper.max_batch_size)
+    if "task" not in {word.key_or_group for word in parsed[len(params) :]}:
+        found = with_settings(found, hydra.config_loader)
+    found = _fitted(found, hydra.config_loader)
     requested = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
     if len(found) > 1 and not requested:
         note = f"{_preset(flags.overrides)} is a sweep of {len(found):,} runs, as with -m"

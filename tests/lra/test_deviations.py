@@ -31,5 +31,18 @@ def table():
     return lines
 
 
+def test_the_docs_name_the_tasks_of_each_protocol():
+    files = {file.stem: yaml.safe_load(file.read_text()) for file in choices("protocol")}
+    same, said = ", ".join(files["nystrom"]["for_task"]), {}
+    for line in DOCS.read_text().partition("## What a row says")[0].splitlines():
+        if line.startswith("| `") and line.count("|") == 5:
+            names, _, _, tasks = (cell.strip() for cell in line.strip("|").split("|"))
+            for name in names.replace("`", "").split(", "):
+                said[name] = {*tasks.replace("the same", same).split(", ")}
+    assert {name: said[name] for name in files} == {
+        name: {*file["for_task"]} for name, file in files.items()
+    }
+
+
 def test_the_docs_have_the_table():
     assert "\n".join(table()) in DOCS.read_text()
