@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PRELOAD = (
     "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
     "lra.sweep.cells",
+    "lra.sweep.trial_builds",
     "lra.sweep.work",
     "runners.train",  # with what trains, which other runners need, too
 )

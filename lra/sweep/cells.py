@@ -1,6 +1,5 @@
 """From a typed run to its cells, and from a cell back to rows in a process of its own."""
 
-import logging
 import os
 import platform
 import sys
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra import cli, protocol
 from lra.class_path import name_plugins
-from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
+from lra.compose import Run, bundled_family, core_of, facts, typed
 from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
@@ -19,13 +18,11 @@ from runners.isolation.progress import Begun, listening, phase
 from runners.measurement.gpus import gpus
 from runners.measurement.hardware import NO_GPU, Device, HardwareProfile, device_name
 from runners.memo import Memo
-from runners.records import Cell, text_of
+from runners.records import Cell
 from runners.storage.fingerprint import Seen, digests, summary
 
 if TYPE_CHECKING:
     from tasks.task import Task
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -212,13 +209,14 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
 def _items(argument: Mapping[str, Any]) -> Iterator[object]:
     import torch
 
+    from lra.sweep.trial_builds import without_weights
     from lra.sweep.work import CellWork
 
     phase("building")
     name_plugins(argument["plugins"])
     run = typed(argument["config"])
-    if run.runner.models:
-        _try_to_build(run, argument)
+    if run.runner.models:  # so that a refusal costs nothing and comes first
+        without_weights(run, int(argument["length"]))
     torch.set_float32_matmul_precision(run.hardware.matmul_precision.value)
     if run.hardware.device is Device.cuda and run.hardware.memory_limit_bytes:
         device = int(os.environ.get("LOCAL_RANK", "0"))  # of one of several processes
@@ -227,18 +225,3 @@ def _items(argument: Mapping[str, Any]) -> Iterator[object]:
             min(1.0, run.hardware.memory_limit_bytes / total), device
         )
     yield from run.runner.run(CellWork(run, argument))
-
-
-def _try_to_build(run: Run, argument: Mapping[str, Any]) -> None:
-    """Build the cell's model without weights, so that a refusal costs nothing and comes first."""
-    import torch
-
-    from models.mixer import Unsupported
-
-    try:
-        with torch.device("meta"):
-            build_model(run, max_length=int(argument["length"]) if run.runner.by_length else None)
-    except Unsupported:
-        raise
-    except Exception as error:  # noqa: BLE001 - a constructor may read weights, which are not there
-        log.debug("not tried without weights: %s: %s", type(error).__name__, text_of(error))

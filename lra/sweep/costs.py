@@ -35,6 +35,7 @@ PROBE_TOKENS = {Device.cpu: 2**13, Device.cuda: 2**15}
 """Tokens of the smaller of two counted batches: enough that work is cut as in any larger one."""
 EVALUATION_SHARE = 4
 """An evaluation, which takes little of a training's time, is counted on fewer tokens yet."""
+NO_TIME = "there was no time to count it: lra plan counts every cell"
 MOMENTS = {
     Optimiser.adamw: 2, Optimiser.adam: 2, Optimiser.radam: 2, Optimiser.lamb: 2,
     Optimiser.adagrad: 1, Optimiser.lion: 1, Optimiser.sgd: 1, Optimiser.adafactor: 0,
@@ -114,8 +115,7 @@ class Costs:
             except Unsupported:
                 raise
             except TimeoutError as error:
-                late = "there was no time to count it: lra plan counts every cell"
-                raise Uncounted(late) from error
+                raise Uncounted(NO_TIME) from error
             except Exception as error:  # noqa: BLE001 - what needs contents fails in its own way
                 reason = f"its passes cannot be counted without contents: {text_of(error)}"
                 self._passes[key] = Uncounted(" ".join(reason.split())[:300])

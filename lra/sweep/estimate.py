@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from lra.compose import Run
-from lra.sweep.costs import Costs
+from lra.sweep.costs import NO_TIME, Costs
 from lra.sweep.forecast import Forecast, Forecaster
 from lra.sweep.past import stored
 from lra.sweep.planned import Planned
@@ -15,6 +15,8 @@ from runners.store import Store
 
 COUNTING_S = 3.0
 """Seconds of counting before a sweep; `lra plan` takes what it needs."""
+FIRST_S = 20.0
+"""Seconds of counting the first cell that a dry run lists."""
 WORTH_COUNTING = 1_000_000
 """Tokens of a sweep below which its first cell is through before it would be counted."""
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 31_557_600
@@ -36,7 +38,12 @@ Forecasts = Sequence[tuple[Planned, Forecast]]
 
 
 def forecasts(
-    waiting: Sequence[Planned], store: Store, sweep: str, within_s: float | None = None
+    waiting: Sequence[Planned],
+    store: Store,
+    sweep: str,
+    within_s: float | None = None,
+    *,
+    listed: bool = False,
 ) -> Forecasts:
     """Return what is known of cells within a few seconds, from stored cells and by counting.
 
@@ -45,12 +52,19 @@ def forecasts(
         store: the results.
         sweep: its name.
         within_s: seconds of counting; None: `COUNTING_S`.
+        listed: whether they are only listed: small ones are counted as well, and the first at
+            any rate.
     """
     past = [*stored(waiting, store, sweep)]
-    small = sum(map(_tokens, waiting)) < WORTH_COUNTING
-    until = time.monotonic() + (0.0 if small else COUNTING_S if within_s is None else within_s)
-    forecaster = Forecaster(past, Costs(until=until, ready=shipped()))
-    return [(planned, forecaster.of(planned)) for planned in waiting]
+    small = not listed and sum(map(_tokens, waiting)) < WORTH_COUNTING
+    seconds = 0.0 if small else COUNTING_S if within_s is None else within_s
+    costs = Costs(until=time.monotonic() + (FIRST_S if listed else seconds), ready=shipped())
+    forecaster, found = Forecaster(past, costs), list[tuple[Planned, Forecast]]()
+    for planned in waiting:
+        found.append((planned, forecaster.of(planned)))
+        if listed and len(found) == 1:
+            costs.until = time.monotonic() + seconds
+    return found
 
 
 def announcement(found: Forecasts) -> str:
@@ -69,7 +83,9 @@ def announcement(found: Forecasts) -> str:
     rest = len(found) - len(known)
     if not rest:
         return f"{many} to run, {about}"
-    return f"{many} to run: {len(known):,} take {about}, of {rest:,} it is not known{whole}"
+    late = any(forecast.seconds is None and forecast.reason == NO_TIME for _, forecast in found)
+    left = whole or (" until lra plan counts it" if late else "")
+    return f"{many} to run: {len(known):,} take {about}, of {rest:,} it is not known{left}"
 
 
 def _tokens(planned: Planned) -> int:

@@ -9,7 +9,7 @@ from lra.compose import Run, typed
 from lra.sweep.costs import Costs, PassCost
 from lra.sweep.past import Past, guess
 from lra.sweep.planned import Planned
-from lra.sweep.shared_pass import SharedPasses
+from lra.sweep.trial_builds import TrialBuilds
 from lra.sweep.work import CellWork
 from models.mixer import Unsupported
 from runners.measurement.hardware import Device, HardwareProfile
@@ -22,6 +22,8 @@ START_S = 1.0
 """Seconds in which a cell starts, builds its model and stores its rows."""
 PROCESS_BYTES = 350 * 2**20
 """Of a process that has imported everything, beside its tensors."""
+TELLING_S = 10.0
+"""Counted seconds of a stored cell below which it tells of its start, and corrects nothing."""
 MOST_COMPARED = 40
 """Stored cells that are counted to compare what they took."""
 LONGEST_REASON = 300
@@ -83,7 +85,7 @@ class Forecaster:
 
     def __init__(self, past: Sequence[Past] = (), costs: Costs | None = None) -> None:
         self.past, self.costs = past, costs or Costs()
-        self.shared = SharedPasses()
+        self.trials = TrialBuilds()
         self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
         self._known: dict[str, Forecast] = {}
         self._ratios: list[tuple[Past, float]] | None = None
@@ -100,7 +102,7 @@ class Forecaster:
     def _forecast(self, run: Run, cell: Cell) -> Forecast:
         near = guess(cell, self.past)
         try:
-            self.shared.check(run, int(cell.columns["length"]))
+            self.trials.check(run, int(cell.columns["length"]))
             found = self.counted(run, cell.columns)
         except Unsupported as error:
             return Forecast(seconds=START_S, basis="refused", reason=str(error))
@@ -207,7 +209,7 @@ class Forecaster:
                 if len(self._ratios) >= MOST_COMPARED:
                     break
                 counted = self._counted_again(past)
-                if counted is not None and counted.seconds:
+                if counted is not None and (counted.seconds or 0.0) >= TELLING_S:
                     self._ratios.append((past, past.took_s / counted.seconds))
         return self._ratios
 

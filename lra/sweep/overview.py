@@ -51,7 +51,7 @@ def overview(sweep: "Sweep") -> Iterator[str]:
         if (cell := planned.cell)
     }
     waiting = [planned for planned in sweep.planned if states[planned.cell.key][0] == TO_DO]
-    found = forecasts(waiting, store, sweep.name)
+    found = forecasts(waiting, store, sweep.name, listed=True)
     expected = {planned.cell.key: forecast for planned, forecast in found}
     for planned in sweep.planned:
         cell = planned.cell
@@ -64,7 +64,9 @@ def overview(sweep: "Sweep") -> Iterator[str]:
     for task, fault in _lacking(waiting).items():
         yield f"{task} lacks its data, and its cells become rows that say so: {fault}"
     total, left = len(sweep.planned), len(waiting)
+    refused = sum(forecast.basis == "refused" for _, forecast in found)
     line = f"{total} cells in {sweep.root}: {total - left} done, {left} to do"
+    line += f", {refused} of them refused" if refused else ""
     yield f"{line}; {announcement(found)}" if waiting else line
 
 

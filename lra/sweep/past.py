@@ -17,6 +17,10 @@ from runners.store import Store
 
 MOST_READ = 150
 """Stored cells to look at: a tenth of a second."""
+FEWEST_STEPS = 20
+"""Of a stored training that more steps are reckoned from: fewer tell of how a cell begins."""
+MOST_SCALED = 20.0
+"""Times the work of a stored cell, or a part of it, that what it took is scaled to."""
 ENDED = frozenset({b'"status":"ok"'})
 """What a row with a value has."""
 
@@ -38,14 +42,16 @@ class Guess(NamedTuple):
 
 
 def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
-    """Return what a cell may take, from the nearest of those that ran; None where none did."""
+    """Return what a cell may take, from the nearest of those that ran; None where none is near."""
     own_work, own_size = _work(cell.columns, cell.config), _size(cell.config)
     near: dict[tuple[float, ...], list[float]] = {}
     for each in past:
         if any(each.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
             continue
         work, size = _work(each.columns, each.config), _size(each.config)
-        if not work or not own_work:
+        if not work or not own_work or not 1 / MOST_SCALED <= own_work / work <= MOST_SCALED:
+            continue
+        if own_work > work and _number(each.config, "optim", "steps") < FEWEST_STEPS:
             continue
         distance = (
             float(each.columns.get("model") != cell.columns["model"]),

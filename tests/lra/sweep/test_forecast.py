@@ -104,7 +104,8 @@ def keep(store: Store, cell, took_s: float) -> None:
     store.write(cell, [row], (), {"took_s": took_s})
 
 
-def test_stored_cells_correct_the_nearest_first(tmp_path: Path) -> None:
+def test_stored_cells_correct_the_nearest_first(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("lra.sweep.forecast.TELLING_S", 0.0)
     store, (wanted,) = Store(tmp_path), planned("model=linear", "optim.steps=400")
     plain = Forecaster().of(wanted)
     assert plain.basis == "counted"
@@ -125,6 +126,27 @@ def test_stored_cells_correct_the_nearest_first(tmp_path: Path) -> None:
     keep(store, alike.cell, 123.0)
     found = Forecaster([*stored([wanted], store, "adhoc")]).of(wanted)
     assert (found.basis, found.seconds) == ("stored", 123.0)
+
+
+def test_a_cell_of_a_few_steps_on_a_busy_machine_corrects_nothing(tmp_path: Path) -> None:
+    store, wanted = Store(tmp_path), planned("model=linear", "optim.steps=400")
+    short, long = (planned("model=linear", f"optim.steps={n}")[0] for n in (3, 4000))
+    keep(store, short.cell, 90.0)
+    past = [*stored(wanted, store, "adhoc")]
+    assert Forecaster(past).of(wanted[0]).basis == "counted"
+    late = Forecaster(past, Costs(until=0.0)).of(wanted[0])
+    assert late.seconds is None
+    keep(store, long.cell, 90.0)
+    past = [*stored(wanted, store, "adhoc")]
+    assert Forecaster(past, Costs(until=0.0)).of(wanted[0]).seconds == pytest.approx(9.0)
+    assert Forecaster(past).of(wanted[0]).basis == "corrected"
+
+
+def test_refusals_need_no_time() -> None:
+    (one,) = planned("model=fnet", "model.backbone.padding=masked")
+    found = Forecaster(costs=Costs(until=0.0)).of(one)
+    assert found.basis == "refused"
+    assert "leave padding out" in found.reason
 
 
 def test_cells_of_another_machine_or_that_failed_correct_nothing(tmp_path: Path) -> None:
@@ -180,7 +202,7 @@ def test_refused_cells_are_named_with_their_reasons() -> None:
 
 @pytest.mark.parametrize("model", ["softmax", "convbert", "lambda_layer"])
 def test_a_split_of_sequences_that_can_be_is_asked_and_not_refused(model, caplog) -> None:
-    caplog.set_level(logging.DEBUG, "lra.sweep.shared_pass")
+    caplog.set_level(logging.DEBUG, "lra.sweep.trial_builds")
     words = ("hardware.processes=2", "hardware.context=2", "hardware=h100", f"model={model}")
     assert forecast(*words).basis == "counted"
     assert not caplog.records

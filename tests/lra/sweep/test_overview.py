@@ -1,6 +1,7 @@
 """A dry run says of each cell whether it is done, and why it is not."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,22 @@ def test_never_run_and_done(tmp_path, capsys, cell) -> None:
     )
 
 
+def test_a_dry_run_of_one_small_cell_says_how_long(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("lra.sweep.estimate.FIRST_S", 600.0)  # of a busy machine, too
+    line = line_of(tmp_path, capsys, "model=linear", "hardware=h100")
+    assert re.search(r"never run; \d+ s$", line)
+
+
+def test_a_sweep_lists_what_is_refused_though_there_was_no_time(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 0.0)
+    words = ["-m", *WORDS, f"results={tmp_path}", "runner.dry_run=true"]
+    words += ["model=linear,performer,fnet", "model.backbone.padding=masked"]
+    assert main(["run", *words]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == ["to", "to", "refused"]
+    assert "3 to do, 1 of them refused" in last
+
+
 def test_changed_code_is_named_by_module(tmp_path, capsys, cell) -> None:
     results = tmp_path / "results"
     old = dict(cell.sources) | {"models.families.linear": "0" * 64, "models.gone": "1" * 64}
@@ -88,7 +105,7 @@ def test_failed_and_asked_for_again(tmp_path, capsys, cell) -> None:
     write(results, cell, Status.timeout)
     assert "done (timeout)" in line_of(results, capsys, "model=linear")
     line = line_of(results, capsys, "model=linear", "runner.retry=[timeout]")
-    assert line.endswith("ended as timeout, and runner.retry asks for it")
+    assert "ended as timeout, and runner.retry asks for it; " in line
 
 
 def test_damaged_rows(tmp_path, capsys, cell) -> None:
@@ -103,11 +120,9 @@ def test_a_checkpoint_says_where_it_goes_on(tmp_path, capsys, cell) -> None:
     results = tmp_path / "results"
     folder = Store(results).checkpoint_folder(cell)
     Checkpoints(folder).save({"step": 4})
-    assert line_of(results, capsys, "model=linear").endswith("training goes on at step 4")
+    assert "training goes on at step 4; " in line_of(results, capsys, "model=linear")
     (folder / "resume.pt").write_bytes(b"torn")
-    assert line_of(results, capsys, "model=linear").endswith(
-        "training goes on at its last checkpoint"
-    )
+    assert "training goes on at its last checkpoint; " in line_of(results, capsys, "model=linear")
 
 
 def test_a_claim_and_a_training_are_named(tmp_path, capsys) -> None:

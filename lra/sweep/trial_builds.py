@@ -1,8 +1,9 @@
-"""Whether processes can share the sequences of a cell: asked of a model without contents.
+"""Whether a cell's model can be built, and processes can share its sequences: asked beforehand.
 
-One process's pass is made with tensors that have shapes alone, as the first of `hardware.context`
-makes it; nothing is sent. What a mixer, the stack or the model cannot share, it refuses there with
-the words that a run would fail by.
+The model is built without weights, which takes milliseconds. Of processes that share sequences, one
+makes its pass with tensors that have shapes alone, as the first of `hardware.context` makes it;
+nothing is sent. What a mixer, the stack or the model cannot share, it refuses there with the words
+that a run would fail by.
 """
 
 import logging
@@ -19,11 +20,14 @@ from models.context import Context
 from models.mixer import Unsupported
 from models.transport import Addressed, Request
 from runners.passes import Passes
+from runners.records import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+
+    from models.backbone.model import Backbone
 
 MOST_OPERATIONS = 5_000
 """Of one pass. What refuses does so in the first layers; a recurrence has many steps."""
@@ -72,14 +76,14 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-class SharedPasses:
-    """Asks each kind of model once: seeds share the answer."""
+class TrialBuilds:
+    """Asks each kind of model once: seeds and rates share the answer."""
 
     def __init__(self) -> None:
         self._found: dict[str, str] = {}
 
     def check(self, run: Run, length: int) -> None:
-        """Refuse a cell whose processes cannot share its sequences; without `context`, nothing.
+        """Refuse a cell whose model cannot be built, or whose processes cannot share its sequences.
 
         A padded batch of a training may be shorter than the longest one, which is asked about.
 
@@ -90,39 +94,67 @@ class SharedPasses:
         Raises:
             Unsupported: With the reason and the way out.
         """
-        if run.hardware.context == 1:
+        if not run.runner.models:
             return
-        measured = run.runner.by_length
-        known = facts(run, length if measured else None)
+        known = facts(run, length if run.runner.by_length else None)
         key = repr((run.model, run.mixer_options, run.backbone, known, run.hardware.context, length,
                     run.task.spec.memory))  # fmt: skip
         if key not in self._found:
-            self._found[key] = _reason(run, length, known, measured=measured)
+            self._found[key] = _reason(run, length, known)
         if self._found[key]:
             raise Unsupported(self._found[key])
 
 
-def _reason(run: Run, length: int, known: Any, *, measured: bool) -> str:
+def without_weights(run: Run, length: int) -> "Backbone | None":
+    """Return the model of a cell on the device `meta`; None where it wants to read weights.
+
+    Args:
+        run: Of the cell.
+        length: Tokens of its sequences.
+
+    Raises:
+        Unsupported: It cannot be built like this.
+    """
+    try:
+        with torch.device("meta"):
+            return build_model(run, max_length=length if run.runner.by_length else None)
+    except Unsupported:
+        raise
+    except Exception as error:  # noqa: BLE001 - a constructor may read weights, which are not there
+        log.debug("not tried without weights: %s: %s", type(error).__name__, text_of(error))
+        return None
+
+
+def _reason(run: Run, length: int, known: Any) -> str:
+    """Return why a cell is refused; "" where it is not."""
+    try:
+        model = without_weights(run, length)
+        if model is not None and run.hardware.context > 1:
+            _share(run, model, length, known)
+    except Unsupported as error:
+        return str(error)
+    return ""
+
+
+def _share(run: Run, model: "Backbone", length: int, known: Any) -> None:
+    """Make one process's pass. Raises Unsupported."""
     ranks = run.hardware.context
     if length < ranks:
-        return (
+        raise Unsupported(
             f"sequences of {length:,} tokens for {ranks} processes that share each: wanted at "
             "least a token for each; lower hardware.context"
         )
     context = Context.of(Unsent(0, ranks), length)
-    passes = Passes(1, 1, context.length, step=False, measured=measured)
+    passes = Passes(1, 1, context.length, step=False, measured=run.runner.by_length)
+    model.train()
+    call = call_of(
+        model, known, run.hardware.precision, passes,
+        rows=1, memory=run.task.spec.memory, context=context,
+    )  # fmt: skip
     try:
-        with torch.device("meta"):
-            model = build_model(run, max_length=length if measured else None)
-        model.train()
-        call = call_of(
-            model, known, run.hardware.precision, passes,
-            rows=1, memory=run.task.spec.memory, context=context,
-        )  # fmt: skip
         with torch.no_grad(), _Operations(MOST_OPERATIONS):
             call()
-    except Unsupported as error:
-        return str(error)
+    except Unsupported:
+        raise
     except Exception as error:  # noqa: BLE001 - what needs contents fails in its own way: no refusal
         log.debug("%s cannot be asked about shared sequences: %s", run.model, error)
-    return ""
