@@ -183,6 +183,8 @@ class Traits:
     """Names of parameters that learn behind a memory alone: without a state nothing reads them."""
     by_segment: bool = False
     """Tokens of a stream see all of the memory before their segment, late ones of it more."""
+    summarises: bool = False
+    """Its state tells something of tokens from before its memory, which stay in sight."""
     keeps_length: bool = True
     """Gives one output for each token; False: a stack that answers with tokens of its own."""
     sees_order: bool = True

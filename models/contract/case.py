@@ -15,10 +15,18 @@ from models.mixer import INSIDE, Layout, MixerFactory, Positions, Site, Traits
 
 AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest difference between two ways to compute one thing, relative to the largest value."""
+PRECISIONS = {
+    "float32": (torch.float32, False),
+    "autocast": (torch.float32, True),
+    "bfloat16": (torch.bfloat16, False),
+}
+"""Types of the parameters, and whether autocast to bfloat16 is on."""
 AWKWARD_LENGTHS = (1, 2, 63, 101)
 """Alone, a pair, one below a power of two, a prime."""
 OUTLIER = 6.0
 """Standard deviations of what replaces tokens that should not matter."""
+SHORT = 40
+"""Tokens where a pass is repeated for every encoding of positions, or in every precision."""
 ROWS = 3
 TOKENS_OF_CUTS = 2**16
 """All rows that a check makes of cut sequences hold about as many tokens: 256 cuts of 256."""
@@ -94,6 +102,10 @@ class Case:
     def middling(self) -> int:
         """A length that is prime where it fits, for what need not be as long as possible."""
         return min(101, self.max_length)
+
+    def length(self, positions: Positions) -> int:
+        """Return a length for what is repeated for every encoding that a mixer applies itself."""
+        return self.middling if positions == Positions.none else min(SHORT, self.max_length)
 
     def cuts(self) -> list[int]:
         """Return where the longest sequence is cut: at all positions, or edges and some more."""

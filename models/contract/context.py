@@ -9,16 +9,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Queue
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from models.context import Context, shares
-from models.contract.case import Case, Result, traits_of, worst
+from models.contract.case import AGREEMENT, ROWS, SHORT, Case, Result, traits_of, worst
+from models.contract.facts import Facts, layout_of, layouts
 from models.contract.layout import NOT_CLAIMED
-from models.mixer import Layout, Positions, Traits, Unsupported
+from models.mixer import Extends, Flow, Layout, Positions, Traits, Unsupported
 from models.transport import Addressed, Request
 
 T = TypeVar("T")
@@ -94,34 +95,55 @@ class Derived(NamedTuple):
     by_parameters: list[Tensor]
 
 
+class Try(NamedTuple):
+    """One pass that ranks share."""
+
+    length: int
+    ranks: int
+    facts: Facts
+    training: bool = True
+    """As a stack trains, by `extend` where it is offered; else `forward`, in evaluation."""
+    single: bool = False
+    """In float32 and without gradients."""
+
+
 def derived(
-    mixer: nn.Module, x: Float[Tensor, "b l d"], given: Float[Tensor, "b l d"], layout: Layout
+    mixer: nn.Module,
+    x: Float[Tensor, "b l d"],
+    given: Float[Tensor, "b l d"],
+    layout: Layout,
+    *,
+    gradients: bool = True,
 ) -> Derived:
     """Return the output and, for the gradient `given`, those of input and parameters."""
+    if not gradients:
+        with torch.no_grad():
+            return Derived(cast(Tensor, mixer(x, layout)), torch.zeros_like(x), [])
     x = x.detach().clone().requires_grad_()
     learned = [each for each in mixer.parameters() if each.requires_grad]
-    y = cast(Tensor, mixer(x, layout))
-    found = torch.autograd.grad(y, [x, *learned], given, allow_unused=True)
-    parts = [
-        torch.zeros_like(a) if b is None else b for a, b in zip([x, *learned], found, strict=True)
-    ]
-    return Derived(y.detach(), parts[0], parts[1:])
+    extends = mixer.training and isinstance(mixer, Extends)
+    y = cast(Extends, mixer).extend(Flow(x), layout).x if extends else mixer(x, layout)
+    found = torch.autograd.grad(y, [x, *learned], given, materialize_grads=True, allow_unused=True)
+    return Derived(y.detach(), found[0], [*found[1:]])
 
 
 def on_ranks(
     mixer: nn.Module,
     x: Float[Tensor, "b l d"],
     given: Float[Tensor, "b l d"],
-    keep: Bool[Tensor, "b l"] | None,
+    facts: Facts,
     lengths: tuple[int, ...],
+    *,
+    gradients: bool = True,
 ) -> Derived:
     """Return the same, of ranks that each hold a part of `lengths` tokens, put together."""
 
     def run(transport: Threads) -> Derived:
         context = Context(lengths, transport)
-        mask = None if keep is None else context.part(keep)
-        layout = Layout(keep=mask, context=context)
-        return derived(mixer, context.part(x), context.part(given), layout)
+        parts = {n: context.part(fact) if fact.dim() == 2 else fact for n, fact in facts.items()}
+        layout = layout_of(parts)._replace(context=context)
+        x_part, given_part = context.part(x), context.part(given)
+        return derived(mixer, x_part, given_part, layout, gradients=gradients)
 
     found = among_threads(len(lengths), run)
     return Derived(
@@ -144,51 +166,65 @@ def check_context(case: Case) -> Result:
     seen = []
     for positions in (Positions.none, *case.inside(traits)):
         mixer = case.mixer(positions=positions)
-        if "context" in traits_of(mixer).supports:
-            seen += _compared(case, mixer, traits, positions)
-    return worst(seen)
-
-
-def _compared(case: Case, mixer: nn.Module, traits: Traits, positions: Positions) -> list[Result]:
-    length = max(RANKS, case.max_length // 2)
-    cuts = [shares(length, 2), shares(length, RANKS)]
-    x, given = case.input(length), case.input(length, salt=7)
-    masks: dict[str, Any] = {"no mask": None}
-    if "keep" in traits.supports:
-        masks["padding"] = case.holes()[:, :length]
-    seen = []
-    for name, keep in masks.items():
-        asked = given if keep is None else given * keep[..., None]
-        whole = derived(mixer, x, asked, Layout(keep=keep))
-        for lengths in cuts:
-            label = f"parts of {[*lengths]}, {name}, positions={positions.value}"
+        if "context" not in traits_of(mixer).supports:
+            continue
+        short = min(SHORT, case.max_length)
+        *_, together = layouts(case, traits, short).values()
+        tries = [Try(short, RANKS, {}), *([Try(short, RANKS, together)] if together else [])]
+        if positions == Positions.none:
+            tries = _tries(case, traits)
+        for each in tries:
             try:
-                shared = on_ranks(mixer, x, asked, keep, lengths)
+                seen += _compared(case, mixer, each, positions)
             except Unsupported as refusal:
                 seen.append(Result(True, f"refused: {refusal}"))
-                continue
-            pairs = [
-                ("output", shared.y, whole.y),
-                ("gradient of x", shared.by_input, whole.by_input),
-            ]
-            named = [name for name, each in mixer.named_parameters() if each.requires_grad]
-            pairs += [
-                (f"gradient of {parameter}", one, other)
-                for parameter, one, other in zip(
-                    named, shared.by_parameters, whole.by_parameters, strict=True
-                )
-            ]
-            seen += [
-                _agreeing(case, f"{what}, {label}", one, other, keep) for what, one, other in pairs
-            ]
-    return seen
+    return worst(seen).because("what other ranks hold is left out, or counted twice")
 
 
-def _agreeing(
-    case: Case, what: str, seen: Tensor, wanted: Tensor, keep: Bool[Tensor, "b l"] | None
-) -> Result:
-    if keep is not None and seen.shape[:2] == keep.shape:
-        seen, wanted = (each * keep[..., None] for each in (seen, wanted))
-    return case.agree(what, seen, wanted).because(
-        "what other ranks hold is left out, or counted twice"
-    )
+def _tries(case: Case, traits: Traits) -> list[Try]:
+    """Return what is tried where no position is inside the mixer."""
+    length, short = max(RANKS, case.max_length // 2), min(SHORT, case.max_length)
+    tiny = min(RANKS + 1, case.max_length)  # parts shorter than most reaches
+    tries = [Try(length, ranks, {}, training=False) for ranks in (2, RANKS)]
+    tries += [Try(short, RANKS, facts) for facts in layouts(case, traits, short).values()]
+    tries += [Try(short, 2, facts, single=True) for facts in layouts(case, traits, short).values()]
+    *_, together = layouts(case, traits, tiny).values()
+    tries += [Try(tiny, RANKS, {}), *([Try(tiny, RANKS, together)] if together else [])]
+    if "keep" in traits.supports:
+        keep = torch.ones(ROWS, short, dtype=torch.bool)
+        first, *_, last = shares(short, RANKS)
+        keep[:, short - last :] = keep[0, :first] = False
+        tries += [Try(short, RANKS, {"keep": keep}, training) for training in (True, False)]
+    return tries
+
+
+def _compared(case: Case, mixer: nn.Module, each: Try, positions: Positions) -> list[Result]:
+    """Compare one pass of ranks with that of one process."""
+    mixer = mixer.to(torch.float32 if each.single else case.dtype).train(each.training)
+    if each.training and traits_of(mixer).training_noise:
+        mixer.eval()
+    dtype = torch.float32 if each.single else case.dtype
+    x, given = (case.input(each.length, salt=salt).to(dtype) for salt in (0, 7))
+    keep = each.facts.get("keep")
+    asked = given if keep is None else given * keep[..., None]
+    lengths = shares(each.length, each.ranks)
+    facts = " and ".join(each.facts) or "no mask"
+    label = f"parts of {[*lengths]}, {facts}, positions={positions.value}"
+    label += ", in training" if mixer.training else ""
+    label += ", in float32" if each.single else ""
+    gradients = not each.single
+    whole = derived(mixer, x, asked, layout_of(each.facts), gradients=gradients)
+    shared = on_ranks(mixer, x, asked, each.facts, lengths, gradients=gradients)
+    named = [name for name, each in mixer.named_parameters() if each.requires_grad]
+    pairs = [("output", shared.y, whole.y), ("gradient of x", shared.by_input, whole.by_input)]
+    of_parameters = zip(named, shared.by_parameters, whole.by_parameters, strict=gradients)
+    pairs += [(f"gradient of {name}", one, other) for name, one, other in of_parameters]
+    real = 1.0 if keep is None else keep[..., None]
+    return [
+        case.agree(
+            f"{what}, {label}",
+            *((one * real, other * real) if one.shape == x.shape else (one, other)),
+            AGREEMENT[dtype],
+        )
+        for what, one, other in pairs
+    ]

@@ -10,12 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from models.contract.case import Case, Result, call, seeded, traits_of, worst
 from models.contract.form import tensors_of
-from models.mixer import Layout
-
-DROPPED = 0.4
-"""Share of weights that the check of dropout drops."""
-DROPS_NOTHING = 1e-12
-"""A share so small that no weight of a check is ever dropped, while the path is that of dropout."""
+from models.contract.ways import DROPPED, ways
+from models.mixer import Extends, Flow, Layout
 
 
 def check_repeatable(case: Case) -> Result:
@@ -55,14 +51,27 @@ def check_calls(case: Case) -> Result:
             torch.autograd.backward(call(mixer, case.noise(x).requires_grad_()).sum())
         mixer.eval()
 
+    def a_token() -> None:
+        for training in (True, False):
+            mixer.train(training)
+            call(mixer, x[:, :1])
+            if isinstance(mixer, Extends):
+                mixer.extend(Flow(x[:, :1]), Layout())
+
+    def under_autocast() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            call(mixer, x)
+
     between: dict[str, Callable[[], object]] = {
         "the same input": lambda: None,
         "another input": lambda: call(mixer, case.noise(x)),
         "a shorter input": lambda: call(mixer, x[:, : case.middling]),
+        "a single token": a_token,
         "another batch": lambda: call(mixer, x[:1]),
         "a mask": under_a_mask,
         "training": in_training,
         "inference_mode": without_gradient,
+        "autocast": under_autocast,
     }
     for name, meanwhile in between.items():
         meanwhile()
@@ -156,73 +165,30 @@ def check_untouched(case: Case) -> Result:
     return Result(True, "input, masks, parameters, buffers and random states are left alone")
 
 
-def check_modes(case: Case) -> Result:
-    """Where nothing is dropped, training and evaluation are one function.
-
-    Noise that is declared may come between: then no example, padding or later token does.
-    """
-    mixer = case.mixer()
-    traits = traits_of(mixer)
-    if traits.training_noise:
-        return _apart(case, mixer.train(), "with noise").because(
-            "noise depends on what it must not"
-        )
-    x, seen = case.input(), []
-    situations: list[tuple[str, Tensor, Tensor | None]] = [
-        (name, x, mask) for name, mask in case.masks(traits).items()
-    ]
-    situations += [
-        ("beside outliers", torch.cat((x[:1], case.noise(x)[1:])), None),
-        ("of a shorter input", case.input(case.middling), None),
-    ]
-    for name, given, mask in situations:
-        with seeded(17):
-            wanted, y = call(mixer.eval(), given, mask), call(mixer.train(), given, mask)
-        if mask is not None:
-            y, wanted = y[mask], wanted[mask]
-        seen.append(case.agree(f"training against evaluation, {name}", y, wanted))
-    return worst(seen).because(
-        "in training it uses statistics of the batch, sees later tokens or padding, or drops with "
-        "attention_dropout=0; noise must be declared by traits.training_noise"
-    )
-
-
 def check_dropout(case: Case) -> Result:
-    """Attention dropout acts in training alone, as declared, and opens no path of its own."""
+    """What training draws acts as declared, and no example, padding or later token comes in by it.
+
+    Attention dropout acts in training alone, whether by `forward` or by `extend`.
+    """
     plain, mixer = case.mixer(), case.mixer(attention_dropout=DROPPED)
-    declared, x = traits_of(mixer).weight_dropout, case.input()
+    traits, x = traits_of(mixer), case.input()
+    declared = traits.weight_dropout
     with seeded(15):
         seen = case.agree("evaluation with attention_dropout", call(mixer, x), call(plain, x))
     if not seen.passed:
         return seen.because("dropout that does not ask self.training")
-    mixer.train()
-    acts = not case.agree("", _drawing(mixer, x), _drawing(plain.train(), x)).passed
-    if acts != declared:
-        return Result(
-            False,
-            f"attention_dropout={DROPPED} changes {'values' if acts else 'nothing'} in training: "
-            f"traits.weight_dropout is {declared}",
-        )
-    if not acts:
+    for (name, run), (_, other) in zip(ways(mixer), ways(plain), strict=True):
+        acts = not case.agree("", run(x, {}), other(x, {})).passed
+        if mixer.training and acts != declared:
+            return Result(
+                False,
+                f"attention_dropout={DROPPED} changes {'values' if acts else 'nothing'} by {name}: "
+                f"traits.weight_dropout is {declared}",
+            )
+    if not declared and not traits.training_noise:
         return Result(True, "not applicable: traits.weight_dropout is False, and it has no effect")
-    seen = _apart(case, mixer, "with dropout")
-    if seen.passed and not traits_of(mixer).training_noise:
-        seen = _nearly_without(case, plain)
-    return seen.because("the path with dropout forgets the mask")
-
-
-def _nearly_without(case: Case, plain: nn.Module) -> Result:
-    """Compare a dropout that drops nothing, but takes its path, with none.
-
-    Padding that stands as zeros hides from outliers, not from its weight in a sum.
-    """
-    mixer, x = case.mixer(attention_dropout=DROPS_NOTHING).train(), case.input()
-    seen = []
-    for name, mask in case.masks(traits_of(mixer)).items():
-        real = slice(None) if mask is None else mask
-        here, there = (_drawing(each, x, mask)[real] for each in (mixer, plain))
-        seen.append(case.agree(f"a dropout of {DROPS_NOTHING:g} against none, {name}", here, there))
-    return worst(seen)
+    how = "with dropout" if declared else "with noise"
+    return _apart(case, mixer, how).because("what is drawn depends on what it must not")
 
 
 def _drawing(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from models.contract.case import ROWS, Case, Result, call, seeded, traits_of, worst
+from models.contract.states import MEMORY
 from models.mixer import Flow, Layout, Traits
 
 STEPS = (1e-6, 1e-5, 3e-7)
@@ -18,10 +19,6 @@ SLOPE_AGREEMENT = 1e-6
 """Largest relative difference between a derivative and its central difference in float64. What is
 cut off falls with the square of the step, 1e-10 and less; rounding, which grows as 1 / step, is
 allowed for besides."""
-
-
-MEMORY = 6
-"""Tokens that are remembered where a stream is to outgrow its memory."""
 
 
 def situations(case: Case, traits: Traits) -> dict[str, dict[str, Any]]:

@@ -126,9 +126,8 @@ def check_padding(case: Case) -> Result:
     padded = call(mixer, x, keep)
     loud = torch.where(keep[..., None], x, case.noise(x))
     seen = [case.agree("padding replaced by outliers", call(mixer, loud, keep)[keep], padded[keep])]
-    for row, length in enumerate(keep.sum(1).tolist()):
-        short = call(mixer, x[row : row + 1, :length])[0]
-        seen.append(case.agree(f"padded from {length} tokens", padded[row, :length], short))
+    with torch.no_grad():
+        seen += _padded(case, mixer)
     holes = case.holes()
     loud = torch.where(holes[..., None], x, case.noise(x))
     whole = call(mixer, x, holes)
@@ -151,6 +150,20 @@ def check_padding(case: Case) -> Result:
         wanted = gradient.where(mask[..., None], 0.0)
         seen.append(case.agree("gradient of real tokens at padding", gradient, wanted))
     return worst(seen).because("a backward pass that does not know the mask")
+
+
+def _padded(case: Case, mixer: nn.Module) -> list[Result]:
+    """Compare sequences with themselves, padded: of every length at which blocks may end.
+
+    Causal mixers are cut there without padding.
+    """
+    causal, x = traits_of(mixer).causal, case.input(rows=1)
+    ends = [1, case.max_length] if causal else [*edges(case.max_length), case.max_length]
+    whole = call(mixer, x.expand(len(ends), -1, -1), case.before(ends))
+    return [
+        case.agree(f"padded from {end} tokens", whole[row, :end], call(mixer, x[:, :end])[0])
+        for row, end in enumerate(ends)
+    ]
 
 
 def _lone_token(case: Case, mixer: nn.Module) -> Result:

@@ -1,16 +1,20 @@
 """The contract kit's checks along time: `extend`, its states and its gradients."""
 
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import ROWS, Case, Result, call, traits_of, worst
+from models.contract.case import ROWS, SHORT, Case, Result, call, traits_of, worst
 from models.mixer import Extends, Flow, Layout, Positions, Remembers, State, Unsupported
 from models.state import join, select
 
 STEPS = 2
 """Single tokens behind a prompt: the second reads a state that a step made."""
+
+MEMORY = 6
+"""Tokens that are remembered where a stream is to outgrow its memory."""
 
 
 def remembering(
@@ -64,28 +68,45 @@ def mixed(length: int) -> list[int]:
     return [part for part in (third, *[1] * singles, length - third - singles) if part > 0]
 
 
-def check_without_state(case: Case) -> Result:
-    """Without a state `extend` is the pass, under a mask as well, and keeps the rest of the flow.
+def check_flow(case: Case) -> Result:
+    """What else is in a flow passes: penalties are added to, once, and no state is invented.
 
-    The frame calls `extend` wherever it is offered, also where there is no state along time.
+    They depend on the tokens and the state alone, and the same segment costs the same again.
     """
-    mixer = case.mixer()
+    mixer = case.mixer().train()
     if not isinstance(mixer, Extends):
         return Result(True, "not offered: it has no `extend`")
-    penalty = {"of another": torch.ones((), dtype=case.dtype)}
-    seen = []
-    for name, mask in case.masks(traits_of(mixer)).items():
-        given = Flow(case.input(), penalties=penalty)
-        flow = mixer.extend(given, Layout(keep=mask))
-        y, wanted = flow.x, call(mixer, case.input(), mask)
-        if mask is not None:
-            y, wanted = y[mask], wanted[mask]
-        seen.append(case.agree(f"extend without a state, {name}", y, wanted))
-        if flow.state is not None or not penalty.items() <= flow.penalties.items():
-            return Result(
-                False, "extend without a state loses penalties, or invents a state"
-            ).because("it makes a new Flow: return flow._replace(x=...)")
-    return worst(seen).because("extend goes another way than forward and forgets the layout")
+    length, remembers = min(SHORT, case.max_length), not isinstance(remembering(case), str)
+    pieces = list(torch.split(case.input(length), -(-length // 3), dim=1))
+    one, seen = torch.ones((), dtype=case.dtype), []
+    without: list[Mapping[str, Tensor]] = [
+        mixer.extend(Flow(x), Layout()).penalties for x in pieces
+    ]
+    memory = max(1, length // 6)  # less than a segment
+    for first in (None, empty(mixer, case, memory)) if remembers else (None,):
+        state, place = first, 0
+        for number, x in enumerate(pieces):
+            start = torch.full((ROWS,), place) if "start" in traits_of(mixer).supports else None
+            layout = Layout(start=start if state is not None else None)
+            flow = mixer.extend(Flow(x, state), layout)
+            names = {"of another", *flow.penalties}
+            given = Flow(x, state, penalties=dict.fromkeys(names, one))
+            again = mixer.extend(given, layout)
+            if set(again.penalties) != names or (state is None) != (flow.state is None):
+                return Result(False, "extend loses penalties, or invents a state").because(
+                    "it makes a new Flow: return flow._replace(x=...)"
+                )
+            for name in sorted(names):
+                own = flow.penalties.get(name, 0 * one)
+                added = again.penalties[name] - 1
+                where = f"penalty {name} of segment {number + 1}"
+                seen.append(case.agree(f"{where}, beside one that was there", added, own))
+                alone = without[number].get(name, 0 * one)
+                times = (own / alone).item() if alone.any() else 1.0
+                if state is not None and abs(times - round(times)) < 1e-9 and round(times) > 1:
+                    seen.append(Result(False, f"{where} is {times:.0f} times that without a state"))
+            state, place = flow.state, place + x.shape[1]
+    return worst(seen).because("a penalty is kept, doubled, or counted again behind a state")
 
 
 def check_extend(case: Case) -> Result:
@@ -174,29 +195,87 @@ def check_state(case: Case) -> Result:
 
 
 def check_history(case: Case) -> Result:
-    """Gradients flow from one segment into the one before: the mixer does not detach.
+    """Gradients flow from a segment into those before, in training: the mixer does not detach.
 
-    Those of the input and of every parameter are those of one pass, whose are finite differences.
+    Those of the input and of every parameter, for the second and the third of three segments, are
+    those of one pass, whose are finite differences.
     """
     mixer = remembering(case)
     if isinstance(mixer, str):
         return Result(True, mixer)
+    mixer.train()
     length = case.middling
-    cut = length // 2 + 1
+    third = -(-length // 3)
     x = case.input(length).requires_grad_()
-    direction = case.input(length, salt=3)[:, cut:]
-    pieces = list(torch.split(x, [cut, length - cut], dim=1))
+    pieces = list(torch.split(x, third, dim=1))
+    direction = case.input(length, salt=3)
     y, _ = stream(mixer, pieces, empty(mixer, case))
+    whole, seen = call(mixer, x), []
     moved = {"the input": x, **{n: p for n, p in mixer.named_parameters() if p.requires_grad}}
 
-    def gradients(y: Tensor) -> tuple[Tensor, ...]:
-        late = (y[:, cut:] * direction).sum()
-        return torch.autograd.grad(late, [*moved.values()], materialize_grads=True)
+    def gradients(y: Tensor, segment: slice) -> tuple[Tensor, ...]:
+        scalar = (y * direction)[:, segment].sum()
+        return torch.autograd.grad(
+            scalar, [*moved.values()], retain_graph=True, materialize_grads=True
+        )
 
-    pairs = zip(moved, gradients(y), gradients(call(mixer, x)), strict=True)
-    return worst(
-        [
-            case.agree(f"gradient of the second segment by {name}", seen, wanted)
-            for name, seen, wanted in pairs
+    for number in range(1, len(pieces)):
+        segment = slice(number * third, (number + 1) * third)
+        pairs = zip(moved, gradients(y, segment), gradients(whole, segment), strict=True)
+        seen += [
+            case.agree(f"gradient of segment {number + 1} by {name}", here, there)
+            for name, here, there in pairs
         ]
+    return worst(seen) if seen else Result(True, "not applicable: a single segment")
+
+
+def check_forgetting(case: Case) -> Result:
+    """A state that grows with what it remembers shows `memory` tokens, and the newest is one.
+
+    With `by_segment`, and in training, all of a segment may see those before it.
+    """
+    mixer = remembering(case)
+    if isinstance(mixer, str):
+        return Result(True, mixer)
+    pieces = [MEMORY, 1, 1, MEMORY + 2, 3, 1]
+    if not _grows(case, mixer) or sum(pieces) > case.max_length:
+        return Result(True, "not applicable: its state has one size, or sequences are too short")
+    traits, x = traits_of(mixer), case.input(sum(pieces))
+    place, seen = torch.arange(sum(pieces))[:, None], []
+
+    def streamed(x: Tensor) -> Tensor:
+        return stream(mixer, list(torch.split(x, pieces, dim=1)), empty(mixer, case, MEMORY))[0]
+
+    for training in (True, False):
+        mixer.train(training)
+        plain = streamed(x)
+        # How many tokens before a segment its first token sees.
+        reach = MEMORY if training or traits.by_segment else MEMORY - 1
+        for number in range(2, len(pieces)):
+            first = sum(pieces[:number])
+            own = slice(first, first + pieces[number])
+            loud = torch.where(place < first - reach, case.noise(x), x)
+            what = f"outliers {reach + 1} tokens and more before a segment of {pieces[number]}"
+            seen.append(case.agree(what, streamed(loud)[:, own], plain[:, own]))
+    found = worst(seen)
+    if traits.summarises:
+        what = "change values" if not found.passed else "change nothing: summarises is True"
+        return Result(not found.passed, f"tokens from before its memory {what}")
+    if not found.passed:
+        return found.because("more than `memory` tokens stay in sight: see Traits.summarises")
+    loud = torch.where(place == len(place) - 1 - reach, case.noise(x), x)
+    in_pass, in_stream = (
+        not torch.equal(run(loud)[:, -1], run(x)[:, -1]) for run in (partial(call, mixer), streamed)
     )
+    if in_pass and not in_stream:
+        return Result(False, f"of a memory of {MEMORY} tokens the oldest is out of sight")
+    return found
+
+
+def _grows(case: Case, mixer: nn.Module) -> bool:
+    """Say whether the state has another size for another memory, or another longest input."""
+    sizes = [describe(empty(mixer, case, memory)) for memory in (MEMORY, 2 * MEMORY)]
+    longer = remembering(case, max_length=2 * case.max_length)
+    if not isinstance(longer, str):
+        sizes.append(describe(empty(longer, case, MEMORY)))
+    return any(size != sizes[0] for size in sizes)

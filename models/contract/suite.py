@@ -19,7 +19,6 @@ from models.contract.costs import check_memory, check_operations
 from models.contract.effects import (
     check_calls,
     check_dropout,
-    check_modes,
     check_random_draws,
     check_recomputation,
     check_repeatable,
@@ -51,14 +50,22 @@ from models.contract.separation import (
     check_order,
     check_padding,
 )
+from models.contract.sight import check_sight
 from models.contract.states import (
     check_extend,
+    check_flow,
+    check_forgetting,
     check_history,
     check_prefill,
     check_state,
-    check_without_state,
 )
-from models.contract.values import check_large_inputs, check_precisions, check_weighted_mean
+from models.contract.values import (
+    check_content,
+    check_large_inputs,
+    check_precisions,
+    check_weighted_mean,
+)
+from models.contract.ways import check_ways
 from models.mixer import MixerFactory, Traits, Unsupported
 
 __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
@@ -75,7 +82,7 @@ CHECKS: dict[str, Check] = {
     "repeatable": check_repeatable,
     "calls": check_calls,
     "untouched": check_untouched,
-    "modes": check_modes,
+    "ways": check_ways,
     "dropout": check_dropout,
     "recomputation": check_recomputation,
     "random_draws": check_random_draws,
@@ -91,17 +98,20 @@ CHECKS: dict[str, Check] = {
     "ranks": check_ranks,
     "context": check_context,
     "is_global": check_is_global,
+    "sight": check_sight,
     "no_lookahead": check_no_lookahead,
     "gradients": check_gradients,
     "slopes": check_slopes,
     "precisions": check_precisions,
+    "content": check_content,
     "large_inputs": check_large_inputs,
     "weighted_mean": check_weighted_mean,
-    "without_state": check_without_state,
+    "flow": check_flow,
     "extend": check_extend,
     "prefill": check_prefill,
     "state": check_state,
     "history": check_history,
+    "forgetting": check_forgetting,
     "operations": check_operations,
     "memory": check_memory,
 }

@@ -12,6 +12,8 @@ SINGLE_PRECISION = 1e-4
 """Largest relative difference between float32 and float64: half precision inside is 5e-4 off."""
 MEAN_OF_ONES = 1e-5
 """How far a weighted mean of ones may lie from one: room for a small constant in a denominator."""
+NEARLY = 1e-8
+"""Deviation of tokens that are nearly equal."""
 LARGE = (30.0, 100.0)
 """What inputs are multiplied by where logits are to be large."""
 STEP, STRAIGHT = 1e-6, 1e-2
@@ -65,6 +67,33 @@ def _responds(case: Case) -> bool:
             if bent <= STRAIGHT * once.abs().max() and (once.any() or not start.any()):
                 return True
     return False
+
+
+def check_content(case: Case) -> Result:
+    """Tokens that are all equal, or zero, give finite values and gradients.
+
+    Tokens that are nearly equal give nearly what equal ones do.
+    """
+    seen, equal = [], case.input(1).expand(-1, case.middling, -1)
+    for dtype in {case.dtype, torch.float32}:
+        mixer = case.mixer().to(dtype)
+        learnt = [each for each in mixer.parameters() if each.requires_grad]
+        for what, tokens in (("equal", equal), ("zero", torch.zeros_like(equal))):
+            for name, mask in case.masks(traits_of(mixer)).items():
+                keep = None if mask is None else mask[:, : case.middling]
+                x = tokens.to(dtype).clone().requires_grad_()
+                y = call(mixer, x, keep)
+                parts = torch.autograd.grad(y.sum(), [x, *learnt], materialize_grads=True)
+                if not all(part.isfinite().all() for part in (y, *parts)):
+                    return Result(
+                        False, f"tokens that are all {what}, {name}, {dtype}: not finite"
+                    ).because("a quotient or a root of a difference between tokens")
+                if what == "equal" and dtype is case.dtype:
+                    near = call(mixer, x + NEARLY * case.input(case.middling, salt=5), keep)
+                    real = slice(None) if keep is None else keep
+                    label = f"nearly equal tokens, {name}"
+                    seen.append(case.agree(label, near[real], y[real], SINGLE_PRECISION))
+    return worst(seen).because("equal tokens take a path of their own")
 
 
 def check_large_inputs(case: Case) -> Result:

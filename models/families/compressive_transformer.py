@@ -116,6 +116,7 @@ class CompressiveTransformer(SegmentRecurrence):
             self.traits,
             in_streams=taught,
             by_segment=True,
+            summarises=True,
             reversible=self.reconstruction == Reconstruction.none,
         )
 

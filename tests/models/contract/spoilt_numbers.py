@@ -1,5 +1,7 @@
 """Mixers with wrong gradients, precisions or costs, and mixers that look ahead at some places."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -285,3 +287,35 @@ class EndsEarly(Linear):
         if x.shape[1] > len(self.table):
             raise ValueError(f"the table ends at {len(self.table)}: got {x.shape[1]} tokens")
         return super().forward(x, layout) + self.table[: x.shape[1]]
+
+
+class StandardisesTokens(Honest):
+    """Divides by the deviation of the tokens, of which equal ones have none."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.traits = replace(self.traits, supports=frozenset({"start"}))
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        y = super().forward(x, layout)
+        return y if x.shape[1] < 2 else y / x.std(1, keepdim=True)
+
+
+class SkipsEqualTokens(Honest):
+    """Has nothing to mix where all tokens are equal."""
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        y = super().forward(x, layout)
+        return 0 * y if x.shape[1] > 1 and bool((x == x[:, :1]).all()) else y
+
+
+class RootsOfNothing(Honest):
+    """Has an infinite slope where tokens are equal."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.traits = replace(self.traits, supports=frozenset({"start"}))
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        spread = (x - x[:, :1]).square().sum((1, 2), keepdim=True)
+        return super().forward(x, layout) * (1 + spread.sqrt())

@@ -6,7 +6,7 @@ from torch import Tensor
 from models.families.light_conv import LightConv
 from models.families.linear import LinearAttention
 from models.families.softmax import SoftmaxAttention
-from models.mixer import Layout
+from models.mixer import Flow, Layout
 
 
 class IgnoresOtherRanks(SoftmaxAttention):
@@ -54,3 +54,91 @@ class StopsHalfway(SoftmaxAttention):
         if layout.context is not None and layout.context.rank == 0:
             raise RuntimeError("the first rank stops")
         return super().forward(x, layout)
+
+
+class _Misled(SoftmaxAttention):
+    """Among ranks, attends under another layout."""
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        return super().forward(x, layout if layout.context is None else self.altered(x, layout))
+
+    def altered(self, x: Tensor, layout: Layout) -> Layout:
+        raise NotImplementedError
+
+
+class DropsDocumentsOnRanks(_Misled):
+    def altered(self, x: Tensor, layout: Layout) -> Layout:
+        return layout._replace(document=None)
+
+
+class DropsOrderOnRanks(_Misled):
+    def altered(self, x: Tensor, layout: Layout) -> Layout:
+        return layout._replace(order=None)
+
+
+class PrefixOfItsOwnPart(_Misled):
+    """Counts the tokens of a prefix from where its part begins."""
+
+    def altered(self, x: Tensor, layout: Layout) -> Layout:
+        if layout.prefix is None:
+            return layout
+        return layout._replace(prefix=layout.prefix + layout.context.offset)
+
+
+class IgnoresOtherRanksInTraining(_Misled):
+    def altered(self, x: Tensor, layout: Layout) -> Layout:
+        return layout._replace(context=None) if self.training else layout
+
+
+class IgnoresOtherRanksInFloat32(_Misled):
+    def altered(self, x: Tensor, layout: Layout) -> Layout:
+        return layout._replace(context=None) if x.dtype == torch.float32 else layout
+
+
+class IgnoresOtherRanksWithoutGradient(_Misled):
+    def altered(self, x: Tensor, layout: Layout) -> Layout:
+        return layout if torch.is_grad_enabled() else layout._replace(context=None)
+
+
+class OneMaskOnRanks(_Misled):
+    """Sends the documents along, or the padding, and not both."""
+
+    def altered(self, x: Tensor, layout: Layout) -> Layout:
+        return layout if layout.keep is None else layout._replace(document=None)
+
+
+class ExtendIgnoresOtherRanks(SoftmaxAttention):
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        return super().extend(flow, layout._replace(context=None))
+
+
+class ReachesOneRank(LightConv):
+    """Reads what the next ranks hold, and of no rank behind those."""
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        context = layout.context
+        if context is None:
+            return super().forward(x, layout)
+        reach = self.taps - 1
+        left, right = (
+            min(reach, context.lengths[rank]) if 0 <= rank < context.ranks else 0
+            for rank in (context.rank - 1, context.rank + 1)
+        )
+        # The widest of all, lest ranks ask each other for different numbers.
+        wide, (before, behind) = context.halo(x, reach, reach, 1)
+        keep = context.kept_around(layout.keep, reach, reach)
+        own = slice(before - left, wide.shape[1] - behind + right)
+        keep = None if keep is None else keep[:, own]
+        y = super().forward(wide[:, own], Layout(keep=keep))
+        return y[:, left : left + x.shape[1]]
+
+
+class MissesALonePart(LinearAttention):
+    """Takes a part without a real token for no part at all."""
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        y = super().forward(x, layout)
+        if layout.context is None or layout.keep is None:
+            return y
+        least = layout.context.largest(-layout.keep.sum().to(x)[None])
+        return 2 * y if least == 0 else y

@@ -1,0 +1,211 @@
+"""The contract kit's check of who sees whom, under every mask and under several at once."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from models.contract.case import (
+    AGREEMENT,
+    PRECISIONS,
+    ROWS,
+    SHORT,
+    Case,
+    Result,
+    call,
+    edges,
+    seeded,
+    traits_of,
+    worst,
+)
+from models.contract.facts import Facts, layout_of, layouts, visible
+from models.mixer import Extends, Flow, Positions
+
+Run = Callable[[Tensor, Facts], Tensor]
+
+QUERIES = 5
+"""Tokens of each row from which all is hidden that they may not see."""
+ROUNDED = 0.05
+"""What hidden outliers may change in half precision, of the largest value: another maximum that is
+subtracted, or another order of sums, rounds otherwise."""
+
+
+class Hidden(NamedTuple):
+    """One copy of a row for each of some tokens."""
+
+    facts: Facts
+    """Of each copy."""
+    row: Int[Tensor, " n"]
+    query: Int[Tensor, " n"]
+    seen: Bool[Tensor, "n l"]
+    """What that token may see."""
+    compared: Bool[Tensor, "n l"]
+    """Tokens that may see no more."""
+
+    def copies(self, x: Tensor) -> Tensor:
+        """Return the row of each copy."""
+        return x[self.row]
+
+
+def hide(facts: Facts, length: int, *, causal: bool) -> Hidden:
+    """Choose real tokens of each row, the first and the last among them."""
+    may = visible(facts, length, causal=causal)
+    real = facts.get("keep", torch.ones(ROWS, length, dtype=torch.bool))
+    chosen = []
+    for own in range(ROWS):
+        tokens = real[own].nonzero()[:, 0].tolist()
+        places = {round(each * (len(tokens) - 1) / (QUERIES - 1)) for each in range(QUERIES)}
+        chosen += [(own, tokens[place]) for place in sorted(places)]
+    row, query = torch.tensor(chosen).T
+    seen = may[row, query]
+    more = (may[row] & ~seen[:, None]).any(-1)
+    copied = {name: fact[row] for name, fact in facts.items()}
+    return Hidden(copied, row, query, seen, ~more & real[row])
+
+
+def check_sight(case: Case) -> Result:
+    """No token sees what a mask, or several together, hide from it, nor does its gradient.
+
+    Under masks, tokens see all that is left where they see all without.
+    """
+    traits = traits_of(case.build())
+    seen = []
+    for positions in (Positions.none, *case.inside(traits)):
+        mixer = case.mixer(positions=positions)
+        length = case.length(positions)
+        noisy = traits_of(mixer).training_noise
+        for training in (False, True) if noisy else (False,):
+            how = f"positions={positions.value}{', in training' if training else ''}"
+            seen += _in_full(case, mixer.train(training), length, how)
+    seen += _in_precisions(case)
+    if not traits.causal and "keep" not in traits.supports:
+        seen.append(_left_out(case))
+    return worst(seen)
+
+
+def _in_full(case: Case, mixer: nn.Module, length: int, how: str) -> list[Result]:
+    """Compare values and gradients in the kit's own dtype under every combination of facts."""
+    traits, x = traits_of(mixer), case.input(length)
+    seen, sees_all = [], False
+
+    def run(x: Tensor, facts: Facts) -> Tensor:
+        with seeded(41):
+            return call(mixer, x, **facts)
+
+    for name, facts in layouts(case, traits, length).items():
+        hidden, what = hide(facts, length, causal=traits.causal), f"under {name}, {how}"
+        if not traits.selection_leak:
+            with torch.no_grad():
+                seen.append(compare_values(case, run, x, hidden, what))
+        gradient = _gradient(case, run, x, hidden)
+        unseen = gradient.masked_fill(hidden.seen[..., None], 0.0)
+        seen.append(_at_worst(case, gradient - unseen, gradient, hidden, f"gradients {what}"))
+        blind = (hidden.seen & (gradient.abs().amax(-1) == 0)).nonzero()
+        if not facts:
+            sees_all = not len(blind)
+        elif sees_all and len(blind):
+            copy, token = blind[0].tolist()
+            query = int(hidden.query[copy])
+            found = Result(False, f"{what}: token {query} does not see token {token}, as it may")
+            seen.append(found.because("one mask hides what another alone leaves in sight"))
+    return seen
+
+
+def compare_values(
+    case: Case,
+    run: Run,
+    x: Float[Tensor, "b l d"],
+    hidden: Hidden,
+    what: str,
+    *,
+    tolerance: float | None = None,
+) -> Result:
+    """Compare a pass with one in which all is outliers that some token may not see."""
+    copies, noise = (hidden.copies(each) for each in (x, case.noise(x).to(x)))
+    inputs = (copies, torch.where(hidden.seen[..., None], copies, noise))
+    others = ~hidden.compared[..., None]
+    here, there = (run(each, hidden.facts).masked_fill(others, 0.0) for each in inputs)
+    return _at_worst(case, there, here, hidden, f"outliers {what}", tolerance=tolerance)
+
+
+def _gradient(
+    case: Case, run: Run, x: Float[Tensor, "b l d"], hidden: Hidden
+) -> Float[Tensor, "n l d"]:
+    """Return the gradient of each copy's chosen token by all of its tokens."""
+    copies = hidden.copies(x).requires_grad_()
+    y = run(copies, hidden.facts)
+    own = y[torch.arange(len(y)), hidden.query] * case.input(1, salt=3)[0]
+    return torch.autograd.grad(own.sum(), copies)[0]
+
+
+def _at_worst(
+    case: Case,
+    seen: Tensor,
+    wanted: Tensor,
+    hidden: Hidden,
+    what: str,
+    *,
+    tolerance: float | None = None,
+) -> Result:
+    """Compare all copies, and name the one that differs most."""
+    copy = int((seen - wanted).detach().abs().amax((1, 2)).argmax())
+    where = f"hidden from token {int(hidden.query[copy])} of row {int(hidden.row[copy])}"
+    return case.agree(f"{what}, {where}", seen, wanted, tolerance).because(
+        "a mask is not applied beside another, at these positions, or to these numbers"
+    )
+
+
+def _in_precisions(case: Case) -> list[Result]:
+    """Compare values in lower precisions: as a stack trains, and as it answers."""
+    mixer, seen = case.mixer(), []
+    traits = traits_of(mixer)
+    if traits.selection_leak:
+        return []
+    length = min(SHORT, case.max_length)
+    for name, (dtype, auto) in PRECISIONS.items():
+        mixer.to(dtype)
+        x = case.input(length).to(dtype)
+        tolerance = AGREEMENT[dtype] if name == "float32" else ROUNDED
+        for training in (False, True):
+            run = partial(_rounded, mixer.train(training), auto)
+            for what, facts in layouts(case, traits, length).items():
+                hidden = hide(facts, length, causal=traits.causal)
+                label = f"under {what}, in {name}{', in training' if training else ''}"
+                with nullcontext() if training else torch.no_grad():
+                    seen.append(compare_values(case, run, x, hidden, label, tolerance=tolerance))
+    return seen
+
+
+def _rounded(mixer: nn.Module, auto: bool, x: Tensor, facts: Facts) -> Tensor:
+    """Run one pass: as a stack trains, by `extend` where it is offered; else by `forward`."""
+    with seeded(41), torch.autocast("cpu", torch.bfloat16, enabled=auto):
+        if mixer.training and isinstance(mixer, Extends):
+            return mixer.extend(Flow(x), layout_of(facts)).x.float()
+        return call(mixer, x, **facts).float()
+
+
+def _left_out(case: Case) -> Result:
+    """Say which token reaches no other's output at some length, where each does at another."""
+    mixer = case.mixer()
+
+    def unread(length: int) -> Bool[Tensor, " l"]:
+        x = case.input(length, rows=1).requires_grad_()
+        y, even = call(mixer, x) * case.input(length, rows=1, salt=3), torch.arange(length) % 2 == 0
+        of_even, of_odd = (
+            torch.autograd.grad(y[:, one].sum(), x, retain_graph=True)[0][0].abs().amax(-1) == 0
+            for one in (even, ~even)
+        )
+        return of_even.where(~even, of_odd)
+
+    if case.max_length > 2 and not unread(case.middling).any():
+        for length in (each for each in edges(case.max_length) if each > 2):
+            if (blind := unread(length)).any():
+                token = int(blind.nonzero()[0])
+                return Result(
+                    False, f"of {length} tokens, number {token} reaches no other's output"
+                ).because("an incomplete block, or a length that fills blocks, loses a token")
+    return Result(True, "no length loses a token that others do not")

@@ -1,0 +1,176 @@
+"""The contract kit's check of the ways to call a mixer, all of which are one function.
+
+A stack calls `extend` wherever it is offered, in training too, and generation calls it behind a
+state: what is compared with a literal form, or with itself under other inputs, holds for `forward`
+in evaluation alone until the others are compared with that.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from models.contract.case import PRECISIONS, SHORT, Case, Result, call, seeded, traits_of, worst
+from models.contract.facts import Facts, layout_of, layouts
+from models.contract.states import empty, mixed, remembering, stream
+from models.mixer import Extends, Flow, Positions, State
+
+DROPPED = 0.4
+"""Share of weights that are dropped in training, and in training alone."""
+DROPS_NOTHING = 1e-12
+"""A share so small that no weight of a check is ever dropped, while the path is that of dropout."""
+SINGLE = 1e-4
+"""Largest relative difference between float32 and float64."""
+TYPICAL = 0.1
+"""Largest relative difference of half precision, for the token in the middle: by rounding any one
+token may choose otherwise, but not most of them."""
+
+
+def check_ways(case: Case) -> Result:
+    """`forward`, `extend` without a state and a stream are one function, in training as well.
+
+    So they are under each mask and several at once, at every encoding of positions, with and
+    without gradients, in lower precisions, and with a dropout that drops nothing.
+    """
+    seen = []
+    for positions in (Positions.none, *case.inside(traits_of(case.build()))):
+        seen += [*_passes(case, positions), *_streams(case, positions)]
+    seen += _passes_rounded(case)
+    return worst(seen).because(
+        "a way of its own forgets the layout or the state, detaches, rounds, or drops; noise of "
+        "training must be declared by traits.training_noise"
+    )
+
+
+def ways(mixer: nn.Module) -> Iterator[tuple[str, Callable[[Tensor, Facts], Tensor]]]:
+    """Yield the ways of one pass, the mixer being in evaluation and then in training."""
+
+    def forward(x: Tensor, facts: Facts) -> Tensor:
+        with seeded(17):
+            return call(mixer, x, **facts)
+
+    def extend(x: Tensor, facts: Facts) -> Tensor:
+        with seeded(17):
+            return cast(Extends, mixer).extend(Flow(x), layout_of(facts)).x
+
+    for training in (False, True):
+        for run in (forward, extend) if isinstance(mixer, Extends) else (forward,):
+            mixer.train(training)
+            yield f"{run.__name__} in {'training' if training else 'evaluation'}", run
+
+
+def dropping(case: Case, share: float, positions: Positions = Positions.none) -> list[nn.Module]:
+    """Return the mixer with dropout, where it declares some."""
+    mixer = case.mixer(attention_dropout=share, positions=positions)
+    return [mixer] if traits_of(mixer).weight_dropout else []
+
+
+def _passes(case: Case, positions: Positions) -> list[Result]:
+    """Compare every way with `forward` in evaluation; where training is noisy, in training."""
+    mixer = case.mixer(positions=positions)
+    traits, length = traits_of(mixer), case.length(positions)
+    learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
+    named = ["the input", *(name for name, each in mixer.named_parameters() if each.requires_grad)]
+    given, seen = case.input(length, salt=3), []
+    for what, facts in layouts(case, traits, length).items():
+        real = facts.get("keep", slice(None))
+        wanted: dict[bool, Tensor] = {}
+        gradients: list[tuple[Tensor, ...]] = []
+        for each in (mixer, *dropping(case, DROPS_NOTHING, positions)):
+            for name, run in ways(each):
+                label = f"{name}, {what}, positions={positions.value}"
+                x = case.input(length).requires_grad_()
+                y = run(x, facts)
+                first = wanted.setdefault(each.training and traits.training_noise, y.detach())
+                seen.append(case.agree(label, y[real], first[real]))
+                with torch.no_grad():
+                    z = run(x, facts)
+                seen.append(case.agree(f"{label}, no_grad", z[real], first[real]))
+                if each is mixer and mixer.training:
+                    total = (y * given)[real].sum()
+                    gradients += [torch.autograd.grad(total, [x, *learnt], materialize_grads=True)]
+        for name, *pair in zip(named, *gradients, strict=True):
+            seen.append(case.agree(f"gradient of {name}, {label}", pair[-1], pair[0]))
+    return seen
+
+
+def _passes_rounded(case: Case) -> list[Result]:
+    """Compare ways in lower precisions with the kit's own, under every combination of facts."""
+    mixer, length, seen = case.mixer(), min(SHORT, case.max_length), []
+    traits = traits_of(mixer)
+    if traits.selection_leak:
+        return []
+    kinds = layouts(case, traits, length)
+    wanted = {what: call(mixer, case.input(length), **facts) for what, facts in kinds.items()}
+    for precision, (dtype, auto) in PRECISIONS.items():
+        if precision != "float32" and traits.random_draws:  # hashes may choose otherwise
+            continue
+        mixer.to(dtype)
+        for name, run in ways(mixer):
+            if mixer.training and traits.training_noise:
+                continue
+            for what, facts in kinds.items():
+                real = facts.get("keep", slice(None))
+                with ExitStack() as stack:
+                    stack.enter_context(torch.autocast("cpu", torch.bfloat16, enabled=auto))
+                    stack.enter_context(torch.set_grad_enabled(mixer.training))
+                    y = run(case.input(length).to(dtype), facts)
+                label = f"{name}, {what}, in {precision}"
+                seen.append(_near(case, label, y[real], wanted[what][real], precision))
+    return seen
+
+
+def _near(case: Case, what: str, y: Tensor, wanted: Tensor, precision: str) -> Result:
+    """Compare a lower precision with another pass: all of float32, most tokens of a half."""
+    y, wanted = (each.detach().to(case.dtype).flatten(0, -2) for each in (y, wanted))
+    if precision == "float32":
+        return case.agree(what, y, wanted, SINGLE)
+    differs = (y - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp(min=1e-3)
+    typical = differs.median().item()
+    return Result(
+        typical <= TYPICAL,
+        f"{what}: relative difference of the median token {typical:.1e}, wanted {TYPICAL:.0e}",
+    )
+
+
+def _streams(case: Case, positions: Positions) -> list[Result]:
+    """Compare streams, in training and in lower precisions too, with one pass."""
+    mixer = remembering(case, positions)
+    if isinstance(mixer, str):
+        return []
+    length, traits, seen = case.length(positions), traits_of(mixer), []
+    x = case.input(length)
+    wanted = call(mixer, x)
+
+    def streamed(mixer: nn.Module, x: Tensor) -> tuple[Tensor, State]:
+        with seeded(17):
+            pieces = list(torch.split(x, mixed(length), dim=1))
+            return stream(mixer, pieces, empty(mixer, case, length))
+
+    silent = dropping(case, DROPS_NOTHING, positions)
+    for name, training, mixers in (
+        ("in evaluation", False, [mixer]),
+        ("in evaluation with attention_dropout", False, dropping(case, DROPPED, positions)),
+        ("in training", True, [mixer]),
+        ("in training with a dropout that drops nothing", True, silent),
+    ):
+        for each in mixers if not (training and traits.training_noise) else []:
+            each.train(training)
+            for gradient in (True, False):
+                with torch.set_grad_enabled(gradient):
+                    y, _ = streamed(each, x)
+                label = f"a stream {name}, positions={positions.value}"
+                seen.append(case.agree(label if gradient else f"{label}, no_grad", y, wanted))
+    mixer.eval()
+    for precision, (dtype, auto) in PRECISIONS.items():
+        mixer.to(dtype)
+        rounded = x.to(dtype)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=auto):
+            y, _ = streamed(mixer, rounded)
+            whole = wanted if precision == "float32" else call(mixer, rounded)
+        if precision != "float32" or not traits.selection_leak:
+            label = f"a stream in {precision}, positions={positions.value}"
+            seen.append(_near(case, label, y, whole, precision))
+    return seen
