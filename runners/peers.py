@@ -10,7 +10,7 @@ nothing else of a model.
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -40,6 +40,7 @@ from runners.measurement.measure import in_turns, peak_tensor_bytes, timed
 from runners.measurement.timing import Timing, check_limit
 from runners.measurement.watch import Watch
 from runners.measurement.watched_rows import marked, over_limit, watch_rows
+from runners.passes import Passes
 from runners.records import Measurement, Status
 from runners.runner import Direction, Runner, Work
 
@@ -92,6 +93,21 @@ class Peers(Timing, Runner):
         """As the options say."""
         return self.direction
 
+    def lacking(self, model: str) -> str:
+        """Return which peers are not installed, and how to install them."""
+        found = dict.fromkeys(str(error) for peer in of_family(model) for error in _absent(peer))
+        return "; ".join(found)
+
+    def passes(self, work: Work) -> Sequence[Passes]:
+        """Refuse a family without peers; of others it is not known.
+
+        Raises:
+            Unsupported: No peer is known.
+            Uncounted: Always else.
+        """
+        check_family(work.model)
+        return super().passes(work)
+
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield what is compared with every peer."""
         return compare(
@@ -102,6 +118,20 @@ class Peers(Timing, Runner):
             hardware=work.hardware,
             seed=work.seed,
         )
+
+
+def check_family(family: str) -> list[Peer]:
+    """Return the peers of a family. Raises Unsupported where none is known."""
+    if not (peers := of_family(family)):
+        raise Unsupported(f"no other implementation of {family} is known that runs here")
+    return peers
+
+
+def _absent(peer: Peer) -> Iterator[Missing]:
+    try:
+        peer.version()
+    except Missing as error:
+        yield error
 
 
 def compare(
@@ -118,9 +148,7 @@ def compare(
     Raises:
         Unsupported: no peer of the family is known.
     """
-    peers = of_family(family)
-    if not peers:
-        raise Unsupported(f"no other implementation of {family} is known that runs here")
+    peers = check_family(family)
     case = PeerCase(
         length,
         causal=config.direction is Direction.causal,

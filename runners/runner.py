@@ -197,6 +197,15 @@ class Runner(ABC):
             ValueError: with the option's dotted name, and what to type.
         """
 
+    def lacking(self, model: str) -> str:
+        """Return what of a cell will be left out for want of a package; "" for nothing.
+
+        Args:
+            model: The family.
+        """
+        del model
+        return ""
+
     def cells(self, name: str, length: int) -> list[tuple[str, int]]:
         """Return mode and length of each cell of a run.
 

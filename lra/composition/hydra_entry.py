@@ -217,8 +217,10 @@ def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
 
 def _several(word: str) -> str:
     """Return the answer to a word of several values where one run is asked for."""
-    from lra.composition.words import proposal
+    from lra.composition.words import proposal, refusal
 
+    if (unread := refusal([word])) is not None:  # which -m would answer in the same way
+        return unread
     answer = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
     key, _, values = word.partition("=")
     if "." not in key or "(" in values:

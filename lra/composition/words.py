@@ -37,6 +37,8 @@ FUNCTIONS = {
 _PLAIN = re.compile(r"[\w.+/-]*", re.ASCII)
 _KEY = re.compile(r"(\+\+?|~)?[A-Za-z_$][\w$/@.-]*", re.ASCII)
 _CALL = re.compile(r"\s*([A-Za-z_][\w-]*)\s*\(.*\)\s*", re.ASCII | re.DOTALL)
+_BESIDE = re.compile(rf"(?:^|,)\s*({'|'.join(FUNCTIONS)})\s*\(.*,|,\s*({'|'.join(FUNCTIONS)})\s*\(")
+"""A call with a comma before or behind it."""
 _ESCAPE = r"\\[\\()\[\]{}:=, ]"
 _TEXT = re.compile(rf"(?!~)(?:(?!{_ESCAPE})[^,'\"\[\]{{}}()]|\([^,'\"\[\]{{}}()]*\)(?=\s*\S))+")
 """A value without anything that the grammar has a meaning for; (1) may stand within it."""
@@ -109,6 +111,9 @@ def refusal(words: Sequence[str]) -> str | None:
         why = f"wanted {FUNCTIONS[call[1]]}"
     elif call:
         why = unknown("function", call[1], FUNCTIONS).rstrip(".")
+    elif beside := _BESIDE.search(value):
+        name = beside[1] or beside[2]
+        why = f"{name}(…) stands alone: wanted {FUNCTIONS[name]}"
     else:
         why = "commas, brackets, quotation marks, \\ and ${ have a meaning of their own"
     return f"{short(word)}: {why}" + proposal(key, value, "; as text it is ")

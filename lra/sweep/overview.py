@@ -149,6 +149,8 @@ def reasons(planned: Planned, store: Store, complete: Mapping[str, bool]) -> Ite
     lacking = getattr(planned.run.task, "lacking", None)
     if planned.run.runner.data and lacking is not None:
         yield f"it lacks its data ({legible(str(lacking), LONGEST_REASON)})"
+    if packages := planned.run.runner.lacking(planned.run.model):
+        yield f"rows that say so for what is not installed ({legible(packages, LONGEST_REASON)})"
     sources = planned.trainings.values()
     if to_do := [s.key for s in sources if not complete.get(s.key, store.complete(s))]:
         yield f"after the training {', '.join(to_do)}"

@@ -90,6 +90,17 @@ def test_a_sweep_over_a_set() -> None:
         entries(words[1:])
 
 
+@pytest.mark.parametrize("word", ["seed=choice(1,2),3", "seed=1,range(3)", "seed=1,[2"])
+def test_no_answer_proposes_a_sweep_that_is_refused(word: str) -> None:
+    answers = []
+    for flag in ((), ("-m",)):
+        with pytest.raises(ConfigError) as caught:
+            entries((*flag, word, "logger=none"))
+        answers.append(str(caught.value))
+    assert answers[0] == answers[1]
+    assert "lra run -m" not in answers[0]
+
+
 def test_presets_of_every_family_have_every_family() -> None:
     found = entries(("-m", "+experiment=families", "logger=none"))
     assert sorted(entry.config["model"]["name"] for entry in found) == names("model")
