@@ -66,6 +66,22 @@ class Variant(StrEnum):
     """That of the code behind the published Long Range Arena results."""
 
 
+class PaddingRule(StrEnum):
+    """What padding is to a family that cannot leave it out by a weight of 0 alone."""
+
+    exact = auto()
+    """Nothing: a padded row equals the same row alone."""
+    original = auto()
+    """What it is in the authors' code, which puts zeros in its place and lets them count."""
+
+    @property
+    def traits(self) -> dict[str, Any]:
+        """Return what a family of no mask but padding's says of it, for `Traits`."""
+        if self == PaddingRule.exact:
+            return {}
+        return {"supports": Traits().supports - {"keep"}, "hides_others": True}
+
+
 SITE_OPTIONS: Mapping[str, str] = MappingProxyType(
     {"head_width": "own_head_width", "qkv_bias": "qkv_bias", "output_bias": "output_bias"}
 )

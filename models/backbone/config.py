@@ -282,7 +282,7 @@ SHARES = (
 NEEDS = (
     Need(
         "feed_forward_bias", "feed_forward_chunks", "feed_forward_groups", "activation_dropout",
-        feed_forward=(FeedForward.gelu, FeedForward.gelu_tanh, FeedForward.relu),
+        feed_forward=tuple(set(FeedForward) - {FeedForward.none}),
     ),
     Need("reversible_output", residual=Residual.reversible),
     Need(

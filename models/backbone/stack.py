@@ -5,8 +5,9 @@ stack; or post-norm, `LN(x + mixer(x))` and then `LN(x + network(x))`, and that 
 Any other module that maps (Flow, Layout) to Flow can stand in its place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum, auto
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
@@ -49,8 +50,18 @@ class FeedForward(StrEnum):
     """With the approximation of GELU by tanh, as GPT-2 has it."""
     relu = auto()
     """ReLU, as in the first Transformers."""
+    silu = auto()
+    """x sigmoid(x), also called Swish."""
     none = auto()
     """For mixers that bring their own."""
+
+
+ACTIVATIONS: Mapping[FeedForward, Callable[[], nn.Module]] = {
+    FeedForward.gelu: nn.GELU,
+    FeedForward.gelu_tanh: partial(nn.GELU, "tanh"),
+    FeedForward.relu: nn.ReLU,
+    FeedForward.silu: nn.SiLU,
+}
 
 
 def network_of(
@@ -77,8 +88,7 @@ def network_of(
         if groups == 1
         else [GroupedLinear(*end, groups, bias=bias) for end in ends]
     )
-    tanh = "tanh" if kind == FeedForward.gelu_tanh else "none"
-    activation = nn.ReLU() if kind == FeedForward.relu else nn.GELU(tanh)
+    activation = ACTIVATIONS[kind]()
     return nn.Sequential(layers[0], activation, nn.Dropout(dropout), layers[1])
 
 

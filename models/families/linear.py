@@ -10,6 +10,8 @@ Cost       per head and token, forward: 4 d^2 operations, causal 4 d (C + d) wit
            keeps q, k, v, the output and one number per row. State: d (d + 1) numbers per head.
 Source     Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs", arXiv:2006.16236.
 Notation   the paper's N, D, M are l, k, v; its Q, K, V are q, k, v; its S_i, Z_i are [S z] at i.
+Undivided  `denominator=root_length` divides by the square root of the length, padding included, in
+           place of the weights' sum: the code of the Nystromformer's experiments.
 Differs    no epsilon in the denominator: a row with nothing to attend to is 0 and every other row
            is an exact weighted mean (`exp` of long vectors by `models.ops.linear.exponent_sums`).
            Queries are not divided by sqrt(k), as in the paper. elu1 is computed as
@@ -54,6 +56,15 @@ class FeatureChoice(StrEnum):
     exp = auto()
     softmax_dims = auto()
     """Not elementwise along the length: the keys' weights are shares of it."""
+
+
+class Denominator(StrEnum):
+    """What the sum of weighed values is divided by."""
+
+    weights = auto()
+    """The sum of the weights."""
+    root_length = auto()
+    """The square root of the length."""
 
 
 FEATURES: Mapping[FeatureChoice, FeatureMap] = {
@@ -122,8 +133,20 @@ class LinearCore(FeatureCore):
     """`linear_attention` with its options, and its state along time when causal."""
 
     def __init__(
-        self, feature_map: FeatureChoice, chunk: int, variant: Variant, *, causal: bool
+        self,
+        feature_map: FeatureChoice,
+        chunk: int,
+        variant: Variant,
+        denominator: Denominator,
+        *,
+        causal: bool,
     ) -> None:
+        by_length = denominator == Denominator.root_length
+        if causal and by_length:
+            raise Unsupported(
+                "denominator=root_length knows the whole length: it cannot be causal; choose "
+                "denominator=weights"
+            )
         lra = variant == Variant.lra
         check_direction(feature_map, causal)
         if causal and lra:
@@ -136,20 +159,21 @@ class LinearCore(FeatureCore):
             Traits(
                 supports=supports - {"keep"} if lra else supports,
                 causal=causal,
-                row_stochastic=not lra,
+                row_stochastic=not (lra or by_length),
                 cross=not causal,
                 sees_order=causal,
             ),
             chunk,
         )
-        self.feature_map, self.variant = feature_map, variant
+        self.feature_map, self.variant, self.by_length = feature_map, variant, by_length
 
     def maps(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
     ) -> FeatureMaps:
         """Return the feature maps."""
         del k, layout
-        return linear_maps(self.feature_map, q.shape[-1], self.variant)
+        maps = linear_maps(self.feature_map, q.shape[-1], self.variant)
+        return maps._replace(normalise=not self.by_length)
 
     def forward(
         self,
@@ -161,7 +185,11 @@ class LinearCore(FeatureCore):
         """Attend."""
         if self.feature_map == FeatureChoice.softmax_dims:
             k = log_shares(k, layout.keep, layout.context)
-        return super().forward(q, k, v, layout)
+        o = super().forward(q, k, v, layout)
+        if not self.by_length:
+            return o
+        length = k.shape[2] if layout.context is None else layout.context.whole
+        return o * length**-0.5
 
 
 class LinearAttention(MultiHead):
@@ -171,7 +199,15 @@ class LinearAttention(MultiHead):
     memory, never the result.
     """
 
-    needs = (Need("chunk", causal=True),)
+    needs = (
+        Need("chunk", causal=True),
+        Need("denominator", variant=Variant.faithful),
+        # The others are kept as ratios that only the division undoes.
+        Need(
+            "denominator",
+            feature_map=(FeatureChoice.elu1, FeatureChoice.relu_eps, FeatureChoice.sqr),
+        ),
+    )
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
@@ -184,6 +220,8 @@ class LinearAttention(MultiHead):
         *,
         variant: Variant = Variant.faithful,
         feature_map: FeatureChoice = FeatureChoice.elu1,
+        denominator: Denominator = Denominator.weights,
         chunk: int = 64,
     ) -> None:
-        super().__init__(site, LinearCore(feature_map, chunk, variant, causal=site.causal))
+        core = LinearCore(feature_map, chunk, variant, denominator, causal=site.causal)
+        super().__init__(site, core)

@@ -3,12 +3,14 @@
 Equation   K' = E K,  V' = F V,  o_i = sum_j softmax_j(q_i K'_j / sqrt(d)) V'_j over the k slots
 Maps       learned    E is a parameter of k x max_length, Xavier-uniform
            frozen_jl  E is drawn from N(0, 1 / k) and stays, or is drawn again every `redraw_every`
+                      (both: from N(0, deviation^2) where `deviation` is given)
            mean_pool  slot j is the mean of tokens jw ... jw + w - 1, w = max_length / k rounded up
            max_pool   the same with the largest entry of every channel
            conv       a learned convolution over the channels of a head, kernel and stride w
 Sharing    none       an E and an F for every head: 2 h matrices in a layer
            headwise   one E and one F in a layer        kv   one E = F in a layer
            layerwise  one E = F in the model
+           kv_by_head, layerwise_by_head    the same for every head: h matrices
 Cost       8 n k D operations forward (4 of them E K and F V, none when pooled), memory n k H or,
            through the fused kernel, n D; k n parameters for every matrix.
 Source     Wang, Li, Khabsa, Fang, Ma, "Linformer: Self-Attention with Linear Complexity",
@@ -119,7 +121,7 @@ class Linformer(MultiHead):
     core: LinformerCore
     needs = (
         Need("redraw_every", projection=Projection.frozen_jl),
-        Need("row_normalise", projection=(Projection.learned, Projection.frozen_jl)),
+        Need("row_normalise", "deviation", projection=(Projection.learned, Projection.frozen_jl)),
         Need(
             "sharing",
             words="maps of weights: projection=learned, frozen_jl or conv",
@@ -144,6 +146,7 @@ class Linformer(MultiHead):
         projection: Projection = Projection.learned,
         row_normalise: bool = False,
         redraw_every: int = 0,
+        deviation: float | None = None,
         variant: Variant = Variant.faithful,
         bias: bool = True,
     ) -> None:
@@ -155,24 +158,28 @@ class Linformer(MultiHead):
         lra = variant == Variant.lra
         projected_length = projected_length or [16 if lra else 128]
         sharing = sharing or (Sharing.kv if lra else Sharing.headwise)
-        slots, shared = site.at(projected_length), sharing == Sharing.layerwise
+        slots, shared = site.at(projected_length), sharing.by_model
         if slots < 1:
             raise ValueError(f"projected_length counts slots: got {slots}; use 1 or more")
         if redraw_every < 0:
             raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
+        if deviation is not None and deviation <= 0:
+            raise ValueError(f"deviation must be positive, or null: got {deviation}")
         if shared and len(set(projected_length)) > 1:
             raise ValueError(
-                "sharing=layerwise holds one map for all layers: got "
+                f"sharing={sharing} holds one map for all layers: got "
                 f"projected_length={projected_length}; give one value, or sharing=kv"
             )
 
         def make() -> LengthMap:
             return LengthMap(
                 site, projection, slots, sharing,
-                row_normalise=row_normalise, redraw_every=redraw_every,
+                row_normalise=row_normalise, redraw_every=redraw_every, deviation=deviation,
             )  # fmt: skip
 
-        length_map = site.share(f"linformer.{projection}.{slots}", make) if shared else make()
+        length_map = (
+            site.share(f"linformer.{projection}.{sharing}.{slots}", make) if shared else make()
+        )
         super().__init__(site, LinformerCore(site, length_map, masked=not lra), bias=bias)
         linear = length_map.joined and projection != Projection.max_pool
         # Narrower than this, the projections of all tokens cost little, and slots kept much.

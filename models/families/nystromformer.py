@@ -14,8 +14,8 @@ Notation   the paper's n, m, d are l, landmarks, k; its Q~, K~ are `queries`, `k
 Padding    stretches are cut from the real tokens of each row alone: m of them, whose lengths differ
            by at most one, the longer ones first. A row of fewer than m real tokens has as many
            landmarks as tokens; the others are left out of F1 and of A. Padding is thus exact: a
-           padded row equals the same row alone. The authors' code averages padding in, and leaves
-           all landmarks in F1 and A.
+           padded row equals the same row alone. `padding: original` is the authors' code: stretches
+           of all positions, padding as zeros, and all landmarks are left in F1 and A.
 Differs    lengths that m does not divide are cut unevenly instead of being padded up. The start of
            the iteration is scaled for each matrix by its own norms; `initialisation: original`
            takes the largest of the batch, as the authors do, so that outputs depend on the batch.
@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Layout, Need, Site, Traits, Unsupported
+from models.mixer import Layout, Need, PaddingRule, Site, Traits, Unsupported
 from models.multi_head import MultiHead
 from models.ops.convolution.values import ValueConvolution
 from models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
@@ -85,20 +85,24 @@ def nystrom_attention(
     landmarks: int,
     inverse: InverseRule,
     keep: Bool[Tensor, "b l"] | None = None,
+    padding: PaddingRule = PaddingRule.exact,
 ) -> Float[Tensor, "b h l v"]:
     """Attend through landmarks; in and out of float32, or of float64 where the values are.
 
-    A row without a kept token is 0.
+    With `padding=exact`, a row without a kept token is 0.
     """
     dtype, landmarks = sum_dtype(v), min(landmarks, q.shape[2])
     membership = visible = filled = None
     with full_precision(q):
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
         if keep is not None:
-            membership, filled = memberships(keep, landmarks, dtype)
-            filled = filled[:, None, None]
             # A row of padding alone may look anywhere: its Z is 0, and no kernel sees an empty row.
             visible = (keep | ~keep.any(1, keepdim=True))[:, None, None]
+        if keep is not None and padding == PaddingRule.original:
+            q, k = (x.masked_fill(~keep[:, None, :, None], 0.0) for x in (q, k))
+        elif keep is not None:
+            membership, filled = memberships(keep, landmarks, dtype)
+            filled = filled[:, None, None]
         queries, keys = (segment_means(x, landmarks, membership) for x in (q, k))
         scores = queries @ keys.mT * q.shape[-1] ** -0.5
         if filled is None:
@@ -117,17 +121,24 @@ class NystromCore(nn.Module):
 
     conv: ValueConvolution | None
 
-    def __init__(self, site: Site, landmarks: int, inverse: InverseRule, conv_kernel: int) -> None:
+    def __init__(
+        self,
+        site: Site,
+        landmarks: int,
+        inverse: InverseRule,
+        conv_kernel: int,
+        padding: PaddingRule = PaddingRule.exact,
+    ) -> None:
         super().__init__()
         if site.causal:
             raise Unsupported("landmarks average over the whole sequence: it cannot be causal")
         if landmarks < 1:
             raise ValueError(f"landmarks must be at least 1: got {landmarks}; the paper's 64")
-        self.landmarks, self.inverse = landmarks, inverse
+        self.landmarks, self.inverse, self.padding = landmarks, inverse, padding
         self.conv = ValueConvolution(site.heads, conv_kernel) if conv_kernel else None
         # Landmarks of all tokens, or one of each token.
         alike = landmarks == 1 or landmarks >= site.max_length
-        self.traits = Traits(sees_order=self.conv is not None or not alike)
+        self.traits = Traits(sees_order=self.conv is not None or not alike, **padding.traits)
 
     def forward(
         self,
@@ -138,8 +149,10 @@ class NystromCore(nn.Module):
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
         o = nystrom_attention(
-            q, k, v, landmarks=self.landmarks, inverse=self.inverse, keep=layout.keep
-        )
+            q, k, v,
+            landmarks=self.landmarks, inverse=self.inverse,
+            keep=layout.keep, padding=self.padding,
+        )  # fmt: skip
         if self.conv is not None:
             o = o + self.conv(v, layout.keep)
         return o.to(v.dtype)
@@ -166,8 +179,9 @@ class Nystromformer(MultiHead):
         initialisation: Initialisation = Initialisation.exact,
         ridge: float = 0.01,
         conv_kernel: int = 33,
+        padding: PaddingRule = PaddingRule.exact,
     ) -> None:
         rule = InverseRule(
             inverse=inverse, iterations=iterations, initialisation=initialisation, ridge=ridge
         )
-        super().__init__(site, NystromCore(site, landmarks, rule, conv_kernel))
+        super().__init__(site, NystromCore(site, landmarks, rule, conv_kernel, padding))

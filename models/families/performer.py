@@ -28,9 +28,13 @@ Differs    exponentials refer to the maximum of each row's full exponent and, al
            (1e-7 of their size in float32), for five to ten times the time. Compiled modules, which
            cannot look, leave such rows 0, and so does `key_max=global` when causal.
 Parity     `stabiliser=reference` is the authors' code instead: exp(W x - |x|^2 / 2 - c) + epsilon,
-           c the maximum of W x over the row for queries, over the sequence for keys, epsilon 1e-6
-           (PyTorch ports: 1e-4), and 2e-6 added to a denominator within 1e-6 of 0. Causal, it needs
-           `key_max=global`, by which later keys move earlier outputs.
+           c the maximum of W x over the row for queries, over the sequence for keys, epsilon 1e-6,
+           and 2e-6 added to a denominator within 1e-6 of 0. `port` is performer-pytorch: c of keys
+           is the maximum over heads and batch as well, epsilon 1e-4, and nothing is added to
+           denominators. Causal, both need `key_max=global`, by which later keys move earlier
+           outputs. `padding=original` has keys and values of 0 at padding, which stay in the sums;
+           `scaled_twice` is d^(-1/4) once more, as where a caller scales what the port scales: the
+           Nystromformer's and the Skyformer's code, whose scores are q k / d.
 Variant    `lra`, the code of the Long Range Arena: padding attended to like any token; the kernels
            f(x) + epsilon without projection and without d^(-1/4); kernel=softmax with
            `stabiliser=reference`, `key_max=global`, `qr_sign_fix` off, drawn again after each step
@@ -49,12 +53,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.mixer import Layout, Need, Site, Traits, Unsupported, Variant
+from models.mixer import Layout, Need, PaddingRule, Site, Traits, Unsupported, Variant
 from models.multi_head import Core, MultiHead
 from models.ops.linear.feature_core import FeatureCore
 from models.ops.linear.features import NONLINEARITIES, FeatureMaps
 from models.ops.linear.random_features import (
     GENERALISED_EPSILON,
+    PORT_EPSILON,
     REFERENCE_EPSILON,
     Kernel,
     Levelled,
@@ -75,6 +80,8 @@ class Stabiliser(StrEnum):
     """The maximum of the full exponent."""
     reference = auto()
     """As in the authors' code: the maximum of W x, and an epsilon in every feature."""
+    port = auto()
+    """As in performer-pytorch, where the maximum for keys is one for the whole batch."""
 
 
 KeyMax = StrEnum("KeyMax", ["running", "global"])
@@ -98,6 +105,13 @@ class PerformerOptions:
     renormalise: bool
     qr_sign_fix: bool
     redraw_every: int
+    padding: PaddingRule
+    scaled_twice: bool
+
+    @property
+    def by_projection(self) -> bool:
+        """Whether exponentials refer to the maximum of W x."""
+        return self.stabiliser != Stabiliser.full
 
     @property
     def unscaled(self) -> bool:
@@ -111,7 +125,8 @@ class PerformerOptions:
             return self.feature_epsilon
         if self.kernel.generalised:
             return GENERALISED_EPSILON
-        return REFERENCE_EPSILON if self.stabiliser == Stabiliser.reference else 0.0
+        own = {Stabiliser.reference: REFERENCE_EPSILON, Stabiliser.port: PORT_EPSILON}
+        return own.get(self.stabiliser, 0.0)
 
     def check(self, causal: bool) -> None:
         """Refuse what contradicts itself."""
@@ -125,16 +140,17 @@ class PerformerOptions:
             raise ValueError(
                 f"projected=False needs a generalised kernel such as relu: got kernel={self.kernel}"
             )
-        reference = self.stabiliser == Stabiliser.reference
+        reference = self.by_projection
         if reference and self.kernel != Kernel.softmax:
             raise ValueError(
-                f"stabiliser=reference belongs to kernel=softmax: got kernel={self.kernel}; choose "
-                "stabiliser=full"
+                f"stabiliser={self.stabiliser} belongs to kernel=softmax: got "
+                f"kernel={self.kernel}; choose stabiliser=full"
             )
         if reference and causal and self.key_max == KeyMax["running"]:
             raise ValueError(
-                "stabiliser=reference adds an epsilon that cannot follow a running maximum: choose "
-                "key_max=global, by which later keys move earlier outputs, or stabiliser=full"
+                f"stabiliser={self.stabiliser} adds an epsilon that cannot follow a running "
+                "maximum: choose key_max=global, by which later keys move earlier outputs, or "
+                "stabiliser=full"
             )
         if self.kernel.generalised or reference:
             return
@@ -160,10 +176,12 @@ class PerformerOptions:
             # The reference's guard of small denominators is a step away from a mean.
             positive = self.kernel != Kernel.trigonometric and self.epsilon == 0
             leak = causal and self.key_max == KeyMax["global"]
-        if not leak and self.stabiliser == Stabiliser.full:  # else keys refer to all keys
+        if not leak and not self.by_projection:  # else keys refer to all keys
             standard |= {"context"}
+        original = self.padding == PaddingRule.original
         return Traits(
-            supports=standard - {"keep"} if self.variant == Variant.lra else standard,
+            supports=standard - {"keep"} if self.variant == Variant.lra or original else standard,
+            hides_others=original,
             causal=causal,
             selection_leak=leak,
             row_stochastic=self.renormalise and positive and not leak,
@@ -194,20 +212,22 @@ class PerformerCore(FeatureCore):
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
     ) -> FeatureMaps:
         """Return the feature maps in the dtype of the sums, with what they need of all keys."""
-        options, scale = self.options, q.shape[-1] ** -0.25
+        options = self.options
+        scale = q.shape[-1] ** (-0.5 if options.scaled_twice else -0.25)
         if self.projection is None:
             return generalised_maps(
                 options.kernel, q.shape[-1], None, 1.0 if options.unscaled else scale,
                 epsilon=options.epsilon, normalise=options.renormalise,
             )  # fmt: skip
         projection = self.projection.to(sum_dtype(q))
-        if options.stabiliser == Stabiliser.reference:
+        if options.by_projection:
             return reference_maps(
-                projection, k, layout.keep,
+                projection, k, layout.keep, scale,
                 epsilon=options.epsilon, normalise=options.renormalise,
+                together=options.stabiliser == Stabiliser.port,
             )  # fmt: skip
         maps = performer_maps(
-            projection, options.kernel,
+            projection, options.kernel, scale,
             feature_epsilon=options.epsilon, normalise=options.renormalise,
         )  # fmt: skip
         if self.traits.selection_leak:
@@ -215,14 +235,27 @@ class PerformerCore(FeatureCore):
             maps = maps._replace(key=Levelled(maps.key, level))
         return maps
 
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend."""
+        if self.traits.hides_others and layout.keep is not None:
+            k, v = (x.masked_fill(~layout.keep[:, None, :, None], 0.0) for x in (k, v))
+        return super().forward(q, k, v, layout)
+
 
 class Performer(MultiHead):
     """FAVOR+ attention between the four projections.
 
     `features=None` takes k ln k features for heads of width k. `feature_epsilon=None` is the
-    kernel's own: 0.001 for f(W x), 1e-6 for `stabiliser=reference`, else 0. The projection is drawn
-    again every `redraw_every` optimiser steps, 0 = never. `chunk` is the number of tokens whose
-    causal weights are formed directly; it changes speed and memory, never the result.
+    kernel's own: 0.001 for f(W x), 1e-6 for `stabiliser=reference`, 1e-4 for `stabiliser=port`,
+    else 0. The projection is drawn again every `redraw_every` optimiser steps, 0 = never. `chunk`
+    is the number of tokens whose causal weights are formed directly; it changes speed and memory,
+    never the result.
     """
 
     needs = (
@@ -236,13 +269,19 @@ class Performer(MultiHead):
         ),
         Need(
             "key_max",
-            words="a causal model, or stabiliser=reference",
-            holds=lambda site, chosen: site.causal or chosen.stabiliser == Stabiliser.reference,
+            words="a causal model, or stabiliser=reference or port",
+            holds=lambda site, chosen: site.causal or chosen.stabiliser != Stabiliser.full,
         ),
         Need(
             "key_max",
             words="kernel=softmax, hyperbolic or trigonometric",
             holds=lambda _, chosen: not chosen.kernel.generalised,
+        ),
+        Need("padding", variant=Variant.faithful),
+        Need(
+            "scaled_twice",
+            words="d^(-1/4): variant=faithful, or kernel=softmax",
+            holds=lambda _, chosen: not (chosen.variant == "lra" and chosen.kernel.generalised),
         ),
     )
 
@@ -274,6 +313,8 @@ class Performer(MultiHead):
         feature_epsilon: float | None = None,
         renormalise: bool = True,
         redraw_every: int = 1000,
+        padding: PaddingRule = PaddingRule.exact,
+        scaled_twice: bool = False,
         chunk: int = 64,
     ) -> None:
         width = site.head_width
@@ -285,6 +326,7 @@ class Performer(MultiHead):
             variant=variant, kernel=kernel, projected=projected, stabiliser=stabiliser,
             key_max=key_max, feature_epsilon=feature_epsilon, renormalise=renormalise,
             qr_sign_fix=qr_sign_fix, redraw_every=redraw_every,
+            padding=padding, scaled_twice=scaled_twice,
         )  # fmt: skip
         options = replace(options, **self.fixed(options))
         options.check(site.causal)

@@ -16,11 +16,14 @@ Landmarks  half of X are queries, half keys. The choice is drawn when the mixer 
            independent  token floor(u N), with repetitions: the authors' choice
            stratified   one token from each of m / 2 stretches of equal length: no repetitions, and
                         every token of a row of no more than m / 2
-           Padding is exact: a padded row equals the same row alone.
+           Padding is exact: a padded row equals the same row alone. `padding: original` is the
+           authors' code: of a row of N real tokens the first N positions can be chosen, padding
+           among them as zeros, which differs where padding is not at the end.
 Differs    the authors draw anew in every pass, evaluation included, and divide by the root of a
            head width of 32 whatever the width is. Their start of the inverse depends on the batch:
-           see `initialisation`. Attention dropout is not offered, nor landmarks that are sums of
-           several tokens (their `accumulation`, 1 in all of their runs).
+           see `initialisation`. Attention dropout acts on kernelised attention alone, as there, and
+           then all weights are kept. Landmarks that are sums of several tokens (their
+           `accumulation`, 1 in all of their runs) are not offered.
 Mind       nothing divides by the sum of the weights: outputs grow with the length, and a query far
            from all keys gives 0. With all 2 n landmarks the skyformer equals kernelised attention
            but for `gamma`, which keeps the inverse stable (0.3 % at 0.1 and random tokens), and for
@@ -34,9 +37,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.mixer import Growth, Layout, Need, Site, Traits, Unsupported
+from models.mixer import Growth, Layout, Need, PaddingRule, Site, Traits, Unsupported
 from models.multi_head import MultiHead
-from models.ops.linear.gaussian_product import gaussian_product
+from models.ops.linear.gaussian_product import dropped_product, gaussian_product
 from models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
 from models.ops.numerics import full_precision, sum_dtype
 
@@ -99,6 +102,7 @@ def skyformer_attention(
     gamma: float = 0.1,
     sampling: LandmarkSampling = LandmarkSampling.independent,
     keep: Bool[Tensor, "b l"] | None = None,
+    padding: PaddingRule = PaddingRule.exact,
 ) -> Float[Tensor, "b h l v"]:
     """Attend through landmarks; the result is float32, or float64 where the values are."""
     dtype = sum_dtype(v)
@@ -108,8 +112,12 @@ def skyformer_attention(
             total = draws.new_full((q.shape[0], 1), q.shape[2])
         else:
             total = keep.sum(1, keepdim=True)
+        among = keep
+        if keep is not None and padding == PaddingRule.original:
+            q, k = (x.masked_fill(~keep[:, None, :, None], 0.0) for x in (q, k))
+            among = None
         chosen, filled = choose(draws, total, sampling)
-        x = torch.cat((take(q, chosen[0], keep), take(k, chosen[1], keep)), dim=2)
+        x = torch.cat((take(q, chosen[0], among), take(k, chosen[1], among)), dim=2)
         filled = torch.cat((filled, filled), dim=1)[:, None, :, None]
         y = x * x.shape[-1] ** -0.25
         norm = y.square().sum(-1, keepdim=True)
@@ -126,9 +134,12 @@ def skyformer_attention(
 class GaussianCore(nn.Module):
     """Kernelised attention, every pair of tokens."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.traits = Traits(operations=Growth(2.0), cross=True, sees_order=False)
+        self.dropout = dropout
+        self.traits = Traits(
+            operations=Growth(2.0), cross=True, sees_order=False, weight_dropout=True
+        )
 
     def forward(
         self,
@@ -138,6 +149,8 @@ class GaussianCore(nn.Module):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
+        if self.training and self.dropout:
+            return dropped_product(q, k, v, layout.keep, self.dropout).to(v.dtype)
         return gaussian_product(q, k, v, layout.keep).to(v.dtype)
 
 
@@ -153,13 +166,14 @@ class SkyformerCore(nn.Module):
         inverse: InverseRule,
         gamma: float,
         sampling: LandmarkSampling,
+        padding: PaddingRule,
         max_length: int,
     ) -> None:
         super().__init__()
         self.register_buffer("draws", draws)
-        self.inverse, self.gamma, self.sampling = inverse, gamma, sampling
+        self.inverse, self.gamma, self.sampling, self.padding = inverse, gamma, sampling, padding
         every_token = sampling == LandmarkSampling.stratified and draws.shape[1] >= max_length
-        self.traits = Traits(random_draws=True, sees_order=not every_token)
+        self.traits = Traits(random_draws=True, sees_order=not every_token, **padding.traits)
 
     def forward(
         self,
@@ -171,7 +185,8 @@ class SkyformerCore(nn.Module):
         """Attend."""
         return skyformer_attention(
             q, k, v, self.draws,
-            inverse=self.inverse, gamma=self.gamma, sampling=self.sampling, keep=layout.keep,
+            inverse=self.inverse, gamma=self.gamma, sampling=self.sampling,
+            keep=layout.keep, padding=self.padding,
         ).to(v.dtype)  # fmt: skip
 
 
@@ -184,7 +199,7 @@ class Skyformer(MultiHead):
     needs = (
         Need(
             "landmarks", "sampling", "gamma", "inverse", "iterations", "initialisation",
-            "redraw_every", form=SkyformerForm.skyformer,
+            "redraw_every", "padding", form=SkyformerForm.skyformer,
         ),
         Need("iterations", "initialisation", inverse=Inverse.iterative),
     )  # fmt: skip
@@ -201,6 +216,7 @@ class Skyformer(MultiHead):
         iterations: int = 6,
         initialisation: Initialisation = Initialisation.exact,
         redraw_every: int = 1,
+        padding: PaddingRule = PaddingRule.exact,
     ) -> None:
         if site.causal:
             raise Unsupported(f"{form} attention has no causal form: build it bidirectional")
@@ -216,13 +232,14 @@ class Skyformer(MultiHead):
         if inverse == Inverse.ridge:
             raise ValueError("inverse=ridge is not offered: gamma is the ridge; got inverse=ridge")
         rule = InverseRule(inverse=inverse, iterations=iterations, initialisation=initialisation)
-        core: GaussianCore | SkyformerCore = GaussianCore()
+        core: GaussianCore | SkyformerCore = GaussianCore(site.attention_dropout)
         if form == SkyformerForm.skyformer:
             # Drawn on the CPU, then where the module's parameters are: also the meta device.
             draws = draw(landmarks, site.generator).to(torch.empty(()).device)
             core = SkyformerCore(
-                draws, inverse=rule, gamma=gamma, sampling=sampling, max_length=site.max_length
-            )
+                draws, inverse=rule, gamma=gamma, sampling=sampling, padding=padding,
+                max_length=site.max_length,
+            )  # fmt: skip
         super().__init__(site, core)
         self.landmarks, self.redraw_every = landmarks, redraw_every
 

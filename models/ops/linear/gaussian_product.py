@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import dropout
 
 from models.device_kind import device_kind
 from models.ops.numerics import NEVER, add_product, full_precision, sum_dtype
@@ -116,3 +117,20 @@ def gaussian_product(
     """Sum the values of kept keys, in float32, or float64 where q is."""
     o: Tensor = _GaussianProduct.apply(q, k, v, keep)  # type: ignore[no-untyped-call]
     return o
+
+
+def dropped_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    keep: Bool[Tensor, "b s"] | None,
+    rate: float,
+) -> Float[Tensor, "b h l v"]:
+    """Do the same with a share of the weights dropped, all of which autograd keeps."""
+    with full_precision(q):
+        x, y = (part.to(sum_dtype(q)) * q.shape[-1] ** -0.25 for part in (q, k))
+        norms = (0.5 * part.square().sum(-1, keepdim=True) for part in (x, y))
+        exponent = (x @ y.mT - next(norms) - next(norms).mT).clamp(max=0)
+        if keep is not None:
+            exponent = exponent.masked_fill(~keep[:, None, None], NEVER)
+        return dropout(exponent.exp(), rate) @ v.to(exponent.dtype)

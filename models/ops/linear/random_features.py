@@ -37,7 +37,9 @@ from models.ops.numerics import blocks, reciprocal, signed_reciprocal, sum_dtype
 
 GENERALISED_EPSILON = 1e-3
 REFERENCE_EPSILON = 1e-6
-"""In every feature, and the bound below which a denominator is raised. Ports have another."""
+"""In every feature, and the bound below which a denominator is raised."""
+PORT_EPSILON = 1e-4
+"""The same of performer-pytorch, without the bound."""
 
 
 class Kernel(StrEnum):
@@ -244,13 +246,14 @@ def largest(
 def performer_maps(
     projection: Float[Tensor, "m k"],
     kernel: Kernel = Kernel.softmax,
+    scale: float | None = None,
     *,
     feature_epsilon: float = GENERALISED_EPSILON,
     normalise: bool = True,
 ) -> FeatureMaps:
-    """Return the feature maps of queries and keys, the factor d^(-1/4) folded into W."""
+    """Return the feature maps of queries and keys, `scale` or d^(-1/4) folded into W."""
     features, width = projection.shape
-    scale = width**-0.25
+    scale = width**-0.25 if scale is None else scale
     if kernel.generalised:
         return generalised_maps(
             kernel, features, projection, scale, epsilon=feature_epsilon, normalise=normalise
@@ -300,20 +303,27 @@ def reference_maps(
     projection: Float[Tensor, "m k"],
     k: Float[Tensor, "b h s k"],
     keep: Bool[Tensor, "b s"] | None,
+    scale: float,
     *,
     epsilon: float,
     normalise: bool,
+    together: bool = False,
 ) -> FeatureMaps:
-    """Return the maps of the authors' code, which refer to the largest W x of these keys."""
-    scale, features = k.shape[-1] ** -0.25, len(projection)
-    scaled = projection * scale
+    """Return the maps of the authors' code, which refer to the largest W x of these keys.
+
+    With `together`, those of a port: to the largest of all heads and rows, and without a bound
+    below which denominators are raised.
+    """
+    features, scaled = len(projection), projection * scale
     top = largest(lambda x: (x @ scaled.T).amax(-1), k, features, keep)
+    if together:
+        top = top.amax().expand_as(top)
     return FeatureMaps(
         ReferenceFeatures(projection, scale, epsilon),
         ReferenceFeatures(projection, scale, epsilon, top),
         features,
         normalise,
         partial(guarded_reciprocal, guard=min(epsilon, REFERENCE_EPSILON))
-        if epsilon
+        if epsilon and not together
         else reciprocal,
     )

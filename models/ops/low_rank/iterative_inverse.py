@@ -37,7 +37,8 @@ class Initialisation(StrEnum):
     exact = auto()
     """Those of each matrix."""
     original = auto()
-    """The largest over batch and heads, as in the authors' code: outputs depend on the batch."""
+    """The largest sum of a column over batch and heads alone, as in the authors' code: outputs
+    depend on the batch. Nystromformer's rows sum to 1, the Skyformer's do not."""
 
 
 def _step(
@@ -89,10 +90,11 @@ def iterative_inverse(
     Args:
         a: Matrices to invert.
         iterations: Number of steps.
-        together: One scale of the start for all matrices, instead of one for each.
+        together: One scale of the start for all matrices, 1 / |A|_1 of the largest, instead of
+            1 / (|A|_1 |A|_inf) of each.
     """
     columns, rows = (a.abs().sum(axis).amax(-1) for axis in (-2, -1))
-    norm = columns.amax() * rows.amax() if together else columns * rows
+    norm = columns.amax() if together else columns * rows
     # A matrix of zeros starts from, and stays at, zeros.
     scale = torch.where(norm > 0, norm, 1).reciprocal()
     start = a.mT * (scale if together else scale[..., None, None])

@@ -24,6 +24,20 @@ class Sharing(StrEnum):
     headwise = auto()
     kv = auto()
     layerwise = auto()
+    kv_by_head = auto()
+    """One map for every head, of its keys and its values."""
+    layerwise_by_head = auto()
+    """The same in all layers."""
+
+    @property
+    def by_head(self) -> bool:
+        """Whether every head has maps of its own."""
+        return self in {Sharing.none, Sharing.kv_by_head, Sharing.layerwise_by_head}
+
+    @property
+    def by_model(self) -> bool:
+        """Whether all layers have the same maps."""
+        return self in {Sharing.layerwise, Sharing.layerwise_by_head}
 
 
 class Projection(StrEnum):
@@ -55,12 +69,14 @@ class LengthMap(nn.Module):
         *,
         row_normalise: bool,
         redraw_every: int,
+        deviation: float | None = None,
     ) -> None:
         super().__init__()
         self.projection, self.slots, self.max_length = projection, slots, site.max_length
         self.row_normalise, self.redraw_every = row_normalise, redraw_every
         self.window = -(-site.max_length // slots)
-        by_head = sharing == Sharing.none and projection not in POOL
+        self.shrink = math.sqrt(slots) if deviation is None else 1 / deviation
+        by_head = sharing.by_head and projection not in POOL
         self.joined = not by_head and projection != Projection.conv
         """Whether the channels of all heads may pass side by side."""
         apart = sharing in {Sharing.none, Sharing.headwise} and projection not in POOL
@@ -75,14 +91,16 @@ class LengthMap(nn.Module):
             weight = torch.empty(site.heads if by_head else 1, *shape)
             if projection == Projection.frozen_jl:
                 self.register_buffer(name, self.draw_into(weight, site.generator))
+            elif deviation is not None:
+                self.register_parameter(name, nn.Parameter(weight.normal_(std=deviation)))
             else:
                 bound = math.sqrt(6 / sum(shape))
                 self.register_parameter(name, nn.Parameter(weight.uniform_(-bound, bound)))
 
     def draw_into(self, weight: Float[Tensor, "h i j"], generator: torch.Generator) -> Tensor:
-        """Draw N(0, 1 / k) on the CPU: the same on every machine."""
+        """Draw N(0, 1 / shrink^2) on the CPU: the same on every machine."""
         normal = torch.randn(weight.shape, generator=generator, dtype=torch.float32, device="cpu")
-        return weight.copy_(normal / math.sqrt(self.slots))
+        return weight.copy_(normal / self.shrink)
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
         """Draw again when its time has come."""

@@ -116,7 +116,7 @@ def test_options_that_make_another_task_than_the_one_a_protocol_knows(words, mad
 
 @pytest.mark.parametrize("runner", ["scaling", "certify", "decode", "transfer"])
 def test_a_protocol_fits_every_runner(runner):
-    found = run("+protocol=mega", "task=text", f"runner={runner}", "model=softmax")
+    found = run("+protocol=mega", "task=text", f"runner={runner}", "model=local")
     assert getattr(found.runner, "evaluate_every_steps", 500) == 500
     assert found.backbone.width == 128
 

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 from models.backbone.requirements import checked_mixer
-from models.backbone.stack import FeedForward, PlainBlock, Stack, TransformerBlock
+from models.backbone.stack import FeedForward, PlainBlock, Stack, TransformerBlock, network_of
 from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
 
 WIDTH = 8
@@ -227,3 +227,17 @@ def test_a_stack_is_captured_as_one_graph():
     plain = model(flow, Layout())
     assert torch.equal(compiled.x, plain.x)
     assert torch.equal(compiled.penalties["size"], plain.penalties["size"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation"),
+    [
+        (FeedForward.gelu, nn.functional.gelu),
+        (FeedForward.gelu_tanh, lambda x: nn.functional.gelu(x, approximate="tanh")),
+        (FeedForward.relu, torch.relu),
+        (FeedForward.silu, lambda x: x * x.sigmoid()),
+    ],
+)
+def test_a_network_has_the_activation_that_is_named(kind, activation):
+    network, x = network_of(WIDTH, 16, 0.0, kind=kind).double(), torch.randn(5, WIDTH).double()
+    torch.testing.assert_close(network(x), network[3](activation(network[0](x))))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.families.linear import FeatureChoice, LinearAttention, linear_attention
+from models.families.linear import Denominator, FeatureChoice, LinearAttention, linear_attention
 from models.mixer import Layout, Site, Unsupported, Variant
 from models.ops.linear.reference import (
     FEATURE_MAPS,
@@ -105,3 +105,19 @@ def test_the_lra_variant_is_neither_causal_nor_of_other_features():
         make(causal=True, variant=Variant.lra)
     with pytest.raises(ValueError, match="got sqr; leave it at elu1, or choose variant=faithful"):
         make(variant=Variant.lra, feature_map=FeatureChoice.sqr)
+
+
+@PADDED
+@pytest.mark.usefixtures("small_blocks")
+def test_the_root_of_the_length_in_place_of_the_sum_of_weights(padded):
+    mixer = make(denominator=Denominator.root_length)
+    q, k, v = draw(25)
+    keep = holes(25) if padded else None
+
+    def written_out():
+        weights = elu1(q) @ elu1(k).mT / 5
+        return (weights if keep is None else weights * keep[:, None, None]) @ v
+
+    compare(lambda: mixer.core(q, k, v, Layout(keep=keep)), written_out, (q, k, v))
+    with pytest.raises(Unsupported, match="denominator=weights"):
+        make(causal=True, denominator=Denominator.root_length)

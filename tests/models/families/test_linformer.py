@@ -28,6 +28,8 @@ NORMALISED = pytest.mark.parametrize(
 )
 LINEAR = [*MATRIX, Projection.mean_pool]
 LENGTH, HEADS, WIDTH = 40, 3, 4
+SHARED = (288, 24, 12, 1, 144, 12)
+"""Matrices of 12 layers of 12 heads."""
 
 
 def site(**facts) -> Site:
@@ -99,7 +101,7 @@ def test_pooling_windows_of_one_token_are_full_attention(projection, length: int
     compare(mixer.core(*qkv, Layout(keep=keep)), wanted, qkv)
 
 
-@pytest.mark.parametrize(("sharing", "matrices"), [*zip(Sharing, (288, 24, 12, 1), strict=True)])
+@pytest.mark.parametrize(("sharing", "matrices"), [*zip(Sharing, SHARED, strict=True)])
 def test_sharing_leaves_the_papers_number_of_matrices(sharing: Sharing, matrices: int) -> None:
     shared: dict = {}
     layers = [
@@ -114,6 +116,17 @@ def test_sharing_leaves_the_papers_number_of_matrices(sharing: Sharing, matrices
     plain = sum(p.numel() for x in layers for p in x.parameters(recurse=False))
     plain += 12 * 4 * (24 * 24 + 24)
     assert sum(p.numel() for p in model.parameters()) - plain == matrices * 5 * 50
+
+
+@pytest.mark.parametrize("projection", MATRIX)
+def test_a_deviation_of_the_maps_is_what_they_are_drawn_with(projection) -> None:
+    states = (
+        built(20, projection=projection, deviation=given).core.length_map.state_dict()
+        for given in (0.02, 0.04)
+    )
+    for small, large in zip(*(state.values() for state in states), strict=True):
+        torch.testing.assert_close(2 * small, large)
+        assert 0.018 < small.std() < 0.022
 
 
 @NORMALISED
@@ -329,6 +342,7 @@ def test_operations_and_kept_bytes_grow_with_the_length() -> None:
     "options",
     [
         {"projected_length": [7], "sharing": Sharing.none},
+        {"projected_length": [7], "sharing": Sharing.layerwise_by_head, "deviation": 0.02},
         {"projected_length": [7], "sharing": Sharing.layerwise},
         {"projected_length": [7], "projection": Projection.frozen_jl, "row_normalise": True},
         {"projected_length": [7], "projection": Projection.mean_pool},

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.nystromformer import Nystromformer, nystrom_attention, segment_means
-from models.mixer import Layout, Site, Unsupported
+from models.mixer import Layout, PaddingRule, Site, Unsupported
 from models.ops.convolution.values import ValueConvolution
 from models.ops.exact import softmax_attention
 from models.ops.low_rank import reference
@@ -64,6 +64,22 @@ def test_padding_anywhere_leaves_what_the_real_tokens_give_alone(rule, length, l
     keep = torch.rand(2, length, generator=torch.Generator().manual_seed(2)) > 0.4
     found = nystrom_attention(q, k, v, landmarks=landmarks, inverse=RULES[rule], keep=keep)
     compare(found, literal([q, k, v], landmarks, INVERSES[rule], keep), [q, k, v], keep)
+
+
+def test_original_padding_is_averaged_into_landmarks_as_zeros():
+    q, k, v = heads(30)
+    keep = torch.rand(2, 30, generator=torch.Generator().manual_seed(2)) > 0.4
+    found = nystrom_attention(
+        q, k, v, landmarks=5, inverse=EXACT, keep=keep, padding=PaddingRule.original
+    )
+    x, y = (part.where(keep[:, None, :, None], 0.0) for part in (q, k))
+    queries, keys = (part.unflatten(2, (5, 6)).mean(3) for part in (x, y))
+    scale, hidden = q.shape[-1] ** -0.5, ~keep[:, None, None]
+    small = (scale * queries @ keys.mT).softmax(-1)
+    last = (scale * queries @ y.mT).masked_fill(hidden, -torch.inf).softmax(-1)
+    expected = (scale * x @ keys.mT).softmax(-1) @ torch.linalg.pinv(small) @ last @ v
+    real = keep[:, None, :, None]
+    compare(found * real, expected * real, [q, k, v])
 
 
 @pytest.mark.parametrize("rule", list(RULES))

@@ -5,7 +5,7 @@ import torch
 
 from models.families.linear import linear_attention
 from models.families.performer import Kernel, KeyMax, Stabiliser
-from models.mixer import Layout, Unsupported, Variant
+from models.mixer import Layout, PaddingRule, Unsupported, Variant
 from models.ops.linear import reference
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
@@ -47,6 +47,36 @@ def test_the_reference_stabiliser_is_the_released_code(epsilon, normalise, padde
         ),
         (q, k, v),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize("padding", [None, *PaddingRule])
+@pytest.mark.usefixtures("small_blocks")
+def test_the_port_is_written_out(padding, twice):
+    """One maximum for the keys of all rows, 1e-4, no guard; original padding stays in the sums."""
+    options = {} if padding is None else {"padding": padding}
+    mixer = make(features=11, stabiliser=Stabiliser.port, scaled_twice=twice, **options)
+    q, k, v = inputs(mixer, 37)
+    keep = holes(37) if padding else None
+
+    def literal():
+        W, scale = mixer.core.projection, mixer.head_width ** (-0.5 if twice else -0.25)
+        x, y, z = scale * q, scale * k, v
+        counts = torch.ones(2, 1, 1, 37, dtype=torch.bool)
+        if padding == PaddingRule.original:
+            y, z = (part.where(keep[:, None, :, None], 0.0) for part in (y, z))
+        elif padding:
+            counts = keep[:, None, None]
+        top = (y @ W.T).detach().masked_fill(~counts.mT, -torch.inf).amax()
+
+        def phi(part, largest):
+            square = part.square().sum(-1, keepdim=True) / 2
+            return (torch.exp(part @ W.T - square - largest) + 1e-4) / 11**0.5
+
+        weights = phi(x, (x @ W.T).detach().amax(-1, keepdim=True)) @ phi(y, top).mT * counts
+        return weights @ z / weights.sum(-1, keepdim=True)
+
+    compare(lambda: mixer.core(q, k, v, Layout(keep=keep)), literal, (q, k, v))
 
 
 def test_the_reference_lets_long_vectors_fade():

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.skyformer import (
@@ -17,9 +18,9 @@ from models.families.skyformer import (
     draw,
     skyformer_attention,
 )
-from models.mixer import Layout, Site, Unsupported
+from models.mixer import Layout, PaddingRule, Site, Unsupported
 from models.ops.linear import gaussian_product as tiled
-from models.ops.linear.gaussian_product import gaussian_product
+from models.ops.linear.gaussian_product import dropped_product, gaussian_product
 from models.ops.linear.reference import gaussian_weights as kernel
 from models.ops.low_rank import reference
 from models.ops.low_rank.iterative_inverse import Inverse, InverseRule
@@ -255,3 +256,41 @@ def test_builds_and_runs_on_the_meta_device():
         mixer = Skyformer(Site(width=12, heads=3, max_length=64), landmarks=8)
         assert mixer.core.draws.is_meta
         assert mixer(torch.empty(2, 50, 12), Layout()).shape == (2, 50, 12)
+
+
+def test_dropout_falls_on_the_weights_of_kernelised_attention():
+    q, k, v = heads(21)
+    keep = torch.arange(21) < torch.tensor([[21], [13]])
+    torch.manual_seed(3)
+    found = dropped_product(q, k, v, keep, 0.4)
+    torch.manual_seed(3)
+    weights = [[kernel(x, y) for x, y in zip(*row, strict=True)] for row in zip(q, k, strict=True)]
+    weights = torch.stack([torch.stack(row) for row in weights]) * keep[:, None, None]
+    compare(found, F.dropout(weights, 0.4) @ v, [q, k, v])
+    compare(dropped_product(q, k, v, keep, 0.0), gaussian_product(q, k, v, keep), [q, k, v])
+
+
+def test_original_padding_chooses_among_the_first_positions_with_zeros_at_padding():
+    q, k, v = heads(30)
+    keep = torch.rand(2, 30, generator=torch.Generator().manual_seed(2)) > 0.4
+    draws = draw(8, torch.Generator().manual_seed(4))
+    options = {"inverse": EXACT, "padding": PaddingRule.original}
+    found = skyformer_attention(q, k, v, draws, keep=keep, **options)
+    expected = torch.zeros_like(found)
+    for row, real in enumerate(keep):
+        chosen = [draw_of * int(real.sum()) >> DRAW_BITS for draw_of in draws]
+        for head in range(3):
+            x, y = (part[row, head].where(real[:, None], 0.0) for part in (q, k))
+            marks = torch.cat((x[chosen[0]], y[chosen[1]]))
+            small = kernel(marks, marks) + 0.1 * torch.eye(8, dtype=x.dtype)
+            gathered = (kernel(marks, y) * real) @ v[row, head]
+            expected[row, head] = kernel(x, marks) @ torch.linalg.solve(small, gathered)
+    real = keep[:, None, :, None]
+    compare(found * real, expected * real, [q, k, v])
+    full = torch.ones_like(keep)
+    for whole in (full, None):
+        ours, plain = (
+            skyformer_attention(q, k, v, draws, keep=whole, inverse=EXACT, padding=rule)
+            for rule in PaddingRule
+        )
+        torch.testing.assert_close(ours, plain, rtol=0, atol=0)

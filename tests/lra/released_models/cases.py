@@ -1,0 +1,54 @@
+"""Weights and inputs of whole models by rules, which a released code and ours are given alike."""
+
+import zlib
+
+import torch
+from torch import Tensor
+
+LENGTH = 256
+"""Of every sequence: a fourth of the shortest task's, so that comparisons stay fast."""
+ROWS = 3
+GAIN = 1.5
+"""Of every matrix, so that weights of attention are far from equal."""
+SHARE_OF_PADDING = {"image": 0.2, "pathfinder": 0.8}
+"""Black pixels, which stand anywhere; elsewhere padding stands at the end."""
+HIGHEST = {"listops": 15}
+"""Ids of tokens, from 1; elsewhere as many as bytes or levels of grey."""
+HASH_SEED = 7
+
+
+def generator(name: str) -> torch.Generator:
+    """Return a source of draws that belongs to a name."""
+    return torch.Generator().manual_seed(zlib.crc32(name.encode()))
+
+
+def weight(name: str, shape: tuple[int, ...]) -> Tensor:
+    """Return the weights of a parameter, by its name in the released code: float64.
+
+    Matrices are drawn from N(0, GAIN^2 / columns), vectors from N(0, 0.01), gains of norms around
+    1, tables from N(0, 1 / 4), draws of features from N(0, 1).
+    """
+    drawn = torch.randn(shape, generator=generator(name), dtype=torch.float64)
+    if "projection_matrix" in name:
+        return drawn
+    if "embedding" in name:
+        return drawn / 2
+    if len(shape) > 1:
+        return drawn * GAIN * shape[-1] ** -0.5
+    return 0.1 * drawn + ("norm" in name and name.endswith("weight"))
+
+
+def tokens(task: str) -> Tensor:
+    """Return ids [ROWS, sequences, LENGTH] of a task, where 0 is padding."""
+    draws, parts = generator(task), 2 if task == "retrieval" else 1
+    shape = (ROWS, parts, LENGTH)
+    ids = torch.randint(1, HIGHEST.get(task, 255) + 1, shape, generator=draws)
+    if task in SHARE_OF_PADDING:
+        return ids.where(torch.rand(shape, generator=draws) > SHARE_OF_PADDING[task], 0)
+    lengths = torch.tensor([LENGTH, 150, 61])[:, None].roll(1) - 7 * torch.arange(parts)
+    return ids.where(torch.arange(LENGTH) < lengths[..., None], 0)
+
+
+def uniforms(layer: int, total: int) -> Tensor:
+    """Return the uniform numbers that a layer of the Skyformer chooses its landmarks by."""
+    return torch.rand(total, generator=generator(f"uniforms {layer}"), dtype=torch.float64)

@@ -1,0 +1,133 @@
+"""Store every setting of the configuration files of S4 and Mega, as JSON.
+
+    python -P tests/lra/released_models/settings.py s4 CHECKOUT
+
+CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the same at its tag v1
+for `s4_v1`, and of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`. Settings of the
+Nystromformer and Skyformer code are stored by `small_models.py`.
+"""
+
+import ast
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import yaml
+
+S4_TASKS = {
+    "listops": "listops", "text": "imdb", "retrieval": "aan", "image": "cifar",
+    "pathfinder": "pathfinder", "pathx": "pathx",
+}  # fmt: skip
+EXPERIMENTS = {"s4": "experiment/lra/s4-{}", "s4_v1": "experiment/s4-lra-{}"}
+MEGA_TASKS = {
+    "listops": "listop", "text": "imdb", "retrieval": "aan", "image": "cifar10",
+    "pathfinder": "pf32", "pathx": "pf128",
+}  # fmt: skip
+LEFT_OUT = re.compile(r"model\.layer\.|train\.seed|\.__|dataset\.seed|_workers|pin_memory|task\.")
+"""What S4 itself has, and what changes no number or is a seed."""
+
+
+def merged(below: dict, above: dict) -> dict:
+    """Return two trees as one, where the second wins."""
+    found = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(found.get(key), dict)
+        found[key] = merged(found[key], value) if both else value
+    return found
+
+
+def composed(configs: Path, name: str, chosen: dict[str, str]) -> dict:
+    """Return a file with what its defaults name, as Hydra composes it.
+
+    Args:
+        configs: The folder of all files.
+        name: Of the file, without its ending.
+        chosen: What other files put in place of a group's choice.
+    """
+    own = yaml.safe_load((configs / f"{name}.yaml").read_text()) or {}
+    tree: dict = {}
+    defaults = own.pop("defaults", [])
+    pairs = [pair for each in defaults if isinstance(each, dict) for pair in each.items()]
+    override = "override "
+    others = {
+        key.removeprefix(override).strip("/ "): choice
+        for key, choice in pairs if key.startswith(override)
+    }  # fmt: skip
+    chosen = others | chosen
+    for entry in defaults:
+        if isinstance(entry, str):
+            tree = merged(tree, composed(configs, f"{Path(name).parent}/{entry}", chosen))
+            continue
+        ((group, choice),) = entry.items()
+        if group.startswith(override):
+            continue
+        short = group.strip("/ ")
+        folder = short if group.startswith("/") else f"{Path(name).parent}/{group}"
+        file = f"{folder}/{chosen.get(short, choice)}"
+        part = composed(configs, file, chosen)
+        everywhere = "@package _global_" in (configs / f"{file}.yaml").read_text()
+        tree = merged(tree, part if everywhere else {short: part})
+    return merged(tree, own)
+
+
+def flat(tree: dict, above: str = "") -> dict:
+    """Return a tree as one level with dotted keys."""
+    found = {}
+    for key, value in tree.items():
+        here = f"{above}{key}"
+        found |= flat(value, f"{here}.") if isinstance(value, dict) else {here: value}
+    return found
+
+
+def of_s4(protocol: str, checkout: Path) -> dict:
+    """Return the settings of every task."""
+    found = {}
+    for task, own in S4_TASKS.items():
+        settings = flat(composed(checkout / "configs", EXPERIMENTS[protocol].format(own), {}))
+        found[task] = {key: value for key, value in settings.items() if not LEFT_OUT.search(key)}
+    return found
+
+
+def of_mega(checkout: Path) -> dict:
+    """Return the words of each command, and the sizes of each registered model."""
+    readme = (checkout / "examples/mega/README.lra.md").read_text()
+    tree = ast.parse((checkout / "fairseq/models/lra/model.py").read_text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        function.decorator_list = []
+    code = compile(ast.Module(functions, type_ignores=[]), "model.py", "exec")
+    scope: dict = {}
+    exec(code, scope)  # what registers sizes, and nothing else
+    found = {}
+    for task, own in MEGA_TASKS.items():
+        block = re.search(rf"model=mega_lra_{own}\n(.*?)```", readme, re.DOTALL)
+        words = shlex.split(block[1].replace("\\\n", " "))
+        flags, key = {}, None
+        for word in words[words.index("${DATA}") + 1 :]:
+            if word.startswith("-") and not re.fullmatch(r"-?[\d.e-]+", word):
+                key = word.lstrip("-")
+                flags[key] = True
+            else:
+                flags[key] = word if flags[key] is True else f"{flags[key]} {word}"
+        found[task] = {"command": flags}
+        for model, prefix in (("mega", "mega"), ("softmax", "transformer"), ("luna", "luna")):
+            for name, register in scope.items():
+                if name.startswith(f"{prefix}_lra_{own}"):
+                    args = SimpleNamespace()
+                    register(args)
+                    found[task][model] = vars(args)
+    return found
+
+
+def main(protocol: str, checkout: Path) -> None:
+    """Store the settings of one repository."""
+    found = of_mega(checkout) if protocol == "mega" else of_s4(protocol, checkout)
+    text = json.dumps(found, indent=1, sort_keys=True)
+    Path(__file__).with_name(f"{protocol}.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
