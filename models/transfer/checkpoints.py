@@ -59,6 +59,11 @@ class _Tensors:
                 f"{self.path}: {name} has shape {list(found.shape)}, wanted [{wanted_shape}]; this "
                 "is no checkpoint of the original kind"
             )
+        if odd := found.numel() - int(found.isfinite().sum()):
+            raise ValueError(
+                f"{self.path}: {odd:,} of {found.numel():,} numbers of {name} are not finite; get "
+                "it anew, or save the model from before it diverged"
+            )
         return found if found.dtype == torch.float64 else found.float()
 
     def linear(self, name: str, into: str, rows: int, columns: int) -> dict[str, Tensor]:

@@ -106,6 +106,9 @@ class Checkpoints:
             found = _load(path)
             if not all(isinstance(value, torch.Tensor) for value in found.values()):
                 raise TypeError("it holds more than tensors")
+            odd = [name for name, value in found.items() if not value.isfinite().all()]
+            if odd:
+                raise TypeError(f"{odd[0]} holds numbers that are not finite")
         except DAMAGED as error:
             raise ValueError(f"{path} is damaged ({error}); delete it and train again") from error
         return found

@@ -124,12 +124,20 @@ def _ranks_fault(found: Any) -> str | None:
     return _first(_generator_fault(own.get("random")) for own in found)
 
 
-def _unlike(found: Any, own: Any, at: str) -> str | None:
-    """Return where two values differ in kind: types, keys, shapes; numbers must be finite."""
+def _unlike(found: Any, own: Any, at: str, *, overflows: bool = False) -> str | None:
+    """Return where two values differ in kind: types, keys, shapes; numbers must be finite.
+
+    Args:
+        found: What was read.
+        own: What is like what is wanted.
+        at: Where it stands, for the message.
+        overflows: Tensors may hold infinite numbers.
+    """
     if isinstance(own, Mapping):
         if not isinstance(found, Mapping) or found.keys() != own.keys():
             return f"{at} is {_kind(found)}; wanted a mapping of {list(own)[:5]}"
-        return _first(_unlike(found[key], own[key], f"{at}.{key}") for key in own)
+        parts = ((found[key], own[key], f"{at}.{key}") for key in own)
+        return _first(_unlike(*part, overflows=overflows) for part in parts)
     if _kind(found) != _kind(own):
         return f"{at} is {_kind(found)}; wanted {_kind(own)}"
     if isinstance(own, (list, tuple)):
@@ -137,7 +145,8 @@ def _unlike(found: Any, own: Any, at: str) -> str | None:
     least = -_FAR if isinstance(own, float) else -1
     if isinstance(own, (int, float)) and not least <= found <= _FAR:
         return f"{at} is {found}; wanted a number that a training can have"
-    return None
+    odd = isinstance(found, Tensor) and not overflows and not found.isfinite().all()
+    return f"{at} holds numbers that are not finite" if odd else None
 
 
 def _streams_fault(found: Any, step: Any, empty: Callable[[int], State]) -> str | None:
@@ -164,7 +173,8 @@ def _gradients_fault(found: Any, own: Mapping[str, Any]) -> str | None:
     weights = own["model"]
     if not isinstance(found, dict) or not found.keys() <= weights.keys():
         return f"gradients is {_kind(found)}; wanted those of weights by name"
-    return _unlike(found, {name: weights[name] for name in found}, "gradients")
+    like = {name: weights[name] for name in found}
+    return _unlike(found, like, "gradients", overflows=True)  # scaled ones of float16
 
 
 def _first(problems: Iterable[str | None]) -> str | None:

@@ -1,6 +1,7 @@
 """Files with GPT-2's and BERT's names: the same function as the models written out, or an error."""
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,20 @@ def test_every_missing_or_misshapen_tensor_is_named(make: Any, tmp_path: Path) -
             path = written(tmp_path, {k: v for k, v in whole.items() if k != name})
             with pytest.raises(ValueError, match=r"has no tensor|has shape"):
                 read_checkpoint(path)
+
+
+@pytest.mark.parametrize("make", [gpt2_tensors, bert_tensors])
+def test_numbers_that_are_none_are_refused_by_name(make: Any, tmp_path: Path) -> None:
+    """But for tensors that are left out, as stored masks of minus infinity are."""
+    for name, value in make().items():
+        odd = value.clone()
+        odd.view(-1)[-1] = torch.nan if odd.numel() % 2 else -torch.inf
+        path = written(tmp_path, {**make(), name: odd})
+        if re.fullmatch(r"pooler\..*|cls\..*", name):
+            read_checkpoint(path)
+            continue
+        with pytest.raises(ValueError, match=rf"1 of {odd.numel():,} numbers of {re.escape(name)}"):
+            read_checkpoint(path)
 
 
 def test_a_checkpoint_without_layers(tmp_path: Path) -> None:

@@ -112,6 +112,16 @@ def test_finishing_keeps_only_the_weights(tmp_path: Path) -> None:
     assert torch.equal(found["weight"], torch.ones(3))
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused_by_name(number: float, tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.finish({"fine": torch.ones(3), "ids": torch.arange(2), "odd": torch.tensor([0.0, number])})
+    with pytest.raises(
+        ValueError, match=r"damaged \(odd holds numbers that are not finite\); delete"
+    ):
+        kept.weights()
+
+
 def test_without_a_folder_nothing_is_kept() -> None:
     kept = Checkpoints(None)
     kept.save(state(1))

@@ -163,6 +163,24 @@ def test_a_wrong_part_of_a_state_means_training_anew(
     assert "training begins anew" in caplog.text
 
 
+@pytest.mark.parametrize("part", ["model", "average", "best", "optimiser"])
+def test_a_state_of_no_numbers_is_left(
+    part: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = optim(**EMA)
+    with pytest.raises(Interrupted):
+        run(model(), config, tmp_path, Stopping("train", 4), keep=Keep.best)
+    state = torch.load(tmp_path / RESUME, weights_only=True)
+    tensors = {"best": state["best"].get("weights"), "optimiser": state["optimiser"]["state"][0]}
+    next(iter(tensors.get(part, state[part]).values())).view(-1)[0] = torch.nan
+    torch.save(state, tmp_path / RESUME)
+    found, fresh = model(), model()
+    expected = rows(run(fresh, config, keep=Keep.best))
+    assert rows(run(found, config, tmp_path, keep=Keep.best)) == expected
+    assert same(found, fresh)
+    assert "holds numbers that are not finite): left" in caplog.text
+
+
 def test_a_state_of_before_the_new_options_keeps_its_identity() -> None:
     """The hash as it was when there were eleven options of optimisation."""
     assert identity(trainer(model(), OptimConfig())) == "b6e2c510d78d4381"
