@@ -1,17 +1,20 @@
-"""Store every setting of the configuration files of S4 and Mega, as JSON.
+"""Store every setting of the configuration files of S4, Mega and the Long Range Arena, as JSON.
 
     python -P tests/lra/released_models/settings.py s4 CHECKOUT
 
 CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the same at its tag v1
-for `s4_v1`, and of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`. Settings of the
+for `s4_v1`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
+github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`. Settings of the
 Nystromformer and Skyformer code are stored by `small_models.py`.
 """
 
 import ast
+import importlib
 import json
 import re
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +28,19 @@ EXPERIMENTS = {"s4": "experiment/lra/s4-{}", "s4_v1": "experiment/s4-lra-{}"}
 MEGA_TASKS = {
     "listops": "listop", "text": "imdb", "retrieval": "aan", "image": "cifar10",
     "pathfinder": "pf32", "pathx": "pf128",
+}  # fmt: skip
+LRA_FOLDERS = {
+    "listops": "listops.configs", "text": "text_classification.configs",
+    "retrieval": "matching.configs", "image": "image.configs.cifar10",
+    "pathfinder": "image.configs.pathfinder32", "pathfinder64": "image.configs.pathfinder64",
+    "pathx": "image.configs.pathfinder128", "path256": "image.configs.pathfinder256",
+}  # fmt: skip
+LRA_FILES = {
+    "softmax": "transformer_base", "local": "local_base", "linear": "linear_transformer_base",
+    "sparse_transformer": "sparse_transformer_base", "longformer": "longformer_base",
+    "linformer": "linformer_base", "reformer": "reformer_base", "performer": "performer_base",
+    "sinkhorn": "sinkhorn_base sinkhorn_transformer_base", "synthesizer": "synthesizer_base",
+    "big_bird": "bigbird_base",
 }  # fmt: skip
 LEFT_OUT = re.compile(r"model\.layer\.|train\.seed|\.__|dataset\.seed|_workers|pin_memory|task\.")
 """What S4 itself has, and what changes no number or is a seed."""
@@ -122,9 +138,40 @@ def of_mega(checkout: Path) -> dict:
     return found
 
 
+class Settings(dict):
+    """Stand for `ml_collections.ConfigDict`."""
+
+    __getattr__ = dict.__getitem__
+    __setattr__ = dict.__setitem__
+
+
+def of_lra(checkout: Path) -> dict:
+    """Return the settings that a task's base file has, and what each model's file changes."""
+    sys.path.insert(0, str(checkout))
+    options = SimpleNamespace(create=Settings)
+    sys.modules["ml_collections"] = SimpleNamespace(ConfigDict=Settings, config_dict=options)
+    found = {}
+    for task, own in LRA_FOLDERS.items():
+        folder = checkout / "lra_benchmarks" / own.replace(".", "/")
+        (base,) = (file.stem for file in folder.glob("base_*.py"))
+        given = {
+            name: flat(importlib.import_module(f"lra_benchmarks.{own}.{file}").get_config())
+            for name, files in {"base": base, **LRA_FILES}.items()
+            for file in files.split() if (folder / f"{file}.py").exists()
+        }  # fmt: skip
+        found[task] = {
+            name: {key: value for key, value in each.items()
+                   if name == "base" or key not in given["base"] or given["base"][key] != value}
+            for name, each in given.items()
+        }  # fmt: skip
+    return found
+
+
 def main(protocol: str, checkout: Path) -> None:
     """Store the settings of one repository."""
-    found = of_mega(checkout) if protocol == "mega" else of_s4(protocol, checkout)
+    others = {"mega": of_mega, "lra_code": of_lra}
+    read = others.get(protocol, partial(of_s4, protocol))
+    found = read(checkout)
     text = json.dumps(found, indent=1, sort_keys=True)
     Path(__file__).with_name(f"{protocol}.json").write_text(text + "\n")
 

@@ -26,6 +26,8 @@ PAIRS = {
     "s4": ("local",),  # for the model of the source, which is not here
     "s4_v1": ("local",),
     "mega": ("local", "softmax", "luna"),
+    "lra_code": ("softmax", "local", "sparse_transformer", "longformer", "linformer", "reformer",
+                 "sinkhorn", "synthesizer", "big_bird", "linear", "performer"),
 }  # fmt: skip
 
 
@@ -185,6 +187,56 @@ S4 = {
         value or (ours.task["mean"], ours.task["deviation"]) == (0, 1),
     "dataset.resolution": lambda value, ours: value == {"pathfinder": 32, "pathx": 128}[ours.name],
 }  # fmt: skip
+POOLINGS = {"CLS": "cls", "MEAN": "mean_all"}
+
+
+def lra_pooling(value, ours):
+    """Pairs answer at the first token, and Sinkhorn by the mean, its only pooling."""
+    if ours.name == "retrieval":
+        return (value, ours["pooling"]) == ("CLS", "first")
+    if ours.config["model"]["name"] == "sinkhorn":
+        return ours["pooling"] == "mean_all"
+    return ours["pooling"] == POOLINGS[value]
+
+
+LRA_SIZES = {
+    "emb_dim": same("width"),
+    "num_heads": same("heads"),
+    "num_layers": same("depth"),
+    "mlp_dim": same("feed_forward_width"),
+    "qkv_dim": lambda value, ours: ours.config["model"]["name"] == "reformer"  # which reads none
+        or value == ours["heads"] * (ours["head_width"] or ours["width"] // ours["heads"]),
+    "num_head": lambda _, ours: "big_bird_image" in ours.deviations,
+    "dropout_rate": lambda value, ours: value == ours["dropout"] == ours["embedding_dropout"],
+    "attention_dropout_rate": same("attention_dropout"),
+    "classifier_pool": lra_pooling,
+    "pooling_mode": lra_pooling,
+    "learn_pos_emb": lambda value, ours:
+        ours["positions"] == ("learned" if value else "sinusoidal"),
+    "block_size": same("mixer", "block"),
+    "tied_weights": lambda value, ours: (ours["layer_groups"] == 1) == value,
+}  # fmt: skip
+LRA = {
+    **LRA_SIZES,
+    **{f"model.{key}": rule for key, rule in LRA_SIZES.items()},
+    "batch_size": same("optim", "batch_size"),
+    "learning_rate": same("optim", "peak_learning_rate"),
+    "weight_decay": same("optim", "weight_decay"),
+    "warmup": same("optim", "warmup_steps"),
+    "num_train_steps": same("optim", "steps"),
+    "steps_per_cycle": same("optim", "cycle_steps"),
+    "grad_clip_norm": same("optim", "clip"),
+    "factors": lambda value, ours: ours.optim["schedule"] == {
+        "constant * linear_warmup * rsqrt_decay": "rsqrt",
+        "constant * linear_warmup * cosine_decay": "lra_cosine"}[value],
+    "eval_frequency": lambda _, ours: "evaluation" in ours.deviations,
+    "max_length": lambda value, ours: ours.task["padded_length"] == value,
+    "tokenizer": lambda value, _: value == "char",
+    "model_kwargs.attention_fn_cls": same("mixer", "kernel"),
+    "model_kwargs.attention_fn_kwargs.nb_features": same("mixer", "features"),
+    "model_kwargs.attention_fn_kwargs.ortho_scaling": lambda value, ours:
+        (value, ours.mixer["norms"]) == (0.0, "chi"),
+}  # fmt: skip
 NORMS = {"layernorm": "layer", "scalenorm": "scale", "batchnorm": "batch", "syncbatchnorm": "batch"}
 COMMAND = {  # of Mega
     "encoder-layers": lambda value, ours: ours["depth"] == int(value),
@@ -279,6 +331,18 @@ ELSEWHERE = {
              "weights_summary"), "of the machine or of the log",
         ),
     },
+    "lra_code": {
+        **dict.fromkeys(
+            ("checkpoint_freq", "max_eval_target_length", "max_predict_token_length",
+             "max_target_length", "num_eval_steps", "prompt", "random_seed", "restore_checkpoints",
+             "sampling_temperature", "sampling_top_k", "save_checkpoints", "trial"),
+            "of the run or of its evaluation, or read nowhere",
+        ),
+        "model_type": "the model's name",
+        **dict.fromkeys(
+            ("ignore_dot_product", "k", "low_rank_features", "synthesizer_mode"), "read nowhere"
+        ),
+    },
     "command": dict.fromkeys(
         ("a", "attention-activation-fn", "batch-size", "chunk-size", "criterion", "ddp-backend",
          "find-unused-parameters", "keep-last-epochs", "log-format", "log-interval",
@@ -346,3 +410,13 @@ def test_settings_of_mega(task):
     assert not differing(given["mega"], ours["local"], SIZES, elsewhere)
     for model in {"softmax", "luna"} & {*given}:
         assert not differing(given[model], ours[model], REGISTERED, ELSEWHERE["registered"]), model
+
+
+@pytest.mark.parametrize("task", stored("lra_code"))
+def test_settings_of_the_arena(task):
+    given, ours = stored("lra_code")[task], composed("lra_code", task)
+    found = {}
+    for model in given.keys() - {"base"}:
+        settings = {**given["base"], **given[model]}
+        found[model] = differing(settings, ours[model], LRA, ELSEWHERE["lra_code"])
+    assert not any(found.values()), found
