@@ -200,7 +200,8 @@ class Traits:
     by_segment: bool = False
     """Tokens of a stream see all of the memory before their segment, late ones of it more."""
     summarises: bool = False
-    """Its state tells something of tokens from before its memory, which stay in sight."""
+    """Its state grows with its memory, and tells something of tokens from before it as well: by a
+    summary, or a window that is longer."""
     keeps_length: bool = True
     """Gives one output for each token; False: a stack that answers with tokens of its own."""
     sees_order: bool = True

@@ -27,6 +27,10 @@ OUTLIER = 6.0
 """Standard deviations of what replaces tokens that should not matter."""
 SHORT = 40
 """Tokens where a pass is repeated for every encoding of positions, or in every precision."""
+FEW = 24
+"""Tokens up to which nearly every number of them is an edge of some block."""
+BLOCK = 16
+"""Most sizes of blocks are multiples of it, or a power of two."""
 ROWS = 3
 TOKENS_OF_CUTS = 2**16
 """All rows that a check makes of cut sequences hold about as many tokens: 256 cuts of 256."""
@@ -78,6 +82,12 @@ def edges(length: int) -> list[int]:
     ends = {*powers, *(3 * power for power in powers), length // 3, 2 * length // 3, length}
     near = {end + step for end in ends for step in (-1, 0, 1)} | {*AWKWARD_LENGTHS}
     return sorted(cut for cut in near if 0 < cut < length)
+
+
+def ends(length: int) -> list[int]:
+    """Return the same for what is tried one by one: of the shortest every third, and multiples."""
+    tried = {cut for number, cut in enumerate(edges(length)) if cut > FEW or number % 3 == 0}
+    return sorted(tried | {*range(BLOCK, length, BLOCK)})
 
 
 @dataclass(frozen=True, kw_only=True)

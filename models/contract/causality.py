@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from models.contract.case import Case, Result, call, edges, traits_of, worst
+from models.contract.case import Case, Result, call, edges, ends, traits_of, worst
 
 TOKENS_AT_ONCE = 2**13
 """Cut sequences go through the mixer as rows of batches of about as many tokens."""
@@ -34,7 +34,7 @@ def check_no_lookahead(case: Case) -> Result:
             seen += later_values(case, mixer, every if mask is None else near, mask)
         x = case.input(rows=1)
         whole = call(mixer, x)
-        for cut in near:
+        for cut in ends(case.max_length):
             short = call(mixer, x[:, :cut])
             seen.append(case.agree(f"first {cut} tokens alone", short, whole[:, :cut]))
     found = worst(seen)

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from models.contract.case import Case, Result, call, seeded, traits_of, worst
 from models.contract.form import tensors_of
+from models.contract.states import empty, remembering, stream
 from models.contract.ways import DROPPED, ways
 from models.mixer import Extends, Flow, Layout
 
@@ -58,6 +59,10 @@ def check_calls(case: Case) -> Result:
             if isinstance(mixer, Extends):
                 mixer.extend(Flow(x[:, :1]), Layout())
 
+    def in_a_stream() -> None:
+        if not isinstance(remembering(case), str):
+            stream(mixer, [x[:, :1], x[:, 1:2]], empty(mixer, case))
+
     def under_autocast() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             call(mixer, x)
@@ -72,6 +77,7 @@ def check_calls(case: Case) -> Result:
         "training": in_training,
         "inference_mode": without_gradient,
         "autocast": under_autocast,
+        "a state": in_a_stream,
     }
     for name, meanwhile in between.items():
         meanwhile()

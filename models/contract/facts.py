@@ -14,7 +14,7 @@ from models.mixer import MASKS, Layout, Traits
 Facts: TypeAlias = Mapping[str, Tensor]
 """Fields of a layout by name, of `ROWS` rows."""
 
-NUMBERS = (-1, 255, 5, 5 + 2**32, 2**24, 2**24 + 1)
+NUMBERS = (-1, 255, 6, 5, 5 + 2**32, 2**24, 2**24 + 1)
 """Of documents: negative, equal modulo 256 and modulo 2**32, and equal in float32."""
 RANKS = (-(2**24) - 1, -(2**24), -1, 0, 3, 2**32)
 """Of tokens, lowest first: below zero, equal in float32, and 0 again modulo 2**32."""

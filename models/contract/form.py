@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from models.contract.case import Case, Result, call, seeded, traits_of, worst
+from models.contract.ways import ways
 from models.mixer import AfterStep, Growth, Layout, Penalised, Positions, Tuned
 
 EXERCISED: Mapping[str, str] = {
@@ -80,9 +81,11 @@ def check_empty(case: Case) -> Result:
     mixer, length = case.mixer(), case.middling
     for name, mask in case.masks(traits_of(mixer)).items():
         x = case.input(length)[:0].requires_grad_()
+        facts = {} if mask is None else {"keep": mask[:0, :length]}
         try:
-            y = call(mixer, x, None if mask is None else mask[:0, :length])
-            torch.autograd.backward(y.sum())
+            for _, run in ways(mixer):
+                y = run(x, facts)
+                torch.autograd.backward(y.sum())
         except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
             return Result(
                 False, f"a batch of 0 rows, {name}: {type(error).__name__}: {error}"

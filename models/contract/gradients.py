@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from models.contract.case import ROWS, Case, Result, call, seeded, traits_of, worst
+from models.contract.facts import layouts
 from models.contract.states import MEMORY
-from models.mixer import Flow, Layout, Traits
+from models.mixer import MASKS, Flow, Layout, Traits
 
 STEPS = (1e-6, 1e-5, 3e-7)
 """Steps of finite differences, relative to the size of what moves; the later ones in case a kink
@@ -28,6 +29,9 @@ def situations(case: Case, traits: Traits) -> dict[str, dict[str, Any]]:
         facts[", under a mask"] = {"keep": case.holes()}
     if "is_global" in traits.supports:
         facts[", with global tokens"] = {"is_global": case.globals()}
+    *_, together = layouts(case, traits, case.max_length).values()
+    if {*MASKS} & together.keys():
+        facts[f", under {' and '.join(together)}"] = dict(together)
     return facts
 
 

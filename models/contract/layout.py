@@ -109,131 +109,131 @@ def _behind_prompts(case: Case, positions: Positions) -> Result:
 
 
 def check_document(case: Case) -> Result:
-    """Tokens of one document see no other: each document gives what it gives alone."""
-    mixer = case.mixer()
-    traits = traits_of(mixer)
+    """Each document gives what it gives alone, under padding too; `sight` tries mixed ones."""
+    traits = traits_of(case.build())
     if "document" not in traits.supports:
         return NOT_CLAIMED
-    length = case.middling
-    x, third = case.input(length), length // 3
-    index = torch.arange(length).expand(ROWS, -1)
-    one = torch.full_like(index, 4)
-    seen = [case.agree("one document", call(mixer, x, document=one), call(mixer, x))]
-    # Numbers in no order; the middle one has one token.
-    following = torch.where(index < third, 9, torch.where(index > third, 2, -5))
-    following[1] = 4
-    y = call(mixer, x, document=following)
-    for number in (9, -5, 2):
-        own = following[0] == number
-        alone = call(mixer, x[:1, own])[0]
-        seen.append(case.agree(f"document {number} alone", y[0, own], alone))
-    seen.append(case.agree("a row of one document", y[1:2], call(mixer, x[1:2])))
-    generator = torch.Generator().manual_seed(case.seed + 6)
-    mixed = torch.randint(3, (ROWS, length), generator=generator)
-    masks = [None, *([case.holes()[:, :length]] if "keep" in traits.supports else [])]
-    for mask in masks:
-        y = call(mixer, x, mask, document=mixed)
-        for number in range(3):
-            own = mixed == number
-            loud = torch.where(own[..., None], x, case.noise(x))
-            own = own if mask is None else own & mask
-            there = call(mixer, loud, mask, document=mixed)
-            seen.append(case.agree(f"outliers outside of document {number}", there[own], y[own]))
+    seen = []
+    for positions in (Positions.none, *case.inside(traits)):
+        mixer, length = case.mixer(positions=positions), case.length(positions)
+        x, third, how = case.input(length), length // 3, f"positions={positions.value}"
+        if positions != Positions.none and not _shifts_freely(case, mixer, x):
+            continue
+        index = torch.arange(length).expand(ROWS, -1)
+        one = torch.full_like(index, 4)
+        plain = call(mixer, x)
+        seen.append(case.agree(f"one document, {how}", call(mixer, x, document=one), plain))
+        if positions == Positions.none:
+            lone = call(mixer, x.flatten(0, 1)[:, None]).reshape(x.shape)
+            y = call(mixer, x, document=index)
+            seen.append(case.agree("a document for each token", y, lone))
+        # Numbers in no order; the middle one has one token.
+        following = torch.where(index < third, 9, torch.where(index > third, 2, -5))
+        following[1] = 4
+        y = call(mixer, x, document=following)
+        seen.append(case.agree(f"a row of one document, {how}", y[1:2], call(mixer, x[1:2])))
+        for mask in [None, *([case.holes()[:1]] if "keep" in traits.supports else [])]:
+            keep = None if mask is None else mask[:, :length]
+            y = call(mixer, x[:1], keep, document=following[:1])[0]
+            for number in (9, -5, 2):
+                own = following[0] == number
+                alone = call(mixer, x[:1, own], None if keep is None else keep[:, own])[0]
+                real = slice(None) if keep is None else keep[0, own]
+                what = f"document {number} alone, {how}{'' if mask is None else ', under a mask'}"
+                seen.append(case.agree(what, y[own][real], alone[real]))
     return worst(seen).because("layout.document is not applied, or not in every path")
 
 
+def _shifts_freely(case: Case, mixer: nn.Module, x: Float[Tensor, "b l d"]) -> bool:
+    """Say whether only differences of positions count, so that a document may stand later."""
+    if "start" not in traits_of(mixer).supports:
+        return False
+    shifted = call(mixer, x, start=torch.full((ROWS,), x.shape[1]))
+    return case.agree("shifted", shifted, call(mixer, x)).passed
+
+
 def check_prefix(case: Case) -> Result:
-    """The first `prefix` tokens see each other, and all others only what came before."""
-    mixer = case.mixer()
-    traits = traits_of(mixer)
+    """A prefix is each row's own, and what follows it changes nothing in it.
+
+    Who sees whom beside it is tried by `sight`.
+    """
+    traits = traits_of(case.build())
     if "prefix" not in traits.supports:
         return NOT_CLAIMED
-    length = case.middling
-    x = case.input(length)
-    if not traits.causal:
-        half = torch.full((ROWS,), length // 2)
-        return case.agree(
-            "prefix where all see each other", call(mixer, x, prefix=half), call(mixer, x)
-        ).because("prefix takes sight away: it gives it, and only where a mixer is causal")
-    prefixes = [0, length // 3 + 1, length]
-    prefix = torch.tensor(prefixes)
-    y, plain = call(mixer, x, prefix=prefix), call(mixer, x)
-    seen = [case.agree("a prefix of no tokens", y[0], plain[0])]
-    for row, count in enumerate(prefixes):
-        own = prefix[row : row + 1]
-        alone = call(mixer, x[row : row + 1], prefix=own)[0]
-        seen.append(case.agree(f"prefix of row {row} alone", alone, y[row]))
-        if count:
-            first = call(mixer, x[row : row + 1, :count], prefix=own)[0]
-            seen.append(case.agree(f"the first {count} tokens alone", first, y[row, :count]))
-        for cut in (cut for cut in edges(length) if cut >= count):
-            before = (torch.arange(length) < cut)[:, None]
-            loud = torch.where(before, x[row], case.noise(x)[row])
-            there = call(mixer, loud[None], prefix=own)[0, :cut]
-            seen.append(
-                case.agree(f"prefix of {count}, outliers from token {cut} on", there, y[row, :cut])
+    seen = []
+    for positions in (Positions.none, *case.inside(traits)):
+        mixer, length = case.mixer(positions=positions), case.length(positions)
+        x, how = case.input(length), f"positions={positions.value}"
+        plain = call(mixer, x)
+        if not traits.causal:
+            y = call(mixer, x, prefix=torch.full((ROWS,), length // 2))
+            return case.agree(f"prefix where all see each other, {how}", y, plain).because(
+                "prefix takes sight away: it gives it, and only where a mixer is causal"
             )
-    found = worst(seen)
-    if not found.passed:
-        return found.because("a prefix that is not each row's own, or opens more than itself")
-    count = prefixes[1]
-    loud = x.clone()
-    loud[:, count - 1] = case.noise(x)[:, count - 1]
-    moved = (call(mixer, loud, prefix=prefix)[1, :count] - y[1, :count]).abs().amax(1)
-    if not moved.all():
-        blind = int((moved == 0).nonzero()[0])
-        return Result(
-            False, f"prefix of {count}: token {blind} does not see token {count - 1}"
-        ).because("layout.prefix is not applied")
-    twin = _bidirectional(case, mixer)
-    if twin is not None:
-        whole = torch.full((ROWS,), length)
-        return case.agree(
-            "a prefix of all against the bidirectional form",
-            call(mixer, x, prefix=whole),
-            call(twin, x),
-        ).because("the prefix is weighed otherwise than what comes before")
-    return found
+        prefixes = [0, length // 3 + 1, length]
+        prefix = torch.tensor(prefixes)
+        y = call(mixer, x, prefix=prefix)
+        seen.append(case.agree(f"a prefix of no tokens, {how}", y[0], plain[0]))
+        for row, count in enumerate(prefixes):
+            own = prefix[row : row + 1]
+            alone = call(mixer, x[row : row + 1], prefix=own)[0]
+            seen.append(case.agree(f"prefix of row {row} alone, {how}", alone, y[row]))
+            for end in {count, length - 1} - {0}:
+                if end >= count:
+                    first = call(mixer, x[row : row + 1, :end], prefix=own)[0]
+                    what = f"the first {end} tokens alone, a prefix of {count}, {how}"
+                    seen.append(case.agree(what, first, y[row, :end]))
+    found = worst(seen).because("a prefix that is not each row's own, or opens more than itself")
+    twin = _bidirectional(case, case.mixer()) if found.passed else None
+    if twin is None:
+        return found
+    x = case.input(case.middling)
+    whole = torch.full((ROWS,), case.middling)
+    return case.agree(
+        "a prefix of all against the bidirectional form",
+        call(case.mixer(), x, prefix=whole),
+        call(twin, x),
+    ).because("the prefix is weighed otherwise than what comes before")
 
 
 def check_ranks(case: Case) -> Result:
-    """A token sees those of no higher rank, and no others."""
-    mixer = case.mixer()
-    traits = traits_of(mixer)
+    """Ranks that are equal hide nothing, ascending ones what causality does; each row has its own.
+
+    Who sees whom by others is tried by `sight`.
+    """
+    traits = traits_of(case.build())
     if "order" not in traits.supports:
         return NOT_CLAIMED
     if traits.causal:
         return Result(False, "order is supported by a causal mixer").because(
             "ranks say what a mixer sees that looks both ways: leave order out where it is causal"
         )
-    length = case.middling
-    x, generator = case.input(length), torch.Generator().manual_seed(case.seed + 7)
-    order = torch.randint(5, (ROWS, length), generator=generator)
-    order[0] = torch.randperm(length, generator=generator)
-    same = torch.full_like(order, 3)
-    seen = [case.agree("ranks that are all equal", call(mixer, x, order=same), call(mixer, x))]
-    y = call(mixer, x, order=order)
-    for row in range(ROWS):
-        alone = call(mixer, x[row : row + 1], order=order[row : row + 1])[0]
-        seen.append(case.agree(f"ranks of row {row} alone", alone, y[row]))
-    masks = [None, *([case.holes()[:, :length]] if "keep" in traits.supports else [])]
-    for mask in masks:
-        y = call(mixer, x, mask, order=order)
-        for rank in (0, 2, 3, length // 2):
-            own = order <= rank
-            loud = torch.where(own[..., None], x, case.noise(x))
-            own = own if mask is None else own & mask
-            there = call(mixer, loud, mask, order=order)
-            seen.append(case.agree(f"outliers above rank {rank}", there[own], y[own]))
+    seen = []
+    for positions in (Positions.none, *case.inside(traits)):
+        mixer, length = case.mixer(positions=positions), case.length(positions)
+        x, how = case.input(length), f"positions={positions.value}"
+        generator = torch.Generator().manual_seed(case.seed + 7)
+        order = torch.randint(5, (ROWS, length), generator=generator)
+        order[0] = torch.randperm(length, generator=generator)
+        same = torch.full_like(order, 3)
+        plain = call(mixer, x)
+        seen.append(
+            case.agree(f"ranks that are all equal, {how}", call(mixer, x, order=same), plain)
+        )
+        y = call(mixer, x, order=order)
+        for row in range(ROWS):
+            alone = call(mixer, x[row : row + 1], order=order[row : row + 1])[0]
+            seen.append(case.agree(f"ranks of row {row} alone, {how}", alone, y[row]))
+        if getattr(mixer, "attends_in_order", False):
+            seen.append(_queries(case, mixer, x, order))
     found = worst(seen)
     if not found.passed:
         return found.because("layout.order is not applied, not each row's own, or shows too much")
-    if getattr(mixer, "attends_in_order", False):
-        found = worst([found, _queries(case, mixer, x, order)])
-    twin = _twin(case, mixer, causal=True) if found.passed else None
+    mixer, x = case.mixer(), case.input(case.middling)
+    twin = _twin(case, mixer, causal=True)
     if twin is None:
         return found
-    ascending = torch.arange(length).expand(ROWS, -1)
+    ascending = torch.arange(case.middling).expand(ROWS, -1)
     return case.agree(
         "ascending ranks against the causal form", call(mixer, x, order=ascending), call(twin, x)
     ).because("some token of no higher rank is not seen, or is weighed otherwise")

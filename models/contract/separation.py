@@ -1,11 +1,13 @@
 """The contract kit's checks of what must stay apart: examples, heads, padding, two sequences."""
 
 from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import ROWS, Case, Result, call, edges, traits_of, worst
+from models.contract.case import ROWS, Case, Result, call, edges, ends, traits_of, worst
+from models.contract.ways import ways
 from models.mixer import Layout, Positions, Unsupported
 
 HEADS = 4
@@ -158,11 +160,11 @@ def _padded(case: Case, mixer: nn.Module) -> list[Result]:
     Causal mixers are cut there without padding.
     """
     causal, x = traits_of(mixer).causal, case.input(rows=1)
-    ends = [1, case.max_length] if causal else [*edges(case.max_length), case.max_length]
-    whole = call(mixer, x.expand(len(ends), -1, -1), case.before(ends))
+    tried = [1, case.max_length] if causal else [*ends(case.max_length), case.max_length]
+    whole = call(mixer, x.expand(len(tried), -1, -1), case.before(tried))
     return [
         case.agree(f"padded from {end} tokens", whole[row, :end], call(mixer, x[:, :end])[0])
-        for row, end in enumerate(ends)
+        for row, end in enumerate(tried)
     ]
 
 
@@ -191,13 +193,14 @@ def check_masked_rows(case: Case) -> Result:
         return Result(True, "not applicable: traits.supports leaves out keep")
     x, keep = case.input().requires_grad_(), case.keep()
     keep[1] = False
-    y = call(mixer, x, keep)
-    if not y.isfinite().all():
-        return Result(False, "a row of padding alone gives values that are not finite; wanted any")
     learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
-    gradients = torch.autograd.grad(y.sum(), [x, *learnt], allow_unused=True)
-    if not all(part.isfinite().all() for part in gradients if part is not None):
-        return Result(False, "a row of padding alone gives gradients that are not finite")
+    for name, run in ways(mixer):
+        y, what = run(x, {"keep": keep}), f"a row of padding alone, {name}"
+        if not y.isfinite().all():
+            return Result(False, f"{what}: values are not finite; wanted any")
+        gradients = torch.autograd.grad(y.sum(), [x, *learnt], materialize_grads=True)
+        if not all(part.isfinite().all() for part in gradients):
+            return Result(False, f"{what}: gradients are not finite")
     return Result(True, "a row of padding alone gives finite values and gradients")
 
 
@@ -209,15 +212,23 @@ def check_cross(case: Case) -> Result:
         return Result(True, "not applicable: traits.cross is False, or it is causal")
     if not callable(attend):
         return Result(False, "traits.cross is True: it needs attend(x, layout, source, layout)")
+    modes = (False,) if traits.training_noise else (False, True)
+    return worst([_crossed(case, mixer.train(training)) for training in modes])
+
+
+def _crossed(case: Case, mixer: nn.Module) -> Result:
+    """Compare cross attention with self-attention, and padding of the source with outliers."""
+    traits, attend = traits_of(mixer), cast(Any, mixer).attend
     x, source = case.input(), case.input(case.lengths[-2], salt=4)
     keep = case.keep()[:, : source.shape[1]]
-    seen = [case.agree("source equal to x", attend(x, Layout(), x, Layout()), call(mixer, x))]
+    how = " in training" if mixer.training else ""
+    seen = [case.agree(f"source equal to x{how}", attend(x, Layout(), x, Layout()), call(mixer, x))]
     if "keep" in traits.supports:
         loud = torch.where(keep[..., None], source, case.noise(source))
         padded = Layout(keep=keep)
         wanted = attend(x, Layout(), source, padded)
         seen.append(
-            case.agree("padded source, outliers", attend(x, Layout(), loud, padded), wanted)
+            case.agree(f"padded source, outliers{how}", attend(x, Layout(), loud, padded), wanted)
         )
     lone = attend(x[:, :1], Layout(), source, Layout())
     whole = attend(torch.cat((x[:, :1], x[:, :1]), dim=1), Layout(), source, Layout())

@@ -51,14 +51,14 @@ class Hidden(NamedTuple):
         return x[self.row]
 
 
-def hide(facts: Facts, length: int, *, causal: bool) -> Hidden:
+def hide(facts: Facts, length: int, *, causal: bool, queries: int = QUERIES) -> Hidden:
     """Choose real tokens of each row, the first and the last among them."""
     may = visible(facts, length, causal=causal)
     real = facts.get("keep", torch.ones(ROWS, length, dtype=torch.bool))
     chosen = []
     for own in range(ROWS):
         tokens = real[own].nonzero()[:, 0].tolist()
-        places = {round(each * (len(tokens) - 1) / (QUERIES - 1)) for each in range(QUERIES)}
+        places = {round(each * (len(tokens) - 1) / (queries - 1)) for each in range(queries)}
         chosen += [(own, tokens[place]) for place in sorted(places)]
     row, query = torch.tensor(chosen).T
     seen = may[row, query]
@@ -81,7 +81,7 @@ def check_sight(case: Case) -> Result:
         for training in (False, True) if noisy else (False,):
             how = f"positions={positions.value}{', in training' if training else ''}"
             seen += _in_full(case, mixer.train(training), length, how)
-    seen += _in_precisions(case)
+    seen += [_longest(case), *_in_precisions(case)]
     if not traits.causal and "keep" not in traits.supports:
         seen.append(_left_out(case))
     return worst(seen)
@@ -101,6 +101,8 @@ def _in_full(case: Case, mixer: nn.Module, length: int, how: str) -> list[Result
         if not traits.selection_leak:
             with torch.no_grad():
                 seen.append(compare_values(case, run, x, hidden, what))
+        if length < case.middling:
+            continue
         gradient = _gradient(case, run, x, hidden)
         unseen = gradient.masked_fill(hidden.seen[..., None], 0.0)
         seen.append(_at_worst(case, gradient - unseen, gradient, hidden, f"gradients {what}"))
@@ -113,6 +115,23 @@ def _in_full(case: Case, mixer: nn.Module, length: int, how: str) -> list[Result
             found = Result(False, f"{what}: token {query} does not see token {token}, as it may")
             seen.append(found.because("one mask hides what another alone leaves in sight"))
     return seen
+
+
+def _longest(case: Case) -> Result:
+    """Compare values of the longest input under all facts at once."""
+    mixer, length = case.mixer(), case.max_length
+    traits = traits_of(mixer)
+    *_, (name, facts) = layouts(case, traits, length).items()
+    if traits.selection_leak:
+        return Result(True, "values not compared: selection_leak is declared")
+    hidden = hide(facts, length, causal=traits.causal, queries=2)
+
+    def run(x: Tensor, facts: Facts) -> Tensor:
+        return call(mixer, x, **facts)
+
+    with torch.no_grad():
+        what = f"under {name}, of {length} tokens"
+        return compare_values(case, run, case.input(), hidden, what)
 
 
 def compare_values(

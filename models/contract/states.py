@@ -16,6 +16,9 @@ STEPS = 2
 MEMORY = 6
 """Tokens that are remembered where a stream is to outgrow its memory."""
 
+REMEMBERED = 16
+"""The same where a mixer may see a few tokens more by a kernel that no memory shortens."""
+
 
 def remembering(
     case: Case, positions: Positions = Positions.none, max_length: int | None = None
@@ -76,37 +79,44 @@ def check_flow(case: Case) -> Result:
     mixer = case.mixer().train()
     if not isinstance(mixer, Extends):
         return Result(True, "not offered: it has no `extend`")
-    length, remembers = min(SHORT, case.max_length), not isinstance(remembering(case), str)
+    length = min(SHORT, case.max_length)
     pieces = list(torch.split(case.input(length), -(-length // 3), dim=1))
-    one, seen = torch.ones((), dtype=case.dtype), []
-    without: list[Mapping[str, Tensor]] = [
-        mixer.extend(Flow(x), Layout()).penalties for x in pieces
-    ]
-    memory = max(1, length // 6)  # less than a segment
-    for first in (None, empty(mixer, case, memory)) if remembers else (None,):
-        state, place = first, 0
-        for number, x in enumerate(pieces):
-            start = torch.full((ROWS,), place) if "start" in traits_of(mixer).supports else None
-            layout = Layout(start=start if state is not None else None)
-            flow = mixer.extend(Flow(x, state), layout)
-            names = {"of another", *flow.penalties}
-            given = Flow(x, state, penalties=dict.fromkeys(names, one))
-            again = mixer.extend(given, layout)
-            if set(again.penalties) != names or (state is None) != (flow.state is None):
-                return Result(False, "extend loses penalties, or invents a state").because(
+    seen = _flowing(case, mixer, pieces, None)
+    if not isinstance(remembering(case), str):
+        try:
+            seen += _flowing(case, mixer, pieces, max(1, length // 6))  # less than a segment
+        except ValueError:  # it says that its memory is too small for these
+            seen += _flowing(case, mixer, pieces, length)
+    return worst(seen).because("a penalty is kept, doubled, or counted again behind a state")
+
+
+def _flowing(case: Case, mixer: Extends, pieces: list[Tensor], memory: int | None) -> list[Result]:
+    """Pass segments on, each beside penalties that are there already; without a state for None."""
+    supports = traits_of(cast(nn.Module, mixer)).supports
+    state: State = None if memory is None else empty(cast(nn.Module, mixer), case, memory)
+    one, place, seen = torch.ones((), dtype=case.dtype), 0, []
+    for number, x in enumerate(pieces):
+        starts = state is not None and "start" in supports
+        layout = Layout(start=torch.full((ROWS,), place) if starts else None)
+        flow, alone = mixer.extend(Flow(x, state), layout), mixer.extend(Flow(x), Layout())
+        names = {"of another", *flow.penalties}
+        again = mixer.extend(Flow(x, state, penalties=dict.fromkeys(names, one)), layout)
+        if set(again.penalties) != names or (state is None) != (flow.state is None):
+            return [
+                Result(False, "extend loses penalties, or invents a state").because(
                     "it makes a new Flow: return flow._replace(x=...)"
                 )
-            for name in sorted(names):
-                own = flow.penalties.get(name, 0 * one)
-                added = again.penalties[name] - 1
-                where = f"penalty {name} of segment {number + 1}"
-                seen.append(case.agree(f"{where}, beside one that was there", added, own))
-                alone = without[number].get(name, 0 * one)
-                times = (own / alone).item() if alone.any() else 1.0
-                if state is not None and abs(times - round(times)) < 1e-9 and round(times) > 1:
-                    seen.append(Result(False, f"{where} is {times:.0f} times that without a state"))
-            state, place = flow.state, place + x.shape[1]
-    return worst(seen).because("a penalty is kept, doubled, or counted again behind a state")
+            ]
+        for name in sorted(names):
+            own, other = (each.penalties.get(name, 0 * one) for each in (flow, alone))
+            where = f"penalty {name} of segment {number + 1}"
+            added = again.penalties[name] - 1
+            seen.append(case.agree(f"{where}, beside one that was there", added, own))
+            times = (own / other).item() if other.any() else 1.0
+            if abs(times - round(times)) < 1e-9 and round(times) > 1:
+                seen.append(Result(False, f"{where} is {times:.0f} times that without a state"))
+        state, place = flow.state, place + x.shape[1]
+    return seen
 
 
 def check_extend(case: Case) -> Result:
@@ -237,20 +247,20 @@ def check_forgetting(case: Case) -> Result:
     mixer = remembering(case)
     if isinstance(mixer, str):
         return Result(True, mixer)
-    pieces = [MEMORY, 1, 1, MEMORY + 2, 3, 1]
-    if not _grows(case, mixer) or sum(pieces) > case.max_length:
-        return Result(True, "not applicable: its state has one size, or sequences are too short")
+    pieces = [REMEMBERED, 1, 1, REMEMBERED + 2, 3, 1]
+    if (reason := _never_full(case, mixer, pieces)) is not None:
+        return Result(True, f"not applicable: {reason}")
     traits, x = traits_of(mixer), case.input(sum(pieces))
     place, seen = torch.arange(sum(pieces))[:, None], []
 
     def streamed(x: Tensor) -> Tensor:
-        return stream(mixer, list(torch.split(x, pieces, dim=1)), empty(mixer, case, MEMORY))[0]
+        return stream(mixer, list(torch.split(x, pieces, dim=1)), empty(mixer, case, REMEMBERED))[0]
 
     for training in (True, False):
         mixer.train(training)
         plain = streamed(x)
         # How many tokens before a segment its first token sees.
-        reach = MEMORY if training or traits.by_segment else MEMORY - 1
+        reach = REMEMBERED if training or traits.by_segment else REMEMBERED - 1
         for number in range(2, len(pieces)):
             first = sum(pieces[:number])
             own = slice(first, first + pieces[number])
@@ -268,14 +278,23 @@ def check_forgetting(case: Case) -> Result:
         not torch.equal(run(loud)[:, -1], run(x)[:, -1]) for run in (partial(call, mixer), streamed)
     )
     if in_pass and not in_stream:
-        return Result(False, f"of a memory of {MEMORY} tokens the oldest is out of sight")
+        return Result(False, f"of a memory of {REMEMBERED} tokens the oldest is out of sight")
     return found
 
 
-def _grows(case: Case, mixer: nn.Module) -> bool:
-    """Say whether the state has another size for another memory, or another longest input."""
-    sizes = [describe(empty(mixer, case, memory)) for memory in (MEMORY, 2 * MEMORY)]
+def _never_full(case: Case, mixer: nn.Module, pieces: list[int]) -> str | None:
+    """Say why no stream outgrows the memory, as its size shows; None where one does."""
+    if sum(pieces) > case.max_length:
+        return f"sequences of {case.max_length} are too short"
+    sizes = [describe(empty(mixer, case, memory)) for memory in (REMEMBERED, 2 * REMEMBERED)]
     longer = remembering(case, max_length=2 * case.max_length)
     if not isinstance(longer, str):
-        sizes.append(describe(empty(longer, case, MEMORY)))
-    return any(size != sizes[0] for size in sizes)
+        sizes.append(describe(empty(longer, case, REMEMBERED)))
+    if all(size == sizes[0] for size in sizes):
+        return "its state has one size, whatever it remembers"
+    try:
+        tokens = torch.split(case.input(sum(pieces)), pieces, dim=1)
+        stream(mixer, [*tokens], empty(mixer, case, REMEMBERED))
+    except ValueError as refusal:
+        return f"it refuses more: {refusal}"
+    return None

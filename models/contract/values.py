@@ -10,6 +10,8 @@ from models.mixer import Layout
 
 SINGLE_PRECISION = 1e-4
 """Largest relative difference between float32 and float64: half precision inside is 5e-4 off."""
+SINGLE_GRADIENT = 5e-4
+"""The same of gradients: bfloat16 on the way back is 1e-3 off."""
 MEAN_OF_ONES = 1e-5
 """How far a weighted mean of ones may lie from one: room for a small constant in a denominator."""
 NEARLY = 1e-8
@@ -37,6 +39,8 @@ def check_precisions(case: Case) -> Result:
                 call(exact, x),
                 SINGLE_PRECISION,
             )
+            if near.passed and not traits.random_draws:
+                near = _gradients_near(case, single, exact)
             if not near.passed:
                 return near.because("float32 is rounded to half precision inside, or overflows")
     half = x.float().requires_grad_()
@@ -49,6 +53,24 @@ def check_precisions(case: Case) -> Result:
             False, "bfloat16 under autocast gives values or gradients that are not finite"
         )
     return Result(True, "float32 is near float64; bfloat16 under autocast is finite")
+
+
+def _gradients_near(case: Case, single: nn.Module, exact: nn.Module) -> Result:
+    """Compare gradients of the input and of all parameters in float32 with those in float64."""
+    found = []
+    for mixer in (single, exact):
+        dtype = torch.float32 if mixer is single else torch.float64
+        x = case.input(case.middling).to(dtype).requires_grad_()
+        y = call(mixer, x) * case.input(case.middling, salt=3).to(dtype)
+        learnt = [each for each in mixer.parameters() if each.requires_grad]
+        found.append(torch.autograd.grad(y.sum(), [x, *learnt], materialize_grads=True))
+    names = ["the input", *(n for n, each in exact.named_parameters() if each.requires_grad)]
+    return worst(
+        [
+            case.agree(f"gradient of {name} in float32", one.double(), other, SINGLE_GRADIENT)
+            for name, one, other in zip(names, *found, strict=True)
+        ]
+    )
 
 
 def _responds(case: Case) -> bool:

@@ -23,7 +23,7 @@ DROPS_NOTHING = 1e-12
 """A share so small that no weight of a check is ever dropped, while the path is that of dropout."""
 SINGLE = 1e-4
 """Largest relative difference between float32 and float64."""
-TYPICAL = 0.1
+TYPICAL = 0.05
 """Largest relative difference of half precision, for the token in the middle: by rounding any one
 token may choose otherwise, but not most of them."""
 
@@ -37,7 +37,7 @@ def check_ways(case: Case) -> Result:
     seen = []
     for positions in (Positions.none, *case.inside(traits_of(case.build()))):
         seen += [*_passes(case, positions), *_streams(case, positions)]
-    seen += _passes_rounded(case)
+    seen += [*_longest(case), *_passes_rounded(case)]
     return worst(seen).because(
         "a way of its own forgets the layout or the state, detaches, rounds, or drops; noise of "
         "training must be declared by traits.training_noise"
@@ -74,11 +74,15 @@ def _passes(case: Case, positions: Positions) -> list[Result]:
     learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
     named = ["the input", *(name for name, each in mixer.named_parameters() if each.requires_grad)]
     given, seen = case.input(length, salt=3), []
-    for what, facts in layouts(case, traits, length).items():
+    kinds = layouts(case, traits, length)
+    silent = dropping(case, DROPS_NOTHING) if positions == Positions.none else []
+    if positions != Positions.none:
+        kinds = {what: kinds[what] for what in dict.fromkeys(["no mask", [*kinds][-1]])}
+    for what, facts in kinds.items():
         real = facts.get("keep", slice(None))
         wanted: dict[bool, Tensor] = {}
         gradients: list[tuple[Tensor, ...]] = []
-        for each in (mixer, *dropping(case, DROPS_NOTHING, positions)):
+        for each in (mixer, *silent):
             for name, run in ways(each):
                 label = f"{name}, {what}, positions={positions.value}"
                 x = case.input(length).requires_grad_()
@@ -92,7 +96,25 @@ def _passes(case: Case, positions: Positions) -> list[Result]:
                     total = (y * given)[real].sum()
                     gradients += [torch.autograd.grad(total, [x, *learnt], materialize_grads=True)]
         for name, *pair in zip(named, *gradients, strict=True):
-            seen.append(case.agree(f"gradient of {name}, {label}", pair[-1], pair[0]))
+            label = f"gradient of {name} in training, {what}, positions={positions.value}"
+            seen.append(case.agree(label, pair[-1], pair[0]))
+    return seen
+
+
+def _longest(case: Case) -> list[Result]:
+    """Compare every way, of the longest input under all facts at once."""
+    mixer, seen = case.mixer(), []
+    traits, x = traits_of(mixer), case.input()
+    *_, (what, facts) = layouts(case, traits, case.max_length).items()
+    tried = [(what, facts, facts.get("keep", slice(None)))]
+    if traits.hides_others:
+        tried += [("keep of others", {"keep": case.holes()}, slice(None))]
+    for what, facts, real in tried:
+        wanted = call(mixer.eval(), x, **facts)
+        for name, run in ways(mixer):
+            if not (mixer.training and traits.training_noise):
+                label = f"{name}, {what}, {case.max_length} tokens"
+                seen.append(case.agree(label, run(x, facts)[real], wanted[real]))
     return seen
 
 

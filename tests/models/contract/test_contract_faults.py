@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from models.contract import CHECKS, Case, check_mixer, suite
+from models.contract import CHECKS, Case, check_mixer, suite, verify
 from models.contract.form import EXERCISED
 from models.families.longformer import Longformer
 from models.families.reformer import Reformer
 from models.mixer import Layout
+from tests.models.contract import sound_mixers
 from tests.models.contract.planted_faults import PLANTED, RAISED, UNSEEN, Fault
 from tests.models.contract.spoilt_layouts import Reader, WideReader
 from tests.models.contract.spoilt_mixers import Honest, with_core
@@ -58,6 +59,21 @@ def test_honest_mixers_raise_no_alarm(make, causal):
     found = check_mixer(make, causal=causal, max_length=128)
     assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
     assert len(found) == len(CHECKS) + 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        sound_mixers.Retention,
+        sound_mixers.HardAttention,
+        sound_mixers.GRU,
+        sound_mixers.SpatialGating,
+        sound_mixers.LongConvolution,
+    ],
+)
+def test_sound_mixers_of_other_kinds_raise_no_alarm(make):
+    found = verify(make, max_length=64, width=16)
+    assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
