@@ -29,7 +29,7 @@ def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
                 )
             known, usual = special.get(id(own[key]), Tuning()), Tuning()
             joined = (a if b == c else b for a, b, c in zip(known, tuning, usual, strict=True))
-            special[id(own[key])] = Tuning(*joined)
+            special[id(own[key])] = Tuning._make(joined)
     for parameter in model.parameters():
         if parameter.requires_grad:
             yield parameter, special.get(id(parameter), Tuning())
