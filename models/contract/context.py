@@ -189,9 +189,8 @@ def _tries(case: Case, traits: Traits) -> list[Try]:
     tries += [Try(short, RANKS, facts) for facts in layouts(case, traits, short).values()]
     tries += [Try(short, 2, facts, single=True) for facts in layouts(case, traits, short).values()]
     *_, together = layouts(case, traits, tiny).values()
-    tries += [
-        Try(tiny, RANKS, facts, training) for facts in ({}, together) for training in (True, False)
-    ]
+    kinds = [{}, together] if together else [{}]
+    tries += [Try(tiny, RANKS, facts, training) for facts in kinds for training in (True, False)]
     if "keep" in traits.supports:
         keep = torch.ones(ROWS, short, dtype=torch.bool)
         first, *_, last = shares(short, RANKS)

