@@ -14,7 +14,7 @@ from lra.sweep.costs import Costs
 from lra.sweep.forecast import Forecaster
 from lra.sweep.preset_counts import FILE
 
-PRESETS = ("lra_table1", "lra_table2", "lra_figure3")
+PRESETS = ("lra_table1", "lra_table2", "lra_figure3", "lra_nystrom")
 HARDWARE = ("cpu", "h100")
 
 

@@ -144,7 +144,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("LRA_DEBUG", raising=False)
     monkeypatch.setattr(lra.sweep.execution, "execute", lambda sweep: pytest.fail("a dry run ran"))
-    monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 0.0)  # how long is not looked at
+    for limit in ("COUNTING_S", "FIRST_S"):  # how long is not looked at
+        monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
     return folder
 
 

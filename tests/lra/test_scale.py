@@ -11,6 +11,7 @@ from lra.catalogue import choices
 from lra.compose import ConfigError, build_model, typed
 from lra.composition.hydra_entry import entries
 from lra.sweep.cells import marks
+from reports.arena.literature import published_scores
 
 MODELS = ("softmax", "local", "sparse_transformer", "longformer", "linformer", "reformer",
           "sinkhorn", "synthesizer", "big_bird", "linear", "performer")  # fmt: skip
@@ -35,6 +36,18 @@ def test_table_1_is_eleven_models_six_tasks_and_baselines():
     assert {each for each in chosen(found) if each[0] == "train"} == wanted
     assert {each[1] for each in chosen(found) if each[0] == "certify"} == {*TASKS}
     assert all(protocol.marks(each).get("changed") is None for each in found)
+
+
+def test_every_cell_of_the_nystrom_table_is_printed_in_its_paper():
+    found = configs("+experiment=lra_nystrom")
+    assert len(found) == 25
+    for each in found:
+        printed = published_scores("nystrom", each["model"]["name"])
+        assert printed[each["task"]["name"]].percent is not None
+        marked = marks(typed(each))
+        assert (marked["protocol"], marked.get("changed"), marked.get("settings")) == (
+            "nystrom", None, None,
+        )  # fmt: skip
 
 
 def test_three_seeds_are_swept():

@@ -1,5 +1,6 @@
 """The presets of published tables say their hours at once, from counts that are still true."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ def sweep(*words: str):
 
 @pytest.fixture(autouse=True)
 def no_time(monkeypatch) -> None:
-    monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 0.0)
+    for limit in ("COUNTING_S", "FIRST_S"):
+        monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
 
 
 @pytest.mark.parametrize("hardware", ["cpu", "h100"])
@@ -50,11 +52,21 @@ def test_what_is_shipped_is_what_is_counted() -> None:
 
 def test_a_dry_run_has_hours_and_memory_for_a_machine_that_is_not_here(tmp_path: Path) -> None:
     words = ("+experiment=lra_table1", "seed=0", "runner=train", "task=pathfinder")
-    lines = [
-        *overview(sweep(*words, "model=softmax,linear", "hardware=h100", f"results={tmp_path}"))
-    ]
-    assert "; 6 h 50 min, but its 107 GiB will not fit into 74.5 GiB" in lines[0]
+    words = (*words, "model=softmax,linear", "hardware=h100", f"results={tmp_path}")
+    lines = [*overview(sweep(*words, "hardware.memory_limit_bytes=8000000000"))]
+    assert re.search(r"; \d h( \d+ min)?, but its 13.\d GiB will not fit into 7.45 GiB", lines[0])
     assert "will not fit" not in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("preset", "hours"), [("lra_table1", (600, 900)), ("lra_nystrom", (5, 15))]
+)
+def test_a_published_table_fits_one_gpu_and_says_its_hours(preset, hours, tmp_path: Path) -> None:
+    words = (f"+experiment={preset}", "seed=0", "runner=train", "hardware=h100")
+    found = forecasts(sweep(*words, f"results={tmp_path}").planned, Store(tmp_path), preset)
+    assert [p.cell.columns for p, each in found if each.fits is not True] == [], AGAIN
+    low, high = hours
+    assert low < sum(each.seconds for _, each in found) / 3600 < high
 
 
 def test_a_refused_cell_is_shown_as_such(tmp_path: Path, monkeypatch) -> None:
