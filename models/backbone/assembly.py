@@ -32,6 +32,7 @@ from models.backbone.norms import NORM_EPSILON, NormKind
 from models.backbone.pooled import Cut, PooledStack, PostNormPooledStack
 from models.backbone.reversible import ReversibleStack
 from models.backbone.stack import (
+    ACTIVATIONS,
     FeedForward,
     PlainBlock,
     PostNormBlock,
@@ -188,6 +189,7 @@ def head_of(
         config.classifier_width,
         facts.classes,
         config.head_hidden_layers,
+        ACTIVATIONS[config.head_activation]().forward,
     )
 
 
@@ -279,7 +281,7 @@ def check_norm(config: BackboneConfig, facts: TaskFacts) -> None:
 
 OF_TASK = (
     Need(
-        "pooling", "cls_keep", "head_hidden_width", "head_hidden_layers",
+        "pooling", "cls_keep", "head_hidden_width", "head_hidden_layers", "head_activation",
         words="a task with one answer for a sequence",
         holds=lambda facts, _: facts.head not in TOKEN_HEADS,
     ),

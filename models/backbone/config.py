@@ -143,6 +143,8 @@ class BackboneConfig:
     """Hidden width of the classifier; None = feed_forward_width."""
     head_hidden_layers: int = 1
     """Of the classifier: 0 = one linear map; 2 = a second one of half that width."""
+    head_activation: FeedForward = FeedForward.relu
+    """Behind each of them."""
 
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
@@ -156,6 +158,8 @@ class BackboneConfig:
             raise ValueError(f"decoder_depth must be at least 0: got {self.decoder_depth}")
         if self.head_hidden_layers not in (0, 1, 2):
             raise ValueError(f"head_hidden_layers must be 0, 1 or 2: got {self.head_hidden_layers}")
+        if self.head_activation == FeedForward.none:
+            raise ValueError("head_activation=none: for one linear map, set head_hidden_layers=0")
         self._refuse_numbers()
         for name in ("axial_shape", "axial_widths"):
             value = getattr(self, name)
@@ -309,7 +313,7 @@ NEEDS = (
     Need("order_blind", pooling=ORDERLESS),
     Need("cls_keep", pooling=Pooling.cls),
     Need("cls_keep", padding=(Padding.masked, Padding.passed)),
-    Need("head_hidden_width", head_hidden_layers=(1, 2)),
+    Need("head_hidden_width", "head_activation", head_hidden_layers=(1, 2)),
 )  # fmt: skip
 """What options need of others; what they need of the task is in `models.backbone.assembly`."""
 

@@ -1,6 +1,7 @@
 """From the stack's output to answers: pooling, the classifiers, the language head, the judge."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from enum import StrEnum, auto
 from itertools import pairwise
 from typing import cast
@@ -103,17 +104,26 @@ def judge(
 
 
 class Classifier(nn.Module):
-    """Linear maps with ReLU between them; Xavier weights, zero biases.
+    """Linear maps with an activation between them; Xavier weights, zero biases.
 
     Args:
         features: Of what comes in.
         hidden: Units of the first hidden layer; the second, where there is one, has half of them.
         classes: Number of logits.
         hidden_layers: 0, 1 or 2.
+        activation: Behind each hidden layer.
     """
 
-    def __init__(self, features: int, hidden: int, classes: int, hidden_layers: int = 1) -> None:
+    def __init__(
+        self,
+        features: int,
+        hidden: int,
+        classes: int,
+        hidden_layers: int = 1,
+        activation: Callable[[Tensor], Tensor] = F.relu,
+    ) -> None:
         super().__init__()
+        self.activation = activation
         widths = [features, *(hidden, hidden // 2)[:hidden_layers], classes]
         layers = [nn.Linear(*ends) for ends in pairwise(widths)]
         for name, layer in zip([*("hidden", "second")[:hidden_layers], "out"], layers, strict=True):
@@ -126,7 +136,7 @@ class Classifier(nn.Module):
         """Return logits."""
         *hidden, out = self.children()
         for layer in hidden:
-            features = F.relu(layer(features))
+            features = self.activation(layer(features))
         logits: Tensor = out(features)
         return logits
 

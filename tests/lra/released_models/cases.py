@@ -25,8 +25,8 @@ def generator(name: str) -> torch.Generator:
 def weight(name: str, shape: tuple[int, ...]) -> Tensor:
     """Return the weights of a parameter, by its name in the released code: float64.
 
-    Matrices are drawn from N(0, GAIN^2 / columns), vectors from N(0, 0.01), gains of norms around
-    1, tables from N(0, 1 / 4), draws of features from N(0, 1).
+    Matrices are drawn from N(0, GAIN^2 / columns), vectors from N(0, 0.01), gains and variances of
+    norms around 1, tables from N(0, 1 / 4), draws of features from N(0, 1).
     """
     drawn = torch.randn(shape, generator=generator(name), dtype=torch.float64)
     if "projection_matrix" in name:
@@ -35,7 +35,7 @@ def weight(name: str, shape: tuple[int, ...]) -> Tensor:
         return drawn / 2
     if len(shape) > 1:
         return drawn * GAIN * shape[-1] ** -0.5
-    return 0.1 * drawn + ("norm" in name and name.endswith("weight"))
+    return 0.1 * drawn + ("norm" in name and name.endswith(("weight", "running_var")))
 
 
 def tokens(task: str) -> Tensor:
@@ -47,6 +47,11 @@ def tokens(task: str) -> Tensor:
         return ids.where(torch.rand(shape, generator=draws) > SHARE_OF_PADDING[task], 0)
     lengths = torch.tensor([LENGTH, 150, 61])[:, None].roll(1) - 7 * torch.arange(parts)
     return ids.where(torch.arange(LENGTH) < lengths[..., None], 0)
+
+
+def pixels(task: str) -> Tensor:
+    """Return real numbers [ROWS, 1, LENGTH] in place of ids."""
+    return torch.randn((ROWS, 1, LENGTH), generator=generator(task), dtype=torch.float64)
 
 
 def uniforms(layer: int, total: int) -> Tensor:

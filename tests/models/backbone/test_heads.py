@@ -83,6 +83,12 @@ def test_classifier_is_two_layers():
     torch.testing.assert_close(classifier(x), hidden @ classifier.out.weight.T)
 
 
+def test_the_activation_of_the_classifier():
+    classifier = Classifier(4, 8, 3, activation=torch.tanh)
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(classifier(x), classifier.out(classifier.hidden(x).tanh()))
+
+
 def test_the_draws_of_two_layers_stay():
     torch.manual_seed(0)
     classifier = Classifier(4, 8, 3)

@@ -1,0 +1,96 @@
+"""Run the frame of the S4 code around layers that hand on their input; store its answers.
+
+    python -P tests/lra/released_models/frames.py s4 CHECKOUT LIBRARIES
+
+CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the same at its tag v1
+for `s4_v1`. LIBRARIES holds what it imports, as `pip install --no-deps --target LIBRARIES einops`
+leaves it. S4 is not among the models here: what stands around it is compared, encoder, norms,
+residuals, pooling and classifier, by the settings that `settings.py` has stored.
+"""
+
+import importlib
+import json
+import sys
+import types
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import numpy as np
+import torch
+from torch import nn
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import cases  # noqa: E402
+
+MODELS = {"s4": "src.models.sequence.backbones.model", "s4_v1": "src.models.sequence.model"}
+LENGTHS = {"s4": "lengths", "s4_v1": "l_batch"}
+"""What a decoder calls the numbers of real tokens."""
+CLASSES = {"listops": 10, "image": 10}
+ROWS = 257
+"""Of the table of tokens."""
+UNREAD = (
+    "pytorch_lightning", "pytorch_lightning.utilities", "opt_einsum", "rich.syntax", "rich.tree",
+    "src.models.sequence.unet", "src.models.sequence.ff", "src.models.nn.exprnn",
+    "src.models.nn.exprnn.orthogonal", "src.tasks.encoders",
+)  # fmt: skip
+"""What is imported, and not called by a frame."""
+
+
+def built(protocol: str, task: str) -> nn.ModuleDict:
+    """Return encoder, model and decoder of a task with weights by the rule."""
+    settings = json.loads((HERE / f"{protocol}.json").read_text())[task]
+    own = {key.removeprefix("model."): value for key, value in settings.items()}
+    width, classes = own["d_model"], CLASSES.get(task, 2)
+    model = importlib.import_module(MODELS[protocol]).SequenceModel(
+        width, n_layers=own["n_layers"], transposed=own["transposed"], prenorm=own["prenorm"],
+        norm=own["norm"], residual=own["residual"], layer=[{"_name_": "id"}],
+    )  # fmt: skip
+    decoders = importlib.import_module("src.tasks.decoders")
+    given = {key: settings.get(f"decoder.{key}") for key in ("mode", "use_lengths")}
+    given["use_lengths"] = bool(given["use_lengths"])
+    if settings["decoder._name_"] == "retrieval":
+        head = {key: settings[f"decoder.{key}"] for key in ("nli", "activation", "d_model")}
+        decoder = decoders.RetrievalDecoder(width, classes, **head, **given)
+    else:
+        decoder = decoders.SequenceDecoder(width, d_output=classes, l_output=0, **given)
+    linear = settings["encoder"] == "linear"
+    encoder = nn.Linear(1, width) if linear else nn.Embedding(ROWS, width)
+    parts = nn.ModuleDict({"encoder": encoder, "model": model, "decoder": decoder})
+    parts = parts.double().eval()
+    with torch.no_grad():
+        for name, value in [*parts.named_parameters(), *parts.named_buffers()]:
+            if value.is_floating_point():
+                value.copy_(cases.weight(name, tuple(value.shape)))
+    return parts
+
+
+def answer(protocol: str, parts: nn.ModuleDict, task: str) -> np.ndarray:
+    """Return the logits for the inputs of a task; the texts of pairs stand behind each other."""
+    if isinstance(parts["encoder"], nn.Linear):
+        x = cases.pixels(task).transpose(0, 1).flatten(0, 1)[..., None]
+        lengths = torch.full((len(x),), cases.LENGTH)
+    else:
+        x = cases.tokens(task).transpose(0, 1).flatten(0, 1)
+        lengths = (x != 0).sum(1)
+    with torch.no_grad():
+        y, _ = parts["model"](parts["encoder"](x))
+        logits = parts["decoder"](y, state=None, **{LENGTHS[protocol]: lengths})
+    return (logits[0] if isinstance(logits, tuple) else logits).numpy()
+
+
+def main(protocol: str, checkout: Path, libraries: Path) -> None:
+    """Store the answers of every task."""
+    sys.path[:0] = [str(checkout), str(libraries)]
+    for name in UNREAD:
+        stand_in = types.ModuleType(name)
+        stand_in.__getattr__ = lambda _: MagicMock()  # type: ignore[method-assign]
+        stand_in.__path__ = []
+        sys.modules[name] = stand_in
+    tasks = json.loads((HERE / f"{protocol}.json").read_text())
+    found = {task: answer(protocol, built(protocol, task), task) for task in tasks}
+    np.savez_compressed(HERE / f"{protocol}.npz", **found)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,334 @@
+"""What makes a setting of a released configuration one of ours: rules by its key, by repository.
+
+A rule takes the released value and what a protocol composes, and says whether they agree. Keys of
+`ELSEWHERE` have a reason why no option of ours can be them.
+"""
+
+import math
+
+TRAINING = {"listops": 96_000, "text": 25_000, "retrieval": 147_086, "image": 45_000,
+            "pathfinder": 160_000, "pathx": 160_000}  # fmt: skip
+"""Examples that are trained on."""
+
+
+class Ours:
+    """What a protocol composes, by short names."""
+
+    def __init__(self, config):
+        self.config, self.task = config, config["task"]
+        self.name = config["task"]["name"]
+        self.backbone, self.optim = config["model"]["backbone"], config["optim"]
+        self.mixer, self.runner = config["model"]["mixer"], config["runner"]
+        self.deviations = config["deviations"]
+
+    def __getitem__(self, key):
+        return self.backbone[key]
+
+    @property
+    def epoch(self):
+        """Updates of one epoch, whose last batch is left out."""
+        return TRAINING[self.name] // self.optim["batch_size"]
+
+
+def same(*path):
+    """Return the rule that one option of the backbone, or of another node, is the setting."""
+
+    def rule(value, ours):
+        node = ours if len(path) == 1 else getattr(ours, path[0])
+        return node[path[-1]] == value
+
+    return rule
+
+
+def full_length(value, ours):
+    """The length that a power of two follows, to which sequences are padded."""
+    longest = 2 ** math.ceil(math.log2(value))
+    if ours.name in ("image", "pathfinder"):
+        return value == 1024
+    least = ours.task.get("max_length", 2000)
+    return (least, ours.task["padded_length"]) == (value, longest)
+
+
+def before(value, ours):
+    """Whether norms stand before the layers, and one closes the stack, or none opens it."""
+    wanted = ("pre_norm", True) if value else ("post_norm", False)
+    return (ours["residual"], ours["stack_norm"]) == wanted
+
+
+ARENA = {  # of the Nystromformer and the Skyformer code
+    "model.learn_pos_emb": lambda value, ours: (ours["positions"] == "learned") == value,
+    "model.tied_weights": lambda value, ours: (ours["layer_groups"] == 1) == value,
+    "model.embedding_dim": same("width"),
+    "model.transformer_dim": same("width"),
+    "model.transformer_hidden_dim": lambda value, ours:
+        value == ours["feed_forward_width"] and ours["head_hidden_width"] is None
+        and ours["head_hidden_layers"] == 1,
+    "model.head_dim": lambda value, ours: ours["width"] // ours["heads"] == value
+        and ours["head_width"] is None,
+    "model.num_head": same("heads"),
+    "model.num_layers": same("depth"),
+    "model.vocab_size": lambda _, ours: "vocabulary" in ours.deviations,
+    "model.max_seq_len": full_length,
+    "model.dropout_prob": lambda value, ours:
+        value == ours["dropout"] == ours["embedding_dropout"]
+        and ours["activation_dropout"] is None,
+    "model.attention_dropout": lambda value, ours: ours["attention_dropout"] == (
+        value if ours.config["model"]["name"] in ("softmax", "kernelised") else 0.0),
+    "model.pooling_mode": lambda value, ours:
+        (value, ours["pooling"]) == ("MEAN", "mean_over_padded"),
+    "training.batch_size": same("optim", "batch_size"),
+    "training.learning_rate": same("optim", "peak_learning_rate"),
+    "training.warmup": lambda value, ours: ours.optim["warmup_steps"] == value - 1,
+    "training.lr_decay": lambda value, ours:
+        (value, ours.optim["schedule"], ours.optim.get("anneal", "linear"))
+        == ("linear", "one_cycle", "linear"),
+    "training.weight_decay": same("optim", "weight_decay"),
+    "training.eval_frequency": lambda value, ours:
+        (ours.runner["evaluate_every_steps"], ours.runner["keep"]) == (value, "best"),
+    "training.num_train_steps": same("optim", "steps"),
+    "training.num_eval_steps": lambda _, ours: {"scored", "best"} & {*ours.deviations},
+    "attention.num_landmarks": same("mixer", "landmarks"),
+    "attention.nb_features": same("mixer", "landmarks"),
+    "attention.conv_kernel_size": same("mixer", "conv_kernel"),
+    "attention.linformer_k": lambda value, ours: ours.mixer["projected_length"] == [value],
+    "attention.num_hash": same("mixer", "rounds"),
+    "attention.rp_dim": same("mixer", "features"),
+    "attention.num_random_blocks": same("mixer", "random_blocks"),
+    "attention.block_size": same("mixer", "block"),
+    "attention.sketched_kernel": lambda value, ours:
+        (value, ours.mixer["form"], ours.mixer["gamma"]) == ("kernel_RS_RBF", "skyformer", 0.1),
+    "attention.accumulation": lambda value, _: value == 1,
+}  # fmt: skip
+S4 = {
+    "model.n_layers": same("depth"),
+    "model.d_model": same("width"),
+    "model.norm": same("norm"),
+    "model.residual": lambda value, ours: value == "R" and ours["residual"] != "none",
+    "model.prenorm": before,
+    "model.dropout": lambda value, ours: ours["dropout"] == value
+        and (value == 0) == ("dropout" not in ours.deviations),
+    "model.transposed": lambda *_: True,
+    "model.tie_dropout": lambda value, _: value is True,  # see model.dropout
+    "encoder": lambda value, ours:
+        (value == "linear") == (ours.task.get("encoding", "ids") == "scalars"),
+    "decoder.mode": lambda value, ours: {"pool": "mean", "last": "last"}[value] == ours["pooling"],
+    "decoder._name_": lambda value, ours:
+        ours["head_hidden_layers"] == {"sequence": 0, "retrieval": 1}[value],
+    "decoder.nli": lambda value, ours: value == (ours["interaction"] == "nli"),
+    "decoder.activation": same("head_activation"),
+    "decoder.d_model": lambda value, ours: value is None
+        and ours["head_hidden_width"] == ours["width"],
+    "loader.batch_size": same("optim", "batch_size"),
+    "optimizer._name_": lambda value, ours: ours.optim.get("optimiser", value) == value == "adamw",
+    "optimizer.lr": same("optim", "peak_learning_rate"),
+    "optimizer.betas": same("optim", "betas"),
+    "optimizer.weight_decay": same("optim", "weight_decay"),
+    "scheduler._name_": lambda value, ours: ours.optim["schedule"] in (
+        ("plateau",) if value == "plateau" else ("cosine", "lra_cosine")),
+    "scheduler.num_warmup_steps": same("optim", "warmup_steps"),
+    "scheduler.num_training_steps": lambda value, ours: value == (
+        ours.optim["cycle_steps"] + ours.optim["warmup_steps"]
+        if ours.optim["schedule"] == "lra_cosine" else ours.optim["steps"]),
+    "scheduler.factor": same("optim", "plateau_factor"),
+    "scheduler.patience": same("optim", "plateau_patience"),
+    "scheduler.min_lr": lambda value, ours: ours.optim.get("plateau_least", 0.0) == value,
+    "scheduler.mode": lambda value, _: value == "${train.mode}",
+    "train.mode": lambda value, _: value == "max",
+    "train.monitor": lambda value, ours:
+        (value, ours.runner["keep"]) == ("val/accuracy", "best"),
+    "train.interval": lambda value, ours: value in ("step", "epoch"),
+    "trainer.max_epochs": lambda value, ours:
+        value * ours.epoch == ours.optim["steps"]
+        and ours.epoch == ours.runner["evaluate_every_steps"],
+    "trainer.gradient_clip_val": lambda value, ours: not value and ours.optim["clip"] is None,
+    "dataset.l_max": lambda value, ours: ours.task.get("max_length", 2000) in (value, 2000),
+    "dataset.level": lambda value, ours: value == "char" and "characters" in ours.deviations,
+    "dataset.min_freq": lambda value, ours: value == 15 and "characters" in ours.deviations,
+    "dataset.append_eos": lambda value, ours: value and {"end", "characters"} & {*ours.deviations},
+    "dataset.max_vocab": lambda _, ours: {"end", "characters"} & {*ours.deviations},
+    "dataset.val_split": lambda value, ours:
+        (value == 0.0) == (ours.task.get("validation") == "test"),
+    "dataset.grayscale": lambda value, _: value is True,
+    "dataset.center": lambda value, ours:
+        value or (ours.task["mean"], ours.task["deviation"]) == (0, 1),
+    "dataset.resolution": lambda value, ours: value == {"pathfinder": 32, "pathx": 128}[ours.name],
+}  # fmt: skip
+POOLINGS = {"CLS": "cls", "MEAN": "mean_all"}
+
+
+def lra_pooling(value, ours):
+    """Pairs answer at the first token, and Sinkhorn by the mean, its only pooling."""
+    if ours.name == "retrieval":
+        return (value, ours["pooling"]) == ("CLS", "first")
+    if ours.config["model"]["name"] == "sinkhorn":
+        return ours["pooling"] == "mean_all"
+    return ours["pooling"] == POOLINGS[value]
+
+
+LRA_SIZES = {
+    "emb_dim": same("width"),
+    "num_heads": same("heads"),
+    "num_layers": same("depth"),
+    "mlp_dim": same("feed_forward_width"),
+    "qkv_dim": lambda value, ours: ours.config["model"]["name"] == "reformer"  # which reads none
+        or value == ours["heads"] * (ours["head_width"] or ours["width"] // ours["heads"]),
+    "num_head": lambda _, ours: "big_bird_image" in ours.deviations,
+    "dropout_rate": lambda value, ours: value == ours["dropout"] == ours["embedding_dropout"],
+    "attention_dropout_rate": same("attention_dropout"),
+    "classifier_pool": lra_pooling,
+    "pooling_mode": lra_pooling,
+    "learn_pos_emb": lambda value, ours:
+        ours["positions"] == ("learned" if value else "sinusoidal"),
+    "block_size": same("mixer", "block"),
+    "tied_weights": lambda value, ours: (ours["layer_groups"] == 1) == value,
+}  # fmt: skip
+LRA = {
+    **LRA_SIZES,
+    **{f"model.{key}": rule for key, rule in LRA_SIZES.items()},
+    "batch_size": same("optim", "batch_size"),
+    "learning_rate": same("optim", "peak_learning_rate"),
+    "weight_decay": same("optim", "weight_decay"),
+    "warmup": same("optim", "warmup_steps"),
+    "num_train_steps": same("optim", "steps"),
+    "steps_per_cycle": same("optim", "cycle_steps"),
+    "grad_clip_norm": same("optim", "clip"),
+    "factors": lambda value, ours: ours.optim["schedule"] == {
+        "constant * linear_warmup * rsqrt_decay": "rsqrt",
+        "constant * linear_warmup * cosine_decay": "lra_cosine"}[value],
+    "eval_frequency": lambda _, ours: "evaluation" in ours.deviations,
+    "max_length": lambda value, ours: ours.task["padded_length"] == value,
+    "tokenizer": lambda value, _: value == "char",
+    "model_kwargs.attention_fn_cls": same("mixer", "kernel"),
+    "model_kwargs.attention_fn_kwargs.nb_features": same("mixer", "features"),
+    "model_kwargs.attention_fn_kwargs.ortho_scaling": lambda value, ours:
+        (value, ours.mixer["norms"]) == (0.0, "chi"),
+}  # fmt: skip
+NORMS = {"layernorm": "layer", "scalenorm": "scale", "batchnorm": "batch", "syncbatchnorm": "batch"}
+COMMAND = {  # of Mega
+    "encoder-layers": lambda value, ours: ours["depth"] == int(value),
+    "activation-fn": same("feed_forward"),
+    "norm-type": lambda value, ours: NORMS[value] == ours["norm"],
+    "sen-rep-type": lambda value, ours: (value, ours["pooling"]) == ("mp", "mean"),
+    "encoder-normalize-before": before,
+    "optimizer": lambda value, ours: value == "adam"  # whose decay is decoupled there
+        and ours.optim.get("optimiser", "adamw") == "adamw",
+    "lr": lambda value, ours: ours.optim["peak_learning_rate"] == float(value),
+    "adam-betas": lambda value, ours: str(tuple(ours.optim["betas"])) == value,
+    "adam-eps": lambda value, ours: ours.optim["epsilon"] == float(value),
+    "clip-norm": lambda value, ours: ours.optim["clip"] == float(value),
+    "dropout": lambda value, ours: float(value) == ours["dropout"] == ours["embedding_dropout"],
+    "attention-dropout": lambda value, ours: ours["attention_dropout"] == float(value),
+    "act-dropout": lambda value, ours: float(value) == (
+        ours["dropout"] if ours["activation_dropout"] is None else ours["activation_dropout"]),
+    "weight-decay": lambda value, ours: ours.optim["weight_decay"] == float(value),
+    "lr-scheduler": lambda value, ours:
+        (value, ours.optim["schedule"]) == ("linear_decay", "linear"),
+    "total-num-update": lambda value, ours: ours.optim["steps"] == int(value),
+    "max-update": lambda value, ours: ours.optim["steps"] == int(value),
+    "end-learning-rate": lambda value, ours: ours.optim["final_fraction"] == float(value),
+    "warmup-updates": lambda value, ours: ours.optim["warmup_steps"] == int(value),
+    "warmup-init-lr": lambda value, ours: value == "1e-07" and "warm_up" in ours.deviations,
+    "warmup-power": lambda value, ours: value == "2" and "warmup" in ours.deviations,
+    "best-checkpoint-metric": lambda value, ours:
+        (value, ours.runner["keep"]) == ("accuracy", "best"),
+    "maximize-best-checkpoint-metric": lambda value, _: value is True,
+    "input-type": lambda value, ours:
+        (value == "image") == (ours.task.get("encoding", "ids") == "scalars"),
+    "pixel-normalization": lambda value, ours:
+        value == f"{ours.task['mean']} {ours.task['deviation']}",
+}  # fmt: skip
+REGISTERED = {  # of exact attention and of Luna in the Mega repository
+    "activation_fn": same("feed_forward"),
+    "act_dropout": same("activation_dropout"),
+    "attention_dropout": same("attention_dropout"),
+    "dropout": lambda value, ours: value == ours["dropout"] == ours["embedding_dropout"],
+    "encoder_attention_heads": same("heads"),
+    "encoder_embed_dim": same("width"),
+    "encoder_ffn_embed_dim": same("feed_forward_width"),
+    "encoder_layers": same("depth"),
+    "encoder_learned_pos": lambda value, ours: value == (ours["positions"] == "learned"),
+    "encoder_normalize_before": lambda value, ours:
+        (value, ours["residual"], ours["stack_norm"]) == (True, "post_norm", True),
+    "classifier_layers": same("head_hidden_layers"),
+    "classifier_activation_fn": same("head_activation"),
+    "classifier_out_dim": lambda value, ours:
+        (ours["head_hidden_width"] or ours["feed_forward_width"]) == value,
+    "sen_rep_type": lambda value, ours: (value, ours["pooling"]) == ("mp", "mean"),
+    "tie_layer_weights": lambda value, ours:
+        value == (ours["layer_groups"] == 1 or "tied" in ours.deviations),
+}  # fmt: skip
+SIZES = {  # of Mega itself
+    "encoder_embed_dim": same("width"),
+    "encoder_ffn_embed_dim": same("feed_forward_width"),
+    "classifier_layers": same("head_hidden_layers"),
+    "classifier_activation_fn": same("head_activation"),
+    "classifier_out_dim": REGISTERED["classifier_out_dim"],
+    "tie_layer_weights": REGISTERED["tie_layer_weights"],
+}
+ELSEWHERE = {
+    "small_models": {
+        "model.num_classes": "the task's",
+        "training.num_init_steps": "read nowhere",
+        "training.patience": "read nowhere",
+        "attention.attention_grad_checkpointing": "changes no number",
+        "attention.bz_rate": "parts of a batch: changes no number where statistics are not its",
+        "attention.kernel_type": "handed over, and not read: generalised attention stays off",
+        "attention.sampling_factor": "read where nb_features is not given",
+        "attention.no_projection": "read nowhere",
+    },
+    "s4": {
+        "dataset._name_": "the task's",
+        **dict.fromkeys(
+            ("dataset.append_bos", "dataset.augment", "dataset.cutout", "dataset.permute",
+             "dataset.random_erasing", "dataset.tokenize", "dataset.pool", "dataset.sequential",
+             "dataset.test_split"), "switched off, or a split that is the task's own",
+        ),
+        "decoder.use_lengths": "what is read behind padding: pooling leaves it out",
+        **dict.fromkeys(
+            ("model._name_", "model.bidirectional", "model.decoder", "model.encoder",
+             "model.track_norms", "model.init", "model.verbose", "model.dropinp",
+             "model.pool._name_", "model.pool.expand", "model.pool.stride", "model.pool.pool"),
+            "switched off, or for another model",
+        ),
+        "loader.drop_last": "as training here",
+        "loader.eval_resolutions": "of one", "loader.train_resolution": "of one",
+        **dict.fromkeys(
+            ("accelerator", "accumulate_grad_batches", "devices", "enable_model_summary",
+             "limit_train_batches", "limit_val_batches", "log_every_n_steps", "strategy", "gpus",
+             "progress_bar_refresh_rate", "resume_from_checkpoint", "track_grad_norm",
+             "weights_summary"), "of the machine or of the log",
+        ),
+    },
+    "lra_code": {
+        **dict.fromkeys(
+            ("checkpoint_freq", "max_eval_target_length", "max_predict_token_length",
+             "max_target_length", "num_eval_steps", "prompt", "random_seed", "restore_checkpoints",
+             "sampling_temperature", "sampling_top_k", "save_checkpoints", "trial"),
+            "of the run or of its evaluation, or read nowhere",
+        ),
+        "model_type": "the model's name",
+        **dict.fromkeys(
+            ("ignore_dot_product", "k", "low_rank_features", "synthesizer_mode"), "read nowhere"
+        ),
+    },
+    "command": dict.fromkeys(
+        ("a", "attention-activation-fn", "batch-size", "chunk-size", "criterion", "ddp-backend",
+         "find-unused-parameters", "keep-last-epochs", "log-format", "log-interval",
+         "max-sentences-valid", "n-dim", "num-workers", "required-batch-size-multiple", "save-dir",
+         "seed", "sentence-avg", "task", "update-freq"),
+        "of Mega's layer, of the machine or of the log; batches are held together below",
+    ),
+    "registered": dict.fromkeys(
+        ("adaptive_input", "apply_bert_init", "attention_activation_fn", "chunk_size",
+         "classifier_in_dim", "encoder_hidden_dim", "feature_dropout",
+         "layer_type", "max_positions", "n_dim", "no_token_positional_embeddings", "norm_type",
+         "normalize_embedding", "sent_loss", "sentence_class_num",
+         "share_encoder_input_output_embed", "truncation_length", "z_dim"),
+        "of other layers, the task's, or deviations: classifier, initialisation",
+    ),
+}  # fmt: skip
+OF_COMMANDS = frozenset(
+    {"act_dropout", "activation_fn", "attention_dropout", "dropout", "encoder_layers",
+     "encoder_attention_heads", "encoder_learned_pos", "encoder_normalize_before", "sen_rep_type"}
+)  # fmt: skip
+"""Sizes of Mega that its commands set anew, or that belong to other layers."""
