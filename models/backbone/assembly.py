@@ -66,6 +66,7 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
         norm=config.norm,
         norm_epsilon=config.norm_epsilon,
         activation_dropout=config.activation_dropout,
+        tied_dropout=config.tied_dropout,
     )
 
 
@@ -130,6 +131,7 @@ def check_own_stack(config: BackboneConfig) -> None:
         ("feed_forward_bias", True),
         ("feed_forward_groups", 1),
         ("activation_dropout", None),
+        ("tied_dropout", False),
         ("layer_groups", None),
         ("pool_blocks", 1),
     ):

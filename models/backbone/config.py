@@ -109,6 +109,8 @@ class BackboneConfig:
     """Read by the pair head alone."""
     dropout: float = 0.0
     """After the mixer, inside the network and after it."""
+    tied_dropout: bool = False
+    """Whether it drops a channel at all positions of a sequence at once after either (S4's)."""
     activation_dropout: float | None = None
     """Inside the network alone, after its activation; None = `dropout`."""
     embedding_dropout: float = 0.0
@@ -308,6 +310,11 @@ NEEDS = (
         holds=lambda _, chosen: "adaptive" in (chosen.softmax, chosen.embedding),
     ),
     Need("embedding_width", embedding=Embedding.full),
+    Need(
+        "tied_dropout", words="dropout above 0", holds=lambda _, chosen: chosen.dropout > 0
+    ),
+    Need("tied_dropout", feed_forward_chunks=1),
+    Need("tied_dropout", decoder_depth=0),
     Need("softmax_dropout", softmax=Softmax.adaptive),
     Need("order_blind", positions=Positions.none),
     Need("order_blind", pooling=ORDERLESS),

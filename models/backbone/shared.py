@@ -67,6 +67,7 @@ def check_shared(layout: Layout, model: Shared, state: State) -> None:
         "permutation modelling": model.query is not None,
         "a state along time": state is not None,
         f"word_dropout={config.word_dropout:g}": bool(config.word_dropout),
+        "tied_dropout=true": config.tied_dropout,
     }
     reasons = [name for name, there in found.items() if there]
     if reasons or not plain:

@@ -92,6 +92,14 @@ def network_of(
     return nn.Sequential(layers[0], activation, nn.Dropout(dropout), layers[1])
 
 
+class TiedDropout(nn.Dropout):
+    """Dropout of a channel at all positions of a sequence at once."""
+
+    def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Drop."""
+        return nn.functional.dropout1d(x.mT, self.p, self.training).mT
+
+
 def _dense(*ends: tuple[int, int], bias: bool) -> list[nn.Linear]:
     layers = [nn.Linear(inputs, outputs, bias) for inputs, outputs in ends]
     for layer in layers:  # behind all constructors, which draw as well
@@ -127,11 +135,12 @@ class TransformerBlock(nn.Module):
         norm_epsilon: float = NORM_EPSILON,
         activation_dropout: float | None = None,
         feed_forward_groups: int = 1,
+        tied_dropout: bool = False,
     ) -> None:
         super().__init__()
         self.mixer_norm = norm_of(norm, width, norm_epsilon)
         self.mixer = mixer
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = (TiedDropout if tied_dropout else nn.Dropout)(dropout)
         self.extends = isinstance(mixer, Extends)
         self.chunks = chunks
         self.network_norm: nn.Module | None = None

@@ -105,8 +105,8 @@ S4 = {
     "model.norm": same("norm"),
     "model.residual": lambda value, ours: value == "R" and ours["residual"] != "none",
     "model.prenorm": before,
-    "model.dropout": lambda value, ours: ours["dropout"] == value
-        and (value == 0) == ("dropout" not in ours.deviations),
+    "model.dropout": lambda value, ours: (ours["dropout"], ours["tied_dropout"])
+    == (value, value > 0),
     "model.transposed": lambda *_: True,
     "model.tie_dropout": lambda value, _: value is True,  # see model.dropout
     "encoder": lambda value, ours:

@@ -49,6 +49,18 @@ def test_activation_dropout_is_inside_the_network_alone():
     assert network_of(8, 8, SHARE)[2].p == SHARE
 
 
+def test_tied_dropout_takes_a_channel_at_all_positions():
+    model = model_of(dropout=SHARE, tied_dropout=True)
+    drop, x = model.stack.blocks[0].dropout, torch.rand(64, 7, 8, dtype=torch.float64) + 1
+    found = drop(x)
+    kept = found[:, :1] != 0
+    torch.testing.assert_close(found, x * kept / (1 - SHARE))
+    assert 0.5 < kept.double().mean() < 0.7
+    assert torch.equal(drop.eval()(x), x)
+    with pytest.raises(ValueError, match="tied_dropout"):
+        model_of(dropout=SHARE, tied_dropout=True, feed_forward_chunks=2)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_softmax_dropout_is_of_what_rare_groups_read(tied):
     """fairseq: each tail is a projection, dropout, and the group's table."""
