@@ -196,6 +196,7 @@ class Skyformer(MultiHead):
     `landmarks` counts queries and keys together, `redraw_every` optimiser steps, 0 = never.
     """
 
+    version = 2  # initialisation=original scales by sums of columns alone
     needs = (
         Need(
             "landmarks", "sampling", "gamma", "inverse", "iterations", "initialisation",

@@ -147,6 +147,16 @@ def test_gradcheck_of_the_iteration(together):
     )
 
 
+def test_the_original_start_is_scaled_by_the_largest_sum_of_a_column():
+    """As the authors write it, also where rows do not sum to 1, which the Skyformer's do not."""
+    a = drawn(2, 3, 5, 5).abs()
+    z, one = a.mT / a.sum(-2).max(), torch.eye(5, dtype=a.dtype)
+    for _ in range(2):
+        x = a @ z
+        z = 0.25 * z @ (13 * one - x @ (15 * one - x @ (7 * one - x)))
+    torch.testing.assert_close(iterative_inverse(a, 2, together=True), z, rtol=1e-10, atol=1e-12)
+
+
 def test_empty_rows_and_columns_stay_empty():
     a = torch.zeros(1, 2, 5, 5, dtype=torch.float64)
     a[0, 0, :3, :3] = drawn(3, 3).softmax(-1)
