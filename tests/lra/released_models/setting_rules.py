@@ -153,6 +153,43 @@ S4 = {
         value or (ours.task["mean"], ours.task["deviation"]) == (0, 1),
     "dataset.resolution": lambda value, ours: value == {"pathfinder": 32, "pathx": 128}[ours.name],
 }  # fmt: skip
+ROTARY = {
+    "model_params.params.layers": same("depth"),
+    "model_params.params.input_embedding_dim": same("width"),
+    "model_params.params.output_embedding_dim": same("width"),
+    "model_params.params.layer.d_model": same("width"),
+    "model_params.params.layer.nhead": same("heads"),
+    "model_params.params.layer.dim_feedforward": same("feed_forward_width"),
+    "model_params.params.layer.dropout": same("dropout"),
+    "model_params.params.layer.attention_params.type": same("positions"),
+    "model_params.params.layer.attention_params.freq": lambda value, _: value == 10_000,
+    "head_params.ff_dim": lambda value, ours: (
+        not ours["head_hidden_layers"] or ours["head_hidden_width"] == value
+    ),
+    "head_params.num_hidden_layers": same("head_hidden_layers"),
+    "head_params.dropout_p": lambda value, ours: (
+        not (value and ours["head_hidden_layers"]) or "dropout" in ours.deviations
+    ),
+    "head_params.reduction_method": same("pooling"),
+    "head_params.concat_consecutive": lambda value, ours: value and "pair" in ours.deviations,
+    "data_module_params.params.max_len": lambda value, ours: (
+        value - 1 == (ours.task.get("max_length") or {"listops": 2000}.get(ours.name, 1024))
+    ),
+    "data_module_params.params.batch_size": same("optim", "batch_size"),
+    "data_module_params.params.augment": lambda value, _: not value,
+    "data_module_params.params.enable_augment": lambda value, _: not value,
+    "optimizer_params.lr": same("optim", "peak_learning_rate"),
+    "optimizer_params.betas": same("optim", "betas"),
+    "optimizer_params.weight_decay": same("optim", "weight_decay"),
+    "optimizer_params.mlm_aux_task": lambda value, _: not value,
+    "trainer_params.max_epochs": lambda value, ours: value * ours.epoch == ours.optim["steps"],
+    "trainer_params.val_check_interval": lambda value, ours: (
+        ours.epoch * value == ours.runner["evaluate_every_steps"]
+    ),
+    "trainer_params.precision": lambda value, ours: (
+        value == "16-mixed" and "precision" in ours.deviations
+    ),
+}
 POOLINGS = {"CLS": "cls", "MEAN": "mean_all"}
 
 
@@ -310,6 +347,14 @@ ELSEWHERE = {
         **dict.fromkeys(
             ("ignore_dot_product", "k", "low_rank_features", "synthesizer_mode"), "read nowhere"
         ),
+    },
+    "rotary": {
+        **dict.fromkeys(
+            ("name", "data_path", "pin_memory", "num_workers", "limit_tree_height",
+             "enable_checkpointing", "default_root_dir", "accelerator", "devices", "num_classes"),
+            "the task's, or of the machine",
+        ),
+        "fit_params": "empty",
     },
     "command": dict.fromkeys(
         ("a", "attention-activation-fn", "batch-size", "chunk-size", "criterion", "ddp-backend",

@@ -1,10 +1,11 @@
-"""Store every setting of the configuration files of S4, Mega and the Long Range Arena, as JSON.
+"""Store every setting of the configuration files of S4, Mega, the Arena and others, as JSON.
 
     python -P tests/lra/released_models/settings.py s4 CHECKOUT
 
 CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the same at its tag v1
 for `s4_v1`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
-github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`. Settings of the
+github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`, and of
+github.com/pablomiralles22/long-transformers (commit ec33dc6) for `rotary`. Settings of the
 Nystromformer and Skyformer code are stored by `small_models.py`.
 """
 
@@ -42,6 +43,13 @@ LRA_FILES = {
     "sinkhorn": "sinkhorn_base sinkhorn_transformer_base", "synthesizer": "synthesizer_base",
     "big_bird": "bigbird_base",
 }  # fmt: skip
+ROTARY_FILES = {
+    "listops": "listops/rotary_transformer_noaugment_nopretrain",
+    "text": "text_classification/rotary_transformer_wout_mlm",
+    "retrieval": "text_retrieval/rotary_transformer_wout_mlm",
+    "image": "cifar10/rotary_transformer_no_augment",
+    "pathfinder": "pathfinder/rotary_transformer_noaugment_nopretrain",
+}
 LEFT_OUT = re.compile(r"model\.layer\.|train\.seed|\.__|dataset\.seed|_workers|pin_memory|task\.")
 """What S4 itself has, and what changes no number or is a seed."""
 
@@ -167,9 +175,23 @@ def of_lra(checkout: Path) -> dict:
     return found
 
 
+def of_rotary(checkout: Path) -> dict:
+    """Return the settings of each task; layers, which are alike, as one and their number."""
+    found = {}
+    for task, file in ROTARY_FILES.items():
+        tree = json.loads((checkout / "configs" / f"{file}.json").read_text())
+        params = tree["model_params"]["params"]
+        layers = params.pop("layers")
+        if any(layer != layers[0] for layer in layers):
+            raise ValueError(f"layers of {file} differ")
+        params |= {"layers": len(layers), "layer": layers[0][1]}
+        found[task] = flat(tree)
+    return found
+
+
 def main(protocol: str, checkout: Path) -> None:
     """Store the settings of one repository."""
-    others = {"mega": of_mega, "lra_code": of_lra}
+    others = {"mega": of_mega, "lra_code": of_lra, "rotary": of_rotary}
     read = others.get(protocol, partial(of_s4, protocol))
     found = read(checkout)
     text = json.dumps(found, indent=1, sort_keys=True)

@@ -19,6 +19,7 @@ from tests.lra.released_models.setting_rules import (
     LRA,
     OF_COMMANDS,
     REGISTERED,
+    ROTARY,
     S4,
     SIZES,
     Ours,
@@ -33,6 +34,7 @@ PAIRS = {
     "s4": ("local",),  # for the model of the source, which is not here
     "s4_v1": ("local",),
     "mega": ("local", "softmax", "luna"),
+    "rotary": ("softmax",),
     "lra_code": ("softmax", "local", "sparse_transformer", "longformer", "linformer", "reformer",
                  "sinkhorn", "synthesizer", "big_bird", "linear", "performer"),
 }  # fmt: skip
@@ -106,3 +108,9 @@ def test_settings_of_the_arena(task):
         settings = {**given["base"], **given[model]}
         found[model] = differing(settings, ours[model], LRA, ELSEWHERE["lra_code"])
     assert not any(found.values()), found
+
+
+@pytest.mark.parametrize("task", stored("rotary"))
+def test_settings_of_rotary(task):
+    (ours,) = composed("rotary", task).values()
+    assert not differing(stored("rotary")[task], ours, ROTARY, ELSEWHERE["rotary"])
