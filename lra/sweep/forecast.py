@@ -209,8 +209,9 @@ class Forecaster:
                 if len(self._ratios) >= MOST_COMPARED:
                     break
                 counted = self._counted_again(past)
-                if counted is not None and (counted.seconds or 0.0) >= TELLING_S:
-                    self._ratios.append((past, past.took_s / counted.seconds))
+                seconds = None if counted is None else counted.seconds
+                if seconds is not None and seconds >= TELLING_S:
+                    self._ratios.append((past, past.took_s / seconds))
         return self._ratios
 
     def _counted_again(self, past: Past) -> Forecast | None:

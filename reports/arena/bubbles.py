@@ -59,9 +59,10 @@ def bubble_data(
         records.append(record | {"reason": "; ".join(lacking)})
     own = dict.fromkeys(EXACT[0] if each["family"] in EXACT else each["family"] for each in records)
     for family in own:
-        if (found := _published(scores.runs.protocol, str(family), length)) is not None:
+        printed = _published(scores.runs.protocol, str(family), length)
+        if printed is not None:
             kind = kinds.get(str(family), OTHER_KIND)
-            records.append(dict.fromkeys(COLUMNS) | found | {"kind": kind, "length": length})
+            records.append(dict.fromkeys(COLUMNS) | printed | {"kind": kind, "length": length})
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
