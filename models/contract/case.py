@@ -243,7 +243,7 @@ def call(
     mixer: nn.Module,
     x: Float[Tensor, "b l d"],
     keep: Bool[Tensor, "b l"] | None = None,
-    **facts: Bool[Tensor, "b l"] | Int[Tensor, "b *l"] | None,
+    **facts: Bool[Tensor, "b l"] | Int[Tensor, "b ..."] | None,
 ) -> Tensor:
     """Run one pass, with what else `facts` say of the layout."""
     return cast(Tensor, mixer(x, Layout(keep=keep, **cast(Any, facts))))

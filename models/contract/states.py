@@ -16,7 +16,7 @@ STEPS = 2
 MEMORY = 6
 """Tokens that are remembered where a stream is to outgrow its memory."""
 
-REMEMBERED = 16
+REMEMBERED = 32
 """The same where a mixer may see a few tokens more by a kernel that no memory shortens."""
 
 
