@@ -23,7 +23,7 @@ from models.contract.case import (
     worst,
 )
 from models.contract.facts import Facts, layout_of, layouts, visible
-from models.mixer import Extends, Flow, Positions
+from models.mixer import MASKS, Extends, Flow, Positions
 
 Run = Callable[[Tensor, Facts], Tensor]
 
@@ -70,7 +70,8 @@ def hide(facts: Facts, length: int, *, causal: bool, queries: int = QUERIES) -> 
 def check_sight(case: Case) -> Result:
     """No token sees what a mask, or several together, hide from it, nor does its gradient.
 
-    Under masks, tokens see all that is left where they see all without.
+    Under masks, tokens see all that is left where they see all without. Padding alone may change
+    what a mixer chooses to see.
     """
     traits = traits_of(case.build())
     seen = []
@@ -82,7 +83,7 @@ def check_sight(case: Case) -> Result:
             how = f"positions={positions.value}{', in training' if training else ''}"
             seen += _in_full(case, mixer.train(training), length, how)
     seen += [_longest(case), *_in_precisions(case)]
-    if not traits.causal and "keep" not in traits.supports:
+    if not (traits.causal or "keep" in traits.supports or traits.random_draws):
         seen.append(_left_out(case))
     return worst(seen)
 
@@ -109,7 +110,7 @@ def _in_full(case: Case, mixer: nn.Module, length: int, how: str) -> list[Result
         blind = (hidden.seen & (gradient.abs().amax(-1) == 0)).nonzero()
         if not facts:
             sees_all = not len(blind)
-        elif sees_all and len(blind):
+        elif sees_all and len(blind) and {*MASKS} & facts.keys():
             copy, token = blind[0].tolist()
             query = int(hidden.query[copy])
             found = Result(False, f"{what}: token {query} does not see token {token}, as it may")
