@@ -250,20 +250,15 @@ class Trainer:
         if self.together is not None:
             loss = self.ranks.received(loss)
         self.streams.end()
+        moved = moves and self.updates.apply()
         self.step += 1
         self.examples += every
-        if moves:
-            self.update()
-        return loss
-
-    def update(self) -> None:
-        """Move the weights, and whatever counts their updates."""
-        moved = self.updates.apply()
         with torch.no_grad():
-            for hook in self.hooks:
+            for hook in self.hooks if moves else ():
                 hook.after_step(self.stages.updates(self.step), self.generator)
         if moved and self.updates.average:
             self.updates.average.update()
+        return loss
 
     def check(self, loss: float) -> None:
         """Raise `Diverged` for a loss that is no finite number."""

@@ -219,7 +219,7 @@ def test_an_update_waits_for_no_device(variant: str) -> None:
         with Reads(counts) as reads:
             updates.apply()
             assert updates.average is not None
-            updates.average.update(step)
+            updates.average.update()
         if step:  # the first one makes the counts
             assert reads.count == (2 * len(model.weights) if name == "adafactor" else 0)
 
