@@ -189,7 +189,8 @@ class LinearCore(FeatureCore):
         if not self.by_length:
             return o
         length = k.shape[2] if layout.context is None else layout.context.whole
-        return o * length**-0.5
+        scaled: Tensor = o * length**-0.5
+        return scaled
 
 
 class LinearAttention(MultiHead):
