@@ -65,7 +65,8 @@ def _gradients_near(case: Case, single: nn.Module, exact: nn.Module) -> Result:
         x = case.input(case.middling).to(dtype).requires_grad_()
         y = call(mixer, x) * case.input(case.middling, salt=3).to(dtype)
         found.append(torch.autograd.grad(y.sum(), x)[0].double())
-    return case.agree("gradient of the input in float32", *found, SINGLE_GRADIENT)
+    seen, wanted = found
+    return case.agree("gradient of the input in float32", seen, wanted, SINGLE_GRADIENT)
 
 
 def _responds(case: Case) -> bool:
