@@ -76,12 +76,12 @@ def test_a_detached_maximum_hides_from_gradients_but_not_from_outliers():
 @pytest.mark.parametrize(
     ("make", "wanted"),
     [
-        (with_core(Forgetful), {"start", "extend", "prefill", "history"}),
+        (with_core(Forgetful), {"start", "ways", "extend", "prefill", "history"}),
         (with_core(Edged), {"prefill"}),
         (with_core(Growing), {"start", "state"}),
         (with_core(Cutting), {"history"}),
         (with_core(BatchLast), {"start", "state"}),
-        (Stopped, {"start", "extend"}),
+        (Stopped, {"start", "ways", "extend"}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
