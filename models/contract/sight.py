@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from models.contract.case import (
     AGREEMENT,
+    FEW,
     PRECISIONS,
     ROWS,
     SHORT,
@@ -213,16 +214,16 @@ def _left_out(case: Case) -> Result:
     mixer = case.mixer()
 
     def unread(length: int) -> Bool[Tensor, " l"]:
-        x = case.input(length, rows=1).requires_grad_()
-        y, even = call(mixer, x) * case.input(length, rows=1, salt=3), torch.arange(length) % 2 == 0
+        x = case.input(length).requires_grad_()  # what one row does not choose, another may
+        y, even = call(mixer, x) * case.input(length, salt=3), torch.arange(length) % 2 == 0
         of_even, of_odd = (
-            torch.autograd.grad(y[:, one].sum(), x, retain_graph=True)[0][0].abs().amax(-1) == 0
+            torch.autograd.grad(y[:, one].sum(), x, retain_graph=True)[0].abs().amax((0, 2)) == 0
             for one in (even, ~even)
         )
         return of_even.where(~even, of_odd)
 
     if case.max_length > 2 and not unread(case.middling).any():
-        for length in (each for each in edges(case.max_length) if each > 2):
+        for length in (each for each in edges(case.max_length) if each > FEW):
             if (blind := unread(length)).any():
                 token = int(blind.nonzero()[0])
                 return Result(
