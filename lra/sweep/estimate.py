@@ -59,7 +59,8 @@ def forecasts(
     small = not listed and sum(map(_tokens, waiting)) < WORTH_COUNTING
     seconds = 0.0 if small else COUNTING_S if within_s is None else within_s
     costs = Costs(until=time.monotonic() + (FIRST_S if listed else seconds), ready=shipped())
-    forecaster, found = Forecaster(past, costs), list[tuple[Planned, Forecast]]()
+    forecaster = Forecaster(past, costs, trials=listed)
+    found: list[tuple[Planned, Forecast]] = []
     for planned in waiting:
         found.append((planned, forecaster.of(planned)))
         if listed and len(found) == 1:

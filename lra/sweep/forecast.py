@@ -81,11 +81,14 @@ class Forecaster:
     Args:
         past: stored cells, and what they took.
         costs: what counts; one of its own where none is given.
+        trials: whether every model is built without weights, to know what is refused.
     """
 
-    def __init__(self, past: Sequence[Past] = (), costs: Costs | None = None) -> None:
+    def __init__(
+        self, past: Sequence[Past] = (), costs: Costs | None = None, *, trials: bool = True
+    ) -> None:
         self.past, self.costs = past, costs or Costs()
-        self.trials = TrialBuilds()
+        self.trials = TrialBuilds(every=trials)
         self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
         self._known: dict[str, Forecast] = {}
         self._ratios: list[tuple[Past, float]] | None = None

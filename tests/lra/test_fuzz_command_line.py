@@ -181,7 +181,8 @@ def fault(case: Case, code: int, out: str, err: str) -> str | None:
 def unsound(out: str) -> bool:
     """Return whether what a dry run printed is no plan."""
     *listed, last = out.splitlines() or [""]
-    total = re.fullmatch(r"(\d+) cells in .*: 0 done, (\d+) to do(; .*)?", last)
+    counts = r"(\d+) cells in .*: 0 done, (\d+) to do(, \d+ of them refused)?(; .*)?"
+    total = re.fullmatch(counts, last)
     keys = [line.split()[0] for line in listed]
     return (
         total is None

@@ -17,13 +17,13 @@ RECORDED = {
     "-m +experiment=transfer task.source=sample task.path=null":
         "9 d3bc5ee7a15d9f35 f1fe1d1b850fa20a",
     "+protocol=nystrom task=listops model=nystromformer":
-        "1 a5e8fc82c281e657 b81329b62cc75547",
+        "1 0cf98a555c558762 265d363aba91e7e4",
     "+protocol=lra_paper task=text model=reformer task.source=sample":
         "1 546ef9122b4f4ae9 b0748fd072e5a779",
     "-m +experiment=span task.source=sample":
         "20 de61f0be64ce1672 363fb6d6e6448ef2",
     "-m +experiment=approximation hardware.threads=2":
-        "67 62e48fe1fa991727 e1d70b0c33137010",
+        "67 62e48fe1fa991727 137b3c40923ee047",
     "model=softmax model.layers=[fnet,softmax] model.backbone.depth=2 hardware.device=cpu "
     "++runner.keep=last":
         "1 a8040d7d85a148a7 86d17db04a226cb3",
