@@ -288,7 +288,7 @@ SHARES = (
 NEEDS = (
     Need(
         "feed_forward_bias", "feed_forward_chunks", "feed_forward_groups", "activation_dropout",
-        feed_forward=tuple(set(FeedForward) - {FeedForward.none}),
+        feed_forward=tuple(each for each in FeedForward if each != FeedForward.none),
     ),
     Need("reversible_output", residual=Residual.reversible),
     Need(

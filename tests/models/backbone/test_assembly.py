@@ -147,7 +147,7 @@ def test_an_epsilon_is_positive() -> None:
         (
             {"feed_forward": FeedForward.none, "feed_forward_bias": False},
             "feed_forward_bias has nothing to act on under feed_forward=none: got false; leave it "
-            "at true, or choose feed_forward=gelu_tanh or gelu or relu or silu",
+            "at true, or choose feed_forward=gelu or gelu_tanh or relu or silu",
         ),
         ({"feed_forward": FeedForward.none, "feed_forward_chunks": 2}, "leave it at 1"),
         ({"reversible_output": "concat"}, "under residual=pre_norm: got concat; leave it at mean"),
