@@ -15,14 +15,13 @@ from torch import Tensor, nn
 from models.contract.case import PRECISIONS, SHORT, Case, Result, call, seeded, traits_of, worst
 from models.contract.facts import Facts, layout_of, layouts
 from models.contract.states import empty, mixed, remembering, stream
+from models.contract.values import SINGLE_PRECISION
 from models.mixer import Extends, Flow, Positions, State
 
 DROPPED = 0.4
 """Share of weights that are dropped in training, and in training alone."""
 DROPS_NOTHING = 1e-12
 """A share so small that no weight of a check is ever dropped, while the path is that of dropout."""
-SINGLE = 1e-4
-"""Largest relative difference between float32 and float64."""
 TYPICAL = 0.05
 """Largest relative difference of half precision, for the token in the middle: by rounding any one
 token may choose otherwise, but not most of them."""
@@ -148,7 +147,7 @@ def _near(case: Case, what: str, y: Tensor, wanted: Tensor, precision: str) -> R
     """Compare a lower precision with another pass: all of float32, most tokens of a half."""
     y, wanted = (each.detach().to(case.dtype).flatten(0, -2) for each in (y, wanted))
     if precision == "float32":
-        return case.agree(what, y, wanted, SINGLE)
+        return case.agree(what, y, wanted, SINGLE_PRECISION)
     differs = (y - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp(min=1e-3)
     typical = differs.median().item()
     return Result(

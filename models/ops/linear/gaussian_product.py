@@ -129,8 +129,8 @@ def dropped_product(
     """Do the same with a share of the weights dropped, all of which autograd keeps."""
     with full_precision(q):
         x, y = (part.to(sum_dtype(q)) * q.shape[-1] ** -0.25 for part in (q, k))
-        norms = (0.5 * part.square().sum(-1, keepdim=True) for part in (x, y))
-        exponent = (x @ y.mT - next(norms) - next(norms).mT).clamp(max=0)
+        of_x, of_y = (0.5 * part.square().sum(-1, keepdim=True) for part in (x, y))
+        exponent = (x @ y.mT - of_x - of_y.mT).clamp(max=0)
         if keep is not None:
             exponent = exponent.masked_fill(~keep[:, None, None], NEVER)
         return dropout(exponent.exp(), rate) @ v.to(exponent.dtype)
