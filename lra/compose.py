@@ -294,7 +294,7 @@ def typed(
     optim = made(OptimConfig, config["optim"], "optim", "name", "about")
     hardware = made(HardwareProfile, config["hardware"], "hardware", "about")
     parts = (hardware, runner, optim, backbone)
-    memo.of("processes", parts, partial(check_processes, *parts, steering["name"]))
+    memo.of("processes", parts[:3], partial(check_processes, *parts[:3], steering["name"]))
     memo.of("training", (*parts, task), partial(_check_training, *parts[1:], task))
     return Run(
         config=config,
@@ -370,18 +370,12 @@ def build_model(
         Unsupported: The model cannot serve the task, or the task never reads one of its options.
     """
     from models.backbone.assembly import check_task
-    from models.backbone.model import Backbone, NormKind
+    from models.backbone.model import Backbone
     from models.backbone.requirements import check_order
-    from models.mixer import Unsupported
     from runners.runner import Direction
+    from runners.training.stages import TrainingStages, check_parts_of_batches
 
     mixers, stack, backbone = run.mixers, run.stack, run.backbone
-    if run.runner.trains and run.backbone.norm == NormKind.batch and run.optim.micro_batch_size:
-        raise Unsupported(
-            "norm=batch takes statistics of all examples of an update: got "
-            f"optim.micro_batch_size={run.optim.micro_batch_size}, which parts them; set it to "
-            "null, or model.backbone.norm=layer, rms or scale"
-        )
     if name != "model":
         mixers, stack, _ = core_of(
             bundled_family(name, "runner.references"), (), f"reference {name}"
@@ -392,6 +386,12 @@ def build_model(
         exact, _ = other_family("sdpa", "model", {})
         stack, mixers = decoded(mixers, known, exact), []
     model = Backbone(backbone, known, mixers, stack=stack, seed=run.seed)
+    if run.runner.trains:
+        check_parts_of_batches(
+            model.by_batch,
+            TrainingStages(getattr(run.runner, "stages", ()), run.optim),
+            run.hardware.processes // run.hardware.context,
+        )
     if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
         check_task(run.backbone, known)
         if name == "model" and max_length is None:  # costs are the same without an order

@@ -183,6 +183,8 @@ class Traits:
     """Has weights that `attention_dropout` can act on."""
     cross: bool = False
     """Keys and values may have another length than the queries: cross attention."""
+    by_batch: str = ""
+    """The option, as `name=value`, by which rows of a batch change each other; empty: none."""
     shared_query_key: bool = False
     """One vector is query and key: `k` of the attention core is not looked at."""
     surrogate_gradient: bool = False

@@ -6,7 +6,6 @@ from lra.configuration import ConfigError
 
 if TYPE_CHECKING:
     from lra.compose import Run
-    from models.backbone.config import BackboneConfig
     from runners.measurement.hardware import HardwareProfile
     from runners.runner import Runner
     from runners.training.optim import OptimConfig
@@ -16,7 +15,6 @@ def check_processes(
     hardware: "HardwareProfile",
     runner: "Runner",
     optim: "OptimConfig",
-    backbone: "BackboneConfig",
     name: str,
 ) -> None:
     """Refuse several processes where they cannot do the work of one, and what a runner cannot use.
@@ -25,7 +23,6 @@ def check_processes(
         hardware: Says how many.
         runner: Of the run.
         optim: Of the run.
-        backbone: Of the run's model.
         name: Of the runner.
 
     Raises:
@@ -44,13 +41,7 @@ def check_processes(
             "each; wanted 1, or runner=train (hardware.training_processes sets how many cells run "
             "side by side)"
         )
-    parts = ranks // hardware.context
-    _check_batches(runner, optim, parts, hardware.sharded)
-    if parts > 1 and backbone.norm == "batch":
-        raise ConfigError(
-            f"hardware.processes: got {ranks} with model.backbone.norm=batch, whose statistics are "
-            "of all examples of a batch, which the processes part; wanted norm=layer, rms or scale"
-        )
+    _check_batches(runner, optim, ranks // hardware.context, hardware.sharded)
 
 
 def check_one_number(first: "Run", other: "Run") -> None:

@@ -263,6 +263,13 @@ class Backbone(nn.Module):
         return [cast(Any, block).mixer.traits for block in self.stack.blocks]
 
     @property
+    def by_batch(self) -> str:
+        """The option, as `name=value`, by which rows of a batch change each other; empty: none."""
+        if self.config.norm == NormKind.batch:
+            return f"norm={NormKind.batch}"
+        return next((traits.by_batch for traits in self.traits if traits.by_batch), "")
+
+    @property
     def effective_attention_dropout(self) -> tuple[float, ...]:
         """What `attention_dropout` comes to, by layer: 0 where a mixer has no weights to drop."""
         rate = self.config.attention_dropout

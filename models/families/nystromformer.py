@@ -138,7 +138,11 @@ class NystromCore(nn.Module):
         self.conv = ValueConvolution(site.heads, conv_kernel) if conv_kernel else None
         # Landmarks of all tokens, or one of each token.
         alike = landmarks == 1 or landmarks >= site.max_length
-        self.traits = Traits(sees_order=self.conv is not None or not alike, **padding.traits)
+        self.traits = Traits(
+            sees_order=self.conv is not None or not alike,
+            by_batch=inverse.by_batch,
+            **padding.traits,
+        )
 
     def forward(
         self,

@@ -188,6 +188,7 @@ class PerformerOptions:
             cross=not causal,
             random_draws=self.projected,
             sees_order=causal,
+            by_batch=f"stabiliser={Stabiliser.port}" if self.stabiliser == Stabiliser.port else "",
         )
 
 

@@ -173,7 +173,12 @@ class SkyformerCore(nn.Module):
         self.register_buffer("draws", draws)
         self.inverse, self.gamma, self.sampling, self.padding = inverse, gamma, sampling, padding
         every_token = sampling == LandmarkSampling.stratified and draws.shape[1] >= max_length
-        self.traits = Traits(random_draws=True, sees_order=not every_token, **padding.traits)
+        self.traits = Traits(
+            random_draws=True,
+            sees_order=not every_token,
+            by_batch=inverse.by_batch,
+            **padding.traits,
+        )
 
     def forward(
         self,

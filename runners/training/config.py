@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from conf.choices import by_name
 from models.backbone.config import BackboneConfig, Softmax
-from models.backbone.norms import NormKind
 from runners.training.optim import OptimConfig, Schedule
 from runners.training.stages import TrainingStages, read_stages, written
 from tasks.task import SPLITS, Task, Windowed
@@ -134,11 +133,4 @@ def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneCo
                 "window_deviation sets the rate of each update by the length of its window: got "
                 f"{stage.where}.accumulate={stage.accumulate}; set it to 1, or window_deviation "
                 "to null"
-            )
-        own = stage.micro_batch_size != optim.micro_batch_size
-        if own and backbone.norm == NormKind.batch:
-            raise ValueError(
-                "norm=batch takes statistics of all examples of an update: got "
-                f"{stage.where}.micro_batch_size={stage.micro_batch_size}, which parts them; set "
-                "it to null, or model.backbone.norm=layer, rms or scale"
             )

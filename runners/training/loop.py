@@ -38,7 +38,7 @@ from runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_devic
 from runners.training.recurrent_state import RecurrentStates, remembered
 from runners.training.resume import fitting
 from runners.training.saved_state import restore, saved_state
-from runners.training.stages import TrainingStage, TrainingStages
+from runners.training.stages import TrainingStage, TrainingStages, check_parts_of_batches
 from runners.training.updates import WeightUpdates
 from runners.training.watching import step_progress
 from tasks.task import Batch, Task
@@ -71,6 +71,7 @@ class Trainer:
         check_together(optim, config, model.config)
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
+        check_parts_of_batches(model.by_batch, self.stages, self.ranks.parts)
         self.stage = self.stages.at(0)
         self.window = self.stage.window(self.task)
         """Tokens of a training window of the stage."""

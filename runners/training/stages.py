@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from conf.choices import by_name
+from models.mixer import Unsupported
 from runners.training.optim import OptimConfig
 from tasks.task import Task, Windowed
 
@@ -254,3 +255,30 @@ class TrainingStages:
                     f"{part.where}.batch_size={part.batch_size} is more than the training split "
                     f"of {task.spec.name} has examples: lower it"
                 )
+
+
+def check_parts_of_batches(by_batch: str, stages: TrainingStages, processes: int) -> None:
+    """Refuse to part batches whose rows change each other.
+
+    Args:
+        by_batch: The option by which they do, as `name=value`; empty: they do not.
+        stages: With rows that are in memory at once.
+        processes: That share the rows of a batch.
+
+    Raises:
+        Unsupported: with what parts them, and the way out.
+    """
+    if not by_batch:
+        return
+    parting = {
+        f"{stage.where}.micro_batch_size={stage.micro_batch_size}": "null"
+        for stage in stages.parts
+        if stage.micro_batch_size not in (None, stage.batch_size)
+    }
+    parting |= {f"hardware.processes={processes}": "1"} if processes > 1 else {}
+    for seen, wanted in parting.items():
+        option = by_batch.partition("=")[0]
+        raise Unsupported(
+            f"{by_batch} takes statistics of all examples of an update: got {seen}, which parts "
+            f"them; set it to {wanted}, or choose another {option}"
+        )

@@ -7,6 +7,9 @@ from pathlib import Path
 
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 SHARED = Path("/dev/shm")
+OURS = ("torch_", "psm_", "sem.mp-", "pymp-")
+"""How names of shared memory begin that PyTorch or Python's `multiprocessing` gives; another
+program's is none of ours."""
 PATIENCE_S = 15.0
 """Within which everything that belongs to a sweep must have ended."""
 
@@ -37,7 +40,8 @@ def left_processes(folder: Path) -> dict[int, str]:
 
 def shared_memory() -> set[str]:
     """Return the names of shared memory that no living process has mapped."""
-    there = {entry.name for entry in SHARED.iterdir()} if SHARED.is_dir() else set()
+    entries = SHARED.iterdir() if SHARED.is_dir() else ()
+    there = {entry.name for entry in entries if entry.name.startswith(OURS)}
     if not there:
         return there
     used = set()

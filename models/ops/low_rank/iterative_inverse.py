@@ -119,6 +119,13 @@ class InverseRule:
                 f"ridge must be above 0: got {self.ridge}; without one choose inverse=exact"
             )
 
+    @property
+    def by_batch(self) -> str:
+        """What a mixer with this inverse answers as `Traits.by_batch`."""
+        original = self.initialisation == Initialisation.original
+        together = original and self.inverse == Inverse.iterative
+        return f"initialisation={Initialisation.original}" if together else ""
+
     def __call__(self, a: Float[Tensor, "b h m m"]) -> Float[Tensor, "b h m m"]:
         """Return the inverse of each matrix, in its own precision."""
         z: Tensor
@@ -128,6 +135,5 @@ class InverseRule:
             identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
             z = torch.linalg.solve(a.mT @ a + self.ridge * identity, a.mT)
         else:
-            together = self.initialisation == Initialisation.original
-            z = iterative_inverse(a, self.iterations, together=together)
+            z = iterative_inverse(a, self.iterations, together=bool(self.by_batch))
         return z

@@ -312,7 +312,6 @@ def test_several_processes_leave_the_key_of_a_training_alone(tmp_path, capsys):
         (("-m", "hardware.processes=1,2"), "one number in a sweep"),
         (("optim.batch_size=1",), "at least one for each"),
         (("optim.batch_size=3", "hardware.sharded=true"), "a multiple of 2"),
-        (("model.backbone.norm=batch",), "wanted norm=layer, rms or scale"),
         (("hardware.sharded=true", "hardware.precision=float16"), "float32 or bfloat16"),
     ],
 )

@@ -121,11 +121,20 @@ def test_statistics_of_a_batch_count_padding(averaging):
             Backbone(config, padded, [averaging], seed=0)
 
 
-def test_parts_of_a_batch_have_statistics_of_their_own():
-    words = ["task=mnist", "model=fnet", "model.backbone.norm=batch", "task.source=sample"]
+STAGED = "runner.stages=[{steps: 5, micro_batch_size: 8}]"
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["fnet model.backbone.norm=batch", "nystromformer model.mixer.initialisation=original",
+     "skyformer model.mixer.initialisation=original", "performer model.mixer.stabiliser=port"],
+)  # fmt: skip
+@pytest.mark.parametrize("parting", ["optim.micro_batch_size=8", STAGED, "hardware.processes=2"])
+def test_parts_of_a_batch_have_statistics_of_their_own(model, parting):
+    words = ["task=mnist", *f"model={model}".split(), "task.source=sample"]
     (whole,) = entries(words)
-    (parted,) = entries([*words, "optim.micro_batch_size=8"])
+    (parted,) = entries([*words, parting])
     with torch.device("meta"):
         build_model(typed(whole.config))
-        with pytest.raises(Unsupported, match="micro_batch_size=8, which parts them"):
+        with pytest.raises(Unsupported, match=r"(size=8|processes=2), which"):
             build_model(typed(parted.config))
