@@ -75,8 +75,8 @@ def announcement(found: Forecasts) -> str:
     takes = _preset([planned for planned, _ in found])
     whole = "" if takes is None else f"; the whole preset takes {takes}"
     if not known:
-        unknown = "; how long is not known until the first one is through"
-        return f"{many} to run{whole or unknown}"
+        until = "the first one is through, or lra plan counts it"
+        return f"{many} to run{whole or f'; how long is not known until {until}'}"
     bases = [each.basis for _, each in known if each.basis in BASES]
     basis = max(bases, key=list(BASES).index) if bases else "counted"
     roughly = "about" if basis in ("stored", "corrected") else "very roughly"
