@@ -33,7 +33,7 @@ from lra.task_facts import (
     facts as facts,  # noqa: PLC0414  # handed on
 )
 from lra.yaml_text import load
-from runners.memo import Memo
+from runners.records import Memo
 
 if TYPE_CHECKING:
     from models.backbone.model import Backbone, BackboneConfig, StackFactory, TaskFacts

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from conf.shown import short
 from lra.spelling import word
 from lra.suggest import unknown
-from runners.memo import Memo
+from runners.records import Memo
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
 SWEEP_WORDS = "letters, digits and ._=,+- that begin with a letter or a digit, at most 200"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 
@@ -31,7 +31,7 @@ from runners.measurement.timing import Timing
 from runners.measurement.watch import Watch
 from runners.measurement.watched_rows import marked, watch_rows
 from runners.records import Measurement, Status
-from runners.runner import Runner, Work
+from runners.runner import Cores, Runner, Work
 
 REFERENCE = "sdpa"
 """Exact attention, as fast as PyTorch has it: what a core is timed with in turns."""
@@ -167,27 +167,6 @@ class Approximation(Timing, Runner):
             sequences=self.sequences,
             length=work.length,
         )
-
-
-@runtime_checkable
-class Cores(Protocol):
-    """Makes the attention functions that are compared, each for one layer."""
-
-    def approximation(self, budget: int, *, draw: int, layer: int) -> Core:
-        """Return the family's core. ValueError for a budget that it refuses."""
-        ...
-
-    def exact(self, *, layer: int) -> Core:
-        """Return what is approximated."""
-        ...
-
-    def reference(self) -> Core:
-        """Return exact attention through SDPA."""
-        ...
-
-    def labels(self) -> Mapping[str, str]:
-        """Return the options that name the rows."""
-        ...
 
 
 def approximate(

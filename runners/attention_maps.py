@@ -29,9 +29,8 @@ from runners.attention.spectrum import Spectrum, projection_rows
 from runners.isolation.progress import so_far
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
-from runners.passes import Passes
 from runners.records import Measurement, Status
-from runners.runner import Work
+from runners.runner import Passes, Work
 from runners.trained import TrainedRunner
 from runners.training.prefetch import first_of, to_device
 from tasks.proteins.task import Proteins

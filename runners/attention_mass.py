@@ -26,9 +26,8 @@ from runners.attention.mass import recorded_masses, recurrent_mixers
 from runners.isolation.progress import so_far
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
-from runners.passes import Passes
 from runners.records import Measurement
-from runners.runner import Work
+from runners.runner import Passes, Work
 from runners.trained import TrainedRunner
 from runners.training.prefetch import to_device
 from runners.training.recurrent_state import remembered

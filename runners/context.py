@@ -30,9 +30,8 @@ from runners.extrapolate import fit
 from runners.isolation.progress import so_far, within
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
-from runners.passes import Passes
 from runners.records import Measurement, Status, digest
-from runners.runner import Work
+from runners.runner import Passes, Work
 from runners.trained import TrainedRunner
 from runners.training.recurrent_state import remembered
 from tasks.language.base import LanguageTask

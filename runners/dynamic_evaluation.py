@@ -27,9 +27,9 @@ from models.mixer import Unsupported
 from runners.isolation.progress import phase, so_far, within
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
-from runners.passes import Passes, size
+from runners.passes import size
 from runners.records import Diverged, Interrupted, Measurement
-from runners.runner import Work
+from runners.runner import Passes, Work
 from runners.trained import TrainedRunner
 from runners.training.data_check import check_streams
 from runners.training.evaluate import SplitScores, evaluate, score_rows

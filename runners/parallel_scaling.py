@@ -43,9 +43,8 @@ from runners.parallel.crowding import crowded
 from runners.parallel.gradients import PartLoss, Synchronised, shard
 from runners.parallel.ranks import Ranks, joined
 from runners.parallel.traffic import Traffic
-from runners.passes import Passes
 from runners.records import DISTURBED, Measurement, Status
-from runners.runner import Runner, Work, disturbed, values
+from runners.runner import Passes, Runner, Work, disturbed, values
 from runners.training.optim import OptimConfig
 from runners.training.optimisers.build import build_optimiser, set_rates
 from runners.training.prefetch import to_device

@@ -1,11 +1,11 @@
-"""What a cell will ask of a model, in passes: what planning counts."""
+"""How long and how many batches of a split are: what passes of a cell are counted from."""
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from runners.runner import OWN
+from runners.runner import Uncounted
 from tasks.classification.gray import GrayTask
 from tasks.data.batching import evaluation_plan, training_plan
 from tasks.task import Task
@@ -14,30 +14,6 @@ log = logging.getLogger(__name__)
 
 MOST_EXAMPLES = 20_000
 """Of a split whose lengths are looked at: more change a mean by less than 1 %."""
-
-
-class Passes(NamedTuple):
-    """Equal passes through one model."""
-
-    times: float
-    rows: int
-    """Examples of a batch."""
-    length: int
-    """Tokens of its rows, padding included."""
-    step: bool
-    """A training step; False: forward alone."""
-    micro_rows: int | None = None
-    """Rows that are in memory at once; None: all."""
-    name: str = OWN
-    """Of the model, or of a reference in the same backbone."""
-    measured: bool = False
-    """Of a cost measurement: rows of equal length, and a model built for it."""
-    unknown: str = ""
-    """Why `times` is not known, and 0."""
-
-
-class Uncounted(Exception):
-    """Raised for a cell whose work is not known before it runs; the message says why."""
 
 
 def size(task: Task, split: str) -> int:

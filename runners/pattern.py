@@ -15,9 +15,8 @@ from models.backbone.pooled import PooledStack
 from models.backbone.stack import Stack, family
 from models.mixer import Unsupported
 from runners.attention.pattern import patterns
-from runners.passes import Passes
 from runners.records import Measurement
-from runners.runner import Direction, Runner, Work
+from runners.runner import Direction, Passes, Runner, Work
 
 LONGEST = 512
 

@@ -40,9 +40,8 @@ from runners.measurement.measure import in_turns, peak_tensor_bytes, timed
 from runners.measurement.timing import Timing, check_limit
 from runners.measurement.watch import Watch
 from runners.measurement.watched_rows import marked, over_limit, watch_rows
-from runners.passes import Passes
 from runners.records import Measurement, Status
-from runners.runner import Direction, Runner, Work
+from runners.runner import Direction, Passes, Runner, Work
 
 
 @by_name

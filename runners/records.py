@@ -6,14 +6,13 @@ The row schema (version `SCHEMA`) is documented in `docs/results.md`; `COLUMNS` 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum, auto
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from runners.memo import Memo
 from runners.metrics import METRICS
 
 SCHEMA = 2
@@ -38,6 +37,36 @@ _STORED = ("identity", "described", "columns", "config", "overrides", "fingerpri
 """Fields of a cell that are written."""
 _SINGLE = frozenset({str, int, float, bool, type(None)})
 """Types that hold nothing else: to ask whether a value is a mapping takes ten times as long."""
+
+
+Found = TypeVar("Found")
+
+
+class Memo:
+    """Values by the objects that they follow from: those very objects, not their equals.
+
+    The runs of a sweep share most parts of their configurations; to tell that two parts are one
+    takes no time, to tell that they are equal as long as most of what is done with them. Objects
+    and values stay alive as long as this does: one for each sweep.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Hashable, ...], tuple[tuple[object, ...], Any]] = {}
+
+    def of(self, what: Hashable, objects: tuple[object, ...], find: Callable[[], Found]) -> Found:
+        """Return what `find` returned when it was asked for the first time; an error is not kept.
+
+        Args:
+            what: tells values apart that follow from the same objects.
+            objects: all that the value follows from, beside `what`; nothing may change them.
+            find: finds it.
+        """
+        key = (what, *map(id, objects))
+        known = self._found.get(key)
+        if known is None:
+            known = self._found[key] = (objects, find())
+        found: Found = known[1]
+        return found
 
 
 class Diverged(ArithmeticError):

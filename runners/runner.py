@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from runners.records import Measurement
 
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from models.backbone.config import BackboneConfig
     from models.backbone.model import Backbone, TaskFacts
-    from runners.approximation import Cores
+    from models.multi_head import Core
     from runners.measurement.hardware import HardwareProfile
-    from runners.passes import Passes
     from runners.training.optim import OptimConfig
     from tasks.task import Stretches, Task
 
@@ -37,6 +36,51 @@ class Direction(StrEnum):
     bidirectional = auto()
     causal = auto()
     """A language model over the task's vocabulary, whatever the task asks."""
+
+
+class Passes(NamedTuple):
+    """Equal passes through one model."""
+
+    times: float
+    rows: int
+    """Examples of a batch."""
+    length: int
+    """Tokens of its rows, padding included."""
+    step: bool
+    """A training step; False: forward alone."""
+    micro_rows: int | None = None
+    """Rows that are in memory at once; None: all."""
+    name: str = OWN
+    """Of the model, or of a reference in the same backbone."""
+    measured: bool = False
+    """Of a cost measurement: rows of equal length, and a model built for it."""
+    unknown: str = ""
+    """Why `times` is not known, and 0."""
+
+
+class Uncounted(Exception):
+    """Raised for a cell whose work is not known before it runs; the message says why."""
+
+
+@runtime_checkable
+class Cores(Protocol):
+    """Makes the attention functions that are compared, each for one layer."""
+
+    def approximation(self, budget: int, *, draw: int, layer: int) -> "Core":
+        """Return the family's core. ValueError for a budget that it refuses."""
+        ...
+
+    def exact(self, *, layer: int) -> "Core":
+        """Return what is approximated."""
+        ...
+
+    def reference(self) -> "Core":
+        """Return exact attention through SDPA."""
+        ...
+
+    def labels(self) -> Mapping[str, str]:
+        """Return the options that name the rows."""
+        ...
 
 
 class Work(Protocol):
@@ -98,7 +142,7 @@ class Work(Protocol):
         """Return the run's task with other options, its data prepared."""
         ...
 
-    def cores(self) -> "Cores":
+    def cores(self) -> Cores:
         """Return the attention functions of the run's family by themselves."""
         ...
 
@@ -218,14 +262,12 @@ class Runner(ABC):
         own: Any = self
         return [(mode.name, each) for mode in own.modes for each in own.lengths]
 
-    def passes(self, work: Work) -> "Sequence[Passes]":
+    def passes(self, work: Work) -> Sequence[Passes]:
         """Return what one cell asks of its model, from which `lra plan` reckons its time.
 
         Raises:
             Uncounted: it is not known before the cell runs, or this runner does not say.
         """
-        from runners.passes import Uncounted
-
         del work
         raise Uncounted(f"{type(self).__name__} does not say what its cells ask of a model")
 

@@ -35,9 +35,8 @@ from runners.measurement.measure import (
 )
 from runners.measurement.timing import Timing, check_limit
 from runners.measurement.watched_rows import marked, over_limit, watch_rows
-from runners.passes import Passes
 from runners.records import Measurement, Status
-from runners.runner import OWN, Direction, Runner, Work, disturbed, values
+from runners.runner import OWN, Direction, Passes, Runner, Work, disturbed, values
 
 OBSERVED = 4
 """Passes beside the warm-up and the samples: the first call, the one that is held against the

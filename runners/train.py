@@ -10,8 +10,8 @@ from models.backbone.model import Backbone, Outcome
 from models.transfer.weights import transfer
 from runners.measurement.hardware import HardwareProfile
 from runners.parallel.ranks import joined
-from runners.passes import Passes, Uncounted, padded_length, size
-from runners.runner import Runner, Work
+from runners.passes import padded_length, size
+from runners.runner import Passes, Runner, Uncounted, Work
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.initial import initial_parameters

@@ -31,7 +31,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lra.composition.layers import Layers, is_plain
 from lra.composition.loader import Loader
 from lra.configuration import ConfigError
-from runners.memo import Memo
+from runners.records import Memo
 
 MOST = 100_000
 """Combinations of one command; more is a slip, and their list alone would fill the memory."""

@@ -19,7 +19,7 @@ from lra.class_path import name_plugins
 from lra.configuration import ConfigError, check, long_forms
 from lra.selection import spelt_out
 from lra.sweep.progress import counted
-from runners.memo import Memo
+from runners.records import Memo
 
 if TYPE_CHECKING:
     from lra.composition.loader import Loader

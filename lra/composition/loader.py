@@ -34,7 +34,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lra.composition import warm_up
 from lra.composition.own_options import TABLES, Tree, merged, own_options, without
-from runners.memo import Memo
+from runners.records import Memo
 
 BUNDLES = ("size", "optim")
 """Groups whose files are nothing but values: named by hand, they win over presets."""

@@ -17,8 +17,7 @@ from lra.sweep.trainings import trainings
 from runners.isolation.progress import Begun, listening, phase
 from runners.measurement.gpus import gpus
 from runners.measurement.hardware import NO_GPU, Device, HardwareProfile, device_name
-from runners.memo import Memo
-from runners.records import Cell
+from runners.records import Cell, Memo
 from runners.storage.fingerprint import Seen, digests, summary
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from models.mixer import Layout, Unsupported
 from runners.measurement.device import DTYPES
 from runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated
 from runners.measurement.hardware import Device, Precision
-from runners.passes import Passes, Uncounted
 from runners.records import text_of
-from runners.runner import OWN
+from runners.runner import OWN, Passes, Uncounted
 from runners.training.objective import whole_batch
 from runners.training.optim import Optimiser
 

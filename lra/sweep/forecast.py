@@ -14,9 +14,9 @@ from lra.sweep.work import CellWork
 from models.mixer import Unsupported
 from runners.measurement.hardware import Device, HardwareProfile
 from runners.measurement.machine import MachineRates, machine_of
-from runners.passes import Passes, Uncounted, padded_length
+from runners.passes import padded_length
 from runners.records import Cell, text_of
-from runners.runner import OWN
+from runners.runner import OWN, Passes, Uncounted
 
 START_S = 1.0
 """Seconds in which a cell starts, builds its model and stores its rows."""

@@ -20,8 +20,7 @@ from lra.compose import Run, build_model, bundled_family, core_of, facts, group_
 from lra.configuration import ConfigError
 from models.idle import fixed_in
 from runners.measurement.hardware import Device, HardwareProfile
-from runners.memo import Memo
-from runners.records import SCHEMA
+from runners.records import SCHEMA, Memo
 from tasks.data.sources import remembered_sha256
 
 Rate = float | list[float]

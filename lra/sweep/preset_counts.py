@@ -14,9 +14,8 @@ from lra.binding import plain
 from lra.class_path import locate
 from lra.compose import Run
 from lra.sweep.identity import decisive
-from runners.passes import Passes
 from runners.records import digest
-from runners.runner import OWN
+from runners.runner import OWN, Passes
 
 if TYPE_CHECKING:
     from models.backbone.model import TaskFacts

@@ -7,8 +7,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from lra.runner_class import runner_of
-from runners.memo import Memo
-from runners.records import Cell, canonical, digest
+from runners.records import Cell, Memo, canonical, digest
 
 if TYPE_CHECKING:
     from lra.sweep.planned import Planned

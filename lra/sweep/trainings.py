@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.binding import plain
 from lra.compose import Run, bundled_family, facts, group_file, typed
-from runners.memo import Memo
-from runners.records import Cell, Status
+from runners.records import Cell, Memo, Status
 from runners.runner import OWN
 from runners.store import Store
 

@@ -19,8 +19,8 @@ from lra.sweep.costs import call_of
 from models.context import Context
 from models.mixer import Unsupported
 from models.transport import Addressed, Request
-from runners.passes import Passes
 from runners.records import text_of
+from runners.runner import Passes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

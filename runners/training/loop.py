@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
@@ -22,12 +23,13 @@ from models.mixer import AfterStep, State
 from runners.isolation.progress import EVERY_S, MEASURING_S, phase, ready, report_progress
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
+from runners.measurement.measure import process_peak_bytes
+from runners.parallel.crowding import crowded
 from runners.parallel.gradients import PartLoss, shard
 from runners.parallel.parted import whole
 from runners.parallel.ranks import Ranks
-from runners.parallel.state import Together, rank_seed
-from runners.records import Diverged, Interrupted, Measurement, Outcomes
-from runners.training.account import cost_rows
+from runners.parallel.state import Together, rank_seed, restore_random
+from runners.records import DISTURBED, Diverged, Interrupted, Measurement, Outcomes, digest
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import Keep, TrainConfig, check_together
 from runners.training.data_check import check_data
@@ -36,12 +38,11 @@ from runners.training.optim import OptimConfig
 from runners.training.pace import Pace
 from runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
 from runners.training.recurrent_state import RecurrentStates, remembered
-from runners.training.resume import fitting
-from runners.training.saved_state import restore, saved_state
+from runners.training.resume import fitting, must_agree
 from runners.training.stages import TrainingStage, TrainingStages, check_parts_of_batches
 from runners.training.updates import WeightUpdates
 from runners.training.watching import step_progress
-from tasks.task import Batch, Task
+from tasks.task import Batch, Task, Windowed
 
 Item = Measurement | Outcomes
 
@@ -388,3 +389,89 @@ class Trainer:
 
 
 _CALMER = "lower optim.peak_learning_rate, warm up for longer, or set optim.clip"
+
+
+def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
+    """Yield what a training cost so far."""
+    times = tuple(trainer.step_times)
+    spent = trainer.spent_s + trainer.window_s
+    count = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
+    together = trainer.together
+    crowd = "" if together is None else crowded(trainer.ranks, trainer.device)
+    trust = {DISTURBED: crowd} if crowd else {}
+    if times:
+        step = median(times)
+        yield Measurement(metric="train_step_time", value=step, samples=times, labels=trust)
+    yield Measurement(metric="train_time", value=spent, labels=trust)
+    yield Measurement(metric="data_wait", value=trainer.waited_s / max(spent, 1e-9))
+    yield Measurement(metric="examples_seen", value=float(trainer.examples))
+    if trainer.config.stages and isinstance(trainer.task, Windowed):
+        tokens = trainer.stages.tokens(trainer.step, trainer.task)
+        yield Measurement(metric="tokens_seen", value=float(tokens))
+    yield Measurement(metric="parameters", value=float(count))
+    peak = trainer.ranks.largest(float(process_peak_bytes()))
+    yield Measurement(metric="process_peak_bytes", value=peak)
+    if together is not None and together.tokens:
+        speed = together.tokens / max(spent - together.begun_s, 1e-9)
+        yield Measurement(metric="tokens_per_second", value=speed, labels=trust)
+        each = speed / trainer.ranks.size
+        yield Measurement(metric="tokens_per_second_per_device", value=each, labels=trust)
+        if together.bytes_sent is not None:
+            yield Measurement(metric="bytes_sent_per_step", value=together.bytes_sent)
+
+
+_PLAIN = ("step", "since", "examples", "validated", "spent_s", "window_s", "waited_s")
+"""Plain numbers of a trainer, by their names."""
+
+
+def identity(trainer: Trainer) -> str:
+    """Return a hash of what must agree before a checkpoint may be continued."""
+    shapes = {name: list(value.shape) for name, value in trainer.model.state_dict().items()}
+    config = must_agree(trainer.config, but=trainer.config.incidental)
+    options = [must_agree(trainer.optim), config, str(trainer.hardware.precision)]
+    return digest([trainer.seed, trainer.task.spec.data_hash, options, shapes])
+
+
+def saved_state(trainer: Trainer) -> dict[str, Any]:
+    """Return everything that decides how the run goes on."""
+    cuda = trainer.device.type == "cuda"
+    return {
+        "identity": identity(trainer),
+        "model": trainer.model.state_dict(),
+        **trainer.updates.state(),
+        "random": torch.get_rng_state(),
+        "generator": trainer.generator.get_state(),
+        "running": trainer.running,
+        "streams": trainer.streams.state,
+        "best": trainer.best,
+        "rows": trainer.rows,
+        "step_times": trainer.step_times,
+        "place": [trainer.position.epoch, trainer.position.number],
+        **({"gradients": gradients(trainer)} if trainer.stages.accumulates else {}),
+        **{name: getattr(trainer, name) for name in _PLAIN},
+        **({"cuda_random": torch.cuda.get_rng_state()} if cuda else {}),
+    }
+
+
+def restore(trainer: Trainer, state: dict[str, Any]) -> None:
+    """Continue from a state in which `misfit` found no fault."""
+    if trainer.together is not None:
+        state = trainer.together.own_state(state, trainer.model, trainer.updates, trainer.device)
+    trainer.model.load_state_dict(state["model"])
+    trainer.updates.restore(state)
+    restore_random(state, trainer.ranks, trainer.device, trainer.seed)
+    trainer.generator.set_state(state["generator"])
+    trainer.running = state["running"].to(trainer.device)
+    trainer.streams.restore(state["streams"])
+    for name, gradient in state.get("gradients", {}).items():
+        trainer.model.get_parameter(name).grad = gradient.to(trainer.device)
+    trainer.best, trainer.rows = state["best"], state["rows"]
+    trainer.step_times, trainer.position = state["step_times"], BatchPosition(*state["place"])
+    for name in _PLAIN:
+        setattr(trainer, name, state[name])
+
+
+def gradients(trainer: Trainer) -> dict[str, Tensor]:
+    """Return what was accumulated since the last update, by parameter."""
+    named = trainer.model.named_parameters()
+    return {name: own.grad for name, own in named if own.grad is not None}

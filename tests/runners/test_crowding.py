@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from runners.parallel.crowding import crowded
-from runners.training.account import cost_rows
+from runners.training.loop import cost_rows
 
 
 @pytest.mark.parametrize("many", [False, True])

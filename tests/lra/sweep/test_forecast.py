@@ -17,8 +17,8 @@ from lra.sweep.past import Past, stored
 from lra.sweep.work import CellWork
 from models.mixer import Unsupported
 from runners.measurement.hardware import Device
-from runners.passes import Passes, Uncounted
 from runners.records import Measurement, Status
+from runners.runner import Passes, Uncounted
 from runners.store import Store
 
 SMALL = ("task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.steps=50")

@@ -21,10 +21,9 @@ from runners.training.averaging import WeightAverage
 from runners.training.checkpoint import RESUME, WEIGHTS, Checkpoints
 from runners.training.config import Keep, TrainConfig
 from runners.training.evaluate import evaluate
-from runners.training.loop import Item, Trainer
+from runners.training.loop import Item, Trainer, identity
 from runners.training.optim import OptimConfig, Optimiser
 from runners.training.optimisers.groups import parameter_groups
-from runners.training.saved_state import identity
 from runners.training.updates import WeightUpdates
 from tasks.task import Batch
 from tests.runners.tiny_task import Tiny, model
