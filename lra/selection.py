@@ -3,7 +3,7 @@
 A preset that names a set takes up every family to come. The sets: `all`; `causal`, those that can
 be built so that a position sees only earlier ones; `approximations`, those whose files have a
 budget, `about.approximation`; every kind, as in `windows_and_blocks`; and `with_peers`, those that
-some other implementation in `runners.external` is compared with.
+some other implementation in `runners.measures.external` is compared with.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def _sets(config_dirs: tuple[Path, ...]) -> dict[str, list[str]]:
 
 def with_peers(config_dirs: Sequence[Path] = ()) -> list[str]:
     """Return the models that have a peer. Imports torch, and no peer."""
-    from runners.external.catalogue import of_family
+    from runners.measures.external.catalogue import of_family
 
     return [name for name in sets(config_dirs)[ALL] if of_family(name)]
 

@@ -26,7 +26,7 @@ PRELOAD = (
     "lra.sweep.cells",
     "lra.sweep.trial_builds",
     "lra.sweep.work",
-    "runners.train",  # with what trains, which other runners need, too
+    "runners.measures.train",  # with what trains, which other runners need, too
 )
 """What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
 GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"

@@ -14,15 +14,15 @@ from models.backbone.seeding import derive, drawing
 from models.idle import idle_in
 from models.mixer import SCORED, Site, Unsupported
 from models.multi_head import Core
-from runners.approximation import Approximation
-from runners.attention.cores import core_of
+from runners.measures.approximation import Approximation
+from runners.measures.attention.cores import core_of
 
 LENGTH = "length"
 """Stands for the number of tokens among the options of a target."""
 
 
 class FamilyCores:
-    """Makes the cores of the run's family at one length: `runners.approximation.Cores`."""
+    """Makes the cores of the run's family at one length: `runners.measures.approximation.Cores`."""
 
     def __init__(self, run: Run, length: int) -> None:
         node = run.config["model"]

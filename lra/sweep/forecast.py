@@ -14,7 +14,7 @@ from lra.sweep.work import CellWork
 from models.mixer import Unsupported
 from runners.measurement.hardware import Device, HardwareProfile
 from runners.measurement.machine import MachineRates, machine_of
-from runners.passes import padded_length
+from runners.measures.passes import padded_length
 from runners.records import Cell, text_of
 from runners.runner import OWN, Passes, Uncounted
 

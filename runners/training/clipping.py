@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from runners.parallel.parted import joined_up
 from runners.training.optim import OptimConfig
 from runners.training.optimisers.groups import tunings
+from runners.training.parallel.parted import joined_up
 
 
 def clip_gradients(

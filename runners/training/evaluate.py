@@ -13,8 +13,8 @@ from models.mixer import State
 from models.state import detach
 from runners.isolation.progress import so_far
 from runners.metrics import METRICS
-from runners.parallel.ranks import Ranks
 from runners.records import Measurement, Outcomes
+from runners.training.parallel.ranks import Ranks
 from runners.training.prefetch import first_of, masks_of, rows_of, to_device
 from runners.training.recurrent_state import initial_state, remembered
 from tasks.task import Batch, Derives, Kind, Tally, Task, remarks_of

@@ -24,11 +24,6 @@ from runners.isolation.progress import EVERY_S, MEASURING_S, phase, ready, repor
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.measure import process_peak_bytes
-from runners.parallel.crowding import crowded
-from runners.parallel.gradients import PartLoss, shard
-from runners.parallel.parted import whole
-from runners.parallel.ranks import Ranks
-from runners.parallel.state import Together, rank_seed, restore_random
 from runners.records import DISTURBED, Diverged, Interrupted, Measurement, Outcomes, digest
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import Keep, TrainConfig, check_together
@@ -36,6 +31,11 @@ from runners.training.data_check import check_data
 from runners.training.evaluate import SplitScores, evaluate, goodness, score_rows
 from runners.training.optim import OptimConfig
 from runners.training.pace import Pace
+from runners.training.parallel.crowding import crowded
+from runners.training.parallel.gradients import PartLoss, shard
+from runners.training.parallel.parted import whole
+from runners.training.parallel.ranks import Ranks
+from runners.training.parallel.state import Together, rank_seed, restore_random
 from runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
 from runners.training.recurrent_state import RecurrentStates, remembered
 from runners.training.resume import fitting, must_agree

@@ -11,7 +11,7 @@ from models.backbone.config import BackboneConfig
 from models.backbone.model import Backbone
 from models.mixer import State
 from models.state import detach, join, map_state, reset, select
-from runners.parallel.parted import joined_up
+from runners.training.parallel.parted import joined_up
 from tasks.task import Task
 
 

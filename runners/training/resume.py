@@ -23,7 +23,7 @@ _ROW = {"metric": str, "value": float, "step": int, "labels": dict}
 _MOVED = frozenset({"lr", "momentum", "betas"})
 """What a schedule sets before every update."""
 RANKS = "ranks"
-"""What each of several processes has for itself: see `runners.parallel.state`."""
+"""What each of several processes has for itself: see `runners.training.parallel.state`."""
 _FAR = 1e30
 """More than any count, time, rate or score."""
 

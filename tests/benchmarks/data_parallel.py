@@ -32,7 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from models.backbone.model import Backbone
-from runners.parallel.ranks import Ranks
+from runners.training.parallel.ranks import Ranks
 from runners.training.prefetch import BatchPosition, endless
 from tasks.classification.listops.task import ListOps
 from tasks.task import Batch

@@ -3,11 +3,11 @@
     python tests/benchmarks/overhead.py --json rows.jsonl     # --blocks 100 on a busy machine
 
 Three runs of one model on the same ListOps batches take turns, a block of steps each, in an order
-that rotates: `runners.train`, a bare loop (forward, backward, clipping, AdamW), and the same bare
-loop again. Printed are medians over blocks of paired ratios with their 20th to 80th percentile:
-the runner against the loop, and the loop against itself, which is what the machine's noise looks
-like; once by the clock and once by the processor time of the process, which other work on the
-machine moves less, and which counts the runner's thread that reads batches.
+that rotates: `runners.measures.train`, a bare loop (forward, backward, clipping, AdamW), and the
+same bare loop again. Printed are medians over blocks of paired ratios with their 20th to 80th
+percentile: the runner against the loop, and the loop against itself, which is what the machine's
+noise looks like; once by the clock and once by the processor time of the process, which other work
+on the machine moves less, and which counts the runner's thread that reads batches.
 
 The bare loops get batches that were collated beforehand; the runner reads its own, in the
 background, and the share of time that it waits for them is printed, too. In the end the weights
@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linear import LinearAttention
 from runners.measurement.hardware import HardwareProfile
+from runners.measures.train import train
 from runners.records import Measurement
-from runners.train import train
 from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig, Schedule
 from runners.training.prefetch import BatchPosition, endless

@@ -12,14 +12,14 @@ from lra.compose import Control, Logger, LoggerMode
 from lra.configuration import ConfigError
 from models.backbone.model import BackboneConfig
 from reports.dashboard.mirror import MirrorMode
-from runners.approximation import Approximation
-from runners.decode import Decode
-from runners.extrapolate import Extrapolate
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.timing import Timing
-from runners.peers import Peers
-from runners.scaling import Scaling
-from runners.span import Span
+from runners.measures.approximation import Approximation
+from runners.measures.decode import Decode
+from runners.measures.extrapolate import Extrapolate
+from runners.measures.peers import Peers
+from runners.measures.scaling import Scaling
+from runners.measures.span import Span
 from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig
 

@@ -131,6 +131,12 @@ def test_what_is_no_task_is_refused() -> None:
         build_task({"class_path": "models.backbone.config.BackboneConfig"})
 
 
+def test_runners_are_found_where_older_stores_know_them():
+    assert locate("runners.train.Train") is locate("runners.measures.train.Train")
+    with pytest.raises(ConfigError, match="did you mean"):
+        locate("runners.trian.Train")
+
+
 def test_a_task_has_no_incidental_options_unless_it_names_some() -> None:
     class Plain(Task): ...
 

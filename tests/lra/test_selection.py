@@ -12,7 +12,7 @@ from lra.configuration import ConfigError
 from lra.selection import sets, spelt_out
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.mixer import Unsupported
-from runners.external.catalogue import PEERS
+from runners.measures.external.catalogue import PEERS
 
 
 def test_all_is_every_model_once() -> None:

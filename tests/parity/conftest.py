@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runners.external.peer import WAY_OUT, Missing
+from runners.measures.external.peer import WAY_OUT, Missing
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runners.parallel.parted import parted
 from runners.training.optim import OptimConfig, Optimiser
 from runners.training.optimisers.adagrad import ClippedAdagrad
 from runners.training.optimisers.groups import parameter_groups
 from runners.training.optimisers.lamb import Lamb
 from runners.training.optimisers.lion import Lion
+from runners.training.parallel.parted import parted
 
 Groups = list[dict[str, Any]]
 ADAM = ("step", "exp_avg", "exp_avg_sq")

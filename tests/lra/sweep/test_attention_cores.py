@@ -17,8 +17,14 @@ from lra.composition.hydra_entry import entries
 from lra.selection import sets
 from lra.sweep.attention_cores import FamilyCores
 from models.mixer import Unsupported
-from runners.attention.cores import placed
-from runners.attention.errors import Exact, QueryKeyValue, implied_matrix, output_of, random_heads
+from runners.measures.attention.cores import placed
+from runners.measures.attention.errors import (
+    Exact,
+    QueryKeyValue,
+    implied_matrix,
+    output_of,
+    random_heads,
+)
 from runners.store import read_rows
 
 LENGTH, WIDTH = 32, 8

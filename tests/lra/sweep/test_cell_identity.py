@@ -208,7 +208,7 @@ def test_every_option_that_differs_is_there() -> None:
 
 def test_a_kind_of_options_may_have_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
     from models.backbone.model import BackboneConfig
-    from runners.scaling import Scaling
+    from runners.measures.scaling import Scaling
 
     before = key("model=linear")
     monkeypatch.setattr(BackboneConfig, "version", 2, raising=False)

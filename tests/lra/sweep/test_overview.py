@@ -81,12 +81,12 @@ def test_peers_that_are_not_installed_are_named(tmp_path, capsys, monkeypatch) -
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("runners.external.peer.version", missing)
+    monkeypatch.setattr("runners.measures.external.peer.version", missing)
     words = ["runner=peers", "runner.lengths=[64]", "runner.modes=[forward]"]
     line = line_of(tmp_path, capsys, "model=performer", *words)
     assert "performer-pytorch is not installed; pip install 'lra[parity]'" in line
     assert "  refused  " in line_of(tmp_path, capsys, "model=identity", *words)
-    monkeypatch.setattr("runners.external.peer.version", lambda _: "1.0")
+    monkeypatch.setattr("runners.measures.external.peer.version", lambda _: "1.0")
     assert "not installed" not in line_of(tmp_path, capsys, "model=performer", *words)
 
 
@@ -167,7 +167,7 @@ def test_weights_that_are_gone_are_made_again(tmp_path, capsys) -> None:
 
 
 def test_what_is_kept_of_the_sources_is_what_the_fingerprint_hashes(tmp_path, cell) -> None:
-    modules = ["models.backbone.model", "runners.train"]
+    modules = ["models.backbone.model", "runners.measures.train"]
     assert summary(digests(modules)) == fingerprint(modules)
     assert summary(cell.sources) == cell.fingerprint
     write(tmp_path, cell)

@@ -1,11 +1,11 @@
 """What a finished cell is said to be."""
 
 from lra.sweep.progress import failure, headline
-from runners.decode import Decode
-from runners.extrapolate import Extrapolate
+from runners.measures.decode import Decode
+from runners.measures.extrapolate import Extrapolate
+from runners.measures.scaling import Scaling
+from runners.measures.span import Span
 from runners.records import Measurement, Status
-from runners.scaling import Scaling
-from runners.span import Span
 
 
 def bad(**labels: str) -> Measurement:

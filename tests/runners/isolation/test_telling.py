@@ -16,8 +16,8 @@ from runners.isolation.progress import Event, Progress, listening, phase, so_far
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import in_turns, warm_up
 from runners.measurement.watch import Watch
+from runners.measures.train import train
 from runners.records import Interrupted, Measurement
-from runners.train import train
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.loop import Trainer
@@ -108,7 +108,7 @@ def test_records_of_our_loggers_are_events_and_lines_of_the_log(tmp_path: Path) 
     before = logging.getLogger("runners").level
     with (tmp_path / "log.txt").open("w") as log, listening(said.append, log=log):
         logging.getLogger("runners.training.resume").info("resumed at step %d", 53)
-        logging.getLogger("runners.train").debug("checkpoint")
+        logging.getLogger("runners.measures.train").debug("checkpoint")
         logging.getLogger("strangers").warning("hush")
     logging.getLogger("runners.training.resume").info("later")
     assert said == [

@@ -11,11 +11,11 @@ from runners.isolation.child import ProcessSettings, judge
 from runners.isolation.isolate import Job, pool
 from runners.isolation.places import Places, seats
 from runners.measurement.hardware import HardwareProfile
+from runners.measures.train import train
 from runners.records import Measurement, Status
 from runners.storage import atomic
 from runners.storage.atomic import storage_fault
 from runners.store import Store, read_rows
-from runners.train import train
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig

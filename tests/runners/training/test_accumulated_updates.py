@@ -12,8 +12,8 @@ from torch.optim.swa_utils import AveragedModel
 
 from models.backbone.model import Backbone
 from runners.measurement.hardware import HardwareProfile
+from runners.measures.train import train
 from runners.records import Interrupted, Measurement
-from runners.train import train
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.loop import Trainer

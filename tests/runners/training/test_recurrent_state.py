@@ -14,8 +14,8 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions, Unsupported
 from models.positions import LearnedPositions
 from runners.measurement.hardware import HardwareProfile
+from runners.measures.train import train
 from runners.records import Interrupted, Measurement
-from runners.train import train
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.data_check import check_streams

@@ -14,8 +14,8 @@ from models.backbone.model import Backbone
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions, Unsupported
 from runners.measurement.hardware import HardwareProfile
+from runners.measures.train import Train, train
 from runners.records import Interrupted, Measurement
-from runners.train import Train, train
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.loop import Trainer

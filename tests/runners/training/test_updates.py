@@ -15,8 +15,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from models.backbone.model import Backbone, BackboneConfig, Head, Softmax, TaskFacts
 from models.families.linear import LinearAttention
 from runners.measurement.hardware import HardwareProfile
+from runners.measures.train import train
 from runners.records import Interrupted, Measurement, Outcomes
-from runners.train import train
 from runners.training.averaging import WeightAverage
 from runners.training.checkpoint import RESUME, WEIGHTS, Checkpoints
 from runners.training.config import Keep, TrainConfig

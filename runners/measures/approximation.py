@@ -1,0 +1,342 @@
+"""How well a family approximates attention: error against its budget, its length and its time.
+
+Each family that approximates attention spends a budget: features, landmarks, a window. For every
+budget its core and the exact function read the same queries, keys and values, random ones or those
+of a trained softmax model, and their outputs and matrices are compared in float64, so that what is
+seen is the method and not rounding. What a family draws at random is drawn several times. The time
+of the core at each budget is taken in turns with exact attention through SDPA, in the profile's
+precision, on the same numbers. `runners.measures.attention.errors` holds the definitions.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from statistics import fmean, median
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+
+from conf.choices import by_name
+from models.mixer import Layout, Unsupported
+from models.multi_head import Core
+from runners.isolation.progress import phase, so_far
+from runners.measurement.device import DTYPES, autocast
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.measure import in_turns
+from runners.measurement.timing import Timing
+from runners.measurement.watch import Watch
+from runners.measurement.watched_rows import marked, watch_rows
+from runners.measures.attention.cores import placed
+from runners.measures.attention.errors import (
+    CoreErrors,
+    Exact,
+    QueryKeyValue,
+    random_heads,
+    trained_heads,
+)
+from runners.records import Measurement, Status
+from runners.runner import Cores, Runner, Work
+
+REFERENCE = "sdpa"
+"""Exact attention, as fast as PyTorch has it: what a core is timed with in turns."""
+
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+class QK(StrEnum):
+    """Where queries, keys and values come from."""
+
+    random = auto()
+    """Independent normal entries."""
+    trained = auto()
+    """Every layer of a softmax model that was trained on the task, reading its test split."""
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class Approximation(Timing, Runner):
+    """What is varied, and how error and time are measured."""
+
+    outcome: ClassVar[str] = "output_error"
+    data: ClassVar[bool] = False
+    timed: ClassVar[bool] = True
+    by_length: ClassVar[bool] = True
+    mode_option: ClassVar[str] = "qk"
+
+    lengths: list[int] = field(default_factory=lambda: [256, 1024])
+    qk: QK = QK.random
+    option: str | None = None
+    """Of the mixer, that is its budget; None: as the model's file says."""
+    budgets: list[int] = field(default_factory=lambda: [16, 32, 64, 128, 256])
+    own_budgets: dict[str, list[int]] = field(default_factory=dict)
+    """Models with other values than those of their files, or than `budgets`."""
+    target: dict[str, Any] = field(default_factory=dict)
+    """Options of the mixer that make it the exact function; none: as the model's file says, else
+    softmax attention."""
+    draws: int = 5
+    """Of what a family draws at random; a family without draws is measured once."""
+    sequences: int = 2
+    deviation: float = 1.0
+    """Standard deviation of the entries of random queries and keys."""
+    top: list[int] = field(default_factory=lambda: [1, 16, 64])
+    """Numbers of heaviest keys whose mass is followed."""
+    matrix_max_length: int = 2048
+    """Beyond, no matrix is formed, and outputs alone are compared."""
+    named: list[str] = field(default_factory=lambda: ["kernel", "orthogonal"])
+    """Options of the mixer that become labels of the rows, where the family has them."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        super().__post_init__()
+        values = {"lengths": self.lengths, "budgets": self.budgets, "top": self.top}
+        values |= {f"own_budgets.{name}": own for name, own in self.own_budgets.items()}
+        for name, given in values.items():
+            if not given or min(given) < 1 or len(set(given)) < len(given):
+                raise ValueError(f"{name} are one or more different positive numbers: got {given}")
+        if not (math.isfinite(self.deviation) and self.deviation > 0):
+            raise ValueError(f"deviation must be above 0: got {self.deviation}; 1 is usual")
+        for name, least in (("draws", 1), ("sequences", 1), ("matrix_max_length", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+
+    @property
+    def modes(self) -> list[QK]:
+        """What the mode of a cell says: where its queries and keys come from."""
+        return [self.qk]
+
+    @property
+    def beside(self) -> Sequence[str]:
+        """Families whose sources decide the numbers beside the model's own."""
+        return ["softmax", REFERENCE]
+
+    def starts_from(self) -> list[str]:
+        """Return the trainings whose weights are read: see `lra.sweep.trainings`."""
+        return ["softmax"] if self.qk is QK.trained else []
+
+    def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the model's file says in `about.approximation`: option, budgets, target."""
+        declared = about.get("approximation") or {}
+        if not isinstance(declared, Mapping) or not {*declared} <= {"option", "budgets", "target"}:
+            raise ValueError(
+                f"approximation: got {declared}; wanted a mapping of option, budgets and target"
+            )
+        own = dict(declared)
+        if self.option is not None:
+            own["option"] = self.option
+        if self.target:
+            own["target"] = self.target
+        if model in self.own_budgets:
+            own["budgets"] = self.own_budgets[model]
+        return {**own, "own_budgets": {}}
+
+    def budget_option(self, model: str) -> str:
+        """Return the option that is the model's budget. `Unsupported` where it has none."""
+        if self.option is None:
+            raise Unsupported(
+                f"{model} approximates no attention on given queries, keys and values: its file "
+                "names no option in about.approximation. model=approximations are the models that "
+                "do; runner.option names the option of any mixer that buys accuracy"
+            )
+        return self.option
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield errors and times at every budget."""
+        cores = work.cores()
+        return approximate(
+            cores,
+            list(self._layers(work)),
+            model=work.model,
+            config=self,
+            hardware=work.hardware,
+            labels=cores.labels(),
+        )
+
+    def _layers(self, work: Work) -> Iterator[QueryKeyValue]:
+        """Yield the queries, keys and values of each layer."""
+        if self.qk is QK.random:
+            shape = work.backbone
+            width = shape.head_width or shape.width // shape.heads
+            yield random_heads(
+                self.sequences, shape.heads, work.length, width,
+                deviation=self.deviation, seed=work.seed,
+            )  # fmt: skip
+            return
+        phase("preparing data")
+        work.task.prepare()
+        phase("reading heads")
+        yield from trained_heads(
+            work.trained("softmax"),
+            work.task.batches("test", batch_size=32, seed=work.seed),
+            sequences=self.sequences,
+            length=work.length,
+        )
+
+
+def approximate(
+    cores: Cores,
+    layers: Sequence[QueryKeyValue],
+    *,
+    model: str,
+    config: Approximation,
+    hardware: HardwareProfile,
+    labels: Mapping[str, str] = NO_LABELS,
+) -> Iterator[Measurement]:
+    """Measure one family at one length, and yield rows.
+
+    Args:
+        cores: makes what is compared.
+        layers: the queries, keys and values of each layer, in float64; one layer of random ones.
+        model: the family's name.
+        config: how to measure.
+        hardware: where, and how precisely time is taken.
+        labels: of every row.
+
+    Raises:
+        Unsupported: the model has no budget, or cannot read these queries and keys.
+    """
+    lab = _Lab(cores, layers, model=model, config=config, hardware=hardware, labels=dict(labels))
+    total = len(lab.budgets) * len(layers)
+    made: dict[str, Core] = {}
+    for layer in range(len(layers)):
+        exact = lab.exact(layer)
+        for number, budget in enumerate(lab.budgets):
+            done = layer * len(lab.budgets) + number
+            so_far("measuring errors", done, total, "budget")
+            try:
+                first = lab.approximation(budget, layer)
+            except Unsupported:
+                raise
+            except ValueError as error:
+                yield lab.refused(budget, layer, str(error))
+                continue
+            made.setdefault(str(budget), first)
+            yield from lab.errors(exact, first, budget, layer)
+    yield from lab.times(made)
+
+
+class _Lab:
+    """One family and the numbers that it reads."""
+
+    def __init__(
+        self,
+        cores: Cores,
+        layers: Sequence[QueryKeyValue],
+        *,
+        model: str,
+        config: Approximation,
+        hardware: HardwareProfile,
+        labels: dict[str, str],
+    ) -> None:
+        self.device = torch.device(str(hardware.device))
+        self.cores, self.config, self.hardware = cores, config, hardware
+        self.layers = [given.to(self.device, torch.float64) for given in layers]
+        self.budgets = sorted(config.budgets)
+        target = ", ".join(f"{k}={v}" for k, v in config.target.items()) or "softmax"
+        self.labels = {**labels, "option": config.budget_option(model), "target": target}
+        self.length = self.layers[0].q.shape[2]
+        self.ranks = sorted(config.top)
+
+    def exact(self, layer: int) -> Exact:
+        core = placed(self.cores.exact(layer=layer), self.device, torch.float64)
+        if core.traits.shared_query_key and self.config.qk is QK.trained:
+            raise Unsupported(
+                "this family takes one vector as query and as key, and a softmax model was trained "
+                "with two: choose runner.qk=random"
+            )
+        matrices = self.length <= self.config.matrix_max_length
+        return Exact(core, self.layers[layer], matrices=matrices, ranks=self.ranks)
+
+    def approximation(self, budget: int, layer: int, draw: int = 0) -> Core:
+        core = self.cores.approximation(budget, draw=draw, layer=layer)
+        return placed(core, self.device, torch.float64)
+
+    def of(self, layer: int, budget: int | None = None) -> dict[str, str]:
+        """Return the labels of a row."""
+        found = {**self.labels}
+        if budget is not None:
+            found["budget"] = str(budget)
+        if self.config.qk is QK.trained:
+            found["layer"] = str(layer)
+        return found
+
+    def errors(self, exact: Exact, first: Core, budget: int, layer: int) -> Iterator[Measurement]:
+        draws = self.config.draws if first.traits.random_draws else 1
+        found = [exact.errors(first)]
+        found += [exact.errors(self.approximation(budget, layer, draw)) for draw in range(1, draws)]
+        labels = self.of(layer, budget)
+        yield _row("output_error", [e.output for e in found], labels)
+        matrices = [e.matrix for e in found if e.matrix is not None]
+        if matrices:
+            yield _row("matrix_error", matrices, labels)
+            yield from self.recalls(found, labels)
+
+    def recalls(self, found: Sequence[CoreErrors], labels: dict[str, str]) -> Iterator[Measurement]:
+        for number, k in enumerate(self.ranks):
+            yield _row(
+                "topk_mass_recall", [e.recall[number] for e in found], {**labels, "k": str(k)}
+            )
+
+    def refused(self, budget: int, layer: int, reason: str) -> Measurement:
+        labels = self.of(layer, budget)
+        return Measurement(
+            metric="output_error", status=Status.unsupported, reason=reason, labels=labels
+        )
+
+    def times(self, made: Mapping[str, Core]) -> Iterator[Measurement]:
+        """Time every budget in turns with the reference, on the first layer's numbers."""
+        if not made:
+            return
+        given = self.layers[0].to(DTYPES[self.hardware.precision])
+        cores = {**made, REFERENCE: self.cores.reference()}
+        cores = {name: placed(core, self.device, torch.float32) for name, core in cores.items()}
+
+        def call(core: Core) -> object:
+            with torch.inference_mode(), autocast(self.hardware):
+                return core(given.q, given.k, given.v, Layout())
+
+        watch = Watch(self.device)
+        calls = {name: lambda core=core: call(core) for name, core in cores.items()}
+        slowest = max(self.config.warm(one, self.device) for one in calls.values())
+        rounds, repeat_s = self.config.rounds(slowest), self.config.repeat_limit_s
+        watched = in_turns(calls, watch, rounds, repeat_s=repeat_s)
+        exact = watched.samples(REFERENCE)
+        for budget in made:
+            own = watched.samples(budget)
+            labels = {**self.labels, "budget": budget}
+            ratios = tuple(mine / other for mine, other in zip(own, exact, strict=True))
+            yield Measurement(
+                metric="core_time",
+                value=median(own),
+                samples=own,
+                labels=marked(labels, watched, own),
+            )
+            yield Measurement(
+                metric="core_time_ratio",
+                value=median(ratios),
+                samples=ratios,
+                labels=marked({**labels, "reference": REFERENCE}, watched, ratios),
+            )
+        yield Measurement(
+            metric="core_time",
+            value=median(exact),
+            samples=exact,
+            labels=marked({"reference": REFERENCE}, watched, exact),
+        )
+        yield from watch_rows(watched)
+        yield Measurement(metric="batch_size", value=float(len(given.q)))
+
+
+def _row(metric: str, samples: Sequence[float], labels: dict[str, str]) -> Measurement:
+    """Return the mean over draws, or the reason why there is none."""
+    if not all(map(math.isfinite, samples)):
+        lost = sum(not math.isfinite(sample) for sample in samples)
+        return Measurement(
+            metric=metric,
+            status=Status.diverged,
+            reason=f"{lost} of {len(samples)} draws gave no finite number",
+            labels=labels,
+        )
+    return Measurement(metric=metric, value=fmean(samples), samples=tuple(samples), labels=labels)

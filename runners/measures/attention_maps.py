@@ -1,0 +1,225 @@
+"""What the attention weights, the projections and the kernels of a trained model look like.
+
+    locality      how far and how widely each head attends, and each layer's average map
+    spectrum      how few singular values hold a matrix of weights
+    projections   how few dimensions hold the key-query products, of a head and of all heads
+    kernels       what convolutions of a layer convolve with
+    similarity    which amino acids attention treats alike, beside BLOSUM62
+
+The measures are defined in `runners.measures.attention`; `docs/analyses.md` says whose figures they
+are.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum, auto
+from typing import Any, ClassVar, cast
+
+import torch
+
+from conf.choices import by_name
+from models.backbone.attention_weights import readable
+from models.backbone.model import Backbone
+from models.backbone.stack import family
+from models.mixer import Unsupported
+from runners.isolation.progress import so_far
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile
+from runners.measures.attention.amino_acids import AminoAcids
+from runners.measures.attention.kernels import Kernels
+from runners.measures.attention.locality import Locality
+from runners.measures.attention.reading import WeightReading, passed
+from runners.measures.attention.spectrum import Spectrum, projection_rows
+from runners.measures.trained import TrainedRunner
+from runners.records import Measurement, Status
+from runners.runner import Passes, Work
+from runners.training.prefetch import first_of, to_device
+from tasks.proteins.task import Proteins
+from tasks.task import SPLITS, Task
+
+
+class MapMeasure(StrEnum):
+    """What is read."""
+
+    locality = auto()
+    spectrum = auto()
+    projections = auto()
+    kernels = auto()
+    similarity = auto()
+
+
+METRIC = {
+    MapMeasure.locality: "attention_distance",
+    MapMeasure.spectrum: "singular_value_share",
+    MapMeasure.projections: "projection_energy",
+    MapMeasure.kernels: "kernel_weight",
+    MapMeasure.similarity: "substitution_correlation",
+}
+"""Of the row that says why there is no number."""
+LACKING = {
+    MapMeasure.projections: "no layer has one projection to queries and one to keys",
+    MapMeasure.kernels: "no layer has a convolution whose kernels are normalised",
+    MapMeasure.similarity: "similarity is that of amino acids: got the task {task}; choose "
+    "task=proteins or task=proteins_masked",
+}
+"""Why a measure finds nothing where weights can be read."""
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class AttentionMaps(TrainedRunner):
+    """What is read, and of how much."""
+
+    outcome: ClassVar[str] = "attention_distance"
+
+    measures: list[MapMeasure] = field(
+        default_factory=lambda: [m for m in MapMeasure if m != MapMeasure.similarity]
+    )
+    split: str = "validation"
+    examples: int = 32
+    """The first ones of the split."""
+    batch_size: int = 4
+    within: list[int] = field(default_factory=lambda: [1, 5, 15])
+    """Locality: distances to each side."""
+    map_cells: int = 32
+    """Locality: of the average map, along each side, at most."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        if not self.measures or len(set(self.measures)) < len(self.measures):
+            raise ValueError(
+                f"measures: got {[str(m) for m in self.measures]}; wanted one or more of "
+                f"{', '.join(MapMeasure)}, each once"
+            )
+        if self.split not in SPLITS:
+            raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
+        for name in ("examples", "batch_size", "map_cells"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        if len(set(self.within)) < len(self.within) or min(self.within, default=0) < 0:
+            raise ValueError(
+                f"within takes distances of 0 or more, each once: got {self.within}; try [1, 5, 15]"
+            )
+
+    def passes(self, work: Work) -> list[Passes]:
+        """Return the examples that are read; weights are read by as much again."""
+        return [
+            Passes(2 * self.examples / self.batch_size, self.batch_size, work.task.spec.max_length,
+                   False)
+        ]  # fmt: skip
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the rows of every measure, or why there are none."""
+        model, origins = self.model_of(work)
+        yield from origins
+        yield from attention_maps(model, work.task, config=self, hardware=work.hardware)
+
+    @classmethod
+    def headline(cls, rows: Sequence[Measurement]) -> str:
+        """Return means over layers and heads."""
+        titles = {
+            "attention_distance": "distance",
+            "singular_value_share": "of singular values in a quarter",
+            "projection_energy": "of energy in a quarter",
+            "substitution_correlation": "correlation with the substitution matrix",
+        }
+        found = []
+        for metric, title in titles.items():
+            values = [r.value for r in rows if r.metric == metric and r.value is not None]
+            if values:
+                found.append(f"{title} {sum(values) / len(values):.3g}")
+        return ", ".join(found)
+
+
+def attention_maps(
+    model: Backbone, task: Task, *, config: AttentionMaps, hardware: HardwareProfile
+) -> Iterator[Measurement]:
+    """Read a trained model, and yield rows.
+
+    Args:
+        model: Trained.
+        task: Prepared.
+        config: What is read.
+        hardware: Where, and how precisely.
+
+    Raises:
+        Unsupported: The stack has no layers of mixers, or a state is carried along time.
+    """
+    if task.spec.memory:
+        raise Unsupported(
+            f"a state of {task.spec.memory} tokens lies before each window: read maps with "
+            "task.regime=non_overlapping, task.memory=0"
+        )
+    device = torch.device(str(hardware.device))
+    model = model.to(device).eval()
+    cores, reasons = readable(model.stack)
+    mixers = {n: cast(Any, b).mixer for n, b in enumerate(cast(Any, model.stack).blocks)}
+    readings, kernels = _readings(config, model, task), Kernels()
+    examples, seen = 0, set[int]()
+    batches = task.batches(config.split, batch_size=config.batch_size, seed=0)
+    with torch.no_grad(), autocast(hardware):
+        for batch in first_of(batches, config.examples):
+            so_far("reading", examples, config.examples, "example")
+            shown = passed(model, cores if readings else {}, to_device(batch, device))
+            examples += len(batch.tokens)
+            seen |= shown.weights.keys()
+            for layer, weights in shown.weights.items():
+                for reading in readings.values():
+                    reading.add(layer, weights, shown.rows)
+            for layer, (left, taps) in shown.kernels.items():
+                kernels.add(layer, left, taps, shown.rows)
+    for layer in cores.keys() - seen:
+        reasons[layer] = (
+            f"{family(cores[layer])} is handed more than queries, keys and values: its weights "
+            "cannot be read by values that are unit vectors"
+        )
+    found: dict[MapMeasure, Callable[[], Iterator[Measurement]]] = {
+        MapMeasure.projections: lambda: projection_rows(mixers),
+        MapMeasure.kernels: kernels.found,
+        **{measure: reading.found for measure, reading in readings.items() if seen},
+    }
+    for measure in config.measures:
+        labels = {"split": config.split, "examples": str(examples), "measure": str(measure)}
+        if measure in readings:
+            yield from _refused(measure, reasons, len(mixers), labels)
+        count = 0
+        try:
+            for row in found.get(measure, lambda: iter(()))():
+                count += 1
+                yield replace(row, labels={**row.labels, **labels})
+        except Unsupported as error:
+            yield _bad(measure, str(error), labels)
+            continue
+        if not count and measure not in readings:
+            yield _bad(measure, LACKING[measure].format(task=task.spec.name), labels)
+
+
+def _readings(
+    config: AttentionMaps, model: Backbone, task: Task
+) -> dict[MapMeasure, WeightReading]:
+    """Return what reads weights, of the measures that are wanted and that the task allows."""
+    longest = model.facts.max_length + model.has_cls
+    every: dict[MapMeasure, WeightReading] = {
+        MapMeasure.locality: Locality(config.within, config.map_cells, longest),
+        MapMeasure.spectrum: Spectrum(),
+    }
+    if isinstance(task, Proteins):
+        every[MapMeasure.similarity] = AminoAcids()
+    return {measure: every[measure] for measure in config.measures if measure in every}
+
+
+def _refused(
+    measure: MapMeasure, reasons: dict[int, str], layers: int, labels: dict[str, str]
+) -> Iterator[Measurement]:
+    """Yield why weights cannot be read: of every layer, or of the whole model where it is one."""
+    if len(reasons) == layers and len(set(reasons.values())) == 1:
+        yield _bad(measure, reasons[0], labels)
+        return
+    for layer, reason in sorted(reasons.items()):
+        yield _bad(measure, reason, labels | {"layer": str(layer)})
+
+
+def _bad(measure: MapMeasure, reason: str, labels: dict[str, str]) -> Measurement:
+    return Measurement(
+        metric=METRIC[measure], status=Status.unsupported, reason=reason, labels=labels
+    )

@@ -1,0 +1,176 @@
+"""How much attention goes to what a memory holds, by its age: compressed, remembered, and new.
+
+A stream is read as in evaluation. Once the memories of every layer are full, the weights of each
+segment's queries on their keys are summed in equal buckets of keys, oldest first, of each region:
+
+    [ compressed memory | memory | segment ]
+
+as figure 2 of Rae et al. 2019, arXiv:1911.05507 shows them. The mean is over heads, queries and
+sequences; a sequence is one segment of one stream.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from conf.choices import by_name
+from models.backbone.model import Backbone
+from models.mixer import State, Unsupported
+from runners.isolation.progress import so_far
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile
+from runners.measures.attention.mass import recorded_masses, recurrent_mixers
+from runners.measures.trained import TrainedRunner
+from runners.records import Measurement
+from runners.runner import Passes, Work
+from runners.training.prefetch import to_device
+from runners.training.recurrent_state import remembered
+from tasks.task import SPLITS, Task, Windowed
+
+REGIONS = ("compressed", "memory", "segment")
+ALL = "all"
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class AttentionMass(TrainedRunner):
+    """How much is read, and how finely it is told apart."""
+
+    outcome: ClassVar[str] = "attention_mass"
+
+    split: str = "validation"
+    segments: int = 64
+    """Of each stream, with full memories."""
+    batch_size: int = 8
+    """Streams that the split is cut into."""
+    buckets: int = 6
+    """Of each region, as many keys in each as can be."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        if self.split not in SPLITS[1:]:
+            raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS[1:])}")
+        for name in ("segments", "batch_size", "buckets"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+
+    def passes(self, work: Work) -> list[Passes]:
+        """Return the segments that are judged; those that fill the memories come before."""
+        task = work.task
+        length = task.window(self.split) if isinstance(task, Windowed) else task.spec.max_length
+        filling = remembered(work.backbone, task, training=False) / length
+        # Weights are read besides, by values as wide as there are keys.
+        return [Passes(filling + 2 * self.segments, self.batch_size, length, False)]
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the attention mass of every bucket, by layer and for all layers together."""
+        model, origins = self.model_of(work)
+        yield from origins
+        yield from attention_mass(model, work.task, config=self, hardware=work.hardware)
+
+    @classmethod
+    def headline(cls, rows: Sequence[Measurement]) -> str:
+        """Return the mass of each region."""
+        found = [
+            f"{row.labels['region']} {row.value:.3f}"
+            for row in rows
+            if row.metric == "attention_mass"
+            and (row.labels["layer"], row.labels["bucket"]) == (ALL, ALL)
+        ]
+        return "attention: " + ", ".join(found)
+
+
+def attention_mass(
+    model: Backbone, task: Task, *, config: AttentionMass, hardware: HardwareProfile
+) -> Iterator[Measurement]:
+    """Read streams behind full memories, and yield rows.
+
+    Args:
+        model: Trained.
+        task: Prepared, with a memory.
+        config: What is read.
+        hardware: Where, and how precisely.
+
+    Raises:
+        Unsupported: There is no memory of segments, or the split is too short to fill it.
+    """
+    mixers = recurrent_mixers(model.stack)
+    if not task.spec.memory or not isinstance(task, Windowed):
+        raise Unsupported(
+            "no state is carried: got a task without memory; choose language modelling with "
+            "task.regime=memory and task.memory"
+        )
+    memory, window = remembered(model.config, task, training=False), task.window(config.split)
+    device = torch.device(str(hardware.device))
+    model = model.to(device).eval()
+    found: dict[int, list[Tensor]] = {layer: [] for layer in mixers}
+    state: State = None
+    with torch.inference_mode(), autocast(hardware), recorded_masses(mixers) as masses:
+        for batch in task.batches(config.split, batch_size=config.batch_size, seed=0):
+            count = len(found[min(found)])
+            if count == config.segments or batch.tokens.shape[-1] != window:
+                break
+            so_far("reading", count, config.segments, "segment")
+            there = to_device(batch, device)
+            if batch.reset is not None and bool(batch.reset.any()):
+                state = model.initial_state(len(batch.tokens), memory)
+            state = model.run(there.tokens, None, state).state
+            if len(masses) == len(mixers):
+                for layer, mass in masses.items():
+                    found[layer].append(mass.cpu())
+            masses.clear()
+    if not found[min(found)]:
+        raise Unsupported(
+            f"the {config.split} split is too short to fill the memories of {config.batch_size} "
+            f"streams: lower runner.batch_size, or the memory of {memory} tokens"
+        )
+    every = {str(layer): torch.cat(parts) for layer, parts in found.items()}
+    if len({mass.shape for mass in every.values()}) == 1:
+        every[ALL] = torch.stack(list(every.values())).mean(0)
+    for name, mass in every.items():
+        edges = regions(mass.shape[1], segment=window, memory=memory)
+        yield from _rows(mass, edges, name, config)
+
+
+def regions(keys: int, *, segment: int, memory: int) -> Mapping[str, tuple[int, int]]:
+    """Return the first key of each region and the one behind its last, of regions that have some.
+
+    Args:
+        keys: Of all regions.
+        segment: Tokens of a segment, the last keys.
+        memory: Tokens of the memory before it, at most.
+    """
+    compressed = max(0, keys - segment - memory)
+    edges = (0, compressed, keys - segment, keys)
+    return {
+        name: (first, last)
+        for name, first, last in zip(REGIONS, edges, edges[1:], strict=False)
+        if last > first
+    }
+
+
+def _rows(
+    mass: Float[Tensor, "n s"],
+    edges: Mapping[str, tuple[int, int]],
+    layer: str,
+    config: AttentionMass,
+) -> Iterator[Measurement]:
+    """Yield mean and standard error of each bucket and region."""
+    labels = {"split": config.split, "layer": layer, "sequences": str(len(mass))}
+    for region, (first, last) in edges.items():
+        parts = np.array_split(np.arange(first, last), min(config.buckets, last - first))
+        named = {str(number): keys for number, keys in enumerate(parts, 1)}
+        for bucket, keys in {**named, ALL: np.arange(first, last)}.items():
+            own = mass[:, torch.from_numpy(keys)].sum(1)
+            row_labels = {**labels, "region": region, "bucket": bucket, "keys": str(len(keys))}
+            value = min(1.0, float(own.mean()))
+            yield Measurement(metric="attention_mass", value=value, labels=row_labels)
+            if len(own) > 1:
+                error = float(own.std()) / math.sqrt(len(own))
+                yield Measurement(metric="attention_mass_error", value=error, labels=row_labels)

@@ -1,0 +1,520 @@
+"""Compression of a trained model: what it costs in quality, and what it saves.
+
+A cell is one method with some amounts: heads removed by importance, weights pruned by magnitude,
+linear maps in 8 bits or with codebooks, heads on shared columns, a student with fewer layers. Each
+variant, and first the model as it was trained, has
+its scores, the bytes of its file, its numbers, its operations, and its time beside that of the
+uncompressed model. With `steps`, a copy of each variant is fine-tuned by the one training loop and
+measured again.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum, auto
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import torch
+
+from conf.choices import by_name
+from models.backbone.model import Backbone, Outcome
+from models.compression.codebook import code_weights
+from models.compression.head_importance import (
+    Examples,
+    attention_layers,
+    head_importance,
+    heads_of,
+    least_important,
+    remove_heads,
+)
+from models.compression.int8 import Int8Form, Int8Library, quantise
+from models.compression.layers import keep_layers, unshare
+from models.compression.magnitude import (
+    MagnitudePruning,
+    Scope,
+    check_sparsity,
+    prune_weights,
+    share_of_zeros,
+)
+from models.compression.shared_heads import check_share
+from models.idle import Need, defaults, idle
+from models.mixer import Unsupported
+from runners.isolation.progress import phase, within
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.timing import Timing
+from runners.measures.compression.collaborative import with_shared_heads
+from runners.measures.compression.measured import CompressedModel, VariantMeasurement
+from runners.measures.train import train
+from runners.measures.trained import TrainedRunner
+from runners.records import Measurement
+from runners.runner import Work
+from runners.training.config import TrainConfig
+from runners.training.distillation import Distillation, DistillationLoss
+from runners.training.prefetch import masks_of, rows_of, to_device
+from tasks.task import SPLITS, Task
+
+STAGE, COMPRESSED, TUNED = "stage", "compressed", "fine-tuned"
+
+
+class CompressionMethod(StrEnum):
+    """What is done to the model."""
+
+    heads = auto()
+    """Heads removed by importance (arXiv:1905.10650)."""
+    magnitude = auto()
+    """Small weights set to zero (arXiv:1506.02626, arXiv:1710.01878)."""
+    int8 = auto()
+    """Linear maps in 8 bits."""
+    codebook = auto()
+    """Linear maps with a codebook of 256 numbers each (arXiv:1510.00149)."""
+    shared_heads = auto()
+    """Queries and keys on columns that all heads share (arXiv:2006.16362)."""
+    distillation = auto()
+    """Some of the layers, or with `weights` the run's own model as drawn, trained to answer as the
+    trained model does (arXiv:1503.02531)."""
+    unshare = auto()
+    """Layers that were one module (arXiv:1909.11942) become copies, free to differ."""
+
+
+USUAL = {
+    CompressionMethod.heads: [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
+    CompressionMethod.magnitude: [0.5, 0.75, 0.9, 0.95],
+    CompressionMethod.shared_heads: [0.25, 0.5, 0.75, 1.0],
+}
+"""Amounts of the methods that have some."""
+TRAINED_ON = (CompressionMethod.distillation, CompressionMethod.unshare)
+"""Further methods whose models can be trained."""
+NEEDS = (
+    Need("amounts", method=tuple(USUAL)),
+    Need("steps", "learning_rate", method=(*USUAL, *TRAINED_ON)),
+    Need("importance_examples", method=CompressionMethod.heads),
+    Need("scope", "gradual", method=CompressionMethod.magnitude),
+    Need("prune_every", gradual=True),
+    Need("form", "library", method=CompressionMethod.int8),
+    Need("calibration_examples", form=Int8Form.static),
+    Need(
+        "student_layers",
+        "temperature",
+        "taught_share",
+        "hidden_weight",
+        "attention_weight",
+        method=CompressionMethod.distillation,
+    ),
+    Need("student_layers", words="weights=null", holds=lambda _, own: own.weights is None),
+    Need("learning_rate", "gradual", words="steps above 0", holds=lambda _, own: own.steps > 0),
+)
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class Compress(Timing, TrainedRunner):
+    """What is done to the trained model, and how it is measured."""
+
+    incidental: ClassVar[frozenset[str]] = Timing.incidental | TrainedRunner.incidental
+    trains: ClassVar[bool] = True
+    timed: ClassVar[bool] = True
+
+    method: CompressionMethod = CompressionMethod.heads
+    amounts: list[float] | None = None
+    """Shares of the heads or of the weights that go; None: those usual for the method, as many as
+    every layer can lose."""
+    importance_examples: int = 256
+    """Of the training split, on which importance is estimated before each removal."""
+    scope: Scope = Scope.overall
+    gradual: bool = False
+    """The share rises over three quarters of the fine-tuning; False: it is there before it."""
+    prune_every: int = 10
+    """Steps after which a gradual pruning decides anew."""
+    form: Int8Form = Int8Form.weight_only
+    library: Int8Library = Int8Library.own
+    calibration_examples: int = 256
+    """Of the training split, for the static form."""
+    student_layers: int | None = None
+    """Layers of the trained model that the student has; None: half of them."""
+    temperature: float = 2.0
+    """Of both answers: see `runners.training.distillation.DistillationLoss`."""
+    taught_share: float = 0.5
+    """Of the loss: 0 = labels alone, 1 = the teacher's answers alone."""
+    hidden_weight: float = 0.0
+    """Of the distance of hidden states."""
+    attention_weight: float = 0.0
+    """Of the divergence of attention weights."""
+    steps: int = 0
+    """Of fine-tuning a copy of each variant; 0: none, of a student as many as of a training."""
+    learning_rate: float = 3e-4
+    """Its peak; all else, and of a student with steps=0 this too, is that of the training."""
+    evaluate_splits: list[str] = field(default_factory=lambda: ["validation", "test"])
+    evaluation_batch: int = 64
+    batch_size: int = 8
+    """Sequences of the pass that is timed and counted, each as long as the task's longest."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        super().__post_init__()
+        for sentence in idle(NEEDS, vars(self), defaults(Compress)).values():
+            raise ValueError(sentence)
+        for name, least in (
+            ("importance_examples", 1), ("calibration_examples", 1), ("prune_every", 1),
+            ("steps", 0), ("evaluation_batch", 1), ("batch_size", 1),
+        ):  # fmt: skip
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive: got {self.learning_rate}")
+        for split in self.evaluate_splits:
+            if split not in SPLITS[1:]:
+                raise ValueError(
+                    f"evaluate_splits: got {split!r}; wanted some of {', '.join(SPLITS[1:])}"
+                )
+        self._check_amounts()
+        _ = self.taught
+
+    def check_packages(self) -> None:
+        """Refuse torchao's kernels where torchao is missing. Raises ValueError."""
+        if self.library is Int8Library.torchao and find_spec("torchao") is None:
+            raise ValueError(
+                "runner.library=torchao: torchao is not installed: "
+                "pip install 'lra[quantisation]', or set runner.library=own"
+            )
+
+    @property
+    def taught(self) -> DistillationLoss:
+        """What a student learns from its teacher."""
+        return DistillationLoss(
+            temperature=self.temperature,
+            share=self.taught_share,
+            hidden=self.hidden_weight,
+            attention=self.attention_weight,
+        )
+
+    def _check_amounts(self) -> None:
+        if self.amounts is None:
+            return
+        if not self.amounts or sorted(set(self.amounts)) != self.amounts:
+            raise ValueError(f"amounts are one or more, ascending: got {self.amounts}")
+        for share in self.amounts:
+            if self.method is CompressionMethod.magnitude:
+                check_sparsity(share)
+            elif self.method is CompressionMethod.shared_heads:
+                check_share(share)
+            elif not 0 < share < 1:
+                raise ValueError(
+                    f"amounts of method=heads are shares of all heads, above 0 and below 1: got "
+                    f"{share}; every layer keeps one, and model=identity has none"
+                )
+
+    @property
+    def shares(self) -> list[float]:
+        """Amounts that are gone through, ascending."""
+        return self.amounts if self.amounts is not None else USUAL[self.method]
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield everything about the trained model and each of its variants.
+
+        Raises:
+            Unsupported: The method has nothing to act on in this model, or its library or
+                processor is not there.
+            ValueError: An amount leaves a layer without a head.
+        """
+        model, origins = self.model_of(work)
+        yield from origins
+        measurement = VariantMeasurement(
+            model,
+            work.task,
+            work.facts(),
+            splits=self.evaluate_splits,
+            sequences=self.batch_size,
+            evaluation_batch=self.evaluation_batch,
+            timing=self,
+            hardware=work.hardware,
+            seed=work.seed,
+        )
+        named = {"method": self.method.value}
+        whole = CompressedModel(model=model, labels={**named, "amount": "0", STAGE: "trained"})
+        yield from measurement.rows(whole)
+        if self.steps and self.method in USUAL:  # what fine-tuning gives without any compression
+            tuned = self.trained(copied(model), work)
+            labels = {**whole.labels, STAGE: TUNED}
+            yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
+        for found in self.variants(model, work):
+            if isinstance(found, Measurement):
+                yield found
+                continue
+            made = replace(found, labels={**named, **found.labels, STAGE: COMPRESSED})
+            yield from measurement.rows(made)
+            for way, tuned in self.tuned(model, made, work):
+                labels = {**made.labels, **({"way": way} if way else {}), STAGE: TUNED}
+                yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
+
+    def model_of(self, work: Work) -> tuple[Backbone, Iterator[Measurement]]:
+        """Return the trained model; with `weights` of distillation, the teacher as it is.
+
+        Raises:
+            Unsupported: The teacher was trained on another task.
+        """
+        if self.method is not CompressionMethod.distillation or self.weights is None:
+            return super().model_of(work)
+        if work.stored_task() != work.task.spec.name:
+            raise Unsupported(
+                f"a teacher of task={work.stored_task()} does not answer task="
+                f"{work.task.spec.name}: name a training on this task in runner.weights"
+            )
+        return work.stored(), iter(())
+
+    def variants(self, model: Backbone, work: Work) -> Iterator[CompressedModel | Measurement]:
+        """Yield what the method makes of the model."""
+        match self.method:
+            case CompressionMethod.heads:
+                yield from without_heads(model, work.task, self, work.hardware)
+            case CompressionMethod.magnitude:
+                yield from without_weights(model, self)
+            case CompressionMethod.int8:
+                yield from in_eight_bits(model, work.task, self, work.hardware)
+            case CompressionMethod.codebook:
+                yield from with_codebooks(model)
+            case CompressionMethod.shared_heads:
+                yield from with_shared_columns(model, self)
+            case CompressionMethod.unshare:
+                yield with_own_layers(model)
+            case CompressionMethod.distillation if self.weights is None:
+                yield with_fewer_layers(model, self)
+            case CompressionMethod.distillation:
+                student, numbers = work.build(), [*model.parameters()]
+                share = 1 - sum(p.numel() for p in student.parameters()) / sum(
+                    p.numel() for p in numbers
+                )
+                yield CompressedModel(model=student, labels={"amount": f"{share:.4g}"})
+
+    def tuned(
+        self, whole: Backbone, made: CompressedModel, work: Work
+    ) -> Iterator[tuple[str, Backbone]]:
+        """Yield fine-tuned copies of a variant, and in which way, where there are several."""
+        if self.method is CompressionMethod.distillation:
+            for way in ("labels alone", "taught"):
+                student = copied(made.model)
+                judge = None
+                if way == "taught":
+                    teacher = copied(whole).to(torch.device(str(work.hardware.device)))
+                    judge = Distillation(student, teacher, self.taught)
+                yield way, self.trained(student, work, judge)
+        elif self.steps and self.gradual:
+            yield "gradual", self.trained(copied(whole), work, share=float(made.labels["amount"]))
+        elif self.steps and self.method is CompressionMethod.magnitude:
+            model = copied(made.model)
+            yield "", self.trained(model, work, share=float(made.labels["amount"]))
+        elif self.steps:
+            yield "", self.trained(copied(made.model), work)
+
+    def trained(
+        self,
+        model: Backbone,
+        work: Work,
+        judge: Callable[..., Outcome] | None = None,
+        share: float | None = None,
+    ) -> Backbone:
+        """Return a model after the one training loop.
+
+        Args:
+            model: Is moved.
+            work: The cell.
+            judge: In place of the model on training batches; None: the model.
+            share: Of its weights that are or become zero; None: all move.
+        """
+        if share is not None:
+            steps = max(1, 3 * self.steps // 4) if self.gradual else 0
+            model.add_module(
+                PRUNING,
+                MagnitudePruning(model, share, self.scope, steps=steps, every=self.prune_every),
+            )
+        optim = work.optim
+        if self.steps:
+            optim = replace(
+                optim,
+                steps=self.steps,
+                peak_learning_rate=self.learning_rate,
+                warmup_steps=min(optim.warmup_steps, self.steps // 10),
+            )
+        with within("fine-tuning"):
+            for _ in train(
+                model,
+                work.task,
+                optim=optim,
+                config=TrainConfig(evaluate_splits=[]),
+                hardware=work.hardware,
+                seed=work.seed,
+                checkpoints=None,
+                judge=judge,
+            ):
+                pass
+        if share is not None:
+            delattr(model, PRUNING)
+        return model
+
+    @classmethod
+    def headline(cls, rows: Sequence[Measurement]) -> str:
+        """Return the accuracy and the size of the trained model and of the last variant."""
+        sizes, scores = dict[Any, float](), dict[Any, float]()
+        for row in rows:
+            if row.labels.get("storage") == "sparse":
+                sizes[_key(row)] = row.value or 0.0
+            elif row.metric == "accuracy" and row.labels.get("split") == "test":
+                scores[_key(row)] = row.value or 0.0
+        ends = [key for key in sizes if key in scores]
+        said = []
+        for key in (ends[0], ends[-1]) if len(ends) > 1 else ends:
+            name = " ".join(key)
+            said.append(f"{name}: accuracy {scores[key]:.3f}, {sizes[key] / 1024:,.0f} KiB")
+        return "; ".join(said)
+
+
+def _key(row: Measurement) -> tuple[Any, ...]:
+    return tuple(row.labels.get(name, "") for name in ("amount", STAGE))
+
+
+PRUNING = "pruning"
+"""Name of what keeps weights at zero among the parts of a model that is fine-tuned."""
+
+
+def copied(model: Backbone) -> Backbone:
+    """Return a model of its own with the same weights."""
+    return copy.deepcopy(model)
+
+
+def examples_of(
+    task: Task, model: Backbone, number: int, hardware: HardwareProfile, *, batch_size: int
+) -> Iterator[Examples]:
+    """Yield the first examples of the training split, in its order of seed 0.
+
+    Raises:
+        Unsupported: The split has no batch of so many.
+    """
+    device, left = torch.device(str(hardware.device)), number
+    model.to(device)
+    there_are = task.spec.sizes.get("train", number)
+    rows = min(batch_size, number, there_are)
+    for batch in task.batches("train", batch_size=rows, seed=0):
+        there = rows_of(to_device(batch, device), slice(0, left))
+        yield Examples(there.tokens, there.target, there.keep, there.weight, masks_of(there))
+        left -= len(batch.tokens)
+        if left <= 0:
+            return
+    if left == number:
+        raise Unsupported(
+            f"the training split of {task.spec.name} has no batch of {rows}: lower "
+            "runner.evaluation_batch"
+        )
+
+
+def without_heads(
+    model: Backbone, task: Task, config: Compress, hardware: HardwareProfile
+) -> Iterator[CompressedModel | Measurement]:
+    """Yield models with fewer and fewer heads, and the importance that decided which go.
+
+    Raises:
+        ValueError: A share leaves a layer without a head.
+    """
+    pruned = copied(model)
+    layers = attention_layers(pruned)
+    total = sum(heads_of(mixer) for mixer in layers.values())
+    removed = 0
+    for share in config.shares:
+        count = round(share * total)
+        if config.amounts is None:
+            count = min(count, total - len(layers))
+        if count == removed:
+            continue
+        phase("importance of heads")
+        given = examples_of(
+            task, pruned, config.importance_examples, hardware, batch_size=config.evaluation_batch
+        )
+        importance = head_importance(pruned, given)
+        if not removed:
+            yield from importance_rows(importance)
+        remove_heads(pruned, least_important(importance, count - removed))
+        removed = count
+        yield CompressedModel(
+            model=copied(pruned),
+            labels={"amount": f"{count / total:.4g}", "heads": f"{total - count} of {total}"},
+        )
+
+
+def importance_rows(importance: Mapping[int, torch.Tensor]) -> Iterator[Measurement]:
+    """Yield the importance of every head of the whole model."""
+    for layer, scores in importance.items():
+        for head, score in enumerate(scores.tolist()):
+            labels = {"method": "heads", "layer": str(layer), "head": str(head)}
+            yield Measurement(metric="head_importance", value=score, labels=labels)
+
+
+def without_weights(model: Backbone, config: Compress) -> Iterator[CompressedModel]:
+    """Yield models without their smallest weights."""
+    for share in config.shares:
+        pruned = copied(model)
+        prune_weights(pruned, share, config.scope)
+        yield CompressedModel(
+            model=pruned,
+            labels={
+                "amount": f"{share:g}",
+                "sparsity": f"{share_of_zeros(pruned):.4f}",
+                "scope": config.scope.value,
+                "products": "dense",  # no product is left out, and no time is saved
+            },
+        )
+
+
+def with_shared_columns(
+    model: Backbone, config: Compress
+) -> Iterator[CompressedModel | Measurement]:
+    """Yield models whose heads share queries and keys, and the errors of the decompositions."""
+    for share in config.shares:
+        phase("decomposing heads")
+        shared = copied(model)
+        found = with_shared_heads(shared, share)
+        labels = {"amount": f"{share:g}", "rank": str(max(rank for rank, _ in found.values()))}
+        for layer, (_, error) in found.items():
+            own = {"method": "shared_heads", **labels, "layer": str(layer)}
+            yield Measurement(metric="decomposition_error", value=error, labels=own)
+        yield CompressedModel(model=shared, labels=labels)
+
+
+def with_fewer_layers(model: Backbone, config: Compress) -> CompressedModel:
+    """Return the model with some of its layers: a student of the whole one."""
+    student, depth = copied(model), model.config.depth
+    layers = max(1, depth // 2) if config.student_layers is None else config.student_layers
+    keep_layers(student, layers)
+    labels = {"amount": f"{1 - layers / depth:.4g}", "kept_layers": f"{layers} of {depth}"}
+    return CompressedModel(model=student, labels=labels)
+
+
+def with_own_layers(model: Backbone) -> CompressedModel:
+    """Return the model with weights of its own in every layer."""
+    own = copied(model)
+    unshare(own)
+    return CompressedModel(model=own, labels={"amount": "0"})
+
+
+def in_eight_bits(
+    model: Backbone, task: Task, config: Compress, hardware: HardwareProfile
+) -> Iterator[CompressedModel]:
+    """Yield the model with 8-bit linear maps."""
+    coded = copied(model).eval()
+    device = torch.device(str(hardware.device))
+    calls = []
+    if config.form is Int8Form.static:
+        given = examples_of(
+            task, coded, config.calibration_examples, hardware, batch_size=config.evaluation_batch
+        )
+        calls = [partial(coded.predict, own.tokens, own.keep, None, own.layout) for own in given]
+    with torch.no_grad():
+        quantise(coded, config.form, library=config.library, calibration=calls, device=device)
+    labels = {"amount": "8", "bits": "8", "form": config.form.value}
+    yield CompressedModel(model=coded, labels={**labels, "library": config.library.value})
+
+
+def with_codebooks(model: Backbone) -> Iterator[CompressedModel]:
+    """Yield the model with a codebook of 256 numbers for each linear map."""
+    coded = copied(model)
+    code_weights(coded)
+    yield CompressedModel(model=coded, labels={"amount": "8", "bits": "8", "form": "codebook"})

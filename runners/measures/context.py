@@ -1,0 +1,292 @@
+"""Loss against context length: the same tokens, each predicted from exactly c tokens before it.
+
+    l(c, t) = -log P(x_t | x_{t-c}, ..., x_{t-1})
+
+The tokens x_t are drawn from the second half of a split, so that they are the same for every model
+and every c up to half of the split. Without a state the c tokens are one window, read anew; with
+one (`task.regime=memory`) they are a stream that begins with them, cut into windows of evaluation.
+
+The losses of single tokens are stored as the samples behind each mean: a report compares them token
+by token, as the relative effective context length does (Dai et al. 2019, arXiv:1901.02860,
+appendix C; `reports.recl`).
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import ClassVar, NamedTuple, cast
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from conf.choices import by_name
+from models.backbone.heads import TokenHead
+from models.backbone.model import Backbone
+from models.mixer import State, Unsupported
+from runners.isolation.progress import so_far, within
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile
+from runners.measures.extrapolate import fit
+from runners.measures.trained import TrainedRunner
+from runners.records import Measurement, Status, digest
+from runners.runner import Passes, Work
+from runners.training.recurrent_state import remembered
+from tasks.language.base import LanguageTask
+from tasks.task import SPLITS, Derives, Task
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class LossByContext(TrainedRunner):
+    """Which tokens are predicted, and from how many."""
+
+    outcome: ClassVar[str] = "loss"
+
+    contexts: list[int] | None = None
+    """Numbers of tokens that come before; None: powers of two up to `longest`, and this."""
+    longest: int | None = None
+    """Tokens; None: a window of evaluation, and with a memory as many more as it holds."""
+    step: int | None = None
+    """Further contexts are its multiples up to the longest: what RECL compares."""
+    split: str = "test"
+    targets: int = 1000
+    """Tokens that are predicted, drawn from the second half of the split."""
+    batch_size: int = 64
+    """Rows at once up to a window of evaluation; fewer beyond, so that tokens stay as many."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        given = self.contexts
+        if given is not None and (not given or min(given) < 1 or len(set(given)) < len(given)):
+            raise ValueError(
+                f"contexts are one or more numbers of tokens from 1 on, each once: got {given}"
+            )
+        if given is not None and self.longest is not None:
+            raise ValueError(
+                f"longest ends the contexts that are not given: got contexts={given} and "
+                f"longest={self.longest}; leave one out"
+            )
+        for name in ("longest", "step"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, or null: got {value}")
+        for name in ("targets", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        if self.split not in SPLITS:
+            raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
+
+    def lengths(self, window: int, memory: int) -> list[int]:
+        """Return the contexts, short ones first.
+
+        Args:
+            window: Tokens of a window of evaluation.
+            memory: Tokens that a state remembers beside; 0: there is none.
+        """
+        longest = self.longest or window + memory
+        if self.contexts is not None:
+            longest = max(self.contexts)
+        powers = {2**power for power in range(longest.bit_length())} | {longest}
+        found = powers if self.contexts is None else set(self.contexts)
+        if self.step is not None:
+            found |= set(range(self.step, longest + 1, self.step))
+        return sorted(found)
+
+    def rows(self, context: int, window: int) -> int:
+        """Return how many rows of so many tokens a batch holds."""
+        return max(1, min(self.batch_size, self.batch_size * window // context))
+
+    def passes(self, work: Work) -> list[Passes]:
+        """Return the passes of every context: of windows read anew, or of parts of a stream."""
+        task, found = streams_of(work.task), []
+        window = task.window(self.split)
+        memory = remembered(work.backbone, task, training=False) if task.memory else 0
+        for context in self.lengths(window, memory):
+            rows = min(self.rows(context, window), self.targets)
+            batches = -(-self.targets // rows)
+            if not memory or context < window:
+                found.append(Passes(batches, rows, context, False))
+            else:
+                found.append(Passes(batches * context / window, rows, window, False))
+        return found
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the losses at every context.
+
+        Raises:
+            Unsupported: The task has no stream of text.
+        """
+        streams_of(work.task)
+        model, origins = self.model_of(work)
+        yield from origins
+        own, trained = work.facts(), model.state_dict()
+
+        def build(tokens: int) -> Backbone:
+            if tokens <= own.max_length:
+                return model
+            return fit(work.build(facts=replace(own, max_length=tokens)), trained)
+
+        yield from loss_by_context(
+            build, work.task, config=self, hardware=work.hardware, seed=work.seed
+        )
+
+    @classmethod
+    def title(cls, row: Measurement) -> str:
+        """Return metric and context."""
+        return f"{row.metric} from {row.labels['context']} tokens"
+
+
+def streams_of(task: Task) -> LanguageTask:
+    """Return a task of streams of tokens. Unsupported where it is another."""
+    if not isinstance(task, LanguageTask):
+        raise Unsupported(
+            f"contexts are parts of a stream of text: got task={task.spec.name}, which has none; "
+            "choose enwik8, text8, wikitext103, wikitext2 or pg19"
+        )
+    return task
+
+
+class Targets(NamedTuple):
+    """Tokens that are predicted."""
+
+    stream: np.ndarray
+    positions: Int[np.ndarray, " t"]
+    """In the stream, ascending."""
+    drawn: str
+    """Hash of stream and positions: the same where models predict the same tokens."""
+
+
+def draw_targets(task: LanguageTask, split: str, number: int, seed: int) -> Targets:
+    """Draw tokens of the second half of a split; all of them where there are no more."""
+    stream = task.split(split).tokens
+    half = len(stream) // 2
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(stream) - half, generator=generator)[:number].sort().values
+    positions = chosen.numpy() + half
+    drawn = digest([task.spec.data_hash, split, positions.tolist()], digits=8)
+    return Targets(stream, positions, drawn)
+
+
+def loss_by_context(
+    build: Callable[[int], Backbone],
+    task: Task,
+    *,
+    config: LossByContext,
+    hardware: HardwareProfile,
+    seed: int,
+) -> Iterator[Measurement]:
+    """Predict the same tokens from contexts of every length, short ones first, and yield rows.
+
+    Args:
+        build: Returns the trained model for inputs of so many tokens; raises `Unsupported` where
+            there is none.
+        task: Prepared.
+        config: Which tokens and contexts.
+        hardware: Where, and how precisely.
+        seed: Draws the tokens.
+
+    Raises:
+        Unsupported: The task has no stream of text.
+    """
+    task = streams_of(task)
+    window = task.window(config.split)
+    targets = draw_targets(task, config.split, config.targets, seed)
+    step = {} if config.step is None else {"context_step": str(config.step)}
+    labels = {
+        "split": config.split, "targets": str(len(targets.positions)), "drawn": targets.drawn,
+        **step,
+    }  # fmt: skip
+    built = cache(build)
+    memory = remembered(built(window).config, task, training=False) if task.memory else None
+    contexts = config.lengths(window, memory or 0)
+    for number, context in enumerate(contexts, 1):
+        own = {**labels, "context": str(context)}
+        if context > targets.positions[0]:
+            reason = (
+                f"the {config.split} split has {len(targets.stream):,} tokens, and those that are "
+                f"predicted begin behind {targets.positions[0]:,}: shorten runner.contexts"
+            )
+            yield Measurement(metric="loss", status=Status.skipped, reason=reason, labels=own)
+            continue
+        with within(f"{context:,} tokens before ({number} of {len(contexts)})"):
+            try:
+                model = built(context if memory is None else window)
+            except Unsupported as error:
+                reason = str(error)
+                yield Measurement(
+                    metric="loss", status=Status.unsupported, reason=reason, labels=own
+                )
+                continue
+            way = ContextReading(context, config.rows(context, window), window, memory)
+            nll, hit = predicted(model, targets, way, hardware)
+        yield from _rows(task, nll, hit, own)
+
+
+class ContextReading(NamedTuple):
+    """How the tokens before a target are read."""
+
+    context: int
+    """Tokens."""
+    rows: int
+    """Of a batch."""
+    window: int
+    """Tokens that a stream is read by."""
+    memory: int | None
+    """Tokens that a state remembers; None: there is no state, and one window."""
+
+
+def predicted(
+    model: Backbone, targets: Targets, way: ContextReading, hardware: HardwareProfile
+) -> tuple[Float[Tensor, " t"], Bool[Tensor, " t"]]:
+    """Return the loss of every target in nats, and whether it was right."""
+    device = torch.device(str(hardware.device))
+    model = model.to(device).eval()
+    found = []
+    with torch.inference_mode(), autocast(hardware):
+        for first in range(0, len(targets.positions), way.rows):
+            so_far("predicting", first, len(targets.positions), "token")
+            positions = targets.positions[first : first + way.rows]
+            before = targets.stream[positions[:, None] + np.arange(-way.context, 0)]
+            tokens = torch.from_numpy(before.astype(np.int64)).to(device)
+            target = torch.from_numpy(targets.stream[positions].astype(np.int64)).to(device)
+            found.append(judge_last(model, tokens, target, way))
+    nll, hit = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+    return nll.double(), hit
+
+
+def judge_last(
+    model: Backbone, tokens: Int[Tensor, "r c"], target: Int[Tensor, " r"], way: ContextReading
+) -> tuple[Float[Tensor, " r"], Bool[Tensor, " r"]]:
+    """Return loss and hit of the token behind each row."""
+    state: State = None
+    parts = [tokens]
+    if way.memory is not None:
+        state = model.initial_state(len(tokens), way.memory)
+        parts = list(torch.split(tokens, way.window, dim=1))
+    for part in parts:
+        flow = model.run(part[:, None], None, state)
+        state = flow.state
+    nll, hit = cast(TokenHead, model.head).judge(flow.x[:, -1:], target[:, None])
+    assert hit is not None, "every head knows its hits outside training"
+    return nll[:, 0], hit[:, 0]
+
+
+def _rows(
+    task: Task, nll: Float[Tensor, " t"], hit: Bool[Tensor, " t"], labels: dict[str, str]
+) -> Iterator[Measurement]:
+    """Yield the scores at one context, the loss with those of single tokens behind it."""
+    loss = float(nll.mean())
+    reason = f"the loss was {loss} at this context"
+    try:
+        derived = task.derived(labels["split"], loss) if isinstance(task, Derives) else {}
+    except OverflowError:
+        loss, reason = math.inf, "the loss is too large for a perplexity"
+    if not math.isfinite(loss):
+        yield Measurement(metric="loss", status=Status.diverged, reason=reason, labels=labels)
+        return
+    samples = tuple(float(f"{value:.6g}") for value in nll.tolist())
+    yield Measurement(metric="loss", value=loss, samples=samples, labels=labels)
+    for name, value in {"accuracy": float(hit.double().mean()), **derived}.items():
+        yield Measurement(metric=name, value=value, labels=labels)

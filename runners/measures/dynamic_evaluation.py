@@ -1,0 +1,275 @@
+"""Dynamic evaluation: a trained model goes on learning from the text that it is judged on.
+
+    L_i            mean loss of the tokens that count in segment i, judged with w_i
+    sgd            w_{i+1} = w_i - eta g_i + lambda (w_0 - w_i),                 g_i = d L_i / d w_i
+    rms            w_{i+1} = w_i - eta g_i / (m + eps) + min(1, lambda m / mean(m)) (w_0 - w_i)
+
+w_0 are the trained weights, m the root of the mean square of each weight's gradient over batches of
+the training split, and mean(m) the mean of its means over every parameter. A segment is judged
+before the weights have seen it, so no token is predicted from itself or from what comes after it.
+
+Source: Krause et al. 2018, arXiv:1709.07432; `rms` with the rates of decay as in the released code.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from conf.choices import by_name
+from models.backbone.model import Backbone, Outcome
+from models.idle import Need, defaults, idle
+from models.mixer import Unsupported
+from runners.isolation.progress import phase, so_far, within
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile, Precision
+from runners.measures.passes import size
+from runners.measures.trained import TrainedRunner
+from runners.records import Diverged, Interrupted, Measurement
+from runners.runner import Passes, Work
+from runners.training.data_check import check_streams
+from runners.training.evaluate import SplitScores, evaluate, score_rows
+from runners.training.prefetch import to_device
+from runners.training.recurrent_state import RecurrentStates, remembered
+from runners.training.stopping import stop_signal
+from tasks.task import SPLITS, Batch, Kind, Task, Windowed
+
+
+class UpdateRule(StrEnum):
+    """How weights follow the text."""
+
+    sgd = auto()
+    rms = auto()
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class DynamicEvaluation(TrainedRunner):
+    """What is judged, and how weights move on the way."""
+
+    rule: UpdateRule = UpdateRule.sgd
+    learning_rate: float = 0.01
+    """eta; 0 with any rule is the ordinary evaluation."""
+    decay: float = 0.0
+    """lambda: how fast weights return to the trained ones."""
+    epsilon: float = 2e-5
+    statistics_batches: int = 100
+    """Training batches of which the gradients make m."""
+    statistics_batch_size: int = 32
+    splits: list[str] = field(default_factory=lambda: ["validation", "test"])
+    """Each from the trained weights on."""
+    batch_size: int = 1
+    """Rows that are judged before each update; 1 reads a split as one stream."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        for name in ("learning_rate", "decay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0: got {getattr(self, name)}")
+        if self.decay > 1:
+            raise ValueError(f"decay is a share of the way back, at most 1: got {self.decay}")
+        if not self.epsilon > 0:
+            raise ValueError(f"epsilon must be positive: got {self.epsilon}")
+        for name in ("statistics_batches", "statistics_batch_size", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        for split in self.splits:
+            if split not in SPLITS[1:] or self.splits.count(split) > 1:
+                raise ValueError(
+                    f"splits: got {split!r}; wanted some of {', '.join(SPLITS[1:])}, each once"
+                )
+        for sentence in idle(NEEDS, vars(self), defaults(DynamicEvaluation)).values():
+            raise ValueError(sentence)
+
+    def marks(self, regime: str) -> Mapping[str, str]:
+        """Return the regime, which is no other evaluation's: it names rule and rates."""
+        decay = f", decay {self.decay:g}" if self.decay else ""
+        how = f"dynamic: {self.rule}, learning rate {self.learning_rate:g}{decay}"
+        return {"regime": f"{regime}; {how}"}
+
+    def passes(self, work: Work) -> list[Passes]:
+        """Return the segments of every split, and the batches of the statistics."""
+        task, found = work.task, []
+        length = task.spec.max_length
+        for split in self.splits:
+            own = task.window(split) if isinstance(task, Windowed) else length
+            number = size(task, split)
+            batches = -(-number // self.batch_size)
+            found.append(Passes(batches, min(self.batch_size, number), own, True))
+        if self.rule is UpdateRule.rms:
+            own = task.window("train") if isinstance(task, Windowed) else length
+            found.append(Passes(self.statistics_batches, self.statistics_batch_size, own, True))
+        return found
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the scores of each split.
+
+        Raises:
+            Unsupported: The task has no tokens in an order; the precision keeps no small gradient.
+        """
+        model, origins = self.model_of(work)
+        yield from origins
+        yield from dynamic_evaluation(model, work.task, config=self, hardware=work.hardware)
+
+
+NEEDS = (Need("epsilon", "statistics_batches", "statistics_batch_size", rule=UpdateRule.rms),)
+"""What options need of others."""
+
+
+def dynamic_evaluation(
+    model: Backbone, task: Task, *, config: DynamicEvaluation, hardware: HardwareProfile
+) -> Iterator[Measurement]:
+    """Judge each split while weights follow it, and yield rows. The weights return to the trained.
+
+    Args:
+        model: Trained.
+        task: Prepared: language modelling.
+        config: What is judged, and how weights move.
+        hardware: Where, and how precisely.
+
+    Raises:
+        Unsupported: The task has no tokens in an order; the precision keeps no small gradient.
+        Diverged: A loss is no finite number.
+        Interrupted: SIGTERM came; nothing is kept of what was judged.
+    """
+    if task.spec.kind is not Kind.language_modelling:
+        raise Unsupported(
+            f"dynamic evaluation follows a text: got task={task.spec.name}, which asks for "
+            f"{task.spec.kind}; choose language modelling"
+        )
+    if hardware.precision is Precision.float16:
+        raise Unsupported(
+            "small gradients vanish in float16: got hardware.precision=float16; choose bfloat16 or "
+            "float32"
+        )
+    device = torch.device(str(hardware.device))
+    model = model.to(device).eval()
+    for split in config.splits:
+        check_streams(model, task, split, config.batch_size, training=False)
+    scales = None
+    with stop_signal() as stop:
+
+        def give_way() -> None:
+            if stop.is_set():
+                raise Interrupted("stopped in a dynamic evaluation, which begins anew")
+
+        if config.rule is UpdateRule.rms:
+            phase("gradients of the training split")
+            scales = gradient_scales(model, task, config, hardware)
+        for split in config.splits:
+            weights = FollowingWeights(model, config, scales)
+            try:
+                with within(split), autocast(hardware):
+                    found: SplitScores = evaluate(
+                        model,
+                        task,
+                        split,
+                        batch_size=config.batch_size,
+                        device=device,
+                        each=give_way,
+                        learn=weights.learn,
+                    )
+            except OverflowError as error:
+                raise Diverged(f"the {split} loss is too large for a perplexity; {_CALMER}") from (
+                    error
+                )
+            finally:
+                weights.restore()
+            yield from score_rows(found, {})
+
+
+class FollowingWeights:
+    """A model's weights while they follow a text.
+
+    Args:
+        model: Whose they are.
+        config: Rule and rates.
+        scales: m of each parameter, for `rms`.
+    """
+
+    def __init__(
+        self, model: Backbone, config: DynamicEvaluation, scales: Sequence[Tensor] | None
+    ) -> None:
+        self.config, self.scales = config, scales
+        self.own = _moving(model)
+        self.trained = [own.detach().clone() for own in self.own]
+        self.returns: list[Tensor | float] = [config.decay for _ in self.own]
+        if scales is not None:
+            mean = sum(float(scale.mean()) for scale in scales) / len(scales)
+            self.returns = [(config.decay / mean * scale).clamp(max=1.0) for scale in scales]
+
+    def learn(self, outcome: Outcome, batch: Batch) -> None:
+        """Move by the mean loss of the tokens that count in what was just judged."""
+        loss = mean_loss(outcome, batch)
+        if not math.isfinite(float(loss.detach())):
+            raise Diverged(f"the loss was {float(loss.detach())} on the way; {_CALMER}")
+        gradients = _gradients(loss, self.own)
+        with torch.no_grad():
+            for number, own in enumerate(self.own):
+                move = gradients[number]
+                if self.scales is not None:
+                    move = move / (self.scales[number] + self.config.epsilon)
+                back = self.returns[number] * (self.trained[number] - own)
+                own.add_(back - self.config.learning_rate * move)
+        torch.clear_autocast_cache()  # which holds the weights as they were
+
+    def restore(self) -> None:
+        """Give the model the trained weights again."""
+        with torch.no_grad():
+            for own, trained in zip(self.own, self.trained, strict=True):
+                own.copy_(trained)
+
+
+def mean_loss(outcome: Outcome, batch: Batch) -> Tensor:
+    """Return the mean loss of the tokens that count, in nats."""
+    if batch.weight is None:
+        return outcome.nll.mean()
+    return (outcome.nll * batch.weight).sum() / batch.weight.sum()
+
+
+def gradient_scales(
+    model: Backbone, task: Task, config: DynamicEvaluation, hardware: HardwareProfile
+) -> list[Tensor]:
+    """Return m of every parameter: the root of the mean square of its gradient over batches."""
+    own, device = _moving(model), torch.device(str(hardware.device))
+    squares, rows = [torch.zeros_like(each) for each in own], config.statistics_batch_size
+    streams = RecurrentStates(model, remembered(model.config, task, training=True))
+    count = 0
+    whole = task.batches("train", batch_size=rows, seed=0)
+    for batch in islice(whole, config.statistics_batches):
+        so_far("gradients", count, config.statistics_batches, "batch")
+        there = to_device(batch, device)
+        streams.begin(there.reset)
+        with autocast(hardware):
+            outcome = model(there.tokens, there.target, there.keep, streams.of(slice(0, rows)))
+            loss = mean_loss(outcome, there)
+        for square, gradient in zip(squares, _gradients(loss, own), strict=True):
+            square.add_(gradient**2)
+        streams.add(outcome.state)
+        streams.end()
+        count += 1
+    if not count:
+        raise Unsupported(
+            f"the training split has no batch of {rows}: lower runner.statistics_batch_size"
+        )
+    return [(square / count).sqrt() for square in squares]
+
+
+def _gradients(loss: Tensor, own: Sequence[torch.nn.Parameter]) -> list[Tensor]:
+    """Return the gradient of every parameter, zeros where none reaches it."""
+    torch.autograd.backward(loss)
+    found = [torch.zeros_like(each) if each.grad is None else each.grad for each in own]
+    for each in own:
+        each.grad = None
+    return found
+
+
+def _moving(model: Backbone) -> list[torch.nn.Parameter]:
+    return [each for each in model.parameters() if each.requires_grad]
+
+
+_CALMER = "lower runner.learning_rate"

@@ -1,0 +1,27 @@
+"""Every peer that ours is compared with."""
+
+from runners.measures.external import (
+    blocks,
+    convolutions,
+    exact,
+    feature_maps,
+    hashing,
+    low_rank,
+    windows,
+)
+from runners.measures.external.peer import Peer
+
+PEERS: tuple[Peer, ...] = (
+    *exact.PEERS,
+    *feature_maps.PEERS,
+    *windows.PEERS,
+    *blocks.PEERS,
+    *low_rank.PEERS,
+    *hashing.PEERS,
+    *convolutions.PEERS,
+)
+
+
+def of_family(family: str) -> list[Peer]:
+    """Return the peers of one of our families."""
+    return [peer for peer in PEERS if peer.family == family]

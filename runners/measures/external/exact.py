@@ -1,0 +1,173 @@
+"""Peers of exact and latent attention and of the Fourier mixer, which approximate nothing."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.families.fnet import FNet
+from models.families.latent_attention import NORM_EPSILON, LatentAttention
+from models.families.sdpa import SDPA
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Positions
+from runners.measures.external.peer import (
+    Peer,
+    PeerCase,
+    PeerPair,
+    layer_of,
+    package,
+    projections,
+    side_by_side,
+    twins,
+)
+
+
+def attention(case: PeerCase) -> PeerPair:
+    """PyTorch's MultiheadAttention, which returns no weights."""
+    peer: Any = case.placed(nn.MultiheadAttention(case.width, case.heads, batch_first=True))
+    ours: Any = case.placed(SDPA(case.site()))
+    width = case.width
+    weights = []
+    for part, name in enumerate(("q_proj", "k_proj", "v_proj")):
+
+        def rows(fused: Tensor, part: int = part) -> Tensor:
+            return fused[part * width : (part + 1) * width]
+
+        weights.append(twins(getattr(ours, name).weight, peer.in_proj_weight, rows))
+        bias = twins(getattr(ours, name).bias, peer.in_proj_bias, rows)
+        if name != "k_proj":  # see `projections`
+            weights.append(bias)
+    for kind in ("weight", "bias"):
+        weights.append(twins(getattr(ours.out_proj, kind), getattr(peer.out_proj, kind)))
+    mask = None
+    if case.causal:
+        mask = nn.Transformer.generate_square_subsequent_mask(
+            case.length, device=case.device, dtype=case.dtype
+        )
+
+    def theirs(x: Tensor) -> Tensor:
+        out: Tensor = peer(x, x, x, need_weights=False, attn_mask=mask, is_causal=case.causal)[0]
+        return out
+
+    return PeerPair(layer_of(ours), theirs, case.tokens(), tuple(weights))
+
+
+def bert(case: PeerCase) -> PeerPair:
+    """Transformers' BertSelfAttention in its eager form, without an output projection."""
+    module = package("transformers.models.bert.modeling_bert")
+    config = package("transformers").BertConfig(
+        hidden_size=case.width,
+        num_attention_heads=case.heads,
+        attention_probs_dropout_prob=0.0,
+        attn_implementation="eager",
+    )
+    peer: Any = case.placed(module.BertSelfAttention(config))
+    ours: Any = case.placed(SoftmaxAttention(case.site()))
+    weights = projections(ours, peer, ("query", "key", "value"))
+    ours.merge = side_by_side
+    return PeerPair(layer_of(ours), lambda x: peer(x)[0], case.tokens(), weights)
+
+
+def fourier(case: PeerCase) -> PeerPair:
+    """Transformers' FNetBasicFourierTransform."""
+    module = package("transformers.models.fnet.modeling_fnet")
+    config = package("transformers").FNetConfig(
+        hidden_size=case.width, max_position_embeddings=case.length
+    )
+    peer: Any = module.FNetBasicFourierTransform(config)
+    return PeerPair(layer_of(FNet(case.site())), lambda x: peer(x)[0], case.tokens())
+
+
+class SideBySide(nn.Module):
+    """Two projections to heads, of which each gets its share of both."""
+
+    def __init__(self, heads: int, width_in: int, width: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = (nn.Linear(width_in, heads * width, bias=False) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Project."""
+        parts = (
+            layer(x).view(*x.shape[:-1], self.heads, -1) for layer in (self.first, self.second)
+        )
+        return torch.cat([*parts], -1).flatten(-2)
+
+
+def latent(case: PeerCase) -> PeerPair:
+    """Transformers' DeepseekV3Attention, queries compressed, with biases."""
+    module = package("transformers.models.deepseek_v3.modeling_deepseek_v3")
+    width, queries, latents, rotary = case.head_width, 48, 3 * case.head_width, case.head_width // 2
+    config = package("transformers").DeepseekV3Config(
+        hidden_size=case.width, num_attention_heads=case.heads, num_key_value_heads=case.heads,
+        q_lora_rank=queries, kv_lora_rank=latents, qk_nope_head_dim=width, v_head_dim=width,
+        qk_rope_head_dim=rotary, rope_interleave=False, attention_bias=True,
+        attn_implementation="sdpa",
+    )  # fmt: skip
+    peer: Any = module.DeepseekV3Attention(config, layer_idx=0)
+    peer.q_a_layernorm = nn.RMSNorm(queries, NORM_EPSILON)
+    peer.kv_a_layernorm = nn.RMSNorm(latents, NORM_EPSILON)
+    peer.kv_b_proj = SideBySide(case.heads, latents, width)
+    case.placed(peer)
+    site = replace(case.site(), positions=Positions.rotary)
+    options = {"kv_width": latents, "query_width": queries, "rotary_width": rotary}
+    ours: Any = case.placed(LatentAttention(site, **options, bias=True))
+    same = {
+        "q_proj": peer.q_a_proj, "q_up": peer.q_b_proj, "q_norm": peer.q_a_layernorm,
+        "kv_proj": peer.kv_a_proj_with_mqa, "kv_norm": peer.kv_a_layernorm,
+        "k_up": peer.kv_b_proj.first, "v_up": peer.kv_b_proj.second, "out_proj": peer.o_proj,
+    }  # fmt: skip
+    weights = tuple(
+        twins(parameter, getattr(same[name], kind))
+        for name in same
+        for kind, parameter in getattr(ours, name).named_parameters()
+    )
+    steps = torch.arange(0, rotary, 2, device=case.device, dtype=torch.float64)
+    places = torch.arange(case.length, device=case.device, dtype=torch.float64)
+    angle = torch.outer(places, 10_000.0 ** (-steps / rotary)).repeat(1, 2)[None]
+    turn = (angle.cos().to(case.dtype), angle.sin().to(case.dtype))
+
+    def theirs(x: Tensor) -> Tensor:
+        out: Tensor = peer(x, turn, None, is_causal=case.causal)[0]
+        return out
+
+    return PeerPair(layer_of(ours), theirs, case.tokens(), weights)
+
+
+PEERS = (
+    Peer(
+        name="torch nn.MultiheadAttention",
+        distribution="torch",
+        family="sdpa",
+        setting="a layer",
+        make=attention,
+        causal=True,
+    ),
+    Peer(
+        name="transformers BertSelfAttention",
+        distribution="transformers",
+        family="softmax",
+        setting="the literal form of both, a layer",
+        make=bert,
+        note="it has no output projection, so ours is left out",
+    ),
+    Peer(
+        name="transformers DeepseekV3Attention",
+        distribution="transformers",
+        family="latent_attention",
+        setting="a layer, queries and keys compressed, rotary parts of half a head",
+        make=latent,
+        causal=True,
+        note="its norms, in float32 whatever comes, are PyTorch's; its projection to keys and "
+        "values is two, side by side; rope_interleave=False",
+    ),
+    Peer(
+        name="transformers FNetBasicFourierTransform",
+        distribution="transformers",
+        family="fnet",
+        setting="FFT over length and width",
+        make=fourier,
+        note="it takes no mask: padding moves real outputs",
+    ),
+)

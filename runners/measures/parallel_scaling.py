@@ -1,0 +1,275 @@
+"""What several processes gain: one training step of a model on all of them, beside one alone.
+
+A cell has `hardware.processes` processes, each with a device (or `hardware.training_threads` of a
+processor), and times the same step twice, in turns: on all of them together, and by the first alone
+while the others wait. A pair of neighbours in time gives the efficiency, t alone / t together:
+
+- `weak`: every device has the tokens of one batch; ideal is 1, for n times the work in the time of
+  one.
+- `strong`: all devices share the tokens of one batch; what is divided by the number of devices as
+  well, so that ideal is 1 again.
+
+`longest` asks what fits: one sequence for each group of `hardware.context` processes, and a row for
+a length of which a step fits into the memory. Of rising `lengths` the first that does not ends the
+cell as `out_of_memory`, whichever process ran out, and with it its line of lengths.
+
+The batch of one is `token_budget // length` sequences of random tokens, at least one. With
+`hardware.context` processes share each sequence; with `hardware.sharded` the weights (FSDP2).
+Ranks of one processor share its memory's bandwidth: their efficiency says more of that than of
+what is sent. Where they have more threads than cores, it would say nothing: there is a row with the
+reason, and times are marked as disturbed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from statistics import median
+from typing import ClassVar
+
+import torch
+
+from conf.choices import by_name
+from models.backbone.model import Backbone
+from models.mixer import Unsupported
+from runners.isolation.progress import MEASURING_S, phase, so_far
+from runners.measurement.device import autocast
+from runners.measurement.disturbance import scattered
+from runners.measurement.hardware import Device, HardwareProfile
+from runners.measurement.inputs import random_inputs
+from runners.measurement.measure import observe, timed, uncollected
+from runners.measurement.timing import Timing
+from runners.records import DISTURBED, Measurement, Status
+from runners.runner import Passes, Runner, Work, disturbed, values
+from runners.training.optim import OptimConfig
+from runners.training.optimisers.build import build_optimiser, set_rates
+from runners.training.parallel.crowding import crowded
+from runners.training.parallel.gradients import PartLoss, Synchronised, shard
+from runners.training.parallel.ranks import Ranks, joined
+from runners.training.parallel.traffic import Traffic
+from runners.training.prefetch import to_device
+from tasks.task import Batch
+
+Step = Callable[[], object]
+
+
+class ScalingLoad(StrEnum):
+    """What stays the same while devices are added."""
+
+    weak = auto()
+    """The tokens of a device."""
+    strong = auto()
+    """The tokens of all."""
+    longest = auto()
+    """One sequence for each group of processes that share it: how long may it be?"""
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class ParallelScaling(Timing, Runner):
+    """How a step is timed on several devices."""
+
+    outcome: ClassVar[str] = "tokens_per_second"
+    tabled: ClassVar[tuple[str, ...]] = (
+        "tokens_per_second", "tokens_per_second_per_device", "scaling_efficiency",
+        "fitting_length", "bytes_sent_per_step", "bytes_sent_per_step_in_total",
+        "peak_tensor_bytes",
+    )  # fmt: skip
+    data: ClassVar[bool] = False
+    timed: ClassVar[bool] = True
+    parallel: ClassVar[bool] = True
+    by_length: ClassVar[bool] = True
+
+    lengths: list[int] = field(default_factory=lambda: [1024])
+    modes: list[ScalingLoad] = field(default_factory=lambda: [ScalingLoad.weak, ScalingLoad.strong])
+    alone: bool = True
+    """Whether one process is timed beside all; false: its device cannot hold the model."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        super().__post_init__()
+        if not self.lengths or min(self.lengths) < 1:
+            raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
+        if not self.modes:
+            raise ValueError("modes is empty: wanted weak, strong, longest or some of them")
+
+    def check_hardware(self, hardware: HardwareProfile) -> None:
+        """Refuse to look for what fits where nothing says how much there is."""
+        if (
+            ScalingLoad.longest in self.modes
+            and hardware.device is Device.cpu
+            and hardware.memory_limit_bytes is None
+        ):
+            raise ValueError(
+                "hardware.memory_limit_bytes: got null with runner.modes=[longest] on a processor, "
+                "whose memory the processes have in common; wanted the bytes that each of them may "
+                "use, as in hardware.memory_limit_bytes=2000000000"
+            )
+
+    def passes(self, work: Work) -> Sequence[Passes]:
+        """Refuse a batch that leaves a process without a part; how long a step takes is not known.
+
+        Raises:
+            Unsupported: See `batch_of`.
+            Uncounted: What is sent takes its time too.
+        """
+        batch_of(ScalingLoad[work.mode], work.length, work.hardware)
+        return super().passes(work)
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the rows of one cell; the first process's are kept."""
+        with joined(work.hardware) as ranks:
+            yield from measure(work, ranks, ScalingLoad[work.mode], self)
+
+    @classmethod
+    def headline(cls, rows: Sequence[Measurement]) -> str:
+        """Return tokens per second, and the efficiency where there is one."""
+        found = values(rows)
+        rate, share = found.get("tokens_per_second"), found.get("scaling_efficiency")
+        gained = "" if share is None else f", efficiency {share:.2f}"
+        if rate is None:
+            return ""
+        return f"{rate:,.0f} tokens/s{gained}{disturbed(rows, 'tokens_per_second')}"
+
+
+def measure(
+    work: Work, ranks: Ranks, load: ScalingLoad, config: ParallelScaling
+) -> Iterator[Measurement]:
+    """Time the step of all ranks, and of the first alone; every rank must call."""
+    hardware, length = work.hardware, work.length
+    device = torch.device(str(hardware.device))
+    sequences = batch_of(load, length, hardware)
+    single = max(1, hardware.token_budget // length)
+    phase("building")
+    labels = hardware.labels()
+    model = work.build(max_length=length).to(device)
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    together = _step(work, model, ranks, sequences, device)
+    calls, crowd = {"together": together}, crowded(ranks, device)
+    beside = config.alone and not ranks.alone and load is not ScalingLoad.longest
+    if beside and not crowd:
+        calls["alone"] = _waiting
+        if ranks.first:
+            model = work.build(max_length=length).to(device)
+            calls["alone"] = _step(work, model, Ranks(), single, device)
+    phase("warming up")
+    slowest = 0.0
+    for _ in range(max(2, config.warmup_steps)):  # the first sets up what connects ranks
+        for call in calls.values():
+            ranks.wait()
+            slowest = timed(call, device)
+    rounds = config.rounds(ranks.largest(slowest))
+    times = _in_turns(calls, ranks, device, rounds)
+    with Traffic() as traffic:
+        together()
+    ranks.wait()
+    peaks = ranks.gathered(observe(together, device).peak_tensor_bytes)
+    sent = ranks.gathered(traffic.sent)
+
+    own, tokens = times["together"], float(sequences * length)
+    why = crowd or scattered(own)
+    trust = {**labels, DISTURBED: why} if why else labels
+    seconds = median(own)
+    yield Measurement(metric="train_step_time", value=seconds, samples=own, labels=trust)
+    yield Measurement(metric="tokens_per_second", value=tokens / seconds, labels=trust)
+    rate = tokens / seconds / ranks.size
+    yield Measurement(metric="tokens_per_second_per_device", value=rate, labels=trust)
+    if "alone" in times:
+        share = 1 if load is ScalingLoad.weak else ranks.size
+        ratios = tuple(one / (share * all_) for one, all_ in zip(times["alone"], own, strict=True))
+        why = scattered(ratios)
+        yield Measurement(
+            metric="scaling_efficiency",
+            value=median(ratios),
+            samples=ratios,
+            labels={**labels, DISTURBED: why} if why else labels,
+        )
+    elif beside:
+        reason = f"{crowd}: wanted fewer hardware.processes, or hardware.training_threads"
+        yield Measurement(
+            metric="scaling_efficiency", status=Status.skipped, reason=reason, labels=labels
+        )
+    if load is ScalingLoad.longest:
+        yield Measurement(metric="fitting_length", value=float(length), labels=labels)
+    for metric, value in (
+        ("bytes_sent_per_step", max(sent)),
+        ("bytes_sent_per_step_in_total", sum(sent)),
+        ("peak_tensor_bytes", max(peaks)),
+        ("parameters", parameters),
+        ("batch_size", sequences),
+        ("timed_steps", len(own)),
+    ):
+        yield Measurement(metric=metric, value=float(value), labels=labels)
+
+
+def batch_of(load: ScalingLoad, length: int, hardware: HardwareProfile) -> int:
+    """Return how many sequences all processes together have in a step.
+
+    Raises:
+        Unsupported: they are too few, or too short, for each process to have a part.
+    """
+    parts = hardware.processes // hardware.context
+    if length < hardware.context:
+        raise Unsupported(
+            f"sequences of {length:,} tokens for {hardware.context} processes that share each: "
+            f"wanted at least a token for each; lower hardware.context, or raise runner.lengths"
+        )
+    if load is ScalingLoad.longest:
+        return parts
+    single = max(1, hardware.token_budget // length)
+    sequences = single * hardware.processes if load is ScalingLoad.weak else single
+    if sequences < parts:
+        raise Unsupported(
+            f"{sequences} sequences of {length:,} tokens for {parts} devices that share "
+            f"them: raise hardware.token_budget to {parts * length:,}, or set hardware.context"
+        )
+    return sequences
+
+
+def _step(work: Work, model: Backbone, ranks: Ranks, sequences: int, device: torch.device) -> Step:
+    """Return a training step of a batch that ranks share: AdamW, without clipping."""
+    hardware, length = work.hardware, work.length
+    optim = OptimConfig(clip=None)
+    model.train()
+    part_loss = PartLoss(model, model, 0.0, ranks.sequences)
+    if ranks.sharded:
+        shard(model, optim, device)
+    synchronised = None if ranks.alone else Synchronised(part_loss, sharded=ranks.sharded)
+    optimiser = build_optimiser(model, optim)
+    set_rates(optimiser, 1e-4)
+    tokens, target = random_inputs(sequences, length, work.facts(length), work.seed)
+    batch = to_device(ranks.own(Batch(tokens, target, torch.arange(sequences))), device)
+    total, share = float(target.numel()), batch.target.shape[0] / sequences
+
+    def step() -> None:
+        with nullcontext() if synchronised is None else synchronised.adding(last=True):
+            call = part_loss if synchronised is None else synchronised.call
+            with autocast(hardware):
+                loss, _ = call(batch, None, total, share)
+            torch.autograd.backward(loss)
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
+
+
+def _waiting() -> None:
+    """Do nothing, while another process is timed."""
+
+
+def _in_turns(
+    calls: dict[str, Step], ranks: Ranks, device: torch.device, rounds: int
+) -> dict[str, tuple[float, ...]]:
+    """Return the seconds of each call in each round: of the rank that took the longest."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    with uncollected():
+        for number in range(rounds):
+            so_far("timing", number, rounds, "sample", MEASURING_S)
+            for name in list(calls)[:: 1 if number % 2 == 0 else -1]:
+                ranks.wait()
+                found[name].append(timed(calls[name], device))
+    every = ranks.gathered(found)
+    return {
+        name: tuple(max(each) for each in zip(*(one[name] for one in every), strict=True))
+        for name in calls
+    }

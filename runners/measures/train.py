@@ -1,0 +1,133 @@
+"""Train a model on a task: the curve, the scores, the outcomes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from conf.choices import by_name
+from models.backbone.model import Backbone, Outcome
+from models.transfer.weights import transfer
+from runners.measurement.hardware import HardwareProfile
+from runners.measures.passes import padded_length, size
+from runners.runner import Passes, Runner, Uncounted, Work
+from runners.training.checkpoint import Checkpoints
+from runners.training.config import TrainConfig
+from runners.training.initial import initial_parameters
+from runners.training.learned_spans import learned_span_rows
+from runners.training.loop import Item, Trainer
+from runners.training.optim import OptimConfig
+from runners.training.parallel.ranks import joined
+from runners.training.stages import TrainingStages
+from runners.training.stopping import stop_signal
+from tasks.task import Task
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class Train(TrainConfig, Runner):
+    """A training by itself."""
+
+    trains: ClassVar[bool] = True
+    parallel: ClassVar[bool] = True
+    # The key of what it names stands in the identity.
+    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {"weights"}
+
+    weights: str | None = None
+    """A completed training to start from: its key, the beginning of it, or its folder."""
+
+    @property
+    def stored_weights(self) -> str | None:
+        """A completed training whose weights a run starts from."""
+        return self.weights
+
+    def passes(self, work: Work) -> list[Passes]:
+        """Return the steps, the validations among them and the final evaluation."""
+        task, optim, every = work.task, work.optim, self.evaluate_every_steps
+        found = []
+        for part in TrainingStages(self.stages, optim).parts:
+            rows, micro = part.batch_size, part.micro_batch_size
+            length = part.length or padded_length(task, "train", rows)[0]
+            found.append(Passes(part.end - part.first, rows, length, True, micro))
+        judged = dict.fromkeys(self.evaluate_splits, 1)
+        if every:
+            judged.setdefault("validation", 0)
+        for split, last in judged.items():
+            rows = self.evaluation_batch_size
+            length, _ = padded_length(task, split, rows)
+            try:
+                number = size(task, split)
+            except Uncounted as error:
+                found.append(Passes(0, rows, length, False, unknown=str(error)))
+                continue
+            during = 0
+            if every and split == "validation":
+                during = -(-optim.steps // every) + self.evaluate_first
+            some = min(number, self.validation_examples or number)
+            batches = last * -(-number // rows) + during * -(-some // rows)
+            found.append(Passes(batches, min(rows, number), length, False))
+        return found
+
+    def run(self, work: Work) -> Iterator[Item]:
+        """Yield curves, scores and outcomes.
+
+        Raises:
+            Unsupported: The weights that it starts from have no place in the model.
+        """
+        model = work.build()
+        if self.weights is not None:
+            yield from initial_parameters(transfer(work.stored(), model))
+        yield from train(
+            model,
+            work.task,
+            optim=work.optim,
+            config=self,
+            hardware=work.hardware,
+            seed=work.seed,
+            checkpoints=work.checkpoints,
+        )
+
+
+def train(
+    model: Backbone,
+    task: Task,
+    *,
+    optim: OptimConfig,
+    config: TrainConfig,
+    hardware: HardwareProfile,
+    seed: int,
+    checkpoints: Path | None,
+    judge: Callable[..., Outcome] | None = None,
+) -> Iterator[Item]:
+    """Train, evaluate, and yield rows and outcomes.
+
+    Args:
+        model: What is trained.
+        task: Prepared.
+        optim: Optimiser, schedule and batch.
+        config: What else a training does.
+        hardware: Where, and how precisely.
+        seed: Decides the order of batches, and dropout.
+        checkpoints: Where it saves its state; None: nowhere.
+        judge: Called on training batches in place of the model, of which it makes another outcome;
+            None: the model itself.
+
+    Raises:
+        Diverged: the loss is no finite number.
+        Interrupted: SIGTERM came; a checkpoint was written, and the next call goes on from it.
+    """
+    with stop_signal() as stop, joined(hardware) as ranks:
+        trainer = Trainer(
+            model,
+            task,
+            optim=optim,
+            config=config,
+            hardware=hardware,
+            seed=seed,
+            checkpoints=Checkpoints(checkpoints),
+            judge=judge,
+            ranks=ranks,
+        )
+        yield from trainer.run(stop)
+        yield from learned_span_rows(model, task)
+        del trainer

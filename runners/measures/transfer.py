@@ -1,0 +1,197 @@
+"""Fine-tuning from the weights of another model: how fast does it recover?
+
+The training loop with other initial weights, and nothing else: `models.transfer.weights` says what
+a weight of one model means in another. Validation comes before the first step and along the way, so
+that the rows are a curve of recovery; the score of the model that the weights come from stands
+beside it. `source=scratch` is the same run from the weights as drawn, for comparison.
+
+The experiment is that of Choromanski et al., arXiv:2009.14794: the weights of a
+Transformer in a Performer, as they are and after fine-tuning.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from conf.choices import by_name
+from models.backbone.model import Backbone
+from models.transfer.checkpoints import read_checkpoint
+from models.transfer.weights import Parts, transfer
+from runners.isolation.progress import phase, within
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile
+from runners.measures.train import train
+from runners.records import Interrupted, Measurement
+from runners.runner import Runner, Work
+from runners.training.config import TrainConfig
+from runners.training.evaluate import evaluate
+from runners.training.initial import initial_parameters
+from runners.training.loop import Item
+from runners.training.optim import OptimConfig
+from runners.training.stopping import stop_signal
+from tasks.task import Task
+
+SCRATCH = "scratch"
+CHANGEABLE = ("optim", "task")
+"""What the training of the source may have other than the run."""
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class Transfer(TrainConfig, Runner):
+    """Where the weights come from; for the rest, a training."""
+
+    files: ClassVar[tuple[str, ...]] = ("weights",)
+    trains: ClassVar[bool] = True
+
+    source: str | None = "softmax"
+    """A family that the sweep trains first, with its default options; `scratch` for none."""
+    weights: str | None = None
+    """Instead of a source: a safetensors file with GPT-2's or BERT's names."""
+    parts: Parts = Parts.all
+    pretraining: dict[str, Any] | None = None
+    """What the training of the source has other than the run: options of `optim` and `task`."""
+    evaluate_every_steps: int = 25
+    evaluate_first: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        super().__post_init__()
+        if (self.source is None) == (self.weights is None):
+            raise ValueError(
+                f"weights come from one place: got source={self.source}, weights={self.weights}; "
+                "set source to a family and weights=null, or source=null and weights to a file"
+            )
+        if self.weights is not None and not Path(self.weights).is_file():
+            raise ValueError(
+                f"weights: there is no file {self.weights}; name a .safetensors file, or set "
+                "weights=null and source to a family"
+            )
+        for group, options in (self.pretraining or {}).items():
+            if group not in CHANGEABLE or not isinstance(options, Mapping):
+                raise ValueError(
+                    f"pretraining: got {group}={options!r}; wanted options of "
+                    f"{' and '.join(CHANGEABLE)}, as in {{optim: {{steps: 2000}}}}"
+                )
+        if self.pretraining and not self.starts_from() and self.source != SCRATCH:
+            raise ValueError(
+                "pretraining belongs to a source: got weights of a file; set it to null"
+            )
+
+    def starts_from(self) -> list[str]:
+        """Return the family that is to be trained first."""
+        return [] if self.source in (None, SCRATCH) else [str(self.source)]
+
+    def training_changes(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return what the training of the source has other than the run."""
+        return self.pretraining or {}
+
+    @property
+    def started_from(self) -> str:
+        """What the run starts from: a family, `scratch`, or a file by its name."""
+        return self.source or Path(str(self.weights)).stem
+
+    def run(self, work: Work) -> Iterator[Item]:
+        """Yield the curve of recovery and the final scores."""
+        source = None
+        for name in self.starts_from():
+            source = Pretrained(work.trained(name), work.source_task(name))
+            phase("preparing data of the source")
+            source.task.prepare()  # the training may have been done on another machine
+        return fine_tune(
+            work.build(),
+            work.task,
+            source=source,
+            optim=work.optim,
+            config=self,
+            hardware=work.hardware,
+            seed=work.seed,
+            checkpoints=work.checkpoints,
+        )
+
+
+class Pretrained(NamedTuple):
+    """A model with its weights, and the task that it was trained on."""
+
+    model: Backbone
+    task: Task
+
+
+def fine_tune(
+    model: Backbone,
+    task: Task,
+    *,
+    source: Pretrained | None,
+    optim: OptimConfig,
+    config: Transfer,
+    hardware: HardwareProfile,
+    seed: int,
+    checkpoints: Path | None,
+) -> Iterator[Item]:
+    """Take the weights over, score their source, train; yield rows and outcomes.
+
+    Args:
+        model: The target, as drawn.
+        task: Prepared.
+        source: The model that `config.source` names, trained; None where it names none.
+        optim: Of the fine-tuning.
+        config: What is taken, and how the training goes.
+        hardware: Where.
+        seed: Decides the order of batches, and dropout.
+        checkpoints: Where the fine-tuning saves its state; None: nowhere.
+
+    Raises:
+        Unsupported: The weights have no place in the model.
+        ValueError: The file of weights cannot be used.
+        Diverged: The loss is no finite number.
+        Interrupted: SIGTERM came; the next call goes on from the last checkpoint.
+    """
+    if config.weights is not None:
+        yield from initial_parameters(
+            transfer(read_checkpoint(Path(config.weights)), model, config.parts)
+        )
+    elif source is not None:
+        yield from initial_parameters(transfer(source.model, model, config.parts))
+        yield from _scored(source, config, hardware)
+    yield from train(
+        model,
+        task,
+        optim=optim,
+        config=config,
+        hardware=hardware,
+        seed=seed,
+        checkpoints=checkpoints,
+    )
+
+
+def _scored(
+    source: Pretrained, config: Transfer, hardware: HardwareProfile
+) -> Iterator[Measurement]:
+    """Score the source as the fine-tuned model is scored along the way, on its own task."""
+    device = torch.device(str(hardware.device))
+
+    with stop_signal() as stop:
+
+        def give_way() -> None:
+            if stop.is_set():
+                raise Interrupted("stopped while evaluating the source, before the first step")
+
+        with within("source"), autocast(hardware):
+            found = evaluate(
+                source.model.to(device),
+                source.task,
+                "validation",
+                batch_size=config.evaluation_batch_size,
+                device=device,
+                each=give_way,
+                examples=config.validation_examples,
+            )
+    for metric in ("accuracy", "loss"):
+        yield Measurement(
+            metric=f"source_{metric}",
+            value=found.measured[metric],
+            labels={"split": "validation"},
+        )

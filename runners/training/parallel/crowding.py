@@ -1,0 +1,21 @@
+"""Whether processes on one processor have a core for each of their threads."""
+
+import os
+
+import torch
+
+from runners.training.parallel.ranks import Ranks
+
+
+def crowded(ranks: Ranks, device: torch.device) -> str:
+    """Return why a time says nothing of devices: threads without a core each, or ""; all call."""
+    if device.type != "cpu":
+        return ""
+    cores = len({core for own in ranks.gathered(os.sched_getaffinity(0)) for core in own})
+    threads = sum(ranks.gathered(torch.get_num_threads()))
+    if threads <= cores:
+        return ""
+    return (
+        f"{ranks.size} processes with {threads} threads in all have {cores} "
+        f"core{'' if cores == 1 else 's'}"
+    )

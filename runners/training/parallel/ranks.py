@@ -1,0 +1,184 @@
+"""The processes of one cell: who takes which rows, what is added up, and what is decided together.
+
+Every rank reads the same batches as one process would, takes its own rows of each, and divides by
+the weight of the whole batch. So sums over ranks are what one process computes, but for rounding,
+also where a batch does not divide evenly.
+"""
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from runners.measurement.hardware import Device, HardwareProfile
+from runners.training.parallel.enclosed import Enclosed
+from runners.training.parallel.sequences import SharedSequences, sharing
+from runners.training.prefetch import rows_of
+from tasks.task import Batch
+
+
+class Ranks:
+    """This process's place among those of its cell; without arguments, a process alone.
+
+    Args:
+        rank: Its number, from 0.
+        size: Processes in all.
+        context: Neighbours that share each sequence; they take the same rows.
+        sharded: Whether weights are shared out.
+        sequences: What is done with sequences that neighbours share; None: each has its own.
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        *,
+        context: int = 1,
+        sharded: bool = False,
+        sequences: SharedSequences | None = None,
+    ) -> None:
+        self.sequences = sequences
+        self.rank, self.size, self.context, self.sharded = rank, size, context, sharded
+        self.part, self.parts = rank // context, size // context
+        """Which rows of a batch are this rank's, and among how many they are shared out."""
+        self._sent: Callable[[], Tensor] | None = None
+        self._decided = [False, False]
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one process."""
+        return self.size == 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this one writes what is written once."""
+        return self.rank == 0
+
+    def rows(self, count: int) -> slice:
+        """Return which of `count` rows are this rank's; shares differ by 1 at most."""
+        each, more = divmod(count, self.parts)
+        begin = self.part * each + min(self.part, more)
+        return slice(begin, begin + each + (self.part < more))
+
+    def own(self, batch: Batch) -> Batch:
+        """Return this rank's rows of a batch."""
+        if self.parts == 1:
+            return batch
+        return rows_of(batch, self.rows(len(batch.target)))
+
+    def send(self, loss: Tensor, *wishes: bool, enclosed: Enclosed | None = None) -> None:
+        """Begin to add up the ranks' parts of a loss, while gradients are computed.
+
+        Args:
+            loss: This rank's part, on its device; it becomes the sum in `received`.
+            wishes: What this rank wants: to stop, and to save.
+            enclosed: What takes it along with the gradients; None: it travels by itself.
+        """
+        said = torch.tensor([float(wish) for wish in wishes], dtype=torch.float64)
+        if loss.device.type == "cpu":
+            said = torch.cat((loss.double().view(1), said))
+            if enclosed is not None:
+                enclosed.put(said)
+                self._sent = lambda: enclosed.sums
+                return
+        else:
+            dist.all_reduce(loss)
+        work = dist.all_reduce(said, async_op=True)
+
+        def arrived() -> Tensor:
+            work.wait()
+            return said
+
+        self._sent = arrived
+
+    def received(self, loss: Tensor) -> Tensor:
+        """Return the sum of what `send` was given."""
+        assert self._sent is not None, "send comes first"
+        said, self._sent = self._sent(), None
+        self._decided = [bool(wish) for wish in said[-2:].tolist()]
+        return said[0].to(loss.dtype) if loss.device.type == "cpu" else loss
+
+    def decided(self, *wishes: bool) -> Sequence[bool]:
+        """Return what all ranks do after a step: what any of them wished at its beginning."""
+        return wishes if self.alone else self._decided
+
+    def any(self, wish: bool) -> bool:
+        """Tell whether any rank wishes so; all must ask at the same moment."""
+        if self.alone:
+            return wish
+        wishes = torch.tensor(float(wish))
+        dist.all_reduce(wishes)
+        return bool(wishes)
+
+    def largest(self, value: float) -> float:
+        """Return the largest of the ranks' values."""
+        if self.alone:
+            return value
+        found = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        return float(found)
+
+    def gathered(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in their order. Tensors travel by way of the CPU."""
+        if self.alone:
+            return [value]
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value)
+        return found
+
+    def wait(self) -> None:
+        """Wait until every rank is here."""
+        if not self.alone:
+            self.any(False)
+
+
+@contextmanager
+def joined(hardware: HardwareProfile) -> Iterator[Ranks]:
+    """Join the processes of this cell, as `runners.isolation` or torchrun started them.
+
+    Messages between GPUs go by NCCL, all others by gloo.
+
+    Raises:
+        ValueError: this process was not started as one of so many.
+    """
+    if hardware.processes == 1:
+        yield Ranks()
+        return
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started != hardware.processes:
+        raise ValueError(
+            f"hardware.processes={hardware.processes}: this process was started as one of {started}"
+            "; start the run by `lra run`, or by torchrun with as many"
+        )
+    given = dist.is_initialized()  # then it is the caller's, who ends it
+    backend = "gloo"
+    if hardware.device is Device.cuda:
+        local = int(os.environ["LOCAL_RANK"])
+        there = torch.cuda.device_count()
+        if local >= there:
+            raise ValueError(
+                f"hardware.processes={hardware.processes}: each takes a GPU of its own, and there "
+                f"are {there} here; lower it"
+            )
+        torch.cuda.set_device(local)
+        backend = "cpu:gloo,cuda:nccl"
+    if not given:
+        dist.init_process_group(backend)
+    try:
+        yield Ranks(
+            dist.get_rank(),
+            started,
+            context=hardware.context,
+            sharded=hardware.sharded,
+            sequences=sharing(hardware.context),
+        )
+    finally:
+        # What holds a group must be gone before it: a later end aborts the process.
+        gc.collect()
+        if not given:
+            dist.destroy_process_group()

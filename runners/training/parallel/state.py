@@ -1,0 +1,152 @@
+"""The state of a training on several processes: one file, as one process writes it.
+
+So a training goes on with any number of them. What differs by rank, the random numbers of dropout,
+stands beside under `ranks`, for the same number of processes alone.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from models.backbone.model import Backbone
+from models.mixer import State
+from models.state import join, map_state, select
+from runners.training.parallel.gradients import PartLoss, Synchronised
+from runners.training.parallel.parted import like, whole
+from runners.training.parallel.ranks import Ranks
+from runners.training.parallel.traffic import Traffic
+from runners.training.resume import RANKS
+from runners.training.updates import WeightUpdates
+from tasks.task import Batch
+
+
+def rank_seed(seed: int, rank: int, step: int = 0) -> int:
+    """Return the seed of one rank's dropout; of the first from the beginning, the run's own."""
+    if not rank and not step:
+        return seed
+    text = hashlib.sha256(f"rank {seed} {rank} {step}".encode()).digest()
+    return int.from_bytes(text[:7], "big")
+
+
+def restore_random(state: Mapping[str, Any], ranks: Ranks, device: torch.device, seed: int) -> None:
+    """Draw on as this rank did; a rank that was not there begins with a seed of its own."""
+    own = state.get(RANKS) or []
+    if len(own) == ranks.size and ranks.size > 1:
+        random = own[ranks.rank]
+    elif ranks.first:
+        random = state
+    else:
+        torch.manual_seed(rank_seed(seed, ranks.rank, int(state["step"])))
+        return
+    torch.set_rng_state(random["random"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(random["cuda_random"], device)
+
+
+class Together(Synchronised):
+    """What several processes do together in a training.
+
+    Args:
+        part_loss: The loss of a part of a batch.
+        ranks: This process's place.
+    """
+
+    def __init__(self, part_loss: PartLoss, ranks: Ranks) -> None:
+        super().__init__(part_loss, sharded=ranks.sharded)
+        self.ranks = ranks
+        self.steps = self.tokens = 0
+        """Of this process's life, of whole batches."""
+        self.begun_s = 0.0
+        """Time of the steps before it."""
+        self.bytes_sent: float | None = None
+
+    def begin(self, step: int, spent_s: float) -> None:
+        """Begin at a step, the same on every rank.
+
+        Raises:
+            RuntimeError: some read another checkpoint.
+        """
+        steps = self.ranks.gathered(step)
+        if len({*steps}) > 1:
+            raise RuntimeError(f"the processes would go on from steps {steps}: wanted one for all")
+        self.begun_s = spent_s
+
+    def counted(self, step: Callable[[], Tensor], batch: Batch) -> Tensor:
+        """Take a step; count tokens, and in the third, when all is set up, the bytes sent."""
+        self.steps += 1
+        self.tokens += batch.tokens.numel()
+        if self.steps != 3:
+            return step()
+        with Traffic() as traffic:
+            loss = step()
+        self.bytes_sent = traffic.sent
+        return loss
+
+    def whole_state(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return what one process would write. All ranks must call; the first has the result."""
+        keep, ranks = self.ranks.first, self.ranks
+        random = {name: state[name] for name in ("random", "cuda_random") if name in state}
+        streams = map_state(Tensor.cpu, state["streams"])
+        found: dict[str, Any] = whole(state, keep=keep)
+        every = ranks.gathered((random, streams if ranks.part * ranks.context == ranks.rank else 0))
+        parts: list[State] = [part for _, part in every if not isinstance(part, int)]
+        found["streams"] = None if parts[0] is None else join(*parts)
+        found[RANKS] = [own for own, _ in every]
+        if "gradients" in state and not ranks.sharded:
+            found["gradients"] = self._averaged(state["gradients"])
+        return found
+
+    def _averaged(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what one process would have accumulated since the last update: see `HeardOf`."""
+        found = {}
+        names = {name for names in self.ranks.gathered([*gradients]) for name in names}
+        for name, weight in self.part_loss.model.named_parameters():
+            if name in names:
+                own = gradients.get(name)
+                found[name] = torch.zeros_like(weight) if own is None else own.clone()
+                dist.all_reduce(found[name])
+                found[name] /= self.ranks.size
+        return found
+
+    def own_state(
+        self,
+        state: Mapping[str, Any],
+        model: Backbone,
+        updates: WeightUpdates,
+        device: torch.device,
+    ) -> dict[str, Any]:
+        """Return this rank's part of what `whole_state` returned, on any number of ranks."""
+        del device
+        found = dict(state)
+        if (streams := state["streams"]) is not None:
+            rows = _rows(streams)
+            found["streams"] = select(streams, self.ranks.rows(rows))
+        if not self.ranks.sharded:
+            return found
+        weights = model.state_dict()
+        named = {n: like(v, weights[n]) for n, v in state["model"].items()}
+        found["model"] = named
+        for key in ("average", "gradients"):
+            if key in state:
+                found[key] = {n: like(v, weights[n]) for n, v in state[key].items()}
+        if state["best"]:
+            best = {n: like(v, weights[n]) for n, v in state["best"]["weights"].items()}
+            found["best"] = {**state["best"], "weights": best}
+        moved = [p for group in updates.optimiser.param_groups for p in group["params"]]
+        memory = {
+            index: {name: like(value, moved[index]) for name, value in own.items()}
+            for index, own in state["optimiser"]["state"].items()
+        }
+        found["optimiser"] = {**state["optimiser"], "state": memory}
+        return found
+
+
+def _rows(state: State) -> int:
+    if isinstance(state, Tensor):
+        return len(state)
+    assert state is not None, "a state of streams holds tensors"
+    return max(_rows(part) for part in state if part is not None)

@@ -1,0 +1,229 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lra.composition.hydra_entry import entries
+from models.families.sdpa import SDPA
+from models.mixer import Unsupported
+from runners.measurement.disturbance import Shares
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.watch import Sample, Watch
+from runners.measures import peers
+from runners.measures.bench import CostMode
+from runners.measures.external.catalogue import PEERS
+from runners.measures.external.peer import (
+    Missing,
+    Peer,
+    PeerCase,
+    PeerPair,
+    core_of,
+    disagreement,
+    package,
+    twins,
+)
+from runners.measures.peers import Peers, compare
+from runners.records import Measurement, Status
+from runners.runner import Direction
+
+QUICK = Peers(lengths=[32], heads=2, head_width=8, timed_steps=3, long_timed_steps=3)
+
+
+def literal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def beside(theirs: Any) -> Any:
+    return lambda case: PeerPair(core_of(SDPA(case.site()), case), theirs, case.heads_of_inputs())
+
+
+PEER = Peer(
+    name="a literal form",
+    distribution="torch",
+    family="sdpa",
+    setting="softmax",
+    make=beside(literal),
+)
+
+
+def test_the_preset_has_every_family_with_a_peer() -> None:
+    found = entries(("-m", "+experiment=peers", "logger=none"))
+    models = {entry.config["model"]["name"] for entry in found}
+    assert models == {peer.family for peer in PEERS}
+
+
+def measured(
+    monkeypatch: pytest.MonkeyPatch,
+    peer: Peer,
+    mode: CostMode = CostMode.step,
+    config: Peers = QUICK,
+    length: int = 32,
+) -> list[Measurement]:
+    monkeypatch.setattr(peers, "of_family", lambda family: [peer])
+    found = compare(
+        "sdpa", length=length, mode=mode, config=config, hardware=HardwareProfile(name="t"), seed=0
+    )
+    return [item for item in found if isinstance(item, Measurement)]
+
+
+@pytest.mark.parametrize("mode", CostMode)
+def test_equal_functions_get_a_ratio_of_paired_samples(
+    monkeypatch: pytest.MonkeyPatch, mode: CostMode
+) -> None:
+    rows = measured(monkeypatch, PEER, mode)
+    by = {(row.metric, row.labels.get("side", "")): row for row in rows}
+    assert len([row for row in rows if row.metric == "peer_error"]) == 1
+    assert by["peer_error", ""].value is not None
+    assert by["peer_error", ""].value < 1e-5
+    ours, theirs = by["peer_time", "ours"], by["peer_time", "peer"]
+    speedup = by["peer_speedup", ""]
+    assert speedup.samples == tuple(
+        b / a for a, b in zip(ours.samples, theirs.samples, strict=True)
+    )
+    bytes_of = [by["peer_peak_tensor_bytes", side].value for side in ("ours", "peer")]
+    assert by["peer_bytes_ratio", ""].value == bytes_of[0] / bytes_of[1]  # type: ignore[operator]
+    assert {row.labels["peer"] for row in rows} == {"a literal form"}
+
+
+def test_peak_bytes_are_those_of_the_whole_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The literal form holds a matrix of length x length for each head."""
+    rows = measured(monkeypatch, PEER, CostMode.forward, length=256)
+    (peak,) = (
+        row.value
+        for row in rows
+        if row.metric == "peer_peak_tensor_bytes" and row.labels["side"] == "peer"
+    )
+    assert peak is not None
+    assert peak >= 2 * 256 * 256 * 4
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_another_function_gets_times_and_no_ratio(
+    monkeypatch: pytest.MonkeyPatch, declared: bool
+) -> None:
+    other = replace(PEER, make=beside(lambda q, k, v: 1.01 * literal(q, k, v)), same=declared)
+    rows = measured(monkeypatch, other)
+    (ratio,) = (row for row in rows if row.metric == "peer_speedup")
+    assert ratio.status is Status.unsupported
+    assert "another function: largest relative error" in ratio.reason
+    assert not [row for row in rows if row.metric == "peer_bytes_ratio"]
+    assert len([row for row in rows if row.metric == "peer_time"]) == 2
+
+
+def test_rounding_is_told_from_another_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rounded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        o = literal(q, k, v)
+        return o if o.dtype == torch.float64 else o * 1.01
+
+    rows = measured(monkeypatch, replace(PEER, make=beside(rounded)))
+    errors = {r.labels["compared_in"]: r.value for r in rows if r.metric == "peer_error"}
+    assert errors["float32"] == pytest.approx(0.01, rel=0.1)
+    assert errors["float64"] is not None
+    assert errors["float64"] < 1e-12
+    (ratio,) = (row for row in rows if row.metric == "peer_speedup")
+    assert ratio.status is Status.ok
+
+
+def test_a_forward_pass_compares_outputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def halved(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return literal(q, (k + k.detach()) / 2, v)
+
+    peer = replace(PEER, make=beside(halved))
+    status = {
+        mode: [r.status for r in measured(monkeypatch, peer, mode) if r.metric == "peer_speedup"]
+        for mode in CostMode
+    }
+    assert status == {CostMode.forward: [Status.ok], CostMode.step: [Status.unsupported]}
+
+
+def test_an_error_in_a_gradient_alone_is_seen() -> None:
+    def halved(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return literal(q, (k + k.detach()) / 2, v)
+
+    case = PeerCase(32, heads=2, head_width=8, dtype=torch.float64)
+    right, wrong = replace(PEER, make=beside(literal)), replace(PEER, make=beside(halved))
+    assert disagreement(right.pair(case)) < 1e-12
+    assert disagreement(wrong.pair(case)) > 0.1
+
+
+def test_a_missing_package_is_a_row_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = measured(monkeypatch, replace(PEER, distribution="no-such-package"))
+    assert row.status is Status.skipped
+    assert "pip install 'lra[parity]'" in row.reason
+
+
+def test_a_missing_module_is_told_too() -> None:
+    with pytest.raises(Missing, match="pip install"):
+        package("no_such_module_anywhere")
+
+
+def test_a_length_that_a_peer_does_not_take_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = measured(monkeypatch, replace(PEER, multiple=128))
+    assert row.status is Status.unsupported
+    assert "multiples of 128 tokens: got 32" in row.reason
+
+
+def test_a_peer_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for why in ("", "load of other processes"):
+        found = Sample(seconds=9.0, shares=Shares(seconds=9.0, processor=1.0), reason=why)
+        monkeypatch.setattr(Watch, "within", lambda *_, found=found, **__: found)
+        (row,) = measured(monkeypatch, PEER, config=replace(QUICK, step_limit_s=3.0))
+        assert row.status is Status.skipped
+        assert "took 9 s of ours and 9 s of the peer" in row.reason
+        assert row.labels.get("disturbed", "") == why
+        assert "peer" in row.labels
+
+
+def test_a_peer_without_memory_costs_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        raise MemoryError("not enough memory for the matrix")
+
+    rows = measured(monkeypatch, replace(PEER, make=beside(greedy)))
+    assert [row.status for row in rows] == [Status.out_of_memory]
+    assert rows[0].reason.startswith("in the first step of the peer: not enough memory")
+
+
+def test_a_mistake_in_a_peer_is_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        measured(monkeypatch, replace(PEER, make=beside(broken)))
+
+
+def test_a_family_without_a_peer_is_refused() -> None:
+    found = compare(
+        "luna",
+        length=32,
+        mode=CostMode.step,
+        config=QUICK,
+        hardware=HardwareProfile(name="t"),
+        seed=0,
+    )
+    with pytest.raises(Unsupported, match="no other implementation of luna"):
+        list(found)
+
+
+def test_weights_are_copied_into_a_view_of_theirs() -> None:
+    ours, theirs = torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.zeros(3, 4))
+    twins(ours, theirs, lambda weight: weight.T[1:3])
+    assert theirs.sum() == 6
+    with pytest.raises(ValueError, match="differ in shape"):
+        twins(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lengths": []}, "lengths"),
+        ({"modes": []}, "modes is empty"),
+        ({"direction": Direction.task}, "bidirectional or causal"),
+        ({"tolerance": 0.0}, "tolerance must be positive"),
+        ({"timed_steps": 2}, "timed_steps must be at least 3: got 2"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Peers(**options)

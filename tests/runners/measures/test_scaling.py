@@ -1,0 +1,240 @@
+"""Rows of one length: complete, paired, and a reason for whatever is left out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from lra.task_facts import MEASURED
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from models.families.linear import LinearAttention
+from models.families.sdpa import SDPA
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Layout, Site, Unsupported
+from runners.measurement.disturbance import Shares
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.measure import peak_tensor_bytes
+from runners.measurement.watch import Sample, Watch
+from runners.measurement.watched_rows import TOLD
+from runners.measures import scaling
+from runners.measures.bench import CostMode
+from runners.measures.scaling import Batching, Scaling, scale
+from runners.metrics import METRICS
+from runners.records import Measurement, Status
+
+CPU = HardwareProfile(name="cpu", token_budget=256)
+FAMILIES: dict[str, Any] = {"model": LinearAttention, "sdpa": SDPA, "softmax": SoftmaxAttention}
+
+
+def facts(length: int, head: Head = Head.classification) -> TaskFacts:
+    return TaskFacts(head=head, vocabulary=11, classes=3, max_length=length)
+
+
+def measured(
+    length: int = 64,
+    *,
+    mode: CostMode = CostMode.step,
+    families: dict[str, Any] = FAMILIES,
+    model: str = "linear",
+    hardware: HardwareProfile = CPU,
+    head: Head = Head.classification,
+    **options: Any,
+) -> list[Measurement]:
+    def build(name: str) -> Backbone:
+        config = BackboneConfig(depth=1, width=16, heads=2, feed_forward_width=16)
+        return Backbone(config, facts(length, head), [families[name]], seed=0)
+
+    few = {"timed_steps": 3, "long_timed_steps": 3, "repeat_limit_s": 0.0}
+    config = Scaling(**few | options)
+    stream = scale(
+        build,
+        model=model,
+        length=length,
+        mode=mode,
+        config=config,
+        hardware=hardware,
+        seed=0,
+        facts=facts(length, head),
+    )
+    return [item for item in stream if isinstance(item, Measurement)]
+
+
+def by_metric(rows: list[Measurement], reference: str | None = None) -> dict[str, Measurement]:
+    return {r.metric: r for r in rows if r.labels.get("reference") == reference}
+
+
+@pytest.mark.parametrize("mode", list(CostMode))
+@pytest.mark.parametrize("head", [head for head in Head if head.name not in MEASURED])
+def test_rows_are_complete_for_every_head(mode: CostMode, head: Head) -> None:
+    rows = measured(mode=mode, head=head)
+    own = by_metric(rows)
+    assert "discarded_samples" in own
+    assert set(own) - set(TOLD) == {
+        "time", "tokens_per_second", "timed_steps", "stalls", "peak_tensor_bytes",
+        "process_peak_bytes", "flops", "flops_per_second", "matrix_rate", "bandwidth",
+        "utilisation", "parameters", "batch_size",
+    } | ({"saved_bytes"} if mode is CostMode.step else set())  # fmt: skip
+    assert own["batch_size"].value == 4
+    for name in ("sdpa", "softmax"):
+        beside = by_metric(rows, name)
+        assert len(beside["time_ratio"].samples) == len(own["time"].samples) == 3
+        pairs = zip(own["time"].samples, beside["reference_time"].samples, strict=True)
+        assert beside["time_ratio"].samples == pytest.approx(
+            [mine / other for mine, other in pairs]
+        )
+    assert all(r.metric in METRICS and r.status is Status.ok for r in rows)
+
+
+def test_what_depends_on_the_ids_is_counted_where_a_pass_is_long(monkeypatch) -> None:
+    adaptive = {"softmax": "adaptive", "embedding": "adaptive", "softmax_cutoffs": [4, 8]}
+    plain = BackboneConfig
+    monkeypatch.setitem(globals(), "BackboneConfig", lambda **own: plain(**own, **adaptive))
+    counts = {
+        by_metric(measured(mode=CostMode.forward, head=Head.language_modelling, long_step_s=limit))[
+            "flops"
+        ].value
+        for limit in (1e-9, 1e9)
+    }
+    assert len(counts) == 1
+
+
+def test_counts_are_those_of_the_formulas() -> None:
+    step, forward = (
+        by_metric(measured(mode=m, families=FAMILIES | {"model": SoftmaxAttention}))
+        for m in (CostMode.step, CostMode.forward)
+    )
+    b, n, d, c = 4, 65, 16, 3  # the CLS vector is a token, too
+    layer = 8 * n * d * d + 4 * n * n * d + 4 * n * d * 16
+    head = 2 * d * 16 + 2 * 16 * c
+    assert forward["flops"].value == b * (layer + head)
+    # every product costs two more in backward: one for each operand
+    assert step["flops"].value == 3 * b * (layer + head)
+
+
+@pytest.mark.parametrize("mode", list(CostMode))
+def test_counting_without_doing_gives_the_same(mode: CostMode) -> None:
+    done, pretended = (
+        by_metric(measured(mode=mode, references=[], long_step_s=limit))["flops"].value
+        for limit in (100.0, 1e-9)
+    )
+    assert done == pretended
+
+
+def test_memory_grows_as_the_family_says() -> None:
+    def saved(family: Any, length: int) -> float:
+        rows = measured(length, families=FAMILIES | {"model": family}, references=[], timed_steps=3)
+        value = by_metric(rows)["saved_bytes"].value
+        assert value is not None
+        return value
+
+    # a fixed token budget: linear stays level, literal softmax doubles with length
+    assert saved(LinearAttention, 256) == pytest.approx(saved(LinearAttention, 128), rel=0.05)
+    assert saved(SoftmaxAttention, 256) > 1.3 * saved(SoftmaxAttention, 128)
+
+
+def test_a_model_is_no_reference_to_itself() -> None:
+    rows = measured(model="sdpa", families=FAMILIES | {"model": SDPA})
+    assert {r.labels["reference"] for r in rows if "reference" in r.labels} == {"softmax"}
+
+
+def test_a_reference_beyond_its_length_is_a_row() -> None:
+    rows = measured(reference_max_length={"softmax": 63})
+    (row,) = [r for r in rows if r.labels.get("reference") == "softmax"]
+    assert row.status is Status.skipped
+    assert "softmax is measured up to 63 tokens" in row.reason
+    assert by_metric(rows)["time"].status is Status.ok
+
+
+class Hungry(SoftmaxAttention):
+    def forward(self, x: torch.Tensor, layout: Layout) -> torch.Tensor:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")
+
+
+class Choosy(SDPA):
+    def __init__(self, site: Site) -> None:
+        raise Unsupported("only on Sundays")
+
+
+class Broken(SDPA):
+    def forward(self, x: torch.Tensor, layout: Layout) -> torch.Tensor:
+        raise RuntimeError("shapes do not fit")
+
+
+def test_a_failing_reference_costs_only_its_own_rows() -> None:
+    rows = measured(families=FAMILIES | {"softmax": Hungry, "sdpa": Choosy})
+    failed = {r.labels["reference"]: r for r in rows if "reference" in r.labels}
+    assert failed["softmax"].status is Status.out_of_memory
+    assert failed["sdpa"].reason == "only on Sundays"
+    assert by_metric(rows)["time"].status is Status.ok
+
+
+def test_a_bug_in_a_reference_is_not_hidden() -> None:
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        measured(families=FAMILIES | {"sdpa": Broken})
+
+
+def test_batch_sizes() -> None:
+    assert by_metric(measured(512, references=[]))["batch_size"].value == 1  # budget: 256 tokens
+    rows = measured(512, batch=Batching.fixed, batch_size=2, references=[])
+    assert by_metric(rows)["batch_size"].value == 2
+
+
+def second_call(monkeypatch: pytest.MonkeyPatch, seconds: float, disturbed: str = "") -> None:
+    """Play the call that is held against the limit; the first one takes an hour."""
+
+    def slow(call: Callable[[], object], device: torch.device) -> float:
+        call()
+        return 3600.0
+
+    found = Sample(seconds=seconds, shares=Shares(seconds=seconds, processor=1.0), reason=disturbed)
+    monkeypatch.setattr(scaling, "timed", slow)
+    monkeypatch.setattr(Watch, "within", lambda *_, **__: found)
+
+
+def test_a_slow_model_is_left_out_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    second_call(monkeypatch, 7.25)
+    (row,) = measured(step_limit_s=5.0)
+    assert row.status is Status.skipped
+    assert row.reason == "one step took 7.2 s, the limit is 5 s (runner.step_limit_s)"
+    assert row.labels == {}
+
+
+def test_a_first_call_that_is_slow_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    second_call(monkeypatch, 0.01, "load of other processes")
+    rows = by_metric(measured(step_limit_s=5.0, references=[]))
+    assert rows["time"].status is Status.ok
+    assert len(rows["time"].samples) == 3
+
+
+def test_a_model_that_a_busy_machine_made_slow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    second_call(monkeypatch, 7.25, "load of other processes")
+    (row,) = measured(step_limit_s=5.0)
+    assert row.status is Status.skipped
+    assert row.labels == {"disturbed": "load of other processes"}
+    assert "disturbed (load of other processes), the limit is 5 s" in row.reason
+
+
+def test_peak_memory_of_a_step_leaves_out_parameters_but_not_gradients() -> None:
+    rows = by_metric(measured(references=[]))
+    parameters, peak = rows["parameters"].value, rows["peak_tensor_bytes"].value
+    assert parameters is not None
+    assert peak is not None
+    assert peak > 4 * parameters
+    assert peak_tensor_bytes(lambda: None, torch.device("cpu")) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lengths": []}, "one or more positive numbers"),
+        ({"lengths": [0]}, "one or more positive numbers"),
+        ({"modes": []}, "modes is empty"),
+        ({"batch_size": 4}, "batch=fixed goes with a batch_size"),
+        ({"batch": Batching.fixed}, "batch=fixed goes with a batch_size"),
+        ({"timed_steps": 1}, "timed_steps must be at least 3: got 1"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Scaling(**options)

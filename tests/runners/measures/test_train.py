@@ -1,0 +1,259 @@
+"""The loop: exact resume, exact accumulation, honest ends."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_task import Tiny, model
+
+from models.backbone.model import Backbone
+from runners.measurement.hardware import HardwareProfile, Precision
+from runners.measures.train import train
+from runners.records import Diverged, Interrupted, Measurement, Outcomes
+from runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS
+from runners.training.config import Keep, TrainConfig
+from runners.training.evaluate import goodness
+from runners.training.loop import Item, Trainer
+from runners.training.optim import OptimConfig
+
+CPU = HardwareProfile(name="cpu")
+TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
+
+
+def run(
+    net: Backbone,
+    *,
+    folder: Path | None = None,
+    steps: int = 12,
+    hardware: HardwareProfile = CPU,
+    config: TrainConfig | None = None,
+    task: Tiny | None = None,
+    **options: Any,
+) -> Iterator[Item]:
+    optim = OptimConfig(**{"steps": steps, "batch_size": 8, "peak_learning_rate": 1e-2} | options)
+    config = config or TrainConfig(log_every_steps=3)
+    return train(
+        net,
+        task or Tiny(),
+        optim=optim,
+        config=config,
+        hardware=hardware,
+        seed=3,
+        checkpoints=folder,
+    )
+
+
+def rows(items: list[Item]) -> list[Measurement]:
+    return [i for i in items if isinstance(i, Measurement) and i.metric not in TIMES]
+
+
+def same(a: Backbone, b: Backbone) -> bool:
+    return all(
+        torch.equal(x, y)
+        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    )
+
+
+def test_it_learns() -> None:
+    found = rows(list(run(model(), steps=200, task=Tiny(train=400))))
+    final = {i.metric: i.value for i in found if i.labels.get("split") == "test"}
+    assert final["accuracy"] == 1.0
+
+
+def test_rows_and_outcomes_are_complete() -> None:
+    items = list(run(model()))
+    found = rows(items)
+    assert [i.step for i in found if i.metric == "train_loss"] == [3, 6, 9, 12]
+    assert {(i.metric, i.labels["split"]) for i in found if "split" in i.labels} == {
+        (metric, split) for metric in ("accuracy", "loss") for split in ("validation", "test")
+    }
+    outcomes = {i.split: i for i in items if isinstance(i, Outcomes)}
+    assert list(outcomes["test"].index) == list(range(10))
+    accuracy = next(
+        i.value for i in found if i.metric == "accuracy" and i.labels["split"] == "test"
+    )
+    assert outcomes["test"].hit.mean() == pytest.approx(accuracy)
+    names = {i.metric for i in items if isinstance(i, Measurement)}
+    assert names >= {*TIMES, "parameters", "examples_seen"}
+
+
+@pytest.mark.parametrize("micro", [1, 3, 8])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_accumulated_gradient_is_that_of_the_batch(micro: int, weighted: bool) -> None:
+    found = []
+    for size in (8, micro):
+        net = model().double()
+        trainer = Trainer(
+            net,
+            Tiny(),
+            optim=OptimConfig(batch_size=8, micro_batch_size=size, clip=None),
+            config=TrainConfig(),
+            hardware=CPU,
+            seed=0,
+            checkpoints=_nowhere(),
+        )
+        grads: list[torch.Tensor] = []
+        trainer.updates.optimiser.step = lambda net=net, grads=grads, *_, **__: grads.extend(  # type: ignore[method-assign]
+            p.grad.clone() for p in net.parameters()
+        )
+        batch = next(Tiny().batches("train", batch_size=8, seed=0))
+        if weighted:
+            batch = batch._replace(weight=torch.arange(8.0, dtype=torch.float64))
+        trainer.advance(batch)
+        found.append(grads)
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(whole, parts, rtol=1e-11, atol=1e-13)
+
+
+def _nowhere() -> Any:
+    from runners.training.checkpoint import Checkpoints
+
+    return Checkpoints(None)
+
+
+@pytest.mark.parametrize("at", [1, 4, 7, 11])
+def test_a_stopped_run_resumes_to_the_bit(at: int, tmp_path: Path, monkeypatch) -> None:
+    config = TrainConfig(log_every_steps=3, evaluate_every_steps=5, keep=Keep.best)
+    options: dict[str, Any] = {"micro_batch_size": 3, "config": config}
+    whole = model(dropout=0.2, redraw_every=2)
+    expected = list(run(whole, **options))
+
+    stopped = model(dropout=0.2, redraw_every=2)
+    advance = Trainer.advance
+
+    def advance_and_ask(self: Trainer, batch: Any) -> torch.Tensor:
+        loss = advance(self, batch)
+        if self.step == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss
+
+    monkeypatch.setattr(Trainer, "advance", advance_and_ask)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted, match=f"after step {at}"):
+        list(run(stopped, folder=tmp_path, **options))
+    assert signal.getsignal(signal.SIGTERM) == before
+    monkeypatch.setattr(Trainer, "advance", advance)
+
+    resumed = model(dropout=0.2, redraw_every=2, seed=99)  # the checkpoint decides, not the draw
+    found = list(run(resumed, folder=tmp_path, **options))
+    assert same(whole, resumed)
+    assert rows(found) == rows(expected)
+    judged = [[i for i in items if isinstance(i, Outcomes)] for items in (found, expected)]
+    for a, b in zip(*judged, strict=True):
+        assert (a.nll == b.nll).all()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [WEIGHTS]
+
+
+def test_another_interval_of_logs_goes_on_from_a_checkpoint(tmp_path: Path, caplog) -> None:
+    whole = model()
+    list(run(whole, config=TrainConfig(log_every_steps=3)))
+    half = run(
+        model(), folder=tmp_path, config=TrainConfig(log_every_steps=3, checkpoint_every_s=1e-9)
+    )
+    for item in half:
+        if isinstance(item, Measurement) and item.step == 9:
+            break
+    half.close()  # type: ignore[attr-defined]
+    resumed = model(seed=99)
+    found = list(run(resumed, folder=tmp_path, config=TrainConfig(log_every_steps=4)))
+    assert not caplog.records
+    assert same(whole, resumed)
+    steps = [item.step for item in found if isinstance(item, Measurement) and item.step]
+    assert steps == sorted(steps)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path, caplog) -> None:
+    options: dict[str, Any] = {"config": TrainConfig(log_every_steps=3, checkpoint_every_s=1e-9)}
+    whole = model()
+    list(run(whole, **options))
+    half = run(model(), folder=tmp_path, **options)
+    for item in half:
+        if isinstance(item, Measurement) and item.step == 9:
+            break
+    half.close()  # type: ignore[attr-defined]
+    assert (tmp_path / PREVIOUS).exists()
+    (tmp_path / RESUME).write_bytes((tmp_path / RESUME).read_bytes()[:1000])
+    resumed = model(seed=5)
+    list(run(resumed, folder=tmp_path, **options))
+    assert same(whole, resumed)
+    assert "cannot be read" in caplog.text
+
+
+def test_a_checkpoint_holds_no_code(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        _stop_at_once(tmp_path)
+    state = torch.load(tmp_path / RESUME, weights_only=True)
+    assert state["step"] == 1
+
+
+def _stop_at_once(folder: Path) -> None:
+    for _ in run(model(), folder=folder, config=TrainConfig(log_every_steps=1)):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_step_and_rate() -> None:
+    net = model()
+    with torch.no_grad():
+        net.embedding.weight.fill_(float("nan"))
+    with pytest.raises(Diverged, match=r"nan at step 1 of 12 with learning rate .*lower optim"):
+        list(run(net))
+
+
+def test_keep_best_restores_the_best_validation_weights() -> None:
+    config = TrainConfig(evaluate_every_steps=1, keep=Keep.best)
+    found = rows(list(run(model(), steps=30, config=config, peak_learning_rate=0.05)))
+    during = [i.value for i in found if i.metric == "accuracy" and i.step is not None]
+    final = [i for i in found if i.metric == "accuracy" and i.step is None]
+    kept = next(i for i in final if i.labels["split"] == "validation")
+    assert kept.value == max(during)
+    assert kept.labels["weights"].startswith("best validation, step ")
+
+
+def test_the_best_weights_are_those_of_the_tasks_own_metric() -> None:
+    better, worse = {"accuracy": 0.2, "loss": 1.0}, {"accuracy": 0.4, "loss": 2.0}
+    assert goodness(better, "loss") > goodness(worse, "loss")
+    assert goodness(better, "accuracy") < goodness(worse, "accuracy")
+    assert goodness(better, "computed_elsewhere") > goodness(worse, "computed_elsewhere")
+
+
+@pytest.mark.parametrize("precision", [Precision.bfloat16, Precision.float16])
+def test_mixed_precision_trains_and_keeps_float32_weights(precision: Precision) -> None:
+    net = model()
+    items = list(run(net, steps=4, hardware=HardwareProfile(name="cpu", precision=precision)))
+    assert {p.dtype for p in net.parameters()} == {torch.float32}
+    assert any(isinstance(i, Outcomes) for i in items)
+
+
+def test_the_same_seed_gives_the_same_run_whatever_went_before() -> None:
+    first = model(dropout=0.3)
+    list(run(first))
+    torch.rand(17)
+    second = model(dropout=0.3)
+    list(run(second))
+    assert same(first, second)
+
+
+def test_too_few_examples_for_a_batch() -> None:
+    with pytest.raises(ValueError, match="fewer examples than one batch of 64"):
+        list(run(model(), batch_size=64))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"evaluate_splits": ["tset"]}, "got 'tset'; wanted some of validation, test"),
+        (
+            {"evaluate_splits": ["test", "test"]},
+            "got 'test'; wanted some of validation, test, each once",
+        ),
+        ({"keep": Keep.best}, "keep=best needs evaluate_every_steps above 0"),
+        ({"log_every_steps": 0}, "log_every_steps must be at least 1: got 0"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        TrainConfig(**options)

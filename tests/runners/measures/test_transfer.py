@@ -1,0 +1,247 @@
+"""Fine-tuning from other weights: the loop is the one loop, and the curve begins before it."""
+
+import os
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_task import Tiny
+from torch import Tensor
+
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from models.families.fnet import FNet
+from models.families.linear import LinearAttention
+from models.families.performer import Performer
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Unsupported
+from models.transfer.weights import Origin, Parts, transfer
+from runners.measurement.hardware import HardwareProfile
+from runners.measures.train import train
+from runners.measures.transfer import Pretrained, Transfer, fine_tune
+from runners.records import Interrupted, Measurement, Outcomes
+from runners.training.config import TrainConfig
+from runners.training.evaluate import evaluate
+from runners.training.loop import Item, Trainer
+from runners.training.optim import OptimConfig
+
+CPU = HardwareProfile(name="cpu")
+OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
+TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
+
+
+def build(mixer: Any, *, seed: int = 0, dropout: float = 0.0, length: int = 12) -> Backbone:
+    config = BackboneConfig(depth=1, width=8, heads=2, feed_forward_width=8, dropout=dropout)
+    facts = TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=length)
+    return Backbone(config, facts, [mixer], seed=seed)
+
+
+def pretrained(steps: int = 60) -> Pretrained:
+    model = build(SoftmaxAttention, seed=4)
+    optim = OptimConfig(steps=steps, batch_size=8, peak_learning_rate=1e-2)
+    list(_trained(model, TrainConfig(), optim))
+    return Pretrained(model, Tiny())
+
+
+def _trained(model: Backbone, config: TrainConfig, optim: OptimConfig = OPTIM) -> Iterator[Item]:
+    return train(model, Tiny(), optim=optim, config=config, hardware=CPU, seed=3, checkpoints=None)
+
+
+def tuned(
+    model: Backbone,
+    given: Pretrained | None,
+    folder: Path | None = None,
+    **options: Any,
+) -> Iterator[Item]:
+    config = Transfer(**{"evaluate_every_steps": 4, "log_every_steps": 3} | options)
+    return fine_tune(
+        model,
+        Tiny(),
+        source=given,
+        optim=OPTIM,
+        config=config,
+        hardware=CPU,
+        seed=3,
+        checkpoints=folder,
+    )
+
+
+def rows(items: list[Item], *metrics: str) -> list[Measurement]:
+    found = [i for i in items if isinstance(i, Measurement) and i.metric not in TIMES]
+    return [row for row in found if not metrics or row.metric in metrics]
+
+
+def curve(items: list[Item], metric: str) -> dict[int | None, float | None]:
+    return {
+        row.step: row.value
+        for row in rows(items, metric)
+        if row.labels.get("split") == "validation" and row.step is not None
+    }
+
+
+def scored(model: Backbone) -> dict[str, float]:
+    return evaluate(model, Tiny(), "validation", batch_size=64, device=torch.device("cpu")).measured
+
+
+def test_the_curve_begins_with_the_weights_as_they_came() -> None:
+    source = pretrained()
+    expected = build(LinearAttention, seed=1)
+    transfer(source.model, expected)
+    before, own = scored(expected), scored(source.model)
+    items = list(tuned(build(LinearAttention, seed=1), source))
+    for metric in ("accuracy", "loss"):
+        found = curve(items, metric)
+        assert list(found) == [0, 4, 8, 12]
+        assert found[0] == pytest.approx(before[metric])
+        (row,) = rows(items, f"source_{metric}")
+        assert row.value == pytest.approx(own[metric])
+        assert row.labels == {"split": "validation"}
+
+
+def test_the_same_function_begins_where_the_source_ended() -> None:
+    source = pretrained()
+    items = list(tuned(build(SoftmaxAttention, seed=8), source))
+    (own,) = rows(items, "source_loss")
+    assert curve(items, "loss")[0] == pytest.approx(own.value)
+
+
+def test_parameters_are_counted_by_where_they_come_from() -> None:
+    model = build(LinearAttention, seed=1)
+    items = list(tuned(model, pretrained(1), parts=Parts.blocks))
+    counts = {row.labels["origin"]: row.value for row in rows(items, "initial_parameters")}
+    stack = sum(parameter.numel() for parameter in model.stack.parameters())
+    rest = sum(parameter.numel() for parameter in model.parameters()) - stack
+    assert counts == {"copied": stack, "extended": 0, "started": 0, "drawn": rest}
+    assert set(counts) == {origin.value for origin in Origin}
+
+
+def test_from_scratch_is_the_training_itself() -> None:
+    plain, started = build(LinearAttention, seed=1), build(LinearAttention, seed=1)
+    config = TrainConfig(evaluate_every_steps=4, evaluate_first=True, log_every_steps=3)
+    expected = list(_trained(plain, config))
+    found = list(tuned(started, None, source="scratch"))
+    assert rows(found) == rows(expected)
+    for one, other in zip(plain.parameters(), started.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_first_evaluation_changes_no_weight() -> None:
+    with_it, without = build(LinearAttention, dropout=0.3), build(LinearAttention, dropout=0.3)
+    list(_trained(with_it, TrainConfig(evaluate_every_steps=4, evaluate_first=True)))
+    list(_trained(without, TrainConfig(evaluate_every_steps=4)))
+    for one, other in zip(with_it.parameters(), without.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("at", [1, 4, 11])
+def test_a_stopped_run_resumes_to_the_bit(at: int, tmp_path: Path, monkeypatch) -> None:
+    mixer = partial(Performer, features=4, redraw_every=3)
+    source = pretrained(20)
+    whole = build(mixer, dropout=0.2, seed=1)
+    expected = list(tuned(whole, source))
+
+    advance = Trainer.advance
+
+    def advance_and_ask(self: Trainer, batch: Any) -> Tensor:
+        loss = advance(self, batch)
+        if self.step == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss
+
+    monkeypatch.setattr(Trainer, "advance", advance_and_ask)
+    with pytest.raises(Interrupted, match=f"after step {at}"):
+        list(tuned(build(mixer, dropout=0.2, seed=1), source, tmp_path))
+    monkeypatch.setattr(Trainer, "advance", advance)
+    resumed = build(mixer, dropout=0.2, seed=1)
+    found = list(tuned(resumed, source, tmp_path))
+    assert rows(found) == rows(expected)
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+    outcomes = [[i.nll for i in items if isinstance(i, Outcomes)] for items in (found, expected)]
+    assert all((a == b).all() for a, b in zip(*outcomes, strict=True))
+
+
+def test_a_stop_signal_ends_the_scoring_of_the_source() -> None:
+    class Stopping(Tiny):
+        def batches(self, *args: Any, **options: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return super().batches(*args, **options)
+
+    source = Pretrained(build(SoftmaxAttention), Stopping())
+    with pytest.raises(Interrupted, match="before the first step"):
+        list(tuned(build(LinearAttention), source))
+
+
+def test_a_family_without_a_place_is_refused_before_anything_is_measured() -> None:
+    stream = tuned(build(FNet), pretrained(1))
+    with pytest.raises(Unsupported, match="no place for"):
+        next(stream)
+
+
+def test_only_the_first_examples_are_judged_along_the_way() -> None:
+    found = [
+        evaluate(
+            build(LinearAttention), Tiny(), "validation",
+            batch_size=size, device=torch.device("cpu"), examples=5,
+        )
+        for size in (2, 3, 64)
+    ]  # fmt: skip
+    whole = evaluate(
+        build(LinearAttention), Tiny(), "validation", batch_size=64, device=torch.device("cpu")
+    )
+    for part in found:
+        assert list(part.outcomes.index) == [0, 1, 2, 3, 4]
+        assert part.measured["loss"] == pytest.approx(whole.outcomes.nll[:5].mean())
+    items = list(tuned(build(LinearAttention), None, source="scratch", validation_examples=5))
+    first = evaluate(
+        build(LinearAttention), Tiny(), "validation",
+        batch_size=64, device=torch.device("cpu"), examples=5,
+    )  # fmt: skip
+    assert curve(items, "loss")[0] == pytest.approx(first.measured["loss"])
+    final = [row for row in rows(items, "loss") if row.step is None]
+    assert {row.labels["examples"] for row in final} == {"9", "10"}  # at the end, all
+
+
+def test_streams_are_judged_as_a_whole() -> None:
+    class Streams(Tiny):
+        def batches(self, *args: Any, **options: Any) -> Any:
+            for batch in super().batches(*args, **options):
+                yield batch._replace(reset=torch.ones(len(batch.index), dtype=torch.bool))
+
+    with pytest.raises(ValueError, match="validation_examples=null"):
+        evaluate(
+            build(LinearAttention), Streams(), "validation",
+            batch_size=4, device=torch.device("cpu"), examples=5,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"source": None}, "got source=None, weights=None; set source to a family"),
+        ({"weights": "a.safetensors"}, "got source=softmax, weights=a.safetensors"),
+        ({"source": None, "weights": "nowhere.safetensors"}, "there is no file nowhere"),
+        ({"pretraining": {"model": {}}}, "wanted options of optim and task"),
+        ({"pretraining": {"optim": 5}}, "got optim=5; wanted options"),
+        ({"evaluate_every_steps": 0}, "evaluate_first=true needs evaluate_every_steps above 0"),
+        ({"validation_examples": 0}, "validation_examples must be at least 1: got 0"),
+        ({"evaluate_splits": ["train"]}, "got 'train'; wanted some of"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Transfer(**options)
+
+
+def test_what_is_trained_first(tmp_path: Path) -> None:
+    assert Transfer().starts_from() == ["softmax"]
+    assert Transfer(source="scratch").starts_from() == []
+    path = tmp_path / "tiny.safetensors"
+    path.touch()
+    config = Transfer(source=None, weights=str(path))
+    assert (config.starts_from(), config.started_from) == ([], "tiny")
+    with pytest.raises(ValueError, match="pretraining belongs to a source"):
+        Transfer(source=None, weights=str(path), pretraining={"optim": {"steps": 1}})

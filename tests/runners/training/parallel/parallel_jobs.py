@@ -1,0 +1,260 @@
+"""Trainings in processes of their own, for tests of several ranks."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tiny_task import Tiny, model as classifier
+from torch import Tensor, nn
+
+from models.backbone.model import (
+    Backbone,
+    BackboneConfig,
+    Head,
+    Pooling,
+    Residual,
+    TaskFacts,
+)
+from models.families.linear import LinearAttention
+from models.families.lstm import LSTM
+from models.families.softmax import SoftmaxAttention
+from models.mixer import MixerFactory
+from models.positions import Positions
+from runners.isolation.child import Ending, Send
+from runners.isolation.isolate import run
+from runners.measurement.hardware import HardwareProfile
+from runners.measures.train import train
+from runners.records import Measurement, Outcomes
+from runners.training.config import Keep, TrainConfig
+from runners.training.loop import Trainer
+from runners.training.optim import OptimConfig
+from tasks.language import characters
+from tasks.language.base import Regime
+from tasks.task import Batch, Task
+
+LENGTH, MEMORY = 16, 24
+
+
+class Weighted(Tiny):
+    """Examples count differently: the weights of two ranks are unequal."""
+
+    def batches(self, split: str, **options: Any) -> Iterator[Batch]:
+        """Yield weighted batches."""
+        for batch in super().batches(split, **options):
+            yield batch._replace(weight=(batch.index % 5 + 1).double())
+
+
+def streams() -> Task:
+    """Return a task whose rows go on from batch to batch."""
+    characters.SAMPLE_BYTES = 1200
+    task = characters.Characters(
+        corpus=characters.CharacterCorpus.text8,
+        source=characters.CharacterSource.sample,
+        length=LENGTH,
+        contiguous=True,
+        regime=Regime.memory,
+        memory=MEMORY,
+    )
+    task.prepare()
+    return task
+
+
+def windows() -> Task:
+    """Return the same text in windows by themselves, of a length that two does not divide."""
+    characters.SAMPLE_BYTES = 1200
+    task = characters.Characters(
+        corpus=characters.CharacterCorpus.text8,
+        source=characters.CharacterSource.sample,
+        length=LENGTH - 1,
+        evaluation_length=LENGTH - 1,
+        regime=Regime.sliding,
+        stride=5,
+    )
+    task.prepare()
+    return task
+
+
+def language_model(mixer: MixerFactory, **options: Any) -> Backbone:
+    """Return a small causal model."""
+    config = BackboneConfig(
+        **{"width": 8, "heads": 2, "depth": 2, "feed_forward_width": 16} | options
+    )
+    facts = TaskFacts(
+        head=Head.language_modelling, vocabulary=27, classes=27, max_length=64, memory=8
+    )
+    return Backbone(config, facts, [mixer], seed=3)
+
+
+def choosy() -> Backbone:
+    """Return a model with a weight that few rows make use of: often no rank does, or one alone."""
+    found = classifier()
+    found.rare = nn.Parameter(torch.ones(1))
+    judge = found.forward
+
+    def forward(tokens: Tensor, *others: Any, **more: Any) -> Any:
+        outcome, rows = judge(tokens, *others, **more), tokens[:, 0, 0] == 7
+        if not rows.any():
+            return outcome
+        return outcome._replace(nll=outcome.nll + found.rare * rows)
+
+    found.forward = forward  # type: ignore[method-assign]
+    return found
+
+
+MODELS: dict[str, Callable[[], Backbone]] = {
+    "classifier": classifier,
+    "choosy": choosy,
+    "redrawn": partial(classifier, redraw_every=2),
+    "dropping": partial(classifier, dropout=0.2),
+    "remembering": partial(
+        language_model, SoftmaxAttention, positions=Positions.none, tied_embeddings=True
+    ),
+    "ring": partial(
+        language_model, SoftmaxAttention, positions=Positions.shaw, activation_checkpointing=True
+    ),
+    "handed on": partial(language_model, LSTM, positions=Positions.none),
+    "mean": partial(classifier, pooling=Pooling.mean),
+    "reversible": partial(language_model, LinearAttention, residual=Residual.reversible,
+                          positions=Positions.none),
+    "recomputing": partial(language_model, SoftmaxAttention, activation_checkpointing=True,
+                           positions=Positions.none),
+}  # fmt: skip
+TASKS: dict[str, Callable[[], Task]] = {
+    "tiny": Tiny,
+    "weighted": Weighted,
+    "streams": streams,
+    "windows": windows,
+}
+CURVE = {"train_loss", "accuracy", "loss"}
+
+
+@dataclass
+class Asked:
+    """One training."""
+
+    model: str = "classifier"
+    task: str = "tiny"
+    processes: int = 1
+    sharded: bool = False
+    context: int = 1
+    folder: str | None = None
+    optim: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    signalled: tuple[int, int, int] | None = None
+    """(rank, step, signal): sent by that rank to itself after that step."""
+
+
+@dataclass
+class Found:
+    """What came of it."""
+
+    ending: Ending
+    rows: list[Measurement] = field(default_factory=list)
+    outcomes: list[Outcomes] = field(default_factory=list)
+    gradients: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Of the first updates, by step."""
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+    def curve(self) -> list[tuple[Any, ...]]:
+        """Return what is compared: (name, step, labels) and value."""
+        return [
+            ((row.metric, row.step, tuple(sorted(row.labels.items()))), row.value)
+            for row in self.rows
+            if row.metric in CURVE
+        ]
+
+
+def done(asked: Asked) -> Found:
+    """Train, and return what it said."""
+    return done_in_turn({"": asked})[""]
+
+
+def done_in_turn(many: dict[str, Asked]) -> dict[str, Found]:
+    """Train one after the other, all with the number of processes of the first."""
+    said: list[Any] = []
+    (first, *_) = many.values()
+    ending = run(
+        work, many, on_message=said.append, processes=first.processes, threads=1, seconds=300
+    )
+    found = {name: Found(ending) for name in many}
+    for name, each in said:
+        if isinstance(each, Measurement):
+            found[name].rows.append(each)
+        elif isinstance(each, Outcomes):
+            found[name].outcomes.append(each)
+        else:
+            found[name].gradients |= [each]
+    for name, asked in many.items():
+        if asked.folder is not None and (path := Path(asked.folder, "weights.pt")).exists():
+            found[name].weights = torch.load(path, weights_only=True)
+    return found
+
+
+def work(many: dict[str, Asked], send: Send) -> None:
+    """Train in this process, one of the ranks; one group of processes serves for all."""
+    advance = Trainer.advance
+    together = len(many) > 1 and "RANK" in os.environ
+    if together:
+        dist.init_process_group("gloo")
+    for name, asked in many.items():
+        _train(asked, lambda each, name=name: send((name, each)))
+        Trainer.advance = advance  # type: ignore[method-assign]
+    if together:
+        dist.destroy_process_group()
+
+
+def _train(asked: Asked, send: Send) -> None:
+    torch.manual_seed(0)
+    model: Backbone = MODELS[asked.model]().double()
+    rank = int(os.environ.get("RANK", "0"))
+    _watch(asked, rank, send)
+    for item in train(
+        model,
+        TASKS[asked.task](),
+        optim=OptimConfig(
+            **{"steps": 6, "batch_size": 8, "peak_learning_rate": 1e-2} | asked.optim
+        ),
+        config=TrainConfig(
+            **{"log_every_steps": 1, "evaluate_every_steps": 3, "keep": Keep.best}
+            | {"evaluation_batch_size": 2}
+            | asked.config
+        ),
+        hardware=HardwareProfile(
+            name="cpu",
+            processes=asked.processes,
+            sharded=asked.sharded,
+            context=asked.context,
+        ),
+        seed=3,
+        checkpoints=None if asked.folder is None else Path(asked.folder),
+    ):
+        send(item)
+
+
+def _watch(asked: Asked, rank: int, send: Send) -> None:
+    advance = Trainer.advance
+
+    def watched(self: Trainer, batch: Any, wishes: Any = (False, False)) -> Tensor:
+        apply = self.updates.apply
+
+        def shown() -> bool:
+            if self.step < 3 and not asked.sharded:
+                named = self.model.named_parameters()
+                own = {n: p.grad.numpy().copy() for n, p in named if p.grad is not None}
+                send((self.step, own))
+            return apply()
+
+        self.updates.apply = shown  # type: ignore[method-assign]
+        loss = advance(self, batch, wishes)
+        self.updates.apply = apply  # type: ignore[method-assign]
+        if asked.signalled is not None and asked.signalled[:2] == (rank, self.step):
+            os.kill(os.getpid(), signal.Signals(asked.signalled[2]))
+        return loss
+
+    Trainer.advance = watched  # type: ignore[method-assign]
