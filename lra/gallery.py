@@ -74,13 +74,13 @@ EXHIBITS = (
             "parallel-longest", "Longest sequence that fits"),
     Exhibit("reports.sections.compression.compression_figure", "compress", "paper_full",
             "compression-trade-off", "Compression"),
-    Exhibit("reports.figures.approximation.budget_figure", "random_features", "paper_full",
+    Exhibit("reports.sections.approximation_figures.budget_figure", "random_features", "paper_full",
             "approximation-budget-1024-random", "Error of approximations against their budget"),
-    Exhibit("reports.figures.approximation.time_figure", "random_features", "paper_column",
+    Exhibit("reports.sections.approximation_figures.time_figure", "random_features", "paper_column",
             "approximation-time-random", "Error of approximations against time"),
-    Exhibit("reports.figures.approximation.feature_figure", "random_features", "paper_full",
-            "approximation-features-random", "Random features"),
-    Exhibit("reports.figures.approximation.length_figure", "approximation", "paper_full",
+    Exhibit("reports.sections.approximation_figures.feature_figure", "random_features",
+            "paper_full", "approximation-features-random", "Random features"),
+    Exhibit("reports.sections.approximation_figures.length_figure", "approximation", "paper_full",
             "approximation-length-trained", "Error of approximations against length"),
     Exhibit("reports.figures.attention_maps.within_figure", "attention_maps", "paper_full",
             "attention-within", "Attention near its query"),
@@ -160,7 +160,7 @@ def _draw(rows: str, style: str, folder: Path) -> None:
 
 
 def _page(exhibits: Sequence[Exhibit], captions: dict[Exhibit, str]) -> Iterator[str]:
-    from reports.tables import escape_markdown
+    from reports.tables.table import escape_markdown
 
     yield INTRODUCTION
     for exhibit in exhibits:

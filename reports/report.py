@@ -24,11 +24,9 @@ from reports.figures.panels import line_figures
 from reports.figures.processes import beside
 from reports.figures.scaling import QUANTITIES, scaling_data
 from reports.install import install
-from reports.latex_tables import to_latex
 from reports.page.configurations import CellAccount
 from reports.page.document import ReportSection, write_documents
 from reports.rows import cost_points, cost_rows, names_by_group, prepare, settings
-from reports.sections.accuracy import score_tables, splits
 from reports.sections.approximation_lab import approximation_parts
 from reports.sections.arena import arena_parts
 from reports.sections.attention_maps import map_parts
@@ -36,13 +34,6 @@ from reports.sections.attention_mass import mass_parts
 from reports.sections.compression import compression_parts
 from reports.sections.context import context_parts
 from reports.sections.decoding import decode_parts
-from reports.sections.efficiency import (
-    crossover_table,
-    describe_pass,
-    efficiency_table,
-    growth_table,
-    modes,
-)
 from reports.sections.extrapolation import extrapolation_parts
 from reports.sections.generic import generic_tables
 from reports.sections.parallel import parallel_parts
@@ -53,7 +44,16 @@ from reports.sections.spans import span_parts
 from reports.sections.trainings import training_parts
 from reports.stems import fitting, stem
 from reports.style import DEFAULT, Captions, ReportStyle, chosen, using
-from reports.tables import Table, to_csv, to_markdown
+from reports.tables.costs import (
+    crossover_table,
+    describe_pass,
+    efficiency_table,
+    growth_table,
+    modes,
+)
+from reports.tables.latex_tables import to_latex
+from reports.tables.scores import score_tables, splits
+from reports.tables.table import Table, to_csv, to_markdown
 
 Parts = Callable[[pd.DataFrame, dict[str, Look], Path], Iterator[tuple[str, str, Table | str]]]
 """Saves the figures of one runner; yields stem, heading, and a table, or the text of a figure."""

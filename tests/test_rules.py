@@ -110,7 +110,7 @@ TAKES_APART = frozenset(
      "removesuffix", "splitlines"}
 )  # fmt: skip
 SETS_TEXT = {
-    "document", "latex", "latex_tables", "layout", "markup", "scripts", "stems", "tables", "words",
+    "document", "latex", "latex_tables", "layout", "markup", "scripts", "stems", "table", "words",
 }  # fmt: skip
 """Modules of reports that make text of text: mark-up, file names, lines of a figure."""
 READS_TEXT = {

@@ -99,7 +99,7 @@ def only_setting(frame: "pd.DataFrame") -> tuple[str, "list[CostPoint]"]:
 
 def only_mode(points: "Sequence[CostPoint]", mode: str | None) -> str:
     """Return the mode that is asked for, or the only one there is."""
-    from reports.sections.efficiency import modes
+    from reports.tables.costs import modes
 
     return one_of("mode", mode, modes(points))
 

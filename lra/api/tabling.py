@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from reports.style import TableStyle
-    from reports.tables import Entry, Table
+    from reports.tables.table import Entry, Table
 
 SCORES = ("accuracy", "bits_per_character", "word_perplexity", "perplexity")
 """Tables of models by task."""
@@ -73,19 +73,19 @@ class ResultTable:
 
     def to_markdown(self) -> str:
         """Return it as Markdown reads it on GitHub, footnotes below."""
-        from reports.tables import to_markdown
+        from reports.tables.table import to_markdown
 
         return to_markdown(self.table)
 
     def to_latex(self) -> str:
         """Return it as LaTeX with the packages booktabs and array, footnotes below."""
-        from reports.latex_tables import to_latex
+        from reports.tables.latex_tables import to_latex
 
         return to_latex(self.table, self.style)
 
     def to_csv(self) -> str:
         """Return one line for each entry, with its interval, at full precision."""
-        from reports.tables import to_csv
+        from reports.tables.table import to_csv
 
         return to_csv(self.table)
 
@@ -165,7 +165,7 @@ def table(
 def _made(
     frame: "pd.DataFrame", kind: str, *, mode: str | None, split: str | None, runner: str | None
 ) -> "Table | None":
-    from reports.sections.efficiency import crossover_table, efficiency_table, growth_table
+    from reports.tables.costs import crossover_table, efficiency_table, growth_table
 
     if kind in SCORES:
         refuse(kind, mode=mode, runner=runner)
@@ -182,7 +182,7 @@ def _made(
 
 
 def _scores(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":
-    from reports.sections.accuracy import score_tables
+    from reports.tables.scores import score_tables
 
     found = dict(score_tables(frame, split))
     if kind in found or not found:

@@ -86,7 +86,7 @@ def capabilities(file: Path, plugins: Sequence[str] = ()) -> list[tuple[str, str
 
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
     """Return a Markdown table."""
-    from reports.tables import escape_markdown
+    from reports.tables.table import escape_markdown
 
     rows = [" | ".join(escape_markdown(cell) for cell in line) for line in lines]
     return [
@@ -130,9 +130,9 @@ def linked(paper: str) -> str:
 def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list[str]:
     """Return what the rows of one file say about a family, with the command that made them."""
     from reports.rows import cost_points, cost_rows, settings
-    from reports.sections.accuracy import accuracy_table, splits
-    from reports.sections.efficiency import crossover_table, efficiency_table, growth_table, modes
-    from reports.tables import escape_markdown, to_markdown
+    from reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
+    from reports.tables.scores import accuracy_table, splits
+    from reports.tables.table import escape_markdown, to_markdown
 
     own = frame[(frame["model"] == name) | (frame["baseline"] != "")]
     lines: list[str] = []

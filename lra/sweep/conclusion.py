@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pandas as pd
 
 from reports.rows import cost_points, cost_rows, prepare, settings
-from reports.sections.accuracy import score_tables
 from reports.sections.arena import undrawn
-from reports.sections.efficiency import crossover_table
-from reports.tables import Table
+from reports.tables.costs import crossover_table
+from reports.tables.scores import score_tables
+from reports.tables.table import Table
 
 
 def conclusions(rows: pd.DataFrame) -> Iterator[Table | str]:

@@ -7,8 +7,8 @@ from reports.arena.literature import cost_source, published_cost
 from reports.arena.rules import BATCH, COSTED, LENGTHS, place
 from reports.arena.runs import ProtocolRuns
 from reports.rows import MISSING, ComparableRows, CostPoint, Value, cost_points, cost_rows, settings
-from reports.sections.accuracy import CAVEAT
-from reports.sections.efficiency import (
+from reports.statistics.intervals import median_interval
+from reports.tables.costs import (
     REFERENCE_NAMES,
     REFERENCES,
     inverted,
@@ -17,8 +17,8 @@ from reports.sections.efficiency import (
     significant,
     trusted,
 )
-from reports.statistics import median_interval
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.scores import CAVEAT
+from reports.tables.table import Column, Entry, Table, TableRow
 
 MODE = "step"
 GIGABYTE = 1e9

@@ -6,7 +6,7 @@ from typing import Any
 from reports.arena.rules import TASKS, place
 from reports.arena.runs import ProtocolRuns
 from reports.rows import listed
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.table import Column, Entry, Table, TableRow
 
 UNSTORED = "the sentence is not stored beside these rows"
 CHANGED = "changed by other words of the command, or by its preset"

@@ -8,9 +8,9 @@ from reports.arena.literature import PublishedScore, published_scores
 from reports.arena.rules import AVERAGES, BEST_OF_LENGTHS, TASKS, AverageRule
 from reports.arena.scores import AT_CHANCE, REFUSED, ArenaLine, ArenaScores
 from reports.rows import DAGGER, MISSING
-from reports.sections.accuracy import BASELINES, CAVEAT
-from reports.statistics import LEVEL
-from reports.tables import Column, Entry, Table, TableRow
+from reports.statistics.intervals import LEVEL
+from reports.tables.scores import BASELINES, CAVEAT
+from reports.tables.table import Column, Entry, Table, TableRow
 
 PUBLISHED = "published"
 

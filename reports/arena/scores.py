@@ -19,9 +19,9 @@ from reports.arena.rules import (
 )
 from reports.arena.runs import SHARED, ProtocolRuns
 from reports.rows import AMBIGUOUS, DAGGER, MISSING, shown
-from reports.sections.accuracy import ACCURACY, entry, final_scores
-from reports.statistics import Interval, wilson_interval
-from reports.tables import Entry
+from reports.statistics.intervals import Interval, wilson_interval
+from reports.tables.scores import ACCURACY, entry, final_scores
+from reports.tables.table import Entry
 from runners.records import Status, baseline_model
 
 AT_CHANCE = "at_chance"

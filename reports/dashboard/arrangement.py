@@ -13,8 +13,8 @@ from reports.dashboard import keys
 from reports.dashboard.panels import Dashboard, Form, Key, Panel, Place, Section
 from reports.dashboard.plan import RunPlan
 from reports.rows import COST_SETTING, MARKS, short, shown
-from reports.sections.accuracy import score_tables, splits
-from reports.tables import Column, Entry, Table, TableRow, to_markdown
+from reports.tables.scores import score_tables, splits
+from reports.tables.table import Column, Entry, Table, TableRow, to_markdown
 from runners.metrics import METRICS
 
 COSTS = (

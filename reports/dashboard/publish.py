@@ -14,7 +14,7 @@ from typing import Any
 
 from reports.dashboard.child import WritingProcess
 from reports.dashboard.panels import Dashboard, Form, Panel, Section
-from reports.tables import escape_markdown
+from reports.tables.table import escape_markdown
 
 BUILD_S = 120.0
 """A second or two; more where the disk is slow and the library is imported for the first time."""

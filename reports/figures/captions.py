@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.latex import breakable, escape_latex
+from reports.tables.latex import breakable, escape_latex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

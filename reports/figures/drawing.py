@@ -22,7 +22,7 @@ from reports.figures.captions import Caption
 from reports.figures.processes import drawn
 from reports.stems import fitting
 from reports.style import Format, chosen
-from reports.tables import csv_text
+from reports.tables.table import csv_text
 
 FORMATS = (*Format,)
 _PIXELS = 60_000

@@ -27,8 +27,8 @@ from reports.figures.scaling import (
     zeros,
 )
 from reports.rows import model_order
-from reports.sections.efficiency import describe_pass
 from reports.style import FigurePart, chosen
+from reports.tables.costs import describe_pass
 
 AT_MOST = 10
 """Models that one plot holds legibly; more are drawn in panels."""

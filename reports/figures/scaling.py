@@ -14,11 +14,11 @@ from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.ticks import in_bytes, length_axis, seconds
 from reports.figures.words import drawable
-from reports.power_law import UNRESOLVED, PowerLaw, bounds, fit_exponent
 from reports.rows import MARKS, CostPoint, Value, model_order
-from reports.sections.efficiency import describe_pass
-from reports.statistics import percentiles
+from reports.statistics.intervals import percentiles
+from reports.statistics.power_law import UNRESOLVED, PowerLaw, bounds, fit_exponent
 from reports.style import chosen
+from reports.tables.costs import describe_pass
 
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
 COLUMNS = (

@@ -17,8 +17,8 @@ from reports.rows import (
     settings,
     values,
 )
-from reports.sections.efficiency import REFERENCES, mode_name
-from reports.statistics import median_interval
+from reports.statistics.intervals import median_interval
+from reports.tables.costs import REFERENCES, mode_name
 from runners.metrics import METRICS
 
 TITLES = {

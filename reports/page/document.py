@@ -27,7 +27,7 @@ from reports.page.scores import score_chart, scored_columns, trade_off_chart
 from reports.page.specifications import specifications
 from reports.page.tables import link, to_html
 from reports.rows import MARKS, model_order, short, shown
-from reports.tables import Table, escape_markdown, to_markdown
+from reports.tables.table import Table, escape_markdown, to_markdown
 
 MOST_DRAWN = 1_500_000
 """Bytes of drawings that the page holds; further ones are linked."""

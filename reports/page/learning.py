@@ -8,7 +8,7 @@ import pandas as pd
 from reports.figures.curves import CLASSES, EVALUATION, TRAINING, Axis, class_data
 from reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
 from reports.rows import model_order, shown
-from reports.sections.accuracy import splits
+from reports.tables.scores import splits
 from runners.metrics import METRICS
 
 MOST_POINTS = 8_000

@@ -7,8 +7,8 @@ import pandas as pd
 
 from reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
 from reports.page.costs import ABSOLUTE, TITLES
-from reports.sections.accuracy import ACCURACY, BASELINES, LANGUAGE, Score, accuracy_table, splits
-from reports.tables import Column, Table
+from reports.tables.scores import ACCURACY, BASELINES, LANGUAGE, Score, accuracy_table, splits
+from reports.tables.table import Column, Table
 from runners.metrics import METRICS
 
 TRAINING_COSTS = ("train_step_time", "train_time", "process_peak_bytes", "parameters", "flops")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from reports.page.markup import render
 from reports.rows import MARKS
-from reports.tables import Entry, Table, groups_of, sections_of
+from reports.tables.table import Entry, Table, groups_of, sections_of
 
 MOST_LINES = 1_500
 """Of one table on the page; its files have all."""

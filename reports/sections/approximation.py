@@ -7,9 +7,9 @@ import pandas as pd
 
 from reports.names import BEGINNINGS, option_words
 from reports.rows import MARKS, Value, model_order, short
-from reports.sections.efficiency import significant, trusted
-from reports.statistics import percentiles
-from reports.tables import Column, Entry, Table, TableRow
+from reports.statistics.intervals import percentiles
+from reports.tables.costs import significant, trusted
+from reports.tables.table import Column, Entry, Table, TableRow
 
 RUNNER = "approximation"
 KERNEL, ORTHOGONAL = "mixer.kernel", "mixer.orthogonal"

@@ -7,15 +7,6 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from reports.figures.approximation import (
-    budget_figure,
-    feature_data,
-    feature_figure,
-    feature_pages,
-    length_figure,
-    shared_budgets,
-    time_figure,
-)
 from reports.figures.curves import page_names, pages
 from reports.figures.drawing import Look, save
 from reports.rows import COST_SETTING, settings
@@ -26,8 +17,17 @@ from reports.sections.approximation import (
     describe,
     further_words,
 )
+from reports.sections.approximation_figures import (
+    budget_figure,
+    feature_data,
+    feature_figure,
+    feature_pages,
+    length_figure,
+    shared_budgets,
+    time_figure,
+)
 from reports.stems import stem
-from reports.tables import Table
+from reports.tables.table import Table
 
 PANEL = ("length",)
 """Columns whose values share a panel."""

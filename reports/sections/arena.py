@@ -16,8 +16,8 @@ from reports.arena.scores import ArenaScores, arena_scores
 from reports.figures.bubbles import bubble_figure, complete
 from reports.figures.drawing import Look, save
 from reports.rows import ComparableRows, CostPoint
-from reports.sections.accuracy import CAVEAT
-from reports.tables import Table
+from reports.tables.scores import CAVEAT
+from reports.tables.table import Table
 
 Made = Iterator[tuple[str, str, Table | str]]
 

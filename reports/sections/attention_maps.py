@@ -26,9 +26,9 @@ from reports.figures.attention_maps import (
 from reports.figures.curves import page_names, pages
 from reports.figures.drawing import Look, save
 from reports.rows import MARKS, MISSING, model_order, short, shown
-from reports.sections.efficiency import significant
 from reports.sections.spans import span_data, span_figure
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.costs import significant
+from reports.tables.table import Column, Entry, Table, TableRow
 
 LABELS = ("layer", "head", "within", "row", "positions", "left", "token", "other", "score")
 COLUMNS = {

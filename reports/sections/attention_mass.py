@@ -15,7 +15,7 @@ from reports.figures.curves import page_names, pages
 from reports.figures.drawing import Look, save, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import MARKS, MISSING, model_order, short, shown
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.table import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 REGIONS = ("compressed", "memory", "segment")

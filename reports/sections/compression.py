@@ -29,8 +29,8 @@ from reports.rows import (
     short,
     shown,
 )
-from reports.statistics import median_interval
-from reports.tables import Column, Entry, Table, TableRow
+from reports.statistics.intervals import median_interval
+from reports.tables.table import Column, Entry, Table, TableRow
 
 RUNNER = "compress"
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")

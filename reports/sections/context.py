@@ -14,12 +14,12 @@ from reports.figures.curves import page_names, pages
 from reports.figures.drawing import Look, looks as looks_of, save, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import why_absent
-from reports.recl import SHARES, THRESHOLD, EffectiveContext, relative_effective_context
 from reports.rows import AMBIGUOUS, MARKS, MISSING, model_order, short, shown
-from reports.sections.accuracy import LANGUAGE, Score
 from reports.sections.extrapolation import draw_lines, unit
-from reports.statistics import Interval, Uncertainty, mean_interval
-from reports.tables import Column, Entry, Table, TableRow
+from reports.statistics.intervals import Interval, Uncertainty, mean_interval
+from reports.statistics.recl import SHARES, THRESHOLD, EffectiveContext, relative_effective_context
+from reports.tables.scores import LANGUAGE, Score
+from reports.tables.table import Column, Entry, Table, TableRow
 
 PANEL = ("task", "task_version", "source", "tokenizer", "split")
 """Columns whose values share a panel. Regime and length are the model's own matter here."""

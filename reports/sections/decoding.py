@@ -22,9 +22,9 @@ from reports.rows import (
     named,
     settings,
 )
-from reports.sections.efficiency import MEBIBYTE, mark, significant, trusted
-from reports.statistics import median_interval
-from reports.tables import Column, Entry, Table, TableRow
+from reports.statistics.intervals import median_interval
+from reports.tables.costs import MEBIBYTE, mark, significant, trusted
+from reports.tables.table import Column, Entry, Table, TableRow
 
 RUNNER = "decode"
 MODES = {"state": "with a state", "recompute": "recomputed"}

@@ -17,8 +17,8 @@ from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from reports.figures.ticks import length_axis
 from reports.rows import model_order, short, shown
-from reports.sections.accuracy import ACCURACY, LANGUAGE, Score, entry
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry
+from reports.tables.table import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 """Columns whose values share a panel; the length is the training's."""

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pandas as pd
 
 from reports.rows import COST_SETTING, MISSING, RUN_MARKS, model_order, settings, shown
-from reports.sections.accuracy import Score, entry
-from reports.sections.efficiency import significant
-from reports.statistics import LEVEL
+from reports.statistics.intervals import LEVEL
 from reports.stems import stem
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.costs import significant
+from reports.tables.scores import Score, entry
+from reports.tables.table import Column, Entry, Table, TableRow
 from runners.metrics import METRICS
 from runners.records import canonical
 

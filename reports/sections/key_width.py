@@ -18,9 +18,9 @@ from reports.figures.curves import EVALUATION, page_names, pages
 from reports.figures.drawing import PALETTE, Look, save, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import shown
-from reports.sections.accuracy import ACCURACY, LANGUAGE, Score, entry, final_scores
 from reports.style import chosen
-from reports.tables import Column, Table, TableRow
+from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry, final_scores
+from reports.tables.table import Column, Table, TableRow
 
 WIDTH, HEADS = "backbone.head_width", "backbone.heads"
 SCORES = (ACCURACY, *LANGUAGE)

@@ -8,9 +8,9 @@ import pandas as pd
 from reports.figures.curves import page_names, pages
 from reports.figures.drawing import Look, save
 from reports.rows import MISSING, model_order, shown
-from reports.sections.efficiency import significant
 from reports.sections.spans import ALL, TASK, span_data, span_figure
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.costs import significant
+from reports.tables.table import Column, Entry, Table, TableRow
 
 COLUMNS = (
     "mean span", "longest head", "flop of a window", "× full spans", "flop per token",

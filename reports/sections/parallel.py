@@ -21,8 +21,8 @@ from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from reports.figures.ticks import length_axis
 from reports.rows import Value, ambiguous, merged, model_order, named, settings
 from reports.sections.generic import generic_tables
-from reports.statistics import percentiles
-from reports.tables import Table
+from reports.statistics.intervals import percentiles
+from reports.tables.table import Table
 
 QUANTITIES = {
     "tokens_per_second": "tokens per second, of all",

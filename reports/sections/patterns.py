@@ -13,8 +13,8 @@ from reports.figures.curves import page_names
 from reports.figures.drawing import Look, save
 from reports.figures.layout import chunks
 from reports.rows import MARKS, model_order, short
-from reports.sections.efficiency import significant
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.costs import significant
+from reports.tables.table import Column, Entry, Table, TableRow
 
 PANEL = (*MODEL, "kind")
 MOST = 20

@@ -19,10 +19,10 @@ from reports.figures.drawing import Look, save, style
 from reports.figures.layout import arrange, chunks, sheet
 from reports.figures.words import wrap
 from reports.rows import MARKS, Value, named, short
-from reports.sections.efficiency import describe_pass, significant, trusted
-from reports.statistics import median_interval
+from reports.statistics.intervals import median_interval
 from reports.stems import stem
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.costs import describe_pass, significant, trusted
+from reports.tables.table import Column, Entry, Table, TableRow
 from runners.records import Status
 
 KEY = ["family", "peer", "causal"]

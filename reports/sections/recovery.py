@@ -20,7 +20,7 @@ from reports.figures.curves import EVALUATION, PANELS, page_names
 from reports.figures.drawing import Look, save, style
 from reports.figures.layout import arrange, chunks, sheet
 from reports.rows import MARKS, MISSING, model_order, short, shown
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.table import Column, Entry, Table, TableRow
 
 SCRATCH = "scratch"
 TUNED, PLAIN, SOURCE = "fine-tuned", "from scratch", "source"

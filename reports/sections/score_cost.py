@@ -16,7 +16,7 @@ from reports.figures.curves import page_names, pages
 from reports.figures.drawing import Look, legend_name, save, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import model_order, shown
-from reports.sections.accuracy import LANGUAGE
+from reports.tables.scores import LANGUAGE
 
 TASK = ("task", "task_version", "source", "length")
 PANEL = (*TASK, "regime", "tokenizer", "metric")

@@ -15,8 +15,8 @@ from reports.figures.curves import page_names, pages
 from reports.figures.drawing import Look, legend_name, save, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import MARKS, MISSING, model_order, short, shown
-from reports.sections.efficiency import significant
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.costs import significant
+from reports.tables.table import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 """Columns whose values share a panel."""

@@ -9,7 +9,7 @@ from reports.figures.drawing import Look
 from reports.sections.key_width import key_width_parts
 from reports.sections.learned_spans import learned_span_parts
 from reports.sections.score_cost import score_cost_parts
-from reports.tables import Table
+from reports.tables.table import Table
 
 
 def training_parts(

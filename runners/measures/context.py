@@ -8,7 +8,7 @@ one (`task.regime=memory`) they are a stream that begins with them, cut into win
 
 The losses of single tokens are stored as the samples behind each mean: a report compares them token
 by token, as the relative effective context length does (Dai et al. 2019, arXiv:1901.02860,
-appendix C; `reports.recl`).
+appendix C; `reports.statistics.recl`).
 """
 
 import math

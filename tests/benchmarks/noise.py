@@ -40,7 +40,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from reports.statistics import wilson_interval
+from reports.statistics.intervals import wilson_interval
 from runners.measurement.disturbance import load, scattered
 from runners.measurement.measure import in_turns, timed, uncollected
 from runners.measurement.watch import Watch

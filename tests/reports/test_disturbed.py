@@ -12,20 +12,20 @@ from reports.dashboard.plan import plan_runs
 from reports.figures.drawing import looks, style
 from reports.figures.scaling import COLUMNS, scaling_data, scaling_figure, why_absent
 from reports.figures.words import NOTES, wrap
-from reports.latex_tables import to_latex
 from reports.page.tables import to_html
-from reports.power_law import Reach
 from reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
 from reports.sections.approximation import approximation_data, approximation_table
 from reports.sections.decoding import decode_data, decode_points, decode_table
-from reports.sections.efficiency import (
+from reports.sections.peers import peer_rows, peer_table, speed_data
+from reports.statistics.power_law import Reach
+from reports.tables.costs import (
     crossover_table,
     efficiency_table,
     growth_table,
     measured_crossover,
 )
-from reports.sections.peers import peer_rows, peer_table, speed_data
-from reports.tables import to_csv, to_markdown
+from reports.tables.latex_tables import to_latex
+from reports.tables.table import to_csv, to_markdown
 
 WHY = "waited for a processor (20 of 20 samples)"
 TIMED = ("time", "tokens_per_second", "reference_time", "time_ratio")

@@ -16,10 +16,8 @@ from reports.figures.direct import apart
 from reports.figures.drawing import looks, save
 from reports.figures.panels import panel_figure
 from reports.figures.scaling import scaling_data, scaling_figure
-from reports.latex_tables import to_latex
 from reports.report import write_report
 from reports.rows import cost_points, model_order, prepare
-from reports.sections.efficiency import efficiency_table, growth_table
 from reports.style import (
     Captions,
     FigurePart,
@@ -31,10 +29,12 @@ from reports.style import (
     TableStyle,
     using,
 )
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.costs import efficiency_table, growth_table
+from reports.tables.latex_tables import to_latex
+from reports.tables.table import Column, Entry, Table, TableRow
 from tests.reports.conftest import failed, frame, timing
 from tests.reports.figures.test_layout import faults
-from tests.reports.test_latex import ENGINES, compiled, overfull
+from tests.reports.tables.test_latex import ENGINES, compiled, overfull
 
 ODD = "50%_$x"
 PAPER = {

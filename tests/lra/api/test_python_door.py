@@ -24,7 +24,7 @@ from lra.composition.hydra_entry import entries
 from lra.configuration import ConfigError
 from models.mixer import Family, Traits
 from reports.style import TableStyle
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.table import Column, Entry, Table, TableRow
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "reports/published"

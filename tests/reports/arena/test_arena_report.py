@@ -15,18 +15,18 @@ from reports.arena.deviations import CHANGED, UNSTORED, deviation_table
 from reports.arena.runs import protocol_runs
 from reports.arena.scores import arena_scores
 from reports.figures.bubbles import bubble_figure
-from reports.latex_tables import to_latex
 from reports.report import write_report
 from reports.rows import prepare
-from reports.sections.accuracy import CAVEAT, accuracy_table
 from reports.sections.arena import arena_parts
 from reports.sections.generic import generic_table
-from reports.tables import Table
+from reports.tables.latex_tables import to_latex
+from reports.tables.scores import CAVEAT, accuracy_table
+from reports.tables.table import Table
 from tests.reports.arena.arena_rows import KINDS, SCORES, labels, refused, score, steps, whole
 from tests.reports.awkward_stores import FAMILIES, GROUPS, LONG, ODD
 from tests.reports.conftest import accuracy, failed, frame, row
 from tests.reports.figures.test_layout import faults
-from tests.reports.test_latex import ENGINES, compiled, document, overfull
+from tests.reports.tables.test_latex import ENGINES, compiled, document, overfull
 
 FIVE = [*SCORES][:5]
 

@@ -7,8 +7,8 @@ import pytest
 from reports.arena.costs import arena_points, cost_table
 from reports.arena.runs import protocol_runs
 from reports.rows import prepare
-from reports.sections.accuracy import CAVEAT
-from reports.tables import Table
+from reports.tables.scores import CAVEAT
+from reports.tables.table import Table
 from tests.reports.arena.arena_rows import labels, steps
 from tests.reports.conftest import failed, frame
 

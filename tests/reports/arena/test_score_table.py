@@ -8,11 +8,11 @@ from reports.arena.literature import published_scores
 from reports.arena.runs import protocol_runs
 from reports.arena.score_table import score_table
 from reports.arena.scores import AT_CHANCE, arena_scores
-from reports.latex_tables import to_latex
 from reports.page.tables import to_html
 from reports.rows import DAGGER, prepare
-from reports.sections.accuracy import BASELINES, CAVEAT
-from reports.tables import Entry, Table, to_csv, to_markdown
+from reports.tables.latex_tables import to_latex
+from reports.tables.scores import BASELINES, CAVEAT
+from reports.tables.table import Entry, Table, to_csv, to_markdown
 from tests.reports.arena.arena_rows import SCORES, labels, majority, place, refused, score, whole
 from tests.reports.conftest import frame
 

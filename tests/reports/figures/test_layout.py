@@ -19,7 +19,7 @@ from reports.figures.words import drawable, wrap
 from reports.report import write_report
 from tests.fuzz import cases
 from tests.reports.awkward_stores import GROUPS, STORES
-from tests.reports.test_latex import ENGINES, compiled, document, overfull
+from tests.reports.tables.test_latex import ENGINES, compiled, document, overfull
 
 CENTIMETRE = 1 / 2.54
 LARGEST = {"whole_store", "many_models", "many_settings"}

@@ -10,7 +10,6 @@ import pytest
 from reports.figures.drawing import looks
 from reports.report import write_report
 from reports.rows import prepare
-from reports.sections.accuracy import splits
 from reports.sections.context import (
     context_data,
     context_figure,
@@ -19,7 +18,8 @@ from reports.sections.context import (
     recl_groups,
     recl_table,
 )
-from reports.statistics import mean_interval
+from reports.statistics.intervals import mean_interval
+from reports.tables.scores import splits
 
 CELL = {"runner": "context", "mode": "context", "task": "text8", "source": "files", "causal": True}
 

@@ -9,13 +9,13 @@ import pytest
 from reports.figures.drawing import looks
 from reports.report import write_report
 from reports.rows import prepare
-from reports.sections.accuracy import score_tables, splits
 from reports.sections.extrapolation import (
     extrapolation_data,
     extrapolation_figure,
     extrapolation_rows,
     extrapolation_tables,
 )
+from reports.tables.scores import score_tables, splits
 
 TEXT = {"task": "text8", "source": "files", "length": 128, "causal": True}
 RECALL = {"task": "induction", "length": 64, "causal": True}

@@ -7,7 +7,7 @@ from conftest import failed, frame, row
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.generic import generic_table, generic_tables
-from reports.statistics import mean_interval
+from reports.statistics.intervals import mean_interval
 
 CELL = {"runner": "mine", "mode": "mine"}
 

@@ -8,8 +8,8 @@ import pytest
 
 from reports.report import write_report
 from reports.rows import prepare
-from reports.sections.accuracy import ACCURACY
 from reports.sections.key_width import key_width_data, key_width_parts, key_width_rows
+from reports.tables.scores import ACCURACY
 
 FOUND = {(2, 1): (0.2, 0.4), (2, 4): (0.9, 0.9), (8, 1): (0.5, 0.5), (8, 4): (1.0, 1.0)}
 

@@ -9,7 +9,7 @@ import pytest
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.recovery import MEASURES, recovery_data, recovery_figure, recovery_table
-from reports.tables import Table
+from reports.tables.table import Table
 
 ACCURACY, LOSS = MEASURES
 CELL = {"runner": "transfer", "mode": "transfer"}

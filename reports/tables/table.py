@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reports.statistics import Interval
+from reports.statistics.intervals import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

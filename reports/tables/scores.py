@@ -7,8 +7,8 @@ import pandas as pd
 
 from reports.names import display_name
 from reports.rows import AMBIGUOUS, MARKS, MISSING, model_order, short, shown
-from reports.statistics import LEVEL, Interval, mean_interval, wilson_interval
-from reports.tables import Column, Entry, Table, TableRow
+from reports.statistics.intervals import LEVEL, Interval, mean_interval, wilson_interval
+from reports.tables.table import Column, Entry, Table, TableRow
 
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")

@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from reports.power_law import (
+from reports.rows import AMBIGUOUS, DAGGER, MARKS, MISSING, CostPoint, Value, model_order
+from reports.statistics.intervals import Interval, median_interval
+from reports.statistics.power_law import (
     FEWEST,
     RESOLVED,
     UNRESOLVED,
@@ -20,9 +22,7 @@ from reports.power_law import (
     crossover,
     fit_exponent,
 )
-from reports.rows import AMBIGUOUS, DAGGER, MARKS, MISSING, CostPoint, Value, model_order
-from reports.statistics import Interval, median_interval
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.table import Column, Entry, Table, TableRow
 
 REFERENCES = ("softmax", "sdpa")
 REFERENCE_NAMES = {"softmax": "literal softmax attention", "sdpa": "exact attention through SDPA"}

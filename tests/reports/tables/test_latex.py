@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reports.latex import breakable, escape_latex
-from reports.latex_tables import to_latex
-from reports.tables import Column, Entry, Table, TableRow
+from reports.tables.latex import breakable, escape_latex
+from reports.tables.latex_tables import to_latex
+from reports.tables.table import Column, Entry, Table, TableRow
 
 # What may stand in a cell: every command here exists in LaTeX itself, in its oldest encoding.
 _KNOWN = re.compile(

@@ -4,7 +4,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from reports.statistics import (
+from reports.statistics.intervals import (
     Uncertainty,
     mean_interval,
     median_interval,
@@ -104,7 +104,7 @@ def test_percentiles_are_of_the_samples() -> None:
 
 
 def test_medians_are_drawn_as_if_resamples_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.statistics.RESAMPLES", 40_000)
+    monkeypatch.setattr("reports.statistics.intervals.RESAMPLES", 40_000)
     rng = np.random.default_rng(1)
     for size in (2, 3, 5, 8):
         samples = np.sort(rng.lognormal(size=size))

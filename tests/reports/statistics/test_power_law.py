@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from fuzz import cases
 
-from reports.power_law import (
+from reports.statistics.intervals import Uncertainty
+from reports.statistics.power_law import (
     FEWEST,
     RESOLVED,
     WIDEST,
@@ -15,7 +16,6 @@ from reports.power_law import (
     crossover,
     fit_exponent,
 )
-from reports.statistics import Uncertainty
 
 
 def test_bootstrap_gives_the_same_digits_each_time() -> None:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reports.latex import breakable, escape_latex, stacked
 from reports.style import Captions, TableSpan, TableStyle
-from reports.tables import Entry, Table, TableRow, groups_of, sections_of
+from reports.tables.latex import breakable, escape_latex, stacked
+from reports.tables.table import Entry, Table, TableRow, groups_of, sections_of
 
 
 class _Room(NamedTuple):

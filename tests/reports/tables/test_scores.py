@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 from reports.rows import prepare
-from reports.sections.accuracy import BASELINES, accuracy_table, splits
-from reports.tables import Entry, Table
+from reports.tables.scores import BASELINES, accuracy_table, splits
+from reports.tables.table import Entry, Table
 
 
 def table(rows: pd.DataFrame, split: str = "test") -> Table:

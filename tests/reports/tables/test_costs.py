@@ -3,9 +3,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.power_law import Reach
 from reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
-from reports.sections.efficiency import (
+from reports.statistics.power_law import Reach
+from reports.tables.costs import (
     crossover_table,
     efficiency_table,
     growth_table,
@@ -14,7 +14,7 @@ from reports.sections.efficiency import (
     references,
     significant,
 )
-from reports.tables import Entry, Table
+from reports.tables.table import Entry, Table
 
 
 def points(rows: pd.DataFrame) -> list[CostPoint]:

@@ -11,7 +11,7 @@ from enum import StrEnum, auto
 import numpy as np
 from numpy.typing import ArrayLike
 
-from reports.statistics import (
+from reports.statistics.intervals import (
     LEVEL,
     Array,
     Interval,

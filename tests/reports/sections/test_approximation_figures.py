@@ -9,14 +9,6 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from reports.figures.approximation import (
-    budget_figure,
-    feature_data,
-    feature_figure,
-    length_figure,
-    shared_budgets,
-    time_figure,
-)
 from reports.figures.drawing import looks
 from reports.names import display_name
 from reports.report import write_report
@@ -28,6 +20,14 @@ from reports.sections.approximation import (
     measures,
     of_measure,
     over_layers,
+)
+from reports.sections.approximation_figures import (
+    budget_figure,
+    feature_data,
+    feature_figure,
+    length_figure,
+    shared_budgets,
+    time_figure,
 )
 from reports.sections.approximation_lab import approximation_parts
 

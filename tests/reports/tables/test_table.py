@@ -4,11 +4,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from reports.latex import escape_latex
-from reports.latex_tables import to_latex
 from reports.page.tables import to_html
-from reports.statistics import Interval, Uncertainty
-from reports.tables import (
+from reports.statistics.intervals import Interval, Uncertainty
+from reports.tables.latex import escape_latex
+from reports.tables.latex_tables import to_latex
+from reports.tables.table import (
     Column,
     Entry,
     Table,

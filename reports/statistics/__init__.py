@@ -1,0 +1,1 @@
+"""Intervals, power laws and effective lengths of context: numbers about numbers. Torch-free."""

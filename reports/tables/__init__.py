@@ -1,0 +1,1 @@
+"""Tables of rows, and the forms in which they are written."""
