@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from lra.commands.show import HERE, origin_of, repeat
-from lra.configuration import ConfigError
-from lra.suggest import UnknownName
+from lra.errors import ConfigError, UnknownName
+from lra.results.repeat import HERE, origin_of, repeat
 from lra.sweep.stored_weights import NAME
 from reports.page.configurations import CellAccount
 from runners.records import CELL_COLUMNS, Cell, baseline_of

@@ -19,9 +19,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lra import spelling
-from lra.configuration import ConfigError, shown, storable
+from lra.configuration import shown, storable
+from lra.errors import ConfigError, near, unknown
 from lra.option_sources import GIVEN
-from lra.suggest import near, unknown
 
 LONGEST_REASON = 300
 """Characters; OmegaConf spells out every value that it refuses."""

@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
-from lra.suggest import UnknownName, near, plural, unknown
+from lra.errors import UnknownName, near, plural, unknown
 from lra.yaml_text import load
 
 FIRST = (
@@ -153,13 +153,3 @@ def _with_default(file: Path) -> frozenset[str]:
     """Return the groups that our own configuration has a choice for: its file stays as it is."""
     defaults = load(file).get("defaults") or []
     return frozenset(str(group) for entry in defaults if isinstance(entry, dict) for group in entry)
-
-
-def table(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
-    """Align columns by spaces; the last column is left ragged."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append((indent + "  ".join(cells)).rstrip())
-    return "\n".join(lines)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lra import guard
-from lra.configuration import ConfigError
-from lra.suggest import near, unknown
+from lra.errors import ConfigError, near, unknown
 
 ROOMS = ("models", "tasks", "runners")
 _named: set[str] = set()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from conf.shown import LONGEST, short
 from lra import guard, standard_streams
-from lra.suggest import near
+from lra.errors import CommandError, near
 from lra.terminal import plainly_written
 
 HOME = Path(__file__).resolve().parent.parent
@@ -173,10 +173,6 @@ def dispatch(argv: list[str]) -> int:
 
     with stoppable():
         return int(importlib.import_module(VERBS[word].module).main(rest))
-
-
-class CommandError(ValueError):
-    """A command line that cannot be run; the message names what could."""
 
 
 def version() -> str:

@@ -6,8 +6,7 @@ the way out. How options are typed: `lra.binding`.
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from enum import StrEnum, auto
+from dataclasses import fields
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,15 +18,12 @@ from lra.class_path import (
     locate as locate,  # noqa: PLC0414  # handed on
 )
 from lra.composition.parallel_check import check_processes
-from lra.configuration import (
-    ConfigError as ConfigError,  # noqa: PLC0414  # handed on
-    check,
-)
-from lra.control import Control as Control  # noqa: PLC0414  # handed on
+from lra.composition.run import Control, Logger, Run
+from lra.configuration import check
+from lra.errors import ConfigError, unknown
 from lra.option_sources import GIVEN
 from lra.protocol import check_name
 from lra.runner_class import runner_class
-from lra.suggest import unknown
 from lra.task_facts import (
     decoded,
     facts as facts,  # noqa: PLC0414  # handed on
@@ -38,70 +34,12 @@ from runners.records import Memo
 if TYPE_CHECKING:
     from models.backbone.model import Backbone, BackboneConfig, StackFactory, TaskFacts
     from models.mixer import MixerFactory
-    from runners.measurement.hardware import HardwareProfile
     from runners.runner import Runner
     from runners.training.optim import OptimConfig
     from tasks.task import Task
 
 TASK = ("spec", "prepare", "batches", "tally", "incidental")
 """What every task has: see `tasks.task.Task`."""
-
-
-class LoggerMode(StrEnum):
-    """Where runs are written, live and with what is stored of them in the end."""
-
-    offline = auto()
-    """Files of W&B."""
-    online = auto()
-    """The server of W&B."""
-    tensorboard = auto()
-    disabled = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logger:
-    """The dashboard that cells are shown on while they run and afterwards."""
-
-    mode: LoggerMode
-    project: str = "lra"
-    entity: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse an account or a project without a name."""
-        for name in ("project", "entity"):
-            if (value := getattr(self, name)) is not None and not value.strip():
-                raise ValueError(f"{name}: got {value!r}; wanted a name")
-
-    @property
-    def for_wandb(self) -> bool:
-        """Whether W&B gets the runs, by its files or its server."""
-        return self.mode in (LoggerMode.offline, LoggerMode.online)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """Everything one composed configuration says, typed."""
-
-    config: Mapping[str, Any]
-    """The resolved tree, plain JSON: a child process rebuilds this object from it."""
-    model: str
-    mixer_options: Mapping[str, Any]
-    """Every option of the mixer (or of the stack), defaults included, plain JSON."""
-    mixers: "Sequence[MixerFactory]"
-    stack: "StackFactory | None"
-    """For a model whose YAML has `stack` in place of `mixer`."""
-    backbone: "BackboneConfig"
-    task_name: str
-    task: "Task"
-    task_options: Mapping[str, Any]
-    hardware: "HardwareProfile"
-    optim: "OptimConfig"
-    runner: "Runner"
-    """Its options, typed."""
-    control: Control
-    logger: Logger
-    seed: int
-    sweep: str
 
 
 def group_file(group: str, name: str, config_dirs: Sequence[Path] = ()) -> dict[str, Any]:

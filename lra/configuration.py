@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from conf.shown import short
+from lra.errors import ConfigError, unknown
 from lra.spelling import word
-from lra.suggest import unknown
 from runners.records import Memo
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
@@ -20,10 +20,6 @@ LONGEST_NAME = 200
 DEEPEST = 50
 LARGEST = 2**63 - 1
 """What tables and random generators hold."""
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the key and the way out."""
 
 
 class Wanted(NamedTuple):

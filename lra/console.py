@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from lra.catalogue import table
-from lra.terminal import beneath, encodable, one_line
+from lra.terminal import beneath, encodable, one_line, table
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 DPI = 130
 """Of its pictures, which are looked at on a screen."""
@@ -143,8 +143,8 @@ def write_gallery(docs: Path, exhibits: Sequence[Exhibit] = EXHIBITS) -> list[Pa
 
 
 def _draw(rows: str, style: str, folder: Path) -> None:
-    from lra.commands.report import deviations, published_apart, published_cells
     from lra.report_style import read_style
+    from lra.results.stored import deviations, published_apart, published_cells
     from lra.selection import kinds
     from reports.report import write_parts
     from reports.style import Format

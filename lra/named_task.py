@@ -1,13 +1,16 @@
-"""A task from its name and the words of a command line, without a model."""
+"""A task, or a mixer, from its name and the words of a command line, without a run around it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.compose import build_task
-from lra.configuration import ConfigError
+from lra.catalogue import names
+from lra.class_path import ROOMS, name_plugins
+from lra.compose import build_task, group_file, mixer_factory
+from lra.errors import ConfigError, UnknownName, unknown
 
 if TYPE_CHECKING:
+    from models.mixer import MixerFactory
     from tasks.task import Task
 
 
@@ -58,3 +61,43 @@ def _of_the_task(word: str) -> str:
     if (not ours.isidentifier() and "." not in ours) or ours == "plugins":
         return word
     return word if ours.startswith("task.") else f"{signs}task.{key}"
+
+
+def resolve(
+    mixer: str,
+    given: Mapping[str, Any],
+    config_dirs: Sequence[Path] = (),
+    plugins: Sequence[str] = (),
+) -> "MixerFactory":
+    """Return the mixer's class with its options bound.
+
+    Args:
+        mixer: A name of `conf/model`, or `package.module:Class`.
+        given: Options by name; the constructor's annotations say how a value is read.
+        config_dirs: Folders of the user's own choices.
+        plugins: Packages that these may name.
+
+    Raises:
+        UnknownName: for a name that is neither.
+        ConfigError: for an unknown option, a wrong type or a class that cannot be imported.
+    """
+    name_plugins(plugins)
+    if ":" not in mixer and "." not in mixer:
+        known = names("model", config_dirs)
+        if mixer not in known:
+            way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
+            raise UnknownName(unknown("model", mixer, known, way_out=way_out))
+        model = group_file("model", mixer, config_dirs)
+        if "mixer" not in model:
+            raise UnknownName(f"{mixer} is a stack of its own: the kit checks mixers")
+        node: dict[str, Any] = model["mixer"]
+        factory, _ = mixer_factory({**node, **given}, plugins, mixer)
+        return factory
+    class_path = mixer.replace(":", ".")
+    if not all(part.isidentifier() for part in class_path.split(".")):
+        raise UnknownName(f"got {mixer!r}; wanted a family of lra, or my_pkg.module:MyMixer")
+    package = class_path.partition(".")[0]
+    own = [*plugins] if package in ROOMS else [*plugins, package]
+    name_plugins(own)
+    factory, _ = mixer_factory({"class_path": class_path, **given}, own, class_path)
+    return factory

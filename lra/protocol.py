@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lra.catalogue import names, roots
 from lra.class_path import locate
 from lra.composition.own_options import TABLES, merged, own_options
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 from lra.yaml_text import load
 from models.idle import defaults
 from runners.training.optim import OptimConfig

@@ -14,8 +14,8 @@ from typing import Any
 
 from conf.plain_files import read_bytes
 from lra.binding import make
-from lra.configuration import ConfigError, shown
-from lra.suggest import UnknownName, unknown
+from lra.configuration import shown
+from lra.errors import ConfigError, UnknownName, unknown
 from lra.yaml_text import MOST_BYTES, load
 from reports.style import (
     DEFAULT,

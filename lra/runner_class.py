@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lra.catalogue import names, roots
 from lra.class_path import NotNamed, locate
-from lra.configuration import ConfigError
-from lra.suggest import UnknownName, unknown
+from lra.errors import ConfigError, UnknownName, unknown
 from lra.yaml_text import load
 
 if TYPE_CHECKING:

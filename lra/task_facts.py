@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lra.composition.run import Run
+
 if TYPE_CHECKING:
-    from lra.compose import Run
     from models.backbone.config import TaskFacts
     from models.backbone.model import StackFactory
     from models.mixer import MixerFactory
@@ -19,7 +20,7 @@ MEASURED = {
 """Heads that a measurement of cost, which has neither sources nor ranks, has in place of others."""
 
 
-def facts(run: "Run", max_length: int | None = None) -> "TaskFacts":
+def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
     """Return what the task tells the model; with `max_length`, what a cost measurement does.
 
     A measurement of cost has rows of equal length, hence no padding, and may choose a direction.

@@ -195,3 +195,13 @@ def beside(share: float | None, text: Callable[[int], str], columns: int, stream
     if len(number) + cells + width(whole) + 4 > columns:
         return f"{number} {text(columns - len(number) - 1)}"
     return f"{number} |{gauge(share, cells, stream)}| {whole}"
+
+
+def table(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
+    """Align columns by spaces; the last column is left ragged."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return "\n".join(lines)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from enum import StrEnum, auto
 
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 FLAGS = {"--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
 PRINTING = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
 from lra.api.words import composed, flags, model_words, words_of
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 if TYPE_CHECKING:
     from models.backbone.model import Backbone

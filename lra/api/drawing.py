@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from lra.api.plain_errors import plainly
 from lra.api.prepared_rows import none_of, of_models, only_mode, only_setting, refuse, styled
-from lra.configuration import ConfigError
-from lra.suggest import unknown
+from lra.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     import pandas as pd

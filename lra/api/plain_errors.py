@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 
 from lra import guard
 from lra.cli import OURS, is_actionable, message, shows_tracebacks
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.configuration import ConfigError
-from lra.suggest import unknown
+from lra.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra.api.plain_errors import plainly
-from lra.configuration import ConfigError
-from lra.suggest import near
+from lra.errors import ConfigError, near
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +53,7 @@ def rows_of(
     path: Path, sweep: str | None = None, cells: Collection[str] | None = None
 ) -> "pd.DataFrame":
     """Return stored rows, of some cells where these are named; see `rows`."""
-    from lra.commands.report import published_apart, stored
+    from lra.results.stored import published_apart, stored
 
     if not path.exists():
         raise FileNotFoundError(_nothing_at(path))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lra.api.plain_errors import plainly
 from lra.api.results import rows_of
 from lra.api.words import flags, hydra_left_alone, words_of
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,8 +94,8 @@ def run(
         >>> done.exit_code
         0
     """
-    from lra.commands.run import PRINTING, execute, ready
     from lra.composition.hydra_entry import MULTIRUN, entries
+    from lra.execution.foreground import PRINTING, execute, ready
     from lra.volume import taken
 
     volume, words = taken([*flags(config_dir, plugins), *_words(overrides)])

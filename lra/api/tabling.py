@@ -15,8 +15,7 @@ from lra.api.prepared_rows import (
     refuse,
     styled,
 )
-from lra.configuration import ConfigError
-from lra.suggest import unknown
+from lra.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     import pandas as pd

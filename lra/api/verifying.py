@@ -1,14 +1,14 @@
 """The contract checks on a mixer: a class, a name, or the place of a class."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +52,7 @@ class Findings:
         return len(self.findings)
 
     def __repr__(self) -> str:
-        from lra.catalogue import table
-        from lra.commands.verify import lines
+        from lra.terminal import table
 
         return f"{table(lines(self.findings), indent='')}\n{_sentence(self)}"
 
@@ -69,9 +68,18 @@ class Findings:
 
 
 def _sentence(findings: Findings) -> str:
-    from lra.commands.verify import counted
-
     return counted(findings.mixer, findings.findings)
+
+
+def lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
+    """Return what is said of each finding."""
+    return [("ok" if f.passed else "NO", f.check, f.detail) for f in findings]
+
+
+def counted(mixer: str, findings: "Sequence[Finding]") -> str:
+    """Return how many checks passed."""
+    passed = sum(finding.passed for finding in findings)
+    return f"{mixer}: {passed} of {len(findings)} checks passed"
 
 
 def _table(findings: "Sequence[Finding]") -> str:
@@ -124,7 +132,7 @@ def verify(
 
     folders = [] if config_dir is None else [Path(config_dir)]
     if isinstance(mixer, str):
-        from lra.commands.verify import resolve
+        from lra.named_task import resolve
 
         name, factory = mixer, resolve(mixer, options, folders, plugins)
     else:

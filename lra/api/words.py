@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from enum import Enum
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lra.configuration import GROUPS, ConfigError, shown
-
-if TYPE_CHECKING:
-    from lra.composition.hydra_entry import Composed
+from lra.composition.run import Composed
+from lra.configuration import GROUPS, shown
+from lra.errors import ConfigError
 
 _BARE = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
 _OTHER = frozenset({"true", "false", "null", "nan", "inf"})
@@ -122,7 +121,7 @@ def flags(config_dir: str | Path | None, plugins: Sequence[str]) -> list[str]:
     return found + ([f"plugins=[{','.join(plugins)}]"] if plugins else [])
 
 
-def composed(words: Sequence[str]) -> "Composed":
+def composed(words: Sequence[str]) -> Composed:
     """Return the one configuration that words ask for.
 
     Raises:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from lra.cluster.claiming import ClaimedCell, Claiming
 from lra.cluster.state import WorkerState
-from lra.compose import ConfigError
+from lra.errors import ConfigError
 from lra.sweep.batch_check import check_batch
 from lra.sweep.board import STOPPED, ProgressBoard
 from lra.sweep.cell_list import Sweep

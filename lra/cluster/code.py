@@ -1,15 +1,12 @@
 """Whether the code here is the code that a plan was made with."""
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from lra import cli
 from lra.class_path import named_plugins
+from lra.cluster.plan import StoredPlan
 from lra.sweep.identity import version
 from runners.storage.fingerprint import changes, source_digest, summary
-
-if TYPE_CHECKING:
-    from lra.cluster.plan import StoredPlan
 
 MOST_NAMED = 5
 
@@ -35,7 +32,7 @@ def is_current(sources: Mapping[str, str]) -> bool:
     return here(sources) == dict(sources)
 
 
-def check(plan: "StoredPlan") -> None:
+def check(plan: StoredPlan) -> None:
     """Raise `OtherCode` where the cells of a plan would be run by other code than it names."""
     planned = judged(plan.head["sources"], plan.head.get("plugins", ()))
     own = here(planned)

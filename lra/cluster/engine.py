@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 from lra.binding import make
 from lra.catalogue import names, roots
 from lra.class_path import locate
-from lra.configuration import ConfigError
-from lra.suggest import unknown
+from lra.errors import ConfigError, unknown
 from lra.yaml_text import load, parse
 
 GROUP = "cluster"

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from lra.cluster.engine import AGAIN
-from lra.commands.run import PRELOAD
+from lra.execution.foreground import PRELOAD
 from runners.isolation import forked_server, isolate
 from tasks.data.signals import STOPS
 

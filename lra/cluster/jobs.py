@@ -10,7 +10,7 @@ from typing import Any
 
 from lra.cluster.engine import ENDED, FORGOTTEN, LOCAL, QUEUED, RUNNING, started_by
 from lra.cluster.submissions import submissions
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 EVERY_S = 30.0
 """Between two questions: a controller serves everybody, and is not to be asked all the time."""

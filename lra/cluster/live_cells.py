@@ -7,7 +7,7 @@ baselines, whose cells many workers share, are written once the sweep is complet
 from collections.abc import Callable
 from typing import Any
 
-from lra.compose import LoggerMode
+from lra.composition.run import LoggerMode
 from lra.sweep.cell_list import Sweep
 from lra.sweep.live import LiveSweep, about_cell, group_of
 from runners.records import Cell

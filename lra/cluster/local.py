@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lra.cluster.engine import ENDED, RUNNING, JobState, WorkerGroup, check_common
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 from runners.storage.atomic import make_folder
 from runners.storage.holders import place_mark
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 WAY_OUT = "wanted one with lra[slurm], or cluster.setup with the lines that make it one"
 ASKED_S = 20.0

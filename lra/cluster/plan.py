@@ -36,9 +36,9 @@ from conf.plain_files import (
     read_marked,
 )
 from lra.cluster.engine import Resources, WorkerGroup
-from lra.compose import Control, Logger
+from lra.composition.run import Control, Logger
 from lra.configuration import SWEEP_NAME
-from lra.suggest import near
+from lra.errors import near
 from runners.records import Cell
 from runners.storage.sealed import NotSealed, digest_of, unsealed
 

@@ -9,7 +9,7 @@ from typing import TextIO
 from conf.plain_files import read_json, typed
 from lra.cluster.plan import PlanTitles, StoredPlan
 from lra.cluster.stored_planned import planned_at
-from lra.compose import LoggerMode
+from lra.composition.run import LoggerMode
 from lra.sweep.cell_list import Sweep
 from lra.sweep.live import dashboard_folder, name_of
 from lra.sweep.planned import Planned
@@ -83,8 +83,8 @@ def _logged(plan: StoredPlan) -> bool:
 
 
 def _report(plan: StoredPlan, out: TextIO, busy: Collection[str]) -> None:
-    from lra.commands.run import finish
     from lra.report_style import read_style
+    from lra.results.finish import finish
 
     choice = plan.head["report"]
     places = [place for place, entry in enumerate(plan.entries) if entry.key not in busy]

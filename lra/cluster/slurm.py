@@ -25,8 +25,7 @@ from lra.cluster.node_python import check_python
 from lra.cluster.resources import GIB, HEADROOM, grouped, time_of, with_clock
 from lra.cluster.slurm_job import WorkerJob
 from lra.cluster.visibility import check_shared, leave_token
-from lra.configuration import ConfigError
-from lra.suggest import near
+from lra.errors import ConfigError, near
 from runners.storage.atomic import make_folder
 
 FOREVER = 10**9

@@ -7,8 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lra.configuration import ConfigError
-from lra.suggest import unknown
+from lra.errors import ConfigError, unknown
 
 NEEDED = ("sbatch", "srun", "scontrol", "sinfo", "squeue", "scancel")
 ASKED_S = 30

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from lra.cluster.plan import StoredPlan
-from lra.compose import Run, typed
+from lra.compose import typed
+from lra.composition.run import Run
 from lra.sweep.planned import Planned
 from runners.records import Cell
 

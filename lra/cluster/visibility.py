@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 from conf.plain_files import read_bytes
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 from runners.storage.atomic import write_whole
 from runners.storage.mounts import MOUNTS, mount_of
 

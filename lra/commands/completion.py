@@ -10,7 +10,7 @@ from typing import Any
 
 from lra.arguments import Parser
 from lra.catalogue import OF_SUBMIT, choices, groups, names, roots, words
-from lra.suggest import plural
+from lra.errors import plural
 from lra.yaml_text import load
 
 RUN_FLAGS = (

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lra.arguments import Parser, add_plugin, path_word
 from lra.class_path import NotNamed
-from lra.cli import CommandError
-from lra.configuration import ConfigError
+from lra.composition.run import Run
+from lra.errors import CommandError, ConfigError
 
 if TYPE_CHECKING:
-    from lra.compose import Run
     from runners.measurement.parts import ModelCost, ModelPart
 
 SCHEMA = 1
@@ -162,7 +161,7 @@ def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
             yield typed(entry.config, tasks), None
 
 
-def _shown(run: "Run", lengths: Sequence[int] | None, own: int | None) -> "Iterator[CountedModel]":
+def _shown(run: Run, lengths: Sequence[int] | None, own: int | None) -> "Iterator[CountedModel]":
     """Yield the costs of a run's model at every length."""
     import torch
 
@@ -219,7 +218,7 @@ def _as_json(shown: CountedModel) -> dict[str, Any]:
 
 def _text(shown: CountedModel) -> Iterator[str]:
     """Yield a heading, the table, and what needs a word."""
-    from lra.catalogue import table
+    from lra.terminal import table
 
     cost = shown.cost
     behind = f" behind {shown.memory:,} remembered" if shown.memory else ""

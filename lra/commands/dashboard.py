@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from lra.arguments import Parser, path_word
-from lra.commands.report import destination, stored
+from lra.results.stored import destination, stored
 
 PROJECT_OF = "wandb_online"
 """The choice of `logger` whose project is the default."""

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from lra.arguments import Parser, add_own, path_word, whole
-from lra.catalogue import entries, table
-from lra.suggest import UnknownName, unknown
+from lra.catalogue import entries
+from lra.errors import UnknownName, unknown
+from lra.terminal import table
 
 if TYPE_CHECKING:
     from tasks.task import Batch, Task

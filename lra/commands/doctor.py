@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.arguments import Parser, path_word
-from lra.catalogue import table
 from lra.commands import probes
 from lra.commands.probes import GIB, ProbeResult
+from lra.terminal import table
 from runners.storage.audit import audit
 
 PACKAGES = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "pyarrow", "matplotlib", "wandb",

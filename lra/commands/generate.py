@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 import numpy as np
 
 from lra.arguments import Parser, add_plugin, path_word, whole
-from lra.cli import CommandError
+from lra.composition.run import Run
+from lra.errors import CommandError
 from lra.terminal import encodable
 
 if TYPE_CHECKING:
     from jaxtyping import Integer
 
-    from lra.compose import Run
     from models.backbone.generation import TokenSampling
     from models.backbone.model import Backbone
     from models.backbone.writing import Opening
@@ -201,7 +201,7 @@ def prompt_of(arguments: argparse.Namespace) -> str:
     return text
 
 
-def speller(run: "Run", key: str) -> Spells:
+def speller(run: Run, key: str) -> Spells:
     """Return the task of a language model, ready to read and to write text.
 
     Raises:
@@ -238,7 +238,7 @@ def encoded(task: Spells, text: str) -> "Integer[np.ndarray, ' n']":
     return ids
 
 
-def trained(run: "Run", checkpoints: str) -> "Backbone":
+def trained(run: Run, checkpoints: str) -> "Backbone":
     """Return the model with its weights."""
     from lra.compose import build_model
     from runners.training.checkpoint import Checkpoints
@@ -248,7 +248,7 @@ def trained(run: "Run", checkpoints: str) -> "Backbone":
     return model.eval()
 
 
-def headline(run: "Run", key: str, opening: "Opening") -> str:
+def headline(run: Run, key: str, opening: "Opening") -> str:
     """Return what writes: model, task, steps, and how it remembers."""
     window = f"{opening.model.facts.max_length:,} tokens"
     if opening.memory.tokens is None:

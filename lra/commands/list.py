@@ -7,7 +7,7 @@ from dataclasses import asdict
 from lra.arguments import Parser, add_own
 from lra.catalogue import OF_SUBMIT, choose_groups, entries, named, words
 from lra.console import print_table
-from lra.suggest import plural
+from lra.errors import plural
 
 
 def parser() -> argparse.ArgumentParser:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lra.catalogue import table
+from lra.terminal import table
 from runners.measurement.measure import timed, uncollected, warm_up
 from runners.measurement.watch import Round, Watch, Watched, cause
 

@@ -11,7 +11,7 @@ import pandas as pd
 from lra.arguments import Parser, add_own, path_word
 from lra.catalogue import choices
 from lra.commands.explain import own_options, spelt
-from lra.commands.report import published
+from lra.results.stored import published
 from lra.selection import kinds
 from lra.yaml_text import load
 from runners.storage.fingerprint import sources

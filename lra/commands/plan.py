@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra.arguments import Parser, add_plugin, path_word
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lra.sweep.cell_list import Sweep

@@ -147,7 +147,7 @@ def summary(ratios: list[float]) -> dict[str, float]:
 def _print(
     lines: list[dict[str, Any]], shares: Mapping[str, Mapping[str, float]], left_out: int
 ) -> None:
-    from lra.catalogue import table
+    from lra.terminal import table
 
     head = ("model", "task", "length", "batch", "quantity", "measured", "predicted", "ratio")
     rows = [

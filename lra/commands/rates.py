@@ -5,8 +5,8 @@ import time
 from dataclasses import asdict
 
 from lra.binding import make
-from lra.catalogue import table
 from lra.compose import group_file
+from lra.terminal import table
 from runners.measurement.hardware import HardwareProfile, device_name
 from runners.measurement.rates import Rates, best_of, measure_rates, store_rates
 

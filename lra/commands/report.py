@@ -1,143 +1,21 @@
 """`lra report`: tables and figures from stored results. Needs no torch and no network."""
 
-import json
 import sys
-from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.arguments import Parser, add_plugin, path_word
-from lra.suggest import UnknownName, unknown
+from lra.results.stored import (
+    destination,
+    deviations,
+    publish,
+    published_apart,
+    published_cells,
+    stored,
+)
 
 if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
-    import pandas as pd
-
-PUBLISHED = ("identity", "described", "overrides", "environment")
-"""What `publish` keeps of a cell."""
-
-
-def stored(
-    root: Path, sweep: str | None, only: Collection[str] | None = None
-) -> "tuple[pd.DataFrame, dict[str, dict[str, Any]], list[str]]":
-    """Return the rows of a sweep (None: of the whole store), each cell's cell.json, and damage.
-
-    Models of one name and several configurations are told apart by name. A cell with a damaged file
-    is left out; the last list says which file, and the way out. `only` names the cells that are
-    wanted, where not all are.
-
-    Raises:
-        FileNotFoundError: there is no store, or it holds no rows.
-        UnknownName: there is no such sweep; the message lists those that exist.
-        BadStore: every cell is damaged; the message is that of the first.
-    """
-    from lra.names import tell_apart
-    from runners.storage.formats import no_search_for_cycles
-    from runners.store import BadStore, Store, read_rows
-
-    store = Store(root)
-    if sweep is not None and sweep not in store.sweeps():
-        raise UnknownName(unknown("sweep", sweep, store.sweeps()))
-    left_out: list[BadStore] = []
-    rows = read_rows(root, sweep, left_out=left_out)
-    if only is not None:
-        rows = rows[rows["cell"].isin([*only])]
-    cells = {}
-    with no_search_for_cycles():
-        for key in rows["cell"].unique():
-            try:
-                cells[str(key)] = store.cell(key)
-            except BadStore as error:
-                left_out.append(error)
-    sound = rows[rows["cell"].isin(list(cells))].reset_index(drop=True)
-    if sound.empty and left_out:
-        raise left_out[0]
-    if sound.empty and sweep is not None and store.cells_of(sweep):
-        raise FileNotFoundError(
-            f"no cell of {sweep} under {root} has rows yet: the command that began them goes on"
-        )
-    if sound.empty:
-        raise FileNotFoundError(f"no results under {root}: `lra run` makes some")
-    named = tell_apart(sound, cells)
-    return named, cells, [str(error) for error in left_out]
-
-
-def destination(root: Path, sweep: str | None) -> tuple[Path, str]:
-    """Return the folder and the heading of the report on a sweep, or on the whole store."""
-    return root / "reports" / (sweep or "all"), f"Results of {sweep or 'all sweeps'}"
-
-
-def publish(root: Path, sweep: str, target: Path) -> list[Path]:
-    """Write a sweep's rows, and what repeats them, as two files to keep in a repository.
-
-    `TARGET.jsonl` holds the rows, `TARGET.json` the identity and the command-line words of each
-    cell, and the versions. The target may be named with either ending, or without.
-    """
-    from runners.store import Store, read_rows
-
-    store, rows = Store(root), read_rows(root, sweep)
-    about = {}
-    for key in rows["cell"].unique():
-        cell = store.describe(key)
-        (cell["environment"] or {}).pop("sources", None)  # of every module: a matter of the store
-        about[key] = {k: cell[k] for k in PUBLISHED if k in cell}
-        if sentences := deviations(cell["config"]):
-            about[key]["deviations"] = sentences
-    if target.suffix in {".jsonl", ".json"}:
-        target = target.with_suffix("")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    lines, description = (target.with_name(target.name + end) for end in (".jsonl", ".json"))
-    rows.to_json(lines, orient="records", lines=True, date_format="iso", double_precision=15)
-    description.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
-    return [lines, description]
-
-
-def deviations(node: Mapping[str, Any]) -> dict[str, str]:
-    """Return the sentences that say what departs from a protocol's source, by name.
-
-    Args:
-        node: the configuration of a cell, or what `publish` wrote of one.
-    """
-    found = node.get("deviations")
-    given = found.items() if isinstance(found, Mapping) else ()
-    return {str(name): str(text) for name, text in given if text is not None}
-
-
-def published(path: Path) -> "pd.DataFrame":
-    """Read rows that `publish` wrote. BadStore names the line that is no sound row."""
-    from runners.store import read_rows_file, table_of
-
-    return table_of(read_rows_file(path))
-
-
-def published_apart(path: Path) -> "pd.DataFrame":
-    """Read rows that `publish` wrote, with models named as in a report on the store.
-
-    The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
-    """
-    from lra.names import tell_apart
-
-    rows, cells = published(path), published_cells(path)
-    return tell_apart(rows, cells) if path.with_suffix(".json").is_file() else rows
-
-
-def published_cells(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what stands in the file beside published rows, by cell; nothing without one."""
-    from runners.storage.formats import read_object
-
-    beside = path.with_suffix(".json")
-    return {
-        key: {**cell, "described": _described(cell)}
-        for key, cell in (read_object(beside) if beside.is_file() else {}).items()
-        if isinstance(cell, dict) and isinstance(cell.get("identity"), dict)
-    }
-
-
-def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options of a published cell, spelled out."""
-    from runners.storage import schema_1
-
-    found = cell.get("described")
-    return found if isinstance(found, Mapping) else schema_1.described(cell["identity"])
+    pass
 
 
 def main(argv: list[str]) -> int:

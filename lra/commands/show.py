@@ -2,23 +2,18 @@
 
 import argparse
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lra.api.words import word as word_of
 from lra.arguments import Parser, add_plugin, path_word
-from lra.cli import CommandError
 from lra.console import print_table
-from lra.sweep.stored_weights import NAME, OPTION
+from lra.errors import CommandError
+from lra.results.repeat import gone, origin_of, repeat
 from runners.records import Cell
 from runners.store import Store
-
-HERE = Store(Path("results"))
-NARROWED = ("runner.lengths", "runner.modes", "runner.qk")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -104,52 +99,6 @@ def main(argv: list[str]) -> int:
         )
     print(f"  {command}")
     return 0
-
-
-def origin_of(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return where a stored cell's own files were; nothing for a cell that has none."""
-    origin = description.get("place")
-    if not isinstance(origin, Mapping):
-        return {}
-    return {str(key): value for key, value in origin.items() if isinstance(value, str)}
-
-
-def gone(cell: Cell) -> bool:
-    """Tell whether the folder in which the command was given is no longer there."""
-    return "folder" in cell.place and not Path(cell.place["folder"]).is_dir()
-
-
-def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated") -> str:
-    """Return the command line that computes this one cell again.
-
-    Another cell whose weights it starts from is named by its folder in `store`.
-
-    A run over lengths has a cell for every mode and length: these two are narrowed to the cell's.
-    Configuration files and packages of the user's own are found from the folder of the first
-    command, so the line goes there first, unless that is the current one, or gone.
-    """
-    words = [
-        word
-        for word in cell.overrides
-        if word.split("=", 1)[0].lstrip("+") not in (*NARROWED, "results", "runner.dry_run")
-    ]
-    source = cell.identity.get("trainings", {}).get(NAME)
-    if source is not None:
-        words = [word for word in words if not word.startswith(f"{OPTION}=")]
-        words.append(word_of(OPTION, store.cell_folder(source).resolve()))
-    if cell.columns["mode"] != cell.columns["runner"]:  # one of several lengths
-        from lra.runner_class import mode_word
-
-        word = mode_word(cell)
-        words += [*([word] if word else []), f"runner.lengths=[{cell.columns['length']}]"]
-    own = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
-    # Of a preset that is a sweep, this one run.
-    own += ["--run"] if any(word.startswith("+experiment=") for word in words) else []
-    command = shlex.join(["lra", "run", *own, *words, word_of("results", results)])
-    folder = cell.place.get("folder", str(Path.cwd()))
-    if gone(cell) or Path(folder) == Path.cwd():
-        return command
-    return f"{shlex.join(['cd', folder])} && {command}"
 
 
 def row_lines(

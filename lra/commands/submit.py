@@ -18,14 +18,15 @@ from lra.cluster.engine import (
     divided,
     started_by,
 )
-from lra.configuration import ConfigError, ReportChoice
+from lra.composition.run import Logger
+from lra.configuration import ReportChoice
+from lra.errors import ConfigError
 from lra.spelling import in_results
 from lra.sweep import progress
 from lra.volume import Volume, taken
 
 if TYPE_CHECKING:
     from lra.cluster.plan import StoredPlan
-    from lra.compose import Logger
     from lra.sweep.cell_list import Sweep
     from lra.sweep.estimate import Forecasts
     from runners.store import Store
@@ -97,9 +98,9 @@ def main(argv: list[str]) -> int:
     return _submit(sweep, engine, words, report, begun)
 
 
-def _check_logger(logger: "Logger") -> None:
+def _check_logger(logger: Logger) -> None:
     """Say what workers do not write while cells run."""
-    from lra.compose import LoggerMode
+    from lra.composition.run import LoggerMode
     from lra.sweep.live import name_of
 
     if logger.mode is not LoggerMode.disabled:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lra.catalogue import choices
 from lra.console import print_table
-from lra.suggest import UnknownName
+from lra.errors import UnknownName
 from lra.yaml_text import load
 
 WIDTH, HEADS, MAX_LENGTH = 64, 2, 1024

@@ -1,20 +1,16 @@
 """`lra verify`: the contract checks on one mixer, ours by name or yours by import path."""
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra.api.verifying import counted, lines
 from lra.arguments import Parser, add_own, whole
-from lra.catalogue import names
-from lra.class_path import ROOMS
 from lra.console import print_table
-from lra.suggest import UnknownName, unknown
+from lra.named_task import resolve
 from lra.yaml_text import parse
 
 if TYPE_CHECKING:
-    from models.contract import Finding
-    from models.mixer import MixerFactory
+    pass
 
 
 def parser() -> argparse.ArgumentParser:
@@ -71,60 +67,6 @@ def main(argv: list[str]) -> int:
         print_table(rows, indent="")
     print(counted(arguments.mixer, findings))
     return 0 if all(finding.passed for finding in findings) else 1
-
-
-def lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
-    """Return what is said of each finding."""
-    return [("ok" if f.passed else "NO", f.check, f.detail) for f in findings]
-
-
-def counted(mixer: str, findings: "Sequence[Finding]") -> str:
-    """Return how many checks passed."""
-    passed = sum(finding.passed for finding in findings)
-    return f"{mixer}: {passed} of {len(findings)} checks passed"
-
-
-def resolve(
-    mixer: str,
-    given: Mapping[str, Any],
-    config_dirs: Sequence[Path] = (),
-    plugins: Sequence[str] = (),
-) -> "MixerFactory":
-    """Return the mixer's class with its options bound.
-
-    Args:
-        mixer: A name of `conf/model`, or `package.module:Class`.
-        given: Options by name; the constructor's annotations say how a value is read.
-        config_dirs: Folders of the user's own choices.
-        plugins: Packages that these may name.
-
-    Raises:
-        UnknownName: for a name that is neither.
-        ConfigError: for an unknown option, a wrong type or a class that cannot be imported.
-    """
-    from lra.class_path import name_plugins
-    from lra.compose import group_file, mixer_factory
-
-    name_plugins(plugins)
-    if ":" not in mixer and "." not in mixer:
-        known = names("model", config_dirs)
-        if mixer not in known:
-            way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
-            raise UnknownName(unknown("model", mixer, known, way_out=way_out))
-        model = group_file("model", mixer, config_dirs)
-        if "mixer" not in model:
-            raise UnknownName(f"{mixer} is a stack of its own: the kit checks mixers")
-        node: dict[str, Any] = model["mixer"]
-        factory, _ = mixer_factory({**node, **given}, plugins, mixer)
-        return factory
-    class_path = mixer.replace(":", ".")
-    if not all(part.isidentifier() for part in class_path.split(".")):
-        raise UnknownName(f"got {mixer!r}; wanted a family of lra, or my_pkg.module:MyMixer")
-    package = class_path.partition(".")[0]
-    own = [*plugins] if package in ROOMS else [*plugins, package]
-    name_plugins(own)
-    factory, _ = mixer_factory({"class_path": class_path, **given}, own, class_path)
-    return factory
 
 
 def options(words: list[str]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
     folder = found(arguments.plan, arguments.results)
     if arguments.workers > 1:
         return _several(folder, arguments)
-    from lra.commands.run import PRELOAD
+    from lra.execution.foreground import PRELOAD
     from runners.isolation import isolate
 
     isolate.prepare(*PRELOAD)

@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lra.composition.layers import Layers, is_plain
 from lra.composition.loader import Loader
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 from runners.records import Memo
 
 MOST = 100_000

@@ -28,8 +28,7 @@ from lra.composition.repository import hydra_of
 from lra.composition.slips import AS_TEXT, Choices, slip
 from lra.composition.unknown_key import unknown_key
 from lra.composition.words import proposal, reading, refusal
-from lra.configuration import ConfigError
-from lra.suggest import unknown
+from lra.errors import ConfigError, unknown
 from lra.yaml_text import BadYaml
 
 MOST_LINES, MOST_CHARACTERS = 4, 800

@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 
 from lra.composition.loader import Loader
 from lra.composition.own_options import TABLES, Tree, merged, own_options
-from lra.configuration import ConfigError, shown
+from lra.configuration import shown
+from lra.errors import ConfigError
 from lra.protocol import flat
 
 OF_FILES = ("model", "task", "runner", "hardware")

@@ -12,11 +12,13 @@ import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from conf.shown import short
 from lra.class_path import name_plugins
-from lra.configuration import ConfigError, check, long_forms
+from lra.composition.run import Composed
+from lra.configuration import check, long_forms
+from lra.errors import ConfigError
 from lra.selection import spelt_out
 from lra.sweep.progress import counted
 from runners.records import Memo
@@ -32,16 +34,6 @@ LONGEST_WORD = 10_000
 BASIC = ("hydra._internal.core_plugins.basic_launcher.BasicLauncher",
          "hydra._internal.core_plugins.basic_sweeper.BasicSweeper")  # fmt: skip
 """What is replaced by collecting."""
-
-
-class Composed(NamedTuple):
-    """One combination of choices."""
-
-    config: dict[str, Any]
-    """Parts of it may be those of other entries: nothing may change them."""
-    overrides: tuple[str, ...]
-    place: Mapping[str, str] = {}
-    """Where files of the user's own are: see `runners.records.Cell`."""
 
 
 def entries(argv: Sequence[str]) -> list[Composed]:

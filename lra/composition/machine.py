@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lra.suggest import near
+from lra.errors import near
 
 GPU = frozenset({"gpu", "gpus", "cuda", "nvidia", "rtx", "geforce"})
 ANY_GPU = "laptop_gpu"

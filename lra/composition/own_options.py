@@ -17,8 +17,8 @@ runner. A later file wins over all of that: see `lra.composition.loader`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lra.configuration import GROUPS, ConfigError, shown
-from lra.suggest import unknown
+from lra.configuration import GROUPS, shown
+from lra.errors import ConfigError, unknown
 
 Tree = dict[str, Any]
 TABLES = {"for_task": "task", "for_model": "model", "for_runner": "runner"}

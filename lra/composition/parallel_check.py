@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from lra.configuration import ConfigError
+from lra.composition.run import Run
+from lra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lra.compose import Run
     from runners.measurement.hardware import HardwareProfile
     from runners.runner import Runner
     from runners.training.optim import OptimConfig
@@ -44,7 +44,7 @@ def check_processes(
     _check_batches(runner, optim, ranks // hardware.context, hardware.sharded)
 
 
-def check_one_number(first: "Run", other: "Run") -> None:
+def check_one_number(first: Run, other: Run) -> None:
     """Refuse two numbers of processes for one cell, of which a sweep would run the first alone.
 
     Raises:

@@ -9,8 +9,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from lra.configuration import ConfigError
-from lra.suggest import unknown
+from lra.errors import ConfigError, unknown
 
 MOST = 100
 """Documents of one command; each takes Hydra a tenth of a second."""

@@ -9,7 +9,7 @@ from typing import Any
 from lra.catalogue import names
 from lra.composition.own_options import TABLES
 from lra.configuration import FORMER
-from lra.suggest import near
+from lra.errors import near
 from lra.yaml_text import load
 
 SYNONYMS = {

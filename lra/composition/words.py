@@ -9,7 +9,7 @@ grammar has a meaning for is never taken as text unseen: commas, quotation marks
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Quote, QuotedString, Sweep
@@ -18,12 +18,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from conf.shown import short
-from lra.configuration import ConfigError
+from lra.composition.run import Composed
+from lra.errors import ConfigError, unknown
 from lra.spelling import escaped, in_shell
-from lra.suggest import unknown
-
-if TYPE_CHECKING:
-    from lra.composition.hydra_entry import Composed
 
 LONGEST_PROPOSAL = 200
 """Characters of a value that an answer spells out."""

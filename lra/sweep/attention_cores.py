@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from lra.binding import schema
-from lra.compose import Run, facts, group_file, locate, mixer_factory
+from lra.compose import facts, group_file, locate, mixer_factory
+from lra.composition.run import Run
 from models.backbone.choices import CAUSAL_HEADS
 from models.backbone.seeding import derive, drawing
 from models.idle import idle_in

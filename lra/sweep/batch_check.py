@@ -1,7 +1,7 @@
 """A batch must be found in the data: checked before anything is trained."""
 
-from lra.compose import Run
-from lra.configuration import ConfigError
+from lra.composition.run import Run
+from lra.errors import ConfigError
 from runners.training.config import TrainConfig
 from runners.training.stages import TrainingStages
 

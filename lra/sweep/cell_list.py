@@ -3,15 +3,16 @@
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 
-from lra.compose import ConfigError, Control, Logger, typed
-from lra.composition.hydra_entry import Composed
+from lra.compose import typed
 from lra.composition.parallel_check import check_one_number
+from lra.composition.run import Composed, Control, Logger, LoggerMode
 from lra.composition.words import commas_explained
+from lra.errors import ConfigError
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import Known, plan
-from lra.sweep.live import LiveSweep, check_logger
 from lra.sweep.places import check_places
 from lra.sweep.planned import (
     Planned,
@@ -41,8 +42,6 @@ class Sweep:
     """What the storage could not take, and the way out: it ended the sweep."""
     stopped: dict[str, str] = field(default_factory=dict)
     """Cells that somebody else stopped, by key, and how: they have no rows."""
-    live: LiveSweep | None = None
-    """What its dashboard was told; None: nothing had to be run."""
 
     @property
     def store(self) -> Store:
@@ -60,7 +59,7 @@ def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
     _check_shared(entries)
     known = Known(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, known.tasks, known.memo)
-    check_logger(first.logger)
+    _check_logger(first.logger)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
     retry: set[str] = set()
@@ -94,7 +93,7 @@ def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
         control=replace(first.control, retry=sorted(retry)),
         logger=first.logger,
         planned=[*(sources[key] for key in needed if key not in listed), *own],
-        titles=titles([*{**sources, **distinct}.values()]),
+        titles=titles([(each.cell, each.trainings) for each in {**sources, **distinct}.values()]),
     )
 
 
@@ -115,3 +114,12 @@ def _check_shared(entries: Sequence[Composed]) -> None:
                 f"{key}: got {values[0]!r} and {other[0]!r}; a sweep has one: give a command for "
                 "each"
             )
+
+
+def _check_logger(logger: Logger) -> None:
+    """Raise ConfigError where what writes for a logger is not installed."""
+    if logger.mode is LoggerMode.tensorboard and find_spec("tensorboardX") is None:
+        raise ConfigError(
+            "logger=tensorboard: tensorboardX is not installed; `pip install 'lra[tensorboard]'` "
+            "brings it, and logger=wandb_offline needs nothing more"
+        )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lra import cli, protocol
 from lra.class_path import name_plugins
-from lra.compose import Run, bundled_family, core_of, facts, typed
+from lra.compose import bundled_family, core_of, facts, typed
+from lra.composition.run import Run
 from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from lra.compose import Run
+from lra.composition.run import Run
 from lra.sweep.costs import NO_TIME, Costs
 from lra.sweep.forecast import Forecast, Forecaster
 from lra.sweep.past import stored

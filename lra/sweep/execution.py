@@ -18,8 +18,12 @@ from runners.records import Status
 from runners.store import Store
 
 
-def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
-    """Run what is not complete. Each cell ends as rows in the store, whatever happens to it."""
+def execute(sweep: Sweep, volume: Volume = Volume.normal) -> LiveSweep | None:
+    """Run what is not complete. Each cell ends as rows in the store, whatever happens to it.
+
+    Returns:
+        What the dashboard was told; None: nothing had to be run.
+    """
     store = sweep.store
     store.check_writable()
     enter(sweep.name, sweep.planned, store)
@@ -35,10 +39,10 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
             f"{complete} of {len(sweep.planned)} cells are complete already and are not repeated"
         )
     if not waiting:
-        return
+        return None
     expected = announcement(forecasts(waiting, store, sweep.name))
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
-    live = sweep.live = LiveSweep(sweep, waiting)
+    live = LiveSweep(sweep, waiting)
     with board, closing(live):
         prepare(waiting, sweep.planned, board)
         if word := live.check():
@@ -51,6 +55,7 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
             if sweep.stopped_by is not None or sweep.refused is not None:
                 break
     board.summary(str(sweep.root))
+    return live
 
 
 def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> list[Planned]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from lra.class_path import named_plugins
-from lra.compose import Run
+from lra.composition.run import Run
 from lra.runner_class import runner_of
 from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cell_list import Sweep

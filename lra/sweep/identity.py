@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from lra.binding import bind, defaults, plain, schema
 from lra.class_path import locate
-from lra.compose import Run, build_model, bundled_family, core_of, facts, group_file
-from lra.configuration import ConfigError
+from lra.compose import build_model, bundled_family, core_of, facts, group_file
+from lra.composition.run import Run
+from lra.errors import ConfigError
 from models.idle import fixed_in
 from runners.measurement.hardware import Device, HardwareProfile
 from runners.records import SCHEMA, Memo

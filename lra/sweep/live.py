@@ -4,13 +4,13 @@ import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.compose import ConfigError, Logger, LoggerMode
+from lra.composition.run import Logger, LoggerMode
 from lra.names import own_name
 from lra.runner_class import runner_of
+from lra.sweep.cell_list import Sweep
 from lra.sweep.planned import Planned
 from lra.sweep.progress import failure
 from lra.sweep.titles import title
@@ -21,7 +21,6 @@ from runners.records import Cell, Measurement, Status
 from runners.storage import writers
 
 if TYPE_CHECKING:
-    from lra.sweep.cell_list import Sweep
     from reports.dashboard import live
 
 EVERY_S = 1.0
@@ -35,22 +34,13 @@ CHECKED_S, CLOSED_S, STOPPED_S = 8.0, 30.0, 8.0
 last lines: at its end, and at one that a signal asked for."""
 
 
-def check_logger(logger: Logger) -> None:
-    """Raise ConfigError where what writes for a logger is not installed."""
-    if logger.mode is LoggerMode.tensorboard and find_spec("tensorboardX") is None:
-        raise ConfigError(
-            "logger=tensorboard: tensorboardX is not installed; `pip install 'lra[tensorboard]'` "
-            "brings it, and logger=wandb_offline needs nothing more"
-        )
-
-
 class LiveSweep:
     """Events of a sweep, on their way to a dashboard; nothing where there is none."""
 
     alone = False
     """Whether each cell has a run of its own, and other processes write those of others."""
 
-    def __init__(self, sweep: "Sweep", waiting: Sequence[Planned]) -> None:
+    def __init__(self, sweep: Sweep, waiting: Sequence[Planned]) -> None:
         """Start the process that writes, which tries key and server at once.
 
         Args:
@@ -205,12 +195,12 @@ def _staged(folder: Path) -> Path:
     return writers.temporary(folder / "live")
 
 
-def shown_by_tensorboard(sweep: "Sweep") -> str:
+def shown_by_tensorboard(sweep: Sweep, live: LiveSweep | None) -> str:
     """Write what is stored and was not written live; return what a person should know."""
     from reports.dashboard.state import read_state
 
     folder = folder_of(sweep)
-    failed = sweep.live.runs.failed if sweep.live is not None and sweep.live.runs else ""
+    failed = live.runs.failed if live is not None and live.runs else ""
     there = {
         cell
         for was in read_state(folder).values()
@@ -241,7 +231,7 @@ def _measured(row: Mapping[str, Any]) -> Measurement:
     return Measurement(status=Status(row["status"]), **named)
 
 
-def folder_of(sweep: "Sweep") -> Path:
+def folder_of(sweep: Sweep) -> Path:
     """Return where a sweep's logger writes."""
     return dashboard_folder(sweep.root, sweep.logger)
 
@@ -257,7 +247,7 @@ def name_of(logger: Logger) -> str:
     return "TensorBoard" if logger.mode is LoggerMode.tensorboard else "W&B"
 
 
-def apart(sweep: "Sweep", cell: Cell) -> str | None:
+def apart(sweep: Sweep, cell: Cell) -> str | None:
     """Return the words that tell a cell from the others of its sweep, behind its title."""
     own, whole = title(cell), sweep.titles.get(cell.key, "")
     return whole.removeprefix(own) if whole.startswith(own) else None

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lra.sweep.cell_list import Sweep
 from lra.sweep.estimate import Forecasts, announcement, forecasts, spelt
 from lra.sweep.forecast import Forecast
 from lra.sweep.planned import Planned, done, ending
@@ -16,9 +16,6 @@ from runners.storage.index import RowsIndex
 from runners.store import Store
 from runners.training.checkpoint import Checkpoints
 
-if TYPE_CHECKING:
-    from lra.sweep.cell_list import Sweep
-
 TO_DO, REFUSED = "to do", "refused"
 """States of cells without rows; a refused one becomes a row with the reason."""
 MOST_NAMED = 6
@@ -29,7 +26,7 @@ LONGEST_REASON = 200
 LONGEST_FAULT = 800
 
 
-def overview(sweep: "Sweep") -> Iterator[str]:
+def overview(sweep: Sweep) -> Iterator[str]:
     """Yield a line for each cell, done or to do and why, and one for all with the time to expect.
 
     Reads, and writes nothing.

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from lra.compose import ConfigError, Run
+from lra.composition.run import Run
+from lra.errors import ConfigError
 from lra.sweep.planned import Planned
 from runners.isolation.places import Places
 from runners.measurement.training_places import places_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from lra.compose import Run
+from lra.composition.run import Run
 from lra.runner_class import runner_of
 from lra.sweep.progress import PARTS
 from lra.sweep.titles import title

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.binding import plain
 from lra.class_path import locate
-from lra.compose import Run
+from lra.composition.run import Run
 from lra.sweep.identity import decisive
 from runners.records import digest
 from runners.runner import OWN, Passes

@@ -4,13 +4,10 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lra.runner_class import runner_of
 from runners.records import Cell, Memo, canonical, digest
-
-if TYPE_CHECKING:
-    from lra.sweep.planned import Planned
 
 LONGEST_VALUE = 60
 """Characters of an option's value."""
@@ -41,7 +38,7 @@ def title(cell: Cell) -> str:
     )
 
 
-def titles(planned: Sequence["Planned"]) -> dict[str, str]:
+def titles(planned: Sequence[tuple[Cell, Mapping[str, Cell]]]) -> dict[str, str]:
     """Return a name for each cell of a sweep, by its key: no two are equal.
 
     A name is that of `title` and, among cells of one runner, model and task, the options that
@@ -49,17 +46,17 @@ def titles(planned: Sequence["Planned"]) -> dict[str, str]:
     the title or count as options.
 
     Args:
-        planned: every cell of the sweep, and the trainings that each starts from.
+        planned: every cell of the sweep, and the cells of trainings that each starts from.
     """
-    cells = {each.cell.key: each.cell for each in planned}
+    cells = {cell.key: cell for cell, _ in planned}
     groups: dict[tuple[str, ...], dict[str, dict[str, str]]] = defaultdict(dict)
     derived: dict[str, dict[str, str]] = {}
     options = _Options()
-    for each in planned:
-        columns = each.cell.columns
+    for cell, trainings in planned:
+        columns = cell.columns
         kind = (str(columns["runner"]), str(columns["model"]), str(columns["task"]))
-        chosen, derived[each.cell.key] = options.of(each)
-        groups[kind][each.cell.key] = chosen
+        chosen, derived[cell.key] = options.of(cell, trainings.values())
+        groups[kind][cell.key] = chosen
     named: dict[str, dict[str, str]] = {}
     for group in groups.values():
         named |= _apart(group, derived, cells)
@@ -114,17 +111,16 @@ class _Options:
     def __init__(self) -> None:
         self._memo = Memo()
 
-    def of(self, planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
+    def of(self, cell: Cell, trainings: Iterable[Cell]) -> tuple[dict[str, str], dict[str, str]]:
         """Return what was chosen for a cell and its trainings, and what follows from it.
 
         By the name on the command line, as canonical JSON.
         """
-        cell = planned.cell
         titled = "length" if runner_of(cell).by_length else "seed"
         model = cell.config.get("model", {})
         given = {name: model.get(name) or {} for name in ("mixer", "backbone")}
         # A training's own options are what its key stands for.
-        nodes = [cell.described, *(source.described for source in planned.trainings.values())]
+        nodes = [cell.described, *(source.described for source in trainings)]
         plain: list[tuple[str, object]] = [
             (name, canonical(value))
             for node in nodes

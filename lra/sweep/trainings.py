@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lra.binding import plain
-from lra.compose import Run, bundled_family, facts, group_file, typed
+from lra.compose import bundled_family, facts, group_file, typed
+from lra.composition.run import Run
 from runners.records import Cell, Memo, Status
 from runners.runner import OWN
 from runners.store import Store

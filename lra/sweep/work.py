@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from lra.compose import Run, build_model, build_task, facts
+from lra.compose import build_model, build_task, facts
+from lra.composition.run import Run
 from lra.sweep.attention_cores import FamilyCores
 from lra.sweep.stored_weights import StoredTraining
 from lra.sweep.trainings import trainings

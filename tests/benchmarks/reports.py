@@ -20,7 +20,7 @@ from unittest.mock import patch
 from matplotlib.figure import Figure
 
 from lra.accounts import stored_accounts
-from lra.commands.report import stored
+from lra.results.stored import stored
 from lra.selection import kinds
 from reports import report
 from runners.storage import atomic

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from lra.commands.report import stored
+from lra.results.stored import stored
 from lra.selection import kinds
 from reports.report import write_report
 from runners.records import Cell, Measurement

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from lra.commands.report import stored
 from lra.composition.hydra_entry import entries
+from lra.results.stored import stored
 from lra.selection import kinds
 from lra.sweep.cell_list import build
 from lra.sweep.cells import run_cell

@@ -15,7 +15,7 @@ from lra import cli
 from lra.binding import bind, schema
 from lra.catalogue import choices
 from lra.commands.explain import BACKBONE, CLASSES, CONTROL
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 from lra.yaml_text import load
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lra.accounts import published_accounts, stored_accounts
-from lra.commands.report import publish, published_apart, published_cells, stored
+from lra.results.stored import publish, published_apart, published_cells, stored
 from lra.runner_class import bundled, mode_word
 from runners.records import CELL_COLUMNS, Cell, Measurement
 from runners.store import Store

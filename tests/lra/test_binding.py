@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lra.binding import bind, make
-from lra.compose import Control, Logger, LoggerMode
-from lra.configuration import ConfigError
+from lra.composition.run import Control, Logger, LoggerMode
+from lra.errors import ConfigError
 from models.backbone.model import BackboneConfig
 from reports.dashboard.mirror import MirrorMode
 from runners.measurement.hardware import HardwareProfile

@@ -13,18 +13,10 @@ import yaml
 
 from lra.binding import bind, make, schema
 from lra.class_path import name_plugins
-from lra.compose import (
-    TASK,
-    ConfigError,
-    Control,
-    build_model,
-    build_task,
-    core_of,
-    group_file,
-    locate,
-    typed,
-)
+from lra.compose import TASK, build_model, build_task, core_of, group_file, locate, typed
 from lra.composition.hydra_entry import entries
+from lra.composition.run import Control
+from lra.errors import ConfigError
 from lra.named_task import build_task_by_name
 from lra.sweep.cells import plan
 from tasks.task import Task

@@ -7,16 +7,8 @@ import pytest
 
 import runners.store
 from lra.composition.hydra_entry import entries
-from lra.configuration import (
-    LARGEST,
-    OPTIONAL,
-    SWEEP_NAME,
-    TOP,
-    ConfigError,
-    check,
-    shown,
-    storable,
-)
+from lra.configuration import LARGEST, OPTIONAL, SWEEP_NAME, TOP, check, shown, storable
+from lra.errors import ConfigError
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from lra.catalogue import table
 from lra.console import busy, complain, print_result, print_table
+from lra.terminal import table
 from reports.tables.table import Column, Entry, Table, TableRow, to_markdown
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -14,7 +14,7 @@ from lra.cli import main
 from lra.cluster.engine import started_by
 from lra.cluster.local import LocalEngine
 from lra.compose import build_task, typed
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 from runners.store import Store
 
 MODULE = "strange_package"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from lra.commands.report import published
 from lra.gallery import EXHIBITS, WITHOUT_ROWS, command, picture, published_file, write_gallery
 from lra.report_style import shipped
+from lra.results.stored import published
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/gallery.md"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from matplotlib import rcParamsDefault
 
-from lra.configuration import ConfigError, ReportChoice, long_forms
+from lra.configuration import ReportChoice, long_forms
+from lra.errors import ConfigError, UnknownName
 from lra.report_style import HELD, read_style, shipped, style_of
-from lra.suggest import UnknownName
 from reports.style import DEFAULT
 
 WRONG = {

@@ -13,7 +13,7 @@ from fuzz import cases
 from matplotlib.figure import Figure
 
 from lra.cli import main
-from lra.commands.report import published
+from lra.results.stored import published
 from runners.metrics import METRICS
 from runners.records import COLUMNS
 

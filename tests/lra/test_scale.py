@@ -8,8 +8,9 @@ import yaml
 
 from lra import protocol
 from lra.catalogue import choices
-from lra.compose import ConfigError, build_model, typed
+from lra.compose import build_model, typed
 from lra.composition.hydra_entry import entries
+from lra.errors import ConfigError
 from lra.sweep.cells import marks
 from reports.arena.literature import published_scores
 

@@ -8,7 +8,7 @@ import pytest
 from lra.catalogue import names
 from lra.compose import core_of, group_file, make
 from lra.composition.hydra_entry import entries
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 from lra.selection import sets, spelt_out
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.mixer import Unsupported

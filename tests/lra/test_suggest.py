@@ -1,6 +1,6 @@
 import pytest
 
-from lra.suggest import near, plural, unknown
+from lra.errors import near, plural, unknown
 
 
 def test_an_unknown_name_is_answered_with_near_matches_and_the_list():

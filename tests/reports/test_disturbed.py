@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from lra.sweep.conclusion import conclusions
+from lra.results.finish import conclusions
 from reports.dashboard.plan import plan_runs
 from reports.figures.drawing import looks, style
 from reports.figures.scaling import COLUMNS, scaling_data, scaling_figure, why_absent

@@ -21,7 +21,7 @@ from lra.api.tabling import ResultTable
 from lra.api.words import model_words, spelt, words_of
 from lra.compose import build_model, typed
 from lra.composition.hydra_entry import entries
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 from models.mixer import Family, Traits
 from reports.style import TableStyle
 from reports.tables.table import Column, Entry, Table, TableRow

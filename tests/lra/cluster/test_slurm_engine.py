@@ -10,7 +10,7 @@ from fake_slurm import SINFO, FakeSlurm, fake_slurm
 
 from lra.cluster import slurm_site as site, visibility
 from lra.cluster.engine import Resources, WorkerGroup, chosen
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 GIB = 2**30
 TWO = [

@@ -190,8 +190,9 @@ def of_the_task(word):
 @pytest.mark.parametrize("word", [word for word, _ in SPELT])
 def test_options_are_read_as_lra_run_reads_them(capsys, word):
     """The same values, and the same words of complaint."""
-    from lra.compose import ConfigError, typed
+    from lra.compose import typed
     from lra.composition.hydra_entry import entries
+    from lra.errors import ConfigError
     from lra.named_task import build_task_by_name
 
     def ran():

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from lra.cli import CommandError, main
+from lra.cli import main
 from lra.commands.generate import pieces, shown, speller, trained
 from lra.compose import group_file, typed
+from lra.errors import CommandError
 from lra.sweep.stored_weights import completed_training
 from runners.store import Store, read_rows
 from tasks.language.characters import CharacterCorpus, Characters, CharacterSource

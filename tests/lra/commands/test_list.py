@@ -7,7 +7,7 @@ from lra import catalogue, yaml_text
 from lra.cli import main
 from lra.commands import list as listing
 from lra.commands.traits import describe
-from lra.suggest import UnknownName
+from lra.errors import UnknownName
 
 
 def write(folder, group, name, text):

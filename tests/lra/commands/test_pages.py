@@ -9,8 +9,8 @@ import pytest
 from lra.catalogue import choices, names, roots
 from lra.cli import main
 from lra.commands.pages import capabilities, docstring, linked, measured, options
-from lra.commands.report import published as read_published
 from lra.compose import group_file
+from lra.results.stored import published as read_published
 from reports.rows import prepare
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import lra
 from lra.cli import main
-from lra.commands.report import published
+from lra.results.stored import published
 from runners.records import CELL_COLUMNS, Cell, Measurement
 from runners.store import Store, read_rows
 

@@ -4,7 +4,8 @@ import sys
 import pytest
 
 from lra.cli import HOME, main
-from lra.commands.verify import options, resolve
+from lra.commands.verify import options
+from lra.named_task import resolve
 
 GOOD = '''
 import torch

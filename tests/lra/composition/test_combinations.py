@@ -19,7 +19,7 @@ from lra.composition.combinations import MOST, Composer, expand
 from lra.composition.hydra_entry import entries
 from lra.composition.loader import Loader
 from lra.composition.repository import hydra_of
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 GROUPS = (
     "model=linear,performer", "model=softmax", "task=listops,text", "size=tiny,small", "size=base",

@@ -6,7 +6,7 @@ import pytest
 
 from lra import protocol
 from lra.composition.hydra_entry import entries
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 
 BESIDE = ("+protocol=nystrom", "task=listops", "model=linear", "logger=none")
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lra.compose import ConfigError
-from lra.composition.hydra_entry import Composed, entries
+from lra.composition.hydra_entry import entries
+from lra.composition.run import Composed
+from lra.errors import ConfigError
 
 
 def words(*argv: str) -> list[Composed]:

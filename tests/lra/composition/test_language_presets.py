@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from lra.compose import facts, typed
-from lra.composition.hydra_entry import Composed, entries
+from lra.composition.hydra_entry import entries
+from lra.composition.run import Composed
 from lra.protocol import changes
 from models.backbone.model import Backbone
 

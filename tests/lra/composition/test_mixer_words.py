@@ -2,8 +2,8 @@
 
 import pytest
 
-from lra.compose import ConfigError
 from lra.composition.hydra_entry import entries
+from lra.errors import ConfigError
 
 
 def swept(*words):

@@ -12,9 +12,11 @@ from fuzz import cases
 
 from lra.catalogue import names
 from lra.cli import main
-from lra.compose import ConfigError, typed
-from lra.composition.hydra_entry import Composed, entries
+from lra.compose import typed
+from lra.composition.hydra_entry import entries
 from lra.composition.own_options import TABLES, merged, own_options
+from lra.composition.run import Composed
+from lra.errors import ConfigError
 from lra.sweep.cells import Known, plan
 from lra.yaml_text import parse
 

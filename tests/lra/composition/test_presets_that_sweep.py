@@ -6,8 +6,9 @@ import pytest
 
 from lra.catalogue import names
 from lra.cli import main
-from lra.composition.hydra_entry import Composed, entries
+from lra.composition.hydra_entry import entries
 from lra.composition.repository import hydra_of
+from lra.composition.run import Composed
 
 
 def found(*words: str) -> list[Composed]:

@@ -5,8 +5,9 @@ from importlib.resources import files
 import pytest
 import torch
 
-from lra.compose import ConfigError, typed
+from lra.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.errors import ConfigError
 from lra.yaml_text import load
 from models.backbone.config import Positions
 from models.backbone.heads import Interaction, Pooling

@@ -11,7 +11,7 @@ from lra.cli import main
 from lra.composition.complaints import keys_of, tree_of
 from lra.composition.hydra_entry import entries
 from lra.composition.taken_away import MAPPINGS, taken_away, takes_null
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 from models.backbone.config import BackboneConfig
 from runners.training.optim import OptimConfig
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from fuzz import cases
 
-from lra.compose import ConfigError, typed
+from lra.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.errors import ConfigError
 from lra.sweep.cells import plan
 from runners.training.optim import IN_CYCLES, OPEN_ENDED, Schedule
 from runners.training.schedules import learning_rate

@@ -12,8 +12,9 @@ from small_sweeps import BRIEF
 from torch import Tensor
 
 from lra.cli import main
-from lra.compose import ConfigError, typed
+from lra.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.errors import ConfigError
 from lra.selection import sets
 from lra.sweep.attention_cores import FamilyCores
 from models.mixer import Unsupported

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lra.cli import main
-from lra.commands.report import stored
 from lra.composition.hydra_entry import entries
+from lra.results.stored import stored
 from lra.sweep import cell_list, live as live_module
 from lra.sweep.live import LiveSweep, shown_by_tensorboard
 from reports.dashboard.describe import BASELINES

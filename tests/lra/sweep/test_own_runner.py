@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from small_sweeps import TINY, run
 
-from lra.configuration import ConfigError
+from lra.errors import ConfigError, UnknownName
 from lra.runner_class import bundled, runner_class
-from lra.suggest import UnknownName
 from runners.store import Store, read_rows
 
 RUNNER = """\

@@ -9,9 +9,9 @@ from screen import Screen
 from test_board import Feed, cell
 
 import lra.sweep.cells
-from lra.commands.run import execute as execute_words
-from lra.compose import ConfigError
 from lra.composition.hydra_entry import entries
+from lra.errors import ConfigError
+from lra.execution.foreground import execute as execute_words
 from lra.sweep.board import ProgressBoard
 from lra.sweep.cell_list import build
 from lra.sweep.estimate import lanes_of

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from lra.sweep.conclusion import conclusions
+from lra.results.finish import conclusions
 from reports.arena.bubbles import bubble_data
 from reports.arena.costs import arena_points
 from reports.arena.deviations import CHANGED, UNSTORED, deviation_table

@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 
 from lra.composition.hydra_entry import entries
-from lra.configuration import ConfigError
+from lra.errors import ConfigError
 from lra.sweep.cell_list import build
 from lra.sweep.execution import execute
 from lra.volume import Volume

@@ -1,9 +1,17 @@
-"""Answers to an unknown name: the near matches, then the whole list."""
+"""What is wrong with what a person gave, and answers to an unknown name: near matches, then all."""
 
 import difflib
 from collections.abc import Iterable
 
 from conf.shown import short
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the key and the way out."""
+
+
+class CommandError(ValueError):
+    """A command line that cannot be run; the message names what could."""
 
 
 class UnknownName(ValueError):

@@ -1,0 +1,60 @@
+"""The command line that computes a stored cell again."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lra.api.words import word as word_of
+from lra.sweep.stored_weights import NAME, OPTION
+from runners.records import Cell
+from runners.store import Store
+
+HERE = Store(Path("results"))
+NARROWED = ("runner.lengths", "runner.modes", "runner.qk")
+
+
+def origin_of(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return where a stored cell's own files were; nothing for a cell that has none."""
+    origin = description.get("place")
+    if not isinstance(origin, Mapping):
+        return {}
+    return {str(key): value for key, value in origin.items() if isinstance(value, str)}
+
+
+def gone(cell: Cell) -> bool:
+    """Tell whether the folder in which the command was given is no longer there."""
+    return "folder" in cell.place and not Path(cell.place["folder"]).is_dir()
+
+
+def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated") -> str:
+    """Return the command line that computes this one cell again.
+
+    Another cell whose weights it starts from is named by its folder in `store`.
+
+    A run over lengths has a cell for every mode and length: these two are narrowed to the cell's.
+    Configuration files and packages of the user's own are found from the folder of the first
+    command, so the line goes there first, unless that is the current one, or gone.
+    """
+    words = [
+        word
+        for word in cell.overrides
+        if word.split("=", 1)[0].lstrip("+") not in (*NARROWED, "results", "runner.dry_run")
+    ]
+    source = cell.identity.get("trainings", {}).get(NAME)
+    if source is not None:
+        words = [word for word in words if not word.startswith(f"{OPTION}=")]
+        words.append(word_of(OPTION, store.cell_folder(source).resolve()))
+    if cell.columns["mode"] != cell.columns["runner"]:  # one of several lengths
+        from lra.runner_class import mode_word
+
+        word = mode_word(cell)
+        words += [*([word] if word else []), f"runner.lengths=[{cell.columns['length']}]"]
+    own = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
+    # Of a preset that is a sweep, this one run.
+    own += ["--run"] if any(word.startswith("+experiment=") for word in words) else []
+    command = shlex.join(["lra", "run", *own, *words, word_of("results", results)])
+    folder = cell.place.get("folder", str(Path.cwd()))
+    if gone(cell) or Path(folder) == Path.cwd():
+        return command
+    return f"{shlex.join(['cd', folder])} && {command}"
