@@ -3,7 +3,7 @@
 import signal
 import sys
 
-from lra import standard_streams
+from lra.terminal import streams as standard_streams
 
 
 def main() -> None:

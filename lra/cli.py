@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from conf.shown import LONGEST, short
-from lra import guard, standard_streams
+from lra import guard
 from lra.errors import CommandError, near
-from lra.terminal import plainly_written
+from lra.terminal import streams as standard_streams
+from lra.terminal.screen import plainly_written
 
 HOME = Path(__file__).resolve().parent.parent
 MOST_CHARACTERS = 2_000
@@ -187,7 +188,7 @@ def version() -> str:
 
 def run_choices() -> str:
     """Return one line per group of the configuration, with the names that it offers."""
-    from lra.catalogue import names, words
+    from lra.composition.catalogue import names, words
 
     return "\n".join(
         f"  {word + '=':13} {' '.join(names(group))}" for group, word in words().items()
@@ -204,7 +205,7 @@ def explain(error: Exception, argv: Sequence[str] = ()) -> int:
     if shows_tracebacks() or not is_actionable(error):
         traceback.print_exception(error)
     if is_actionable(error):
-        from lra.console import complain
+        from lra.terminal.console import complain
 
         complain(shortened(message(error), argv))
         return 2

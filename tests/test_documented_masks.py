@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from lra.catalogue import choices
-from lra.commands.traits import describe
-from lra.yaml_text import load
+from lra.choices.traits import describe
+from lra.composition.catalogue import choices
+from lra.composition.yaml_text import load
 from models.mixer import MASKS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "masks.md").read_text()

@@ -28,9 +28,9 @@ ADDED = {
 ROOMS = ("conf", "lra", "models", "reports", "runners", "tasks", "tests")
 GO_OVER_FAMILIES = (
     "tests/contracts",
-    "tests/lra/test_compose.py",
+    "tests/lra/composition/test_compose.py",
     "tests/lra/test_recorded_defaults.py",
-    "tests/lra/test_selection.py",
+    "tests/lra/composition/test_selection.py",
     "tests/lra/commands/test_explain.py",
     "tests/lra/commands/test_list.py",
     "tests/lra/commands/test_pages.py",

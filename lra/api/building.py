@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
-from lra.api.words import composed, flags, model_words, words_of
+from lra.composition.python_words import composed, flags, model_words, words_of
 from lra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def model(
         >>> logits.shape
         torch.Size([2, 10])
     """
-    from lra.compose import build_model, typed
+    from lra.composition.compose import build_model, typed
 
     if not isinstance(name, str):
         raise ConfigError(
@@ -99,8 +99,8 @@ def task(
         >>> tuple(batch.tokens.shape[:2])
         (4, 1)
     """
-    from lra.api.words import hydra_left_alone
-    from lra.named_task import build_task_by_name
+    from lra.composition.named import build_task_by_name
+    from lra.composition.python_words import hydra_left_alone
     from tasks.data.full_disk import full_disk_explained
     from tasks.data.sources import data_root
 

@@ -81,7 +81,7 @@ def figure(
 def _cost(
     frame: "pd.DataFrame", quantity: str, mode: str | None, looks: "dict[str, Look]"
 ) -> "Figure":
-    from lra.selection import kinds
+    from lra.composition.selection import kinds
     from reports.figures.panels import line_figures
     from reports.figures.scaling import scaling_data
     from reports.rows import names_by_group

@@ -21,7 +21,7 @@ class LeftOutOfStyle(UserWarning):
 @contextmanager
 def styled(rows: Any, style: "str | Path | None") -> "Iterator[pd.DataFrame]":
     """Put a style in force, and yield the rows that it shows; see `checked`."""
-    from lra.report_style import read_style
+    from lra.results.style import read_style
     from reports.style import using
 
     wanted, not_taken = read_style(None if style is None else str(style))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
 from lra.api.results import rows_of
-from lra.api.words import flags, hydra_left_alone, words_of
+from lra.composition.python_words import flags, hydra_left_alone, words_of
 from lra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def run(
     """
     from lra.composition.hydra_entry import MULTIRUN, entries
     from lra.execution.foreground import PRINTING, execute, ready
-    from lra.volume import taken
+    from lra.terminal.volume import taken
 
     volume, words = taken([*flags(config_dir, plugins), *_words(overrides)])
     flagged = [word.partition("=")[0] for word in words if word.startswith("-")]

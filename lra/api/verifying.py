@@ -52,7 +52,7 @@ class Findings:
         return len(self.findings)
 
     def __repr__(self) -> str:
-        from lra.terminal import table
+        from lra.terminal.screen import table
 
         return f"{table(lines(self.findings), indent='')}\n{_sentence(self)}"
 
@@ -132,7 +132,7 @@ def verify(
 
     folders = [] if config_dir is None else [Path(config_dir)]
     if isinstance(mixer, str):
-        from lra.named_task import resolve
+        from lra.composition.named import resolve
 
         name, factory = mixer, resolve(mixer, options, folders, plugins)
     else:
@@ -142,7 +142,7 @@ def verify(
 
 
 def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":
-    from lra.compose import bound_mixer
+    from lra.composition.compose import bound_mixer
 
     name = getattr(mixer, "__qualname__", None) or type(mixer).__name__
     if not inspect.isclass(mixer) and not inspect.isfunction(mixer):

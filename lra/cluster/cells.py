@@ -6,13 +6,13 @@ from dataclasses import replace
 from lra.cluster.claiming import ClaimedCell, Claiming
 from lra.cluster.state import WorkerState
 from lra.errors import ConfigError
+from lra.execution.group import CellGroup, refuse
 from lra.sweep.batch_check import check_batch
-from lra.sweep.board import STOPPED, ProgressBoard
 from lra.sweep.cell_list import Sweep
-from lra.sweep.group import CellGroup, refuse
 from lra.sweep.live import LiveSweep
 from lra.sweep.places import kind_of, processes
 from lra.sweep.planned import Planned, ending
+from lra.terminal.board import STOPPED, ProgressBoard
 from runners.isolation import isolate
 from runners.isolation.places import Places
 from runners.isolation.progress import Progress

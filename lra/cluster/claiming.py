@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lra.class_path import NotNamed, check_named
 from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import PlanEntry, StoredPlan, Torn
 from lra.cluster.stored_planned import planned_at
+from lra.composition.class_path import NotNamed, check_named
 from lra.sweep.planned import NO_DATA, Planned, done
 from lra.sweep.trainings import missing
 from runners.records import Cell, Status

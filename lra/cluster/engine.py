@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
-from lra.binding import make
-from lra.catalogue import names, roots
-from lra.class_path import locate
+from lra.composition.binding import make
+from lra.composition.catalogue import names, roots
+from lra.composition.class_path import locate
+from lra.composition.yaml_text import load, parse
 from lra.errors import ConfigError, unknown
-from lra.yaml_text import load, parse
 
 GROUP = "cluster"
 LOCAL = "local"

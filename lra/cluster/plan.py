@@ -36,8 +36,8 @@ from conf.plain_files import (
     read_marked,
 )
 from lra.cluster.engine import Resources, WorkerGroup
+from lra.composition.configuration import SWEEP_NAME
 from lra.composition.run import Control, Logger
-from lra.configuration import SWEEP_NAME
 from lra.errors import near
 from runners.records import Cell
 from runners.storage.sealed import NotSealed, digest_of, unsealed
@@ -132,7 +132,7 @@ class StoredPlan:
     @cached_property
     def logger(self) -> Logger:
         """The dashboard of the sweep."""
-        from lra.binding import make
+        from lra.composition.binding import make
 
         logger: Logger = make(Logger, self.head["logger"], "logger")
         return logger

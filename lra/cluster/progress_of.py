@@ -13,7 +13,7 @@ from lra.cluster.engine import QUEUED, RUNNING
 from lra.cluster.jobs import JobStanding, job_lines
 from lra.cluster.plan import PlanEntry, StoredPlan
 from lra.cluster.state import read_states
-from lra.sweep.progress import decisive
+from lra.terminal.progress import decisive
 from runners.records import Status
 from runners.storage.homes import COPIED, Home
 from runners.storage.index import RowsIndex
@@ -178,7 +178,7 @@ def _progress(told: Mapping[str, Any]) -> str:
 
 def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:
     """Yield what a person sees, of running cells and of workers at most so many."""
-    from lra.sweep.wording import ahead, spent
+    from lra.terminal.wording import ahead, spent
 
     counted = [f"{n} {s.replace('_', ' ')}" for s, n in standing.endings.items() if s != "ok"]
     share = standing.done / max(1, standing.total)

@@ -83,8 +83,8 @@ def _logged(plan: StoredPlan) -> bool:
 
 
 def _report(plan: StoredPlan, out: TextIO, busy: Collection[str]) -> None:
-    from lra.report_style import read_style
     from lra.results.finish import finish
+    from lra.results.style import read_style
 
     choice = plan.head["report"]
     places = [place for place, entry in enumerate(plan.entries) if entry.key not in busy]

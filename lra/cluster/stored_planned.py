@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from lra.cluster.plan import StoredPlan
-from lra.compose import typed
+from lra.composition.compose import typed
 from lra.composition.run import Run
 from lra.sweep.planned import Planned
 from runners.records import Cell
@@ -42,7 +42,7 @@ def planned_at(
     Args:
         plan: the plan.
         place: of the cell.
-        tasks: those built before: see `lra.compose.typed`.
+        tasks: those built before: see `lra.composition.compose.typed`.
     """
     names, sources = plan.record(place)["starts_from"], plan.entries[place].trainings
     trainings = {name: plan.cell(source) for name, source in zip(names, sources, strict=True)}

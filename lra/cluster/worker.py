@@ -19,11 +19,11 @@ from lra.cluster.machine import machine
 from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan, Torn, mark_of
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
-from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cell_list import Sweep
 from lra.sweep.cells import Known
 from lra.sweep.places import processes
-from lra.sweep.wording import spent
+from lra.terminal.board import LEFT, STOPPED, ProgressBoard
+from lra.terminal.wording import spent
 from runners.isolation.places import Places
 from runners.measurement.hardware import available_bytes
 from runners.measurement.training_places import shared_places

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from conf.plain_files import APPENDING
-from lra.terminal import escaped
+from lra.terminal.screen import escaped
 from runners.storage.atomic import make_folder
 
 MOST_BYTES = 2 << 20

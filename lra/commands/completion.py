@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lra.arguments import Parser
-from lra.catalogue import OF_SUBMIT, choices, groups, names, roots, words
+from lra.composition.arguments import Parser
+from lra.composition.catalogue import OF_SUBMIT, choices, groups, names, roots, words
+from lra.composition.yaml_text import load
 from lra.errors import plural
-from lra.yaml_text import load
 
 RUN_FLAGS = (
     "--cfg", "--config-dir", "--config-name", "--help", "--hydra-help", "--info", "--multirun",
@@ -22,7 +22,7 @@ PATHS = frozenset({"--config-dir", "--results", "--out", "--rows", "--from", "--
                    "--picture", "--prompt-file"})  # fmt: skip
 """Flags behind which a shell completes names of files by itself."""
 SHARED = {"add_own": ("--config-dir", "--plugin"), "add_plugin": ("--plugin",)}
-"""Flags that functions of `lra.arguments` add."""
+"""Flags that functions of `lra.composition.arguments` add."""
 TYPED = ("model", "task", "hardware", "optim", "runner", "logger")
 """Groups whose options can be set one by one."""
 STYLE = "report.style"
@@ -160,7 +160,7 @@ def _keys(chosen: dict[str, Path]) -> list[str]:
 
 
 def _values(key: str, chosen: dict[str, Path]) -> list[str]:
-    from lra.commands.explain import own_options, shared_options
+    from lra.choices.explain import own_options, shared_options
 
     if key in REPORT:
         return _styles() if key == STYLE else ["true", "false", "null"]
@@ -211,7 +211,7 @@ def _verify(before: Sequence[str], current: str) -> list[str]:
 
 def _options(group: str, name: str, own: Sequence[Path], current: str) -> list[str]:
     """Return `option=` or `option=value` words of one choice."""
-    from lra.commands.explain import own_options
+    from lra.choices.explain import own_options
 
     files = [file for file in choices(group, own) if file.stem == name]
     key, separator, _ = current.partition("=")

@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from lra.arguments import Parser, path_word
+from lra.composition.arguments import Parser, path_word
 from lra.results.stored import destination, stored
 
 PROJECT_OF = "wandb_online"
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     publish.check_library()
     project, entity = _account()
     rows, cells, left_out = stored(choice.results, choice.sweep)
-    from lra.names import own_name
+    from lra.sweep.model_names import own_name
     from reports.dashboard.arrangement import plan_dashboard
     from reports.dashboard.plan import plan_runs
     from reports.rows import prepare
@@ -97,8 +97,8 @@ def _name(text: str) -> str:
 
 def _account() -> tuple[str, str | None]:
     """Return project and entity as the configuration of the logger says."""
-    from lra.catalogue import roots
-    from lra.yaml_text import load
+    from lra.composition.catalogue import roots
+    from lra.composition.yaml_text import load
 
     found = load(roots()[-1] / "logger" / f"{PROJECT_OF}.yaml")
     return str(found["project"]), found["entity"]

@@ -8,10 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from lra.arguments import Parser, add_own, path_word, whole
-from lra.catalogue import entries
+from lra.composition.arguments import Parser, add_own, path_word, whole
+from lra.composition.catalogue import entries
 from lra.errors import UnknownName, unknown
-from lra.terminal import table
+from lra.terminal.screen import table
 
 if TYPE_CHECKING:
     from tasks.task import Batch, Task
@@ -112,8 +112,8 @@ def parser() -> argparse.ArgumentParser:
 
 def build(arguments: argparse.Namespace) -> "Task":
     """Build the task that the command line names, with its options read as `lra run` does."""
-    from lra.compose import build_task
-    from lra.named_task import task_node
+    from lra.composition.compose import build_task
+    from lra.composition.named import task_node
 
     own = (arguments.config_dir, arguments.plugin)
     node, plugins = task_node(arguments.task, arguments.overrides, *own)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.arguments import Parser, path_word
-from lra.commands import probes
-from lra.commands.probes import GIB, ProbeResult
-from lra.terminal import table
+from lra.composition.arguments import Parser, path_word
+from lra.machine import probes
+from lra.machine.probes import GIB, ProbeResult
+from lra.terminal.screen import table
 from runners.storage.audit import audit
 
 PACKAGES = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "pyarrow", "matplotlib", "wandb",
@@ -167,13 +167,13 @@ def main(argv: list[str]) -> int:
     if sum((arguments.store, arguments.noise, arguments.rates is not None)) > 1:
         made.error("--store, --noise and --rates are questions by themselves: ask one at a time")
     if arguments.rates is not None:
-        from lra.commands.rates import rates
+        from lra.machine.rates import rates
 
         return rates(arguments.rates, as_json=arguments.json)
     if arguments.store:
         return store(arguments.results, as_json=arguments.json)
     if arguments.noise:
-        from lra.commands.noise import noise
+        from lra.machine.noise import noise
 
         return noise(as_json=arguments.json)
     known = facts()

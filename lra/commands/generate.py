@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 
 import numpy as np
 
-from lra.arguments import Parser, add_plugin, path_word, whole
+from lra.composition.arguments import Parser, add_plugin, path_word, whole
 from lra.composition.run import Run
 from lra.errors import CommandError
-from lra.terminal import encodable
+from lra.terminal.screen import encodable
 
 if TYPE_CHECKING:
     from jaxtyping import Integer
@@ -207,7 +207,7 @@ def speller(run: Run, key: str) -> Spells:
     Raises:
         CommandError: The cell's model answers something else, or its tokens are no text.
     """
-    from lra.compose import facts
+    from lra.composition.compose import facts
     from models.backbone.config import Head
 
     head = facts(run).head
@@ -240,7 +240,7 @@ def encoded(task: Spells, text: str) -> "Integer[np.ndarray, ' n']":
 
 def trained(run: Run, checkpoints: str) -> "Backbone":
     """Return the model with its weights."""
-    from lra.compose import build_model
+    from lra.composition.compose import build_model
     from runners.training.checkpoint import Checkpoints
 
     model = build_model(run)

@@ -4,10 +4,10 @@ import argparse
 import json
 from dataclasses import asdict
 
-from lra.arguments import Parser, add_own
-from lra.catalogue import OF_SUBMIT, choose_groups, entries, named, words
-from lra.console import print_table
+from lra.composition.arguments import Parser, add_own
+from lra.composition.catalogue import OF_SUBMIT, choose_groups, entries, named, words
 from lra.errors import plural
+from lra.terminal.console import print_table
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     """Print the choices."""
     arguments = parser().parse_intermixed_args(argv)
     if files := named(arguments.group, arguments.name, arguments.config_dir):
-        from lra.commands.explain import explained
+        from lra.choices.explain import explained
 
         explained(files, arguments.config_dir, as_json=arguments.json)
         return 0
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         arguments.group or ("model" if arguments.traits else None), arguments.config_dir
     )
     if arguments.traits:
-        from lra.commands.traits import print_traits
+        from lra.choices.traits import print_traits
 
         code: int = print_traits(chosen, arguments.config_dir, arguments.plugin, arguments.json)
         return code

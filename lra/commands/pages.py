@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from lra.arguments import Parser, add_own, path_word
-from lra.catalogue import choices
-from lra.commands.explain import own_options, spelt
+from lra.choices.explain import own_options, spelt
+from lra.composition.arguments import Parser, add_own, path_word
+from lra.composition.catalogue import choices
+from lra.composition.selection import kinds
+from lra.composition.yaml_text import load
 from lra.results.stored import published
-from lra.selection import kinds
-from lra.yaml_text import load
 from runners.storage.fingerprint import sources
 
 BACKGROUND = ("softmax", "sdpa", "identity")
@@ -51,7 +51,7 @@ def options(file: Path) -> Iterator[tuple[str, str, str]]:
 
 def capabilities(file: Path, plugins: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Return what an instance with default options guarantees, as lines of a table."""
-    from lra.commands.traits import describe, growth
+    from lra.choices.traits import describe, growth
 
     facts = describe(load(file), plugins, str(file))
     lines = [("directions", " and ".join(facts["directions"]) or "none")]

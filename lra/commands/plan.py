@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra.arguments import Parser, add_plugin, path_word
+from lra.composition.arguments import Parser, add_plugin, path_word
 from lra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     if flags.json and flags.csv:
         raise ConfigError("give one of --json and --csv")
     if flags.against is not None:
-        from lra.commands.plan_against import against
+        from lra.results.against import against
 
         if words:
             raise ConfigError(f"--against reads every stored cell: leave out {' '.join(words)}")
@@ -194,7 +194,7 @@ def _write_csv(lines: list[dict[str, Any]]) -> None:
 
 def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
     """Print a table, what needs a word, and the totals."""
-    from lra.console import print_table
+    from lra.terminal.console import print_table
 
     several = len({line["runner"] for line in lines}) > 1
     gpu = any(line["gpu_hours_to_do"] for line in lines)

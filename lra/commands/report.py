@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.arguments import Parser, add_plugin, path_word
+from lra.composition.arguments import Parser, add_plugin, path_word
 from lra.results.stored import (
     destination,
     deviations,
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     cells: dict[str, dict[str, Any]] = {}
     about: dict[str, dict[str, Any]] = {}
     if choice.gallery:
-        from lra.gallery import write_gallery
+        from lra.results.gallery import write_gallery
 
         paths = write_gallery(choice.gallery)
     elif choice.publish:
@@ -59,11 +59,11 @@ def main(argv: list[str]) -> int:
             parser.error("--publish needs --sweep")
         paths = publish(choice.results, choice.sweep, choice.publish)
     else:
-        from lra.accounts import published_accounts, stored_accounts
-        from lra.console import busy
-        from lra.report_style import read_style
-        from lra.runner_class import first_metrics
-        from lra.selection import kinds
+        from lra.composition.runner_class import first_metrics
+        from lra.composition.selection import kinds
+        from lra.results.accounts import published_accounts, stored_accounts
+        from lra.results.style import read_style
+        from lra.terminal.console import busy
         from reports.report import write_report
         from reports.rows import prepare
         from reports.sections.arena import undrawn

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lra.composition.hydra_entry import MULTIRUN, entries
 from lra.execution.foreground import execute, ready
-from lra.volume import taken
+from lra.terminal.volume import taken
 
 if TYPE_CHECKING:
     from lra.sweep.cell_list import Sweep

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from lra.arguments import Parser, add_plugin, path_word
-from lra.console import print_table
+from lra.composition.arguments import Parser, add_plugin, path_word
 from lra.errors import CommandError
 from lra.results.repeat import gone, origin_of, repeat
+from lra.terminal.console import print_table
 from runners.records import Cell
 from runners.store import Store
 
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Print the cell, or what a model costs."""
     if "--cost" in argv:
-        from lra.commands.cost import main as cost
+        from lra.choices.cost import main as cost
 
         return cost(argv)
     arguments = parser().parse_args(argv)

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.arguments import Parser, path_word
 from lra.cluster.engine import (
     LOCAL,
     ChosenEngine,
@@ -18,12 +17,13 @@ from lra.cluster.engine import (
     divided,
     started_by,
 )
+from lra.composition.arguments import Parser, path_word
+from lra.composition.configuration import ReportChoice
 from lra.composition.run import Logger
-from lra.configuration import ReportChoice
+from lra.composition.spelling import in_results
 from lra.errors import ConfigError
-from lra.spelling import in_results
-from lra.sweep import progress
-from lra.volume import Volume, taken
+from lra.terminal import progress
+from lra.terminal.volume import Volume, taken
 
 if TYPE_CHECKING:
     from lra.cluster.plan import StoredPlan
@@ -59,7 +59,7 @@ adds workers to one that runs; a sweep that is submitted with other words gains 
 def main(argv: list[str]) -> int:
     """Submit, or stop."""
     if not argv or "-h" in argv or "--help" in argv:
-        from lra.catalogue import entries
+        from lra.composition.catalogue import entries
 
         clusters = "\n".join(f"  {each.name:8} {each.summary}" for each in entries("cluster"))
         print(HELP.format(clusters=clusters), end="")
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
     found = composed(words)
     if not found:
         return 0  # Hydra printed a configuration or its help
-    from lra.report_style import read_style
+    from lra.results.style import read_style
     from lra.sweep import cell_list
 
     choice = ReportChoice.of(found[0].config)

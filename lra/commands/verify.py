@@ -4,10 +4,10 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from lra.api.verifying import counted, lines
-from lra.arguments import Parser, add_own, whole
-from lra.console import print_table
-from lra.named_task import resolve
-from lra.yaml_text import parse
+from lra.composition.arguments import Parser, add_own, whole
+from lra.composition.named import resolve
+from lra.composition.yaml_text import parse
+from lra.terminal.console import print_table
 
 if TYPE_CHECKING:
     pass

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra.arguments import Parser, path_word
-from lra.terminal import Region, on_terminal, one_line
+from lra.composition.arguments import Parser, path_word
+from lra.terminal.screen import Region, on_terminal, one_line
 
 if TYPE_CHECKING:
     from lra.cluster.progress_of import Standing

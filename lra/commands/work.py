@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from lra import guard
-from lra.arguments import Parser, add_plugin, file_name, path_word, whole
 from lra.cluster.engine import MOST_WORKERS
+from lra.composition.arguments import Parser, add_plugin, file_name, path_word, whole
 
 LONGEST_WAIT_S = 10_000_000
 

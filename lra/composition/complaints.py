@@ -22,14 +22,14 @@ from omegaconf.errors import (
 )
 
 from conf.shown import short
-from lra.catalogue import names
+from lra.composition.catalogue import names
 from lra.composition.machine import unknown_hardware
 from lra.composition.repository import hydra_of
 from lra.composition.slips import AS_TEXT, Choices, slip
 from lra.composition.unknown_key import unknown_key
 from lra.composition.words import proposal, reading, refusal
+from lra.composition.yaml_text import BadYaml
 from lra.errors import ConfigError, unknown
-from lra.yaml_text import BadYaml
 
 MOST_LINES, MOST_CHARACTERS = 4, 800
 OTHER_NAMES = {

@@ -11,11 +11,11 @@ from typing import Any, cast
 from hydra.core.default_element import ConfigDefault
 from omegaconf import OmegaConf
 
+from lra.composition.configuration import shown
 from lra.composition.loader import Loader
 from lra.composition.own_options import TABLES, Tree, merged, own_options
-from lra.configuration import shown
+from lra.composition.protocol import flat
 from lra.errors import ConfigError
-from lra.protocol import flat
 
 OF_FILES = ("model", "task", "runner", "hardware")
 MOST = 6

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from conf.shown import short
-from lra.class_path import name_plugins
+from lra.composition.class_path import name_plugins
+from lra.composition.configuration import check, long_forms
 from lra.composition.run import Composed
-from lra.configuration import check, long_forms
+from lra.composition.selection import spelt_out
 from lra.errors import ConfigError
-from lra.selection import spelt_out
-from lra.sweep.progress import counted
+from lra.terminal.progress import counted
 from runners.records import Memo
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ def entries(argv: Sequence[str]) -> list[Composed]:
 
     from lra.composition.complaints import explained
     from lra.composition.contradictions import refuse_contradictions
+    from lra.composition.protocol import notes
     from lra.composition.repository import hydra_of
     from lra.composition.slips import Choices, dashed, handed_over, listed
     from lra.composition.taken_away import taken_away
     from lra.composition.words import legible
-    from lra.protocol import notes
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
     version.setbase("1.3")

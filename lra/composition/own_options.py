@@ -17,7 +17,7 @@ runner. A later file wins over all of that: see `lra.composition.loader`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lra.configuration import GROUPS, shown
+from lra.composition.configuration import GROUPS, shown
 from lra.errors import ConfigError, unknown
 
 Tree = dict[str, Any]

@@ -14,7 +14,7 @@ from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult
 
 from lra.composition.loader import Loader
-from lra.yaml_text import load
+from lra.composition.yaml_text import load
 
 _PACKAGED: dict[tuple[str, str], bytes] = {}
 """Files of our own package and of Hydra's, pickled: they stay as they are while a process runs."""

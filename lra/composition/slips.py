@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from conf.shown import short
-from lra.catalogue import names, words
+from lra.composition.catalogue import names, words
 from lra.composition.words import legible, no_key, proposal, reading
 
 LONGEST = 800

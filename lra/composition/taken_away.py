@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conf.shown import short
-from lra.catalogue import names, words
+from lra.composition.catalogue import names, words
 from lra.composition.complaints import tree_of
+from lra.composition.option_sources import BACKBONE, CLASSES, CONTROL, parameters
 from lra.composition.own_options import TABLES
-from lra.option_sources import BACKBONE, CLASSES, CONTROL, parameters
 
 MAPPINGS = (
     *TABLES,

@@ -6,11 +6,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from lra.catalogue import names
+from lra.composition.catalogue import names
+from lra.composition.configuration import FORMER
 from lra.composition.own_options import TABLES
-from lra.configuration import FORMER
+from lra.composition.yaml_text import load
 from lra.errors import near
-from lra.yaml_text import load
 
 SYNONYMS = {
     "lr": "peak_learning_rate", "learning_rate": "peak_learning_rate", "rate": "peak_learning_rate",

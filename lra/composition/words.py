@@ -19,8 +19,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf.shown import short
 from lra.composition.run import Composed
+from lra.composition.spelling import escaped, in_shell
 from lra.errors import ConfigError, unknown
-from lra.spelling import escaped, in_shell
 
 LONGEST_PROPOSAL = 200
 """Characters of a value that an answer spells out."""

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from lra.composition.configuration import ReportChoice
 from lra.composition.run import Composed
-from lra.configuration import ReportChoice
 from lra.results.finish import finish
-from lra.sweep import progress
-from lra.volume import Volume
+from lra.terminal import progress
+from lra.terminal.volume import Volume
 from runners.isolation import isolate
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def execute(
     found: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal
 ) -> Executed:
     """Plan and run the entries; report and mirror at the end."""
-    from lra.report_style import read_style
+    from lra.results.style import read_style
     from lra.sweep import cell_list
     from lra.sweep.places import check_places
     from runners.measurement.hardware import Device
@@ -73,7 +73,7 @@ def _executed(
     multirun: bool,
 ) -> int:
     """Run a sweep and return the exit code."""
-    from lra.sweep import execution as sweeps
+    from lra.execution import executor
     from lra.sweep.overview import overview
     from runners.storage.index import RowsIndex
 
@@ -81,19 +81,19 @@ def _executed(
         for line in overview(sweep):
             print(line)
         return 0
-    live = sweeps.execute(sweep, volume)
+    live = executor.execute(sweep, volume)
     with RowsIndex(sweep.root) as index:
         left = sum(not index.complete(planned.cell) for planned in sweep.planned)
     if sweep.refused is not None or sweep.stopped_by is not None:
         if sweep.refused is not None:
             print(f"lra: {sweep.refused}", file=sys.stderr)
         print(f"interrupted: {left} of {len(sweep.planned)} cells are left; {GOES_ON}")
-        return sweeps.exit_code(sweep)
+        return executor.exit_code(sweep)
     if left < len(sweep.planned):
         finish(sweep, report_wanted, style, multirun=multirun, live=live)
     if sweep.stopped:
         _say_stopped(sweep, left)
-    return sweeps.exit_code(sweep)
+    return executor.exit_code(sweep)
 
 
 def _say_stopped(sweep: "Sweep", left: int) -> None:

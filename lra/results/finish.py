@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.selection import kinds
-from lra.spelling import in_results
+from lra.composition.selection import kinds
+from lra.composition.spelling import in_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,12 +33,12 @@ def finish(
         multirun: Whether the command asked for a sweep.
         live: What the dashboard was told while cells ran; None: nothing had to be run.
     """
-    from lra.accounts import stored_accounts
     from lra.composition.run import LoggerMode
-    from lra.console import print_result
+    from lra.composition.runner_class import first_metrics
+    from lra.results.accounts import stored_accounts
     from lra.results.stored import destination, deviations, stored
-    from lra.runner_class import first_metrics
     from lra.sweep.live import shown_by_tensorboard
+    from lra.terminal.console import print_result
     from reports.report import write_report
 
     wanted = multirun if report_wanted is None else report_wanted
@@ -92,8 +92,8 @@ def _mirror(
     written: Sequence[Path],
 ) -> str:
     """Copy what W&B has not got live; return the sentence that tells where its runs are."""
-    from lra.names import own_name
     from lra.sweep.live import apart
+    from lra.sweep.model_names import own_name
     from reports.dashboard.mirror import MirrorMode, mirror
 
     runs, logger = None if live is None else live.runs, sweep.logger

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lra.api.words import word as word_of
+from lra.composition.python_words import word as word_of
 from lra.sweep.stored_weights import NAME, OPTION
 from runners.records import Cell
 from runners.store import Store
@@ -46,7 +46,7 @@ def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated"
         words = [word for word in words if not word.startswith(f"{OPTION}=")]
         words.append(word_of(OPTION, store.cell_folder(source).resolve()))
     if cell.columns["mode"] != cell.columns["runner"]:  # one of several lengths
-        from lra.runner_class import mode_word
+        from lra.composition.runner_class import mode_word
 
         word = mode_word(cell)
         words += [*([word] if word else []), f"runner.lengths=[{cell.columns['length']}]"]

@@ -28,7 +28,7 @@ def stored(
         UnknownName: there is no such sweep; the message lists those that exist.
         BadStore: every cell is damaged; the message is that of the first.
     """
-    from lra.names import tell_apart
+    from lra.sweep.model_names import tell_apart
     from runners.storage.formats import no_search_for_cycles
     from runners.store import BadStore, Store, read_rows
 
@@ -112,7 +112,7 @@ def published_apart(path: Path) -> "pd.DataFrame":
 
     The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
     """
-    from lra.names import tell_apart
+    from lra.sweep.model_names import tell_apart
 
     rows, cells = published(path), published_cells(path)
     return tell_apart(rows, cells) if path.with_suffix(".json").is_file() else rows

@@ -7,8 +7,8 @@ from typing import Any, cast, get_args, get_origin
 import torch
 from torch import nn
 
-from lra.binding import schema
-from lra.compose import facts, group_file, locate, mixer_factory
+from lra.composition.binding import schema
+from lra.composition.compose import facts, group_file, locate, mixer_factory
 from lra.composition.run import Run
 from models.backbone.choices import CAUSAL_HEADS
 from models.backbone.seeding import derive, drawing

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from lra.compose import typed
+from lra.composition.compose import typed
 from lra.composition.parallel_check import check_one_number
 from lra.composition.run import Composed, Control, Logger, LoggerMode
 from lra.composition.words import commas_explained
@@ -17,9 +17,9 @@ from lra.sweep.places import check_places
 from lra.sweep.planned import (
     Planned,
 )
-from lra.sweep.progress import counted
 from lra.sweep.titles import titles
 from lra.sweep.trainings import trainings, words_of
+from lra.terminal.progress import counted
 from runners.records import Status
 from runners.store import Store
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lra import cli, protocol
-from lra.class_path import name_plugins
-from lra.compose import bundled_family, core_of, facts, typed
+from lra import cli
+from lra.composition import protocol
+from lra.composition.class_path import name_plugins
+from lra.composition.compose import bundled_family, core_of, facts, typed
 from lra.composition.run import Run
 from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
@@ -30,7 +31,7 @@ class Known:
     """What the runs of one sweep share, looked up once; it is as old as the sweep's plan."""
 
     tasks: "dict[str, Task]" = field(default_factory=dict)
-    """By configuration: see `lra.compose.typed`."""
+    """By configuration: see `lra.composition.compose.typed`."""
     sources: dict[frozenset[str], Mapping[str, str]] = field(default_factory=dict)
     """Hashes of sources, by the modules that reach them."""
     read: Seen = field(default_factory=dict)
@@ -42,7 +43,7 @@ class Known:
     rates: dict[str, Rate] = field(default_factory=dict)
     """Dropout of attention weights, by model: see `lra.sweep.identity.attention_dropout`."""
     memo: Memo = field(default_factory=Memo)
-    """What runs share: see `lra.compose.typed`."""
+    """What runs share: see `lra.composition.compose.typed`."""
 
     def device_of(self, hardware: HardwareProfile) -> str:
         """Return the name of the device that a profile means. Raises ValueError for one not here.

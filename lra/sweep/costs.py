@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from lra.compose import build_model, facts
+from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
 from lra.sweep.preset_counts import key_of
 from models.context import Context

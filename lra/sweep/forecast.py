@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from lra.compose import typed
+from lra.composition.compose import typed
 from lra.composition.run import Run
 from lra.sweep.costs import Costs, PassCost
 from lra.sweep.past import Past, guess

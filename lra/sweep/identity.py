@@ -14,9 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.binding import bind, defaults, plain, schema
-from lra.class_path import locate
-from lra.compose import build_model, bundled_family, core_of, facts, group_file
+from lra.composition.binding import bind, defaults, plain, schema
+from lra.composition.class_path import locate
+from lra.composition.compose import build_model, bundled_family, core_of, facts, group_file
 from lra.composition.run import Run
 from lra.errors import ConfigError
 from models.idle import fixed_in

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.composition.run import Logger, LoggerMode
-from lra.names import own_name
-from lra.runner_class import runner_of
+from lra.composition.runner_class import runner_of
 from lra.sweep.cell_list import Sweep
+from lra.sweep.model_names import own_name
 from lra.sweep.planned import Planned
-from lra.sweep.progress import failure
 from lra.sweep.titles import title
+from lra.terminal.progress import failure
 from reports.dashboard import keys
 from reports.dashboard.describe import group
 from runners.isolation.progress import Begun, Progress

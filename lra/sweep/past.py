@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from lra.composition.runner_class import runner_class
 from lra.errors import ConfigError, UnknownName
-from lra.runner_class import runner_class
 from lra.sweep.planned import Planned
 from runners.records import Cell
 from runners.storage.formats import BadStore, read_bytes, read_cell, read_object

@@ -6,10 +6,10 @@ from types import MappingProxyType
 from typing import Any
 
 from lra.composition.run import Run
-from lra.runner_class import runner_of
-from lra.sweep.progress import PARTS
+from lra.composition.runner_class import runner_of
 from lra.sweep.titles import title
 from lra.sweep.trainings import missing
+from lra.terminal.progress import PARTS
 from runners.records import DISTURBED, Cell, Measurement, Outcomes, Status, canonical
 from runners.runner import OWN
 from runners.storage.formats import read_bytes

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.binding import plain
-from lra.class_path import locate
+from lra.composition.binding import plain
+from lra.composition.class_path import locate
 from lra.composition.run import Run
 from lra.sweep.identity import decisive
 from runners.records import digest

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.class_path import NotNamed
-from lra.compose import typed
+from lra.composition.class_path import NotNamed
+from lra.composition.compose import typed
 from lra.composition.run import Run
 from lra.errors import ConfigError
 from runners.storage.formats import fingerprint_of, read_cell, read_newest_rows

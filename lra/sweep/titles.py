@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from lra.runner_class import runner_of
+from lra.composition.runner_class import runner_of
 from runners.records import Cell, Memo, canonical, digest
 
 LONGEST_VALUE = 60

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lra.binding import plain
-from lra.compose import bundled_family, facts, group_file, typed
+from lra.composition.binding import plain
+from lra.composition.compose import bundled_family, facts, group_file, typed
 from lra.composition.run import Run
 from runners.records import Cell, Memo, Status
 from runners.runner import OWN
@@ -29,7 +29,7 @@ def trainings(
 
     Args:
         run: The run.
-        tasks: Those built before: see `lra.compose.typed`.
+        tasks: Those built before: see `lra.composition.compose.typed`.
         memo: Of the sweep.
     """
     found, memo = {}, memo or Memo()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lra.compose import build_model, facts
+from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
 from lra.sweep.costs import call_of
 from models.context import Context

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from lra.compose import build_model, build_task, facts
+from lra.composition.compose import build_model, build_task, facts
 from lra.composition.run import Run
 from lra.sweep.attention_cores import FamilyCores
 from lra.sweep.stored_weights import StoredTraining
@@ -18,7 +18,7 @@ from tasks.task import Stretches, Task
 
 
 class CellWork:
-    """One cell of a run; `argument` is what `lra.sweep.group` says about it."""
+    """One cell of a run; `argument` is what `lra.execution.group` says about it."""
 
     def __init__(self, run: Run, argument: Mapping[str, Any]) -> None:
         self._run, self._trainings, self._stored = run, argument["trainings"], argument["stored"]

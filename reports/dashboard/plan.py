@@ -92,7 +92,7 @@ def plan_runs(
     never replace each other, and its name from these cells alone.
 
     Args:
-        rows: of the sweep, as they are stored or as `lra.names.tell_apart` returns them.
+        rows: of the sweep, as stored or as `lra.sweep.model_names.tell_apart` returns them.
         sweep: names the group.
         cells: what the store says of each cell: `identity`, `config`.
         names: of models, by cell; by default the model column.

@@ -29,7 +29,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lra.compose import mixer_factory
+from lra.composition.compose import mixer_factory
 from models.contract.counting import count_operations, saved_bytes
 from models.mixer import Layout, MixerFactory, Site, Unsupported
 from runners.measurement.measure import in_turns, observe, timed, warm_up

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
-from lra.compose import typed
+from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs

@@ -19,9 +19,9 @@ from unittest.mock import patch
 
 from matplotlib.figure import Figure
 
-from lra.accounts import stored_accounts
+from lra.composition.selection import kinds
+from lra.results.accounts import stored_accounts
 from lra.results.stored import stored
-from lra.selection import kinds
 from reports import report
 from runners.storage import atomic
 from runners.store import Store

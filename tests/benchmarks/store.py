@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from lra.composition.selection import kinds
 from lra.results.stored import stored
-from lra.selection import kinds
 from reports.report import write_report
 from runners.records import Cell, Measurement
 from runners.storage import atomic

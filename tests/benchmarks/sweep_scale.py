@@ -25,8 +25,8 @@ from typing import Any
 from unittest import mock
 
 from lra.composition.hydra_entry import entries
+from lra.composition.selection import kinds
 from lra.results.stored import stored
-from lra.selection import kinds
 from lra.sweep.cell_list import build
 from lra.sweep.cells import run_cell
 from reports.report import write_report

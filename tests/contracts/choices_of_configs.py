@@ -15,9 +15,9 @@ import torch
 import yaml
 
 import conf
-from lra.binding import schema
-from lra.compose import locate
-from lra.runner_class import bundled
+from lra.composition.binding import schema
+from lra.composition.compose import locate
+from lra.composition.runner_class import bundled
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Site

@@ -9,8 +9,8 @@ import torch
 import yaml
 
 import conf
-from lra.binding import make
-from lra.compose import core_of, group_file
+from lra.composition.binding import make
+from lra.composition.compose import core_of, group_file
 from models.backbone.config import TOKEN_HEADS
 from models.backbone.model import (
     Backbone,

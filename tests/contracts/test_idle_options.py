@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lra.binding import schema
+from lra.composition.binding import schema
 from models.backbone.model import BackboneConfig, Pooling
 from models.idle import defaults, fixed_in, idle_in
 from models.mixer import (

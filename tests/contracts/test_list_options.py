@@ -12,11 +12,11 @@ from typing import Any, get_args, get_origin
 import pytest
 
 from lra import cli
-from lra.binding import bind, schema
-from lra.catalogue import choices
-from lra.commands.explain import BACKBONE, CLASSES, CONTROL
+from lra.choices.explain import BACKBONE, CLASSES, CONTROL
+from lra.composition.binding import bind, schema
+from lra.composition.catalogue import choices
+from lra.composition.yaml_text import load
 from lra.errors import ConfigError
-from lra.yaml_text import load
 
 
 def located(path: str) -> Any:

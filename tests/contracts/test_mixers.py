@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import conf
-from lra.compose import mixer_factory
+from lra.composition.compose import mixer_factory
 from models.contract import CHECKS, verify
 from models.contract.suite import direction
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from conf.choices import ByName, by_name
-from lra.binding import schema
+from lra.composition.binding import schema
 from models.backbone.model import Backbone, BackboneConfig, TaskFacts
 from models.mixer import Layout, Site, Traits, Variant
 from models.multi_head import MultiHead

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lra.binding import defaults
-from lra.catalogue import names
-from lra.class_path import locate
-from lra.compose import build_task, group_file
-from lra.runner_class import bundled
+from lra.composition.binding import defaults
+from lra.composition.catalogue import names
+from lra.composition.class_path import locate
+from lra.composition.compose import build_task, group_file
+from lra.composition.runner_class import bundled
 from tasks.data.prepared import MISSING
 from tasks.errors import NotPrepared
 

@@ -108,7 +108,7 @@ SHOWN: dict[Callable[[Store], None], tuple[str, ...]] = {
 
 @pytest.fixture(autouse=True)
 def _light(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lra.selection.kinds", dict)  # which reads fifty files
+    monkeypatch.setattr("lra.composition.selection.kinds", dict)  # which reads fifty files
     monkeypatch.setattr(publish, "specification", lambda planned, **_: planned.as_json())
 
 

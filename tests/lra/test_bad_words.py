@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lra import cli
-from lra.catalogue import names
+from lra.composition.catalogue import names
 
 NUMBERS = ("-1", "0", "x", "1e30", "inf", "9" * 30, "''", "null", "1.5")
 FLAGS = ("--width", "--heads", "--max-length")

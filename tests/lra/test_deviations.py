@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from lra.catalogue import choices
+from lra.composition.catalogue import choices
 from lra.composition.own_options import TABLES
 
 DOCS = Path(__file__).parents[2] / "docs" / "protocols.md"

@@ -14,9 +14,8 @@ from typing import NamedTuple
 import pytest
 from fuzz import cases
 
-import lra.sweep.execution
 from lra import cli
-from lra.catalogue import names
+from lra.composition.catalogue import names
 from lra.composition.complaints import keys_of
 from tests import lra_process
 
@@ -143,7 +142,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.delenv("LRA_DEBUG", raising=False)
-    monkeypatch.setattr(lra.sweep.execution, "execute", lambda sweep: pytest.fail("a dry run ran"))
+    monkeypatch.setattr(
+        lra.execution.executor, "execute", lambda sweep: pytest.fail("a dry run ran")
+    )
     for limit in ("COUNTING_S", "FIRST_S"):  # how long is not looked at
         monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
     return folder

@@ -121,7 +121,7 @@ DRAWN = {"figure", "svg", "defs", "style", "g", "path", "use", "clippath", "rect
 @pytest.fixture
 def plain(tmp_path, capsys, monkeypatch):
     """The page of sound rows."""
-    monkeypatch.setattr("lra.selection.kinds", dict)  # which reads fifty files
+    monkeypatch.setattr("lra.composition.selection.kinds", dict)  # which reads fifty files
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "sound.jsonl", scores())
     assert lra(capsys, "report", "--rows", "sound.jsonl", "--out", "plain")[0] == 0

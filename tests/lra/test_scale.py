@@ -6,9 +6,9 @@ import pytest
 import torch
 import yaml
 
-from lra import protocol
-from lra.catalogue import choices
-from lra.compose import build_model, typed
+from lra.composition import protocol
+from lra.composition.catalogue import choices
+from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 from lra.sweep.cells import marks

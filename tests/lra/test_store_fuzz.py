@@ -87,7 +87,7 @@ def kinds(name):
     "checkpoint-abc123/weights.pt",
 ])  # fmt: skip
 def test_one_damaged_file(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("lra.selection.kinds", dict)  # which reads fifty files
+    monkeypatch.setattr("lra.composition.selection.kinds", dict)  # which reads fifty files
     monkeypatch.setattr(publish, "specification", lambda planned, **_: planned.as_json())
     (tmp_path / "sound").mkdir()
     fill(tmp_path / "sound")

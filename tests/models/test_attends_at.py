@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lra.catalogue import choices
-from lra.compose import core_of
-from lra.yaml_text import load
+from lra.composition.catalogue import choices
+from lra.composition.compose import core_of
+from lra.composition.yaml_text import load
 from models.mixer import INSIDE, Layout, Positions, Site, Unsupported
 from models.positions import At, Spacing
 

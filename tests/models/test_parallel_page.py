@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from lra.compose import mixer_factory
+from lra.composition.compose import mixer_factory
 from models.contract import Case
 from models.mixer import Unsupported
 from tests.contracts.test_mixers import FAMILIES, MODELS

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lra.catalogue import choices
-from lra.compose import core_of
-from lra.yaml_text import load
+from lra.composition.catalogue import choices
+from lra.composition.compose import core_of
+from lra.composition.yaml_text import load
 from models.context import Context
 from models.contract.context import Threads, among_threads, derived
 from models.families.sdpa import SDPA

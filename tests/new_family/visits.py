@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lra.cli import main
 from lra.composition.hydra_entry import entries
-from lra.selection import kinds, sets, spelt_out
+from lra.composition.selection import kinds, sets, spelt_out
 from reports.figures import drawing
 from reports.figures.panels import panels
 

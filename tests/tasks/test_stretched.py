@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lra.named_task import build_task_by_name
+from lra.composition.named import build_task_by_name
 from tasks.classification.listops import task as listops
 from tasks.classification.listops.task import ListOps
 from tasks.language.base import Regime

@@ -18,9 +18,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import lra
 from lra.api.tabling import ResultTable
-from lra.api.words import model_words, spelt, words_of
-from lra.compose import build_model, typed
+from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
+from lra.composition.python_words import model_words, spelt, words_of
 from lra.errors import ConfigError
 from models.mixer import Family, Traits
 from reports.style import TableStyle

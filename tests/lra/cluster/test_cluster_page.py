@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from lra.catalogue import names
 from lra.cluster.engine import chosen
+from lra.composition.catalogue import names
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "cluster.md"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lra.catalogue import names
 from lra.cli import HOME, VERBS, main
 from lra.commands.completion import RUN_FLAGS, candidates, flags
+from lra.composition.catalogue import names
 
 
 def test_words_of_every_kind() -> None:

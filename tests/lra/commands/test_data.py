@@ -116,7 +116,7 @@ def test_statistics_of_lengths_and_labels():
 
 
 def test_a_task_that_cannot_spell_shows_its_ids():
-    from lra.named_task import build_task_by_name
+    from lra.composition.named import build_task_by_name
 
     task = build_task_by_name("listops", SMALL)
     task.prepare()
@@ -190,10 +190,10 @@ def of_the_task(word):
 @pytest.mark.parametrize("word", [word for word, _ in SPELT])
 def test_options_are_read_as_lra_run_reads_them(capsys, word):
     """The same values, and the same words of complaint."""
-    from lra.compose import typed
+    from lra.composition.compose import typed
     from lra.composition.hydra_entry import entries
+    from lra.composition.named import build_task_by_name
     from lra.errors import ConfigError
-    from lra.named_task import build_task_by_name
 
     def ran():
         (entry,) = entries(["task=text8", "task.source=sample", of_the_task(word)])

@@ -3,8 +3,9 @@ import os
 
 import pytest
 
-from lra.commands import doctor, probes
-from lra.commands.probes import ProbeResult
+from lra.commands import doctor
+from lra.machine import probes
+from lra.machine.probes import ProbeResult
 
 
 def fine():

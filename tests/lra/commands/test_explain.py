@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lra.catalogue import choices, groups
+from lra.choices.explain import own_options, sets, shared_options
 from lra.cli import HOME, main
-from lra.commands.explain import own_options, sets, shared_options
-from lra.option_sources import arguments, comments, parameters
+from lra.composition.catalogue import choices, groups
+from lra.composition.option_sources import arguments, comments, parameters
 
 FILES = [file for group in groups() for file in choices(group)]
 TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster")
@@ -48,8 +48,8 @@ def test_types_and_values_are_those_that_are_checked_when_it_runs() -> None:
     from enum import Enum
     from typing import get_args
 
-    from lra.binding import schema
-    from lra.class_path import locate
+    from lra.composition.binding import schema
+    from lra.composition.class_path import locate
 
     for file in choices("model"):
         node = yaml.safe_load(file.read_text())

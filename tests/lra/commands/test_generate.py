@@ -11,7 +11,7 @@ import torch
 
 from lra.cli import main
 from lra.commands.generate import pieces, shown, speller, trained
-from lra.compose import group_file, typed
+from lra.composition.compose import group_file, typed
 from lra.errors import CommandError
 from lra.sweep.stored_weights import completed_training
 from runners.store import Store, read_rows

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from lra import catalogue, yaml_text
+from lra.choices.traits import describe
 from lra.cli import main
 from lra.commands import list as listing
-from lra.commands.traits import describe
+from lra.composition import catalogue, yaml_text
 from lra.errors import UnknownName
 
 

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from lra.commands import doctor, noise
+from lra.commands import doctor
+from lra.machine import noise
 from runners.measurement.disturbance import Shares
 from runners.measurement.watch import Round, Sample, Watched
 

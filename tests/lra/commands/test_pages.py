@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lra.catalogue import choices, names, roots
 from lra.cli import main
 from lra.commands.pages import capabilities, docstring, linked, measured, options
-from lra.compose import group_file
+from lra.composition.catalogue import choices, names, roots
+from lra.composition.compose import group_file
 from lra.results.stored import published as read_published
 from reports.rows import prepare
 

@@ -5,7 +5,7 @@ import pytest
 
 from lra.cli import HOME, main
 from lra.commands.verify import options
-from lra.named_task import resolve
+from lra.composition.named import resolve
 
 GOOD = '''
 import torch

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lra.catalogue import choices
-from lra.compose import typed
+from lra.composition.catalogue import choices
+from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.composition.yaml_text import load
 from lra.sweep.work import CellWork
-from lra.yaml_text import load
 
 PROTOCOLS = {file.stem: load(file) for file in choices("protocol")}
 MODELS = {

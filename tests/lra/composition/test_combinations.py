@@ -219,6 +219,6 @@ def test_a_sweep_without_end_is_refused(word: str, complaint: str) -> None:
 
 
 def test_a_long_composition_says_how_far_it_is(monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr("lra.sweep.progress.PATIENCE_S", -1.0)
+    monkeypatch.setattr("lra.terminal.progress.PATIENCE_S", -1.0)
     entries(["-m", "seed=0,1"])
     assert "composing combination 1 of 2" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lra import protocol
+from lra.composition import protocol
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 

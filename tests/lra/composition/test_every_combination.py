@@ -11,10 +11,10 @@ import pytest
 import torch
 import yaml
 
-from lra.binding import defaults
-from lra.compose import build_model, facts, group_file, locate, typed
+from lra.composition.binding import defaults
+from lra.composition.compose import build_model, facts, group_file, locate, typed
 from lra.composition.hydra_entry import entries
-from lra.runner_class import bundled
+from lra.composition.runner_class import bundled
 from models.backbone.config import TOKEN_HEADS, Softmax
 
 

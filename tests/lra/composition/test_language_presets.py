@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lra.compose import facts, typed
+from lra.composition.compose import facts, typed
 from lra.composition.hydra_entry import entries
+from lra.composition.protocol import changes
 from lra.composition.run import Composed
-from lra.protocol import changes
 from models.backbone.model import Backbone
 
 DOCS = Path(__file__).parents[3] / "docs" / "language-models.md"

@@ -10,15 +10,15 @@ import pytest
 import yaml
 from fuzz import cases
 
-from lra.catalogue import names
 from lra.cli import main
-from lra.compose import typed
+from lra.composition.catalogue import names
+from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.composition.own_options import TABLES, merged, own_options
 from lra.composition.run import Composed
+from lra.composition.yaml_text import parse
 from lra.errors import ConfigError
 from lra.sweep.cells import Known, plan
-from lra.yaml_text import parse
 
 REFUSING = "lra.composition.contradictions.refuse_contradictions"
 """A preset that contradicts a protocol is composed all the same, to see who wins."""

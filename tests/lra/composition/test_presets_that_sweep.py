@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from lra.catalogue import names
 from lra.cli import main
+from lra.composition.catalogue import names
 from lra.composition.hydra_entry import entries
 from lra.composition.repository import hydra_of
 from lra.composition.run import Composed

@@ -5,10 +5,10 @@ from importlib.resources import files
 import pytest
 import torch
 
-from lra.compose import typed
+from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.composition.yaml_text import load
 from lra.errors import ConfigError
-from lra.yaml_text import load
 from models.backbone.config import Positions
 from models.backbone.heads import Interaction, Pooling
 from runners.training.optim import Schedule

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lra.compose import build_model, typed
+from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 
 HERE = Path(__file__).parent

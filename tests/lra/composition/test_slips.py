@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from fuzz import cases
 
-from lra.binding import schema
-from lra.catalogue import names, words
 from lra.cli import main
-from lra.compose import locate
+from lra.composition.binding import schema
+from lra.composition.catalogue import names, words
+from lra.composition.compose import locate
 from lra.composition.hydra_entry import entries
-from lra.runner_class import bundled
-from lra.spelling import meant, wanted
+from lra.composition.runner_class import bundled
+from lra.composition.spelling import meant, wanted
 from runners.training.optim import OptimConfig
 
 TYPED = (
@@ -200,8 +200,8 @@ def test_what_is_guessed_fits_the_option() -> None:
 
 def fits(guess: str, kind: object) -> bool:
     """Return whether a word's value, as YAML, is of a type."""
-    from lra.binding import bind
-    from lra.yaml_text import parse
+    from lra.composition.binding import bind
+    from lra.composition.yaml_text import parse
 
     def target(*, option: kind) -> None: ...  # type: ignore[valid-type]
 

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from lra.binding import bind
-from lra.catalogue import names, words
 from lra.cli import main
+from lra.composition.binding import bind
+from lra.composition.catalogue import names, words
 from lra.composition.complaints import keys_of, tree_of
 from lra.composition.hydra_entry import entries
 from lra.composition.taken_away import MAPPINGS, taken_away, takes_null

@@ -10,8 +10,8 @@ import pytest
 from fuzz import cases
 from omegaconf import OmegaConf
 
-from lra.binding import bind
 from lra.cli import main
+from lra.composition.binding import bind
 from lra.composition.hydra_entry import entries
 from lra.composition.words import as_text, legible, reading
 

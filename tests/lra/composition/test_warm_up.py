@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fuzz import cases
 
-from lra.compose import typed
+from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 from lra.sweep.cells import plan

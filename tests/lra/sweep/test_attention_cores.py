@@ -12,10 +12,10 @@ from small_sweeps import BRIEF
 from torch import Tensor
 
 from lra.cli import main
-from lra.compose import typed
+from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.composition.selection import sets
 from lra.errors import ConfigError
-from lra.selection import sets
 from lra.sweep.attention_cores import FamilyCores
 from models.mixer import Unsupported
 from runners.measures.attention.cores import placed

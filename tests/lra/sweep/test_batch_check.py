@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-import lra.sweep.group
 from lra.cli import main
 
 
@@ -25,7 +24,9 @@ def test_it_is_refused_by_its_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(lra.sweep.group.CellGroup, "run", lambda *_: pytest.fail("a cell began"))
+    monkeypatch.setattr(
+        lra.execution.group.CellGroup, "run", lambda *_: pytest.fail("a cell began")
+    )
     monkeypatch.setattr("lra.commands.run.isolate.start_server", lambda: None)
     results = tmp_path / "results"
     assert main(["run", *words.split(), "logger=none", f"results={results}"]) == 2

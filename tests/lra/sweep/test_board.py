@@ -13,10 +13,10 @@ import pytest
 from fuzz import cases
 from screen import Screen
 
-from lra.sweep.board import LEFT, STOPPED, ProgressBoard
-from lra.sweep.wording import ahead, facts, joined, spent
-from lra.terminal import Region, gauge, on_terminal, squeezed, trimmed, width
-from lra.volume import Volume
+from lra.terminal.board import LEFT, STOPPED, ProgressBoard
+from lra.terminal.screen import Region, gauge, on_terminal, squeezed, trimmed, width
+from lra.terminal.volume import Volume
+from lra.terminal.wording import ahead, facts, joined, spent
 from runners.isolation.progress import Event, Progress
 from runners.records import CELL_COLUMNS, Cell, Status
 

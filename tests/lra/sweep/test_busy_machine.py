@@ -8,8 +8,8 @@ import pytest
 from lra.cli import main
 from lra.commands import run as command
 from lra.composition.hydra_entry import entries
+from lra.execution.group import CellGroup
 from lra.sweep.cell_list import Sweep, build
-from lra.sweep.group import CellGroup
 from lra.sweep.planned import done, ending, not_done
 from runners.records import DISTURBED, Measurement, Status
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lra.binding import plain
-from lra.compose import typed
+from lra.composition.binding import plain
+from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.sweep import identity
 from lra.sweep.cells import Known, plan

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from small_sweeps import TINY, run
 
+from lra.composition.runner_class import bundled, runner_class
 from lra.errors import ConfigError, UnknownName
-from lra.runner_class import bundled, runner_class
 from runners.store import Store, read_rows
 
 RUNNER = """\

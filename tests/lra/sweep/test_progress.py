@@ -1,6 +1,6 @@
 """What a finished cell is said to be."""
 
-from lra.sweep.progress import failure, headline
+from lra.terminal.progress import failure, headline
 from runners.measures.decode import Decode
 from runners.measures.extrapolate import Extrapolate
 from runners.measures.scaling import Scaling

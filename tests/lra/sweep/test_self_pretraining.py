@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lra.cli import main
-from lra.compose import typed
+from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.sweep.trainings import trainings
 from runners.store import Store, read_rows

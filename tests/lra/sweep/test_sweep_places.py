@@ -12,12 +12,12 @@ import lra.sweep.cells
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 from lra.execution.foreground import execute as execute_words
-from lra.sweep.board import ProgressBoard
 from lra.sweep.cell_list import build
 from lra.sweep.estimate import lanes_of
 from lra.sweep.places import places_for
-from lra.terminal import Region
-from lra.volume import Volume
+from lra.terminal.board import ProgressBoard
+from lra.terminal.screen import Region
+from lra.terminal.volume import Volume
 from runners.isolation.progress import Progress
 from runners.measurement import training_places
 from runners.measurement.gpus import Gpu
@@ -67,7 +67,7 @@ def test_a_dry_run_refuses_more_processes_than_this_processor_takes_as_the_run_d
 
 
 def test_rows_say_on_which_cores_they_were_made(tmp_path, monkeypatch):
-    from lra.sweep.execution import execute
+    from lra.execution.executor import execute
 
     cores = sorted(os.sched_getaffinity(0))[-1:]
     monkeypatch.setattr(training_places, "own_cores", lambda: cores)

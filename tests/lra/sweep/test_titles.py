@@ -9,7 +9,7 @@ from fuzz import cases
 from small_sweeps import TINY
 
 from lra.composition.hydra_entry import entries
-from lra.runner_class import bundled
+from lra.composition.runner_class import bundled
 from lra.sweep import cell_list
 from lra.sweep.overview import overview
 from lra.sweep.planned import Planned

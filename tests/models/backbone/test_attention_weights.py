@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lra.compose import core_of, group_file
+from lra.composition.compose import core_of, group_file
 from models.backbone.attention_weights import attention_of, readable, recorded_calls, weights
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.softmax import SoftmaxAttention

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from lra.named_task import build_task_by_name
+from lra.composition.named import build_task_by_name
 from models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
 from models.families.linear import LinearAttention
 from models.families.sdpa import SDPA

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from lra.compose import build_model, typed
+from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 from models.backbone.model import Backbone, Head, NormKind, Padding, Pooling
 from models.backbone.norms import ScaleNorm, TokenBatchNorm, norm_of

@@ -8,9 +8,9 @@ import pytest
 
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
+from lra.execution.executor import execute
 from lra.sweep.cell_list import build
-from lra.sweep.execution import execute
-from lra.volume import Volume
+from lra.terminal.volume import Volume
 from models.mixer import Unsupported
 from runners.measurement.hardware import HardwareProfile
 from runners.measures.parallel_scaling import ParallelScaling, ScalingLoad, batch_of

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from lra.catalogue import names
-from lra.named_task import build_task_by_name
+from lra.composition.catalogue import names
+from lra.composition.named import build_task_by_name
 from tasks.baselines import image_windows
 from tasks.baselines.certificate import certified, path_of
 from tasks.classification import base as classification, gray

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra.named_task import build_task_by_name
+from lra.composition.named import build_task_by_name
 from tasks.classification.objectives import InputObjective, unilm_ranks
 from tasks.classification.text import Text, TextSource
 from tasks.task import Kind

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lra.catalogue import names
-from lra.compose import group_file
-from lra.named_task import build_task_by_name
+from lra.composition.catalogue import names
+from lra.composition.compose import group_file
+from lra.composition.named import build_task_by_name
 from tasks.baselines.certificate import certified
 from tasks.classification.base import baseline
 from tasks.classification.listops.task import ListOps, ListOpsSource

@@ -19,7 +19,7 @@ from written_proteins import (
     stored,
 )
 
-from lra.named_task import build_task_by_name
+from lra.composition.named import build_task_by_name
 from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
 from models.families.softmax import SoftmaxAttention

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from lra.catalogue import choices
-from lra.compose import core_of
-from lra.yaml_text import load
+from lra.composition.catalogue import choices
+from lra.composition.compose import core_of
+from lra.composition.yaml_text import load
 from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.grouped import GroupedLinear
 from models.backbone.model import Backbone

@@ -1,0 +1,1 @@
+"""What a choice is, told before anything runs: its options, its guarantees, what it costs."""

@@ -1,0 +1,257 @@
+"""`lra show --cost`: parameters and multiply-adds of a model, part by part; it runs nothing."""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lra.composition.arguments import Parser, add_plugin, path_word
+from lra.composition.class_path import NotNamed
+from lra.composition.run import Run
+from lra.errors import CommandError, ConfigError
+
+if TYPE_CHECKING:
+    from runners.measurement.parts import ModelCost, ModelPart
+
+SCHEMA = 1
+"""Of what `--json` prints."""
+LONGEST = 10_000_000
+USAGE = """lra show --cost [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...]
+       lra show --cost CELL"""
+ABOUT = """\
+Parameters and multiply-adds of a model, part by part: of a stored cell, or of what the words of
+`lra run` compose. It is counted on a model without contents; nothing runs and nothing is written.
+"""
+EXAMPLES = """\
+examples:
+  lra show --cost model=performer task=listops size=base
+  lra show --cost model=softmax,linear task=text --lengths 1024,4096
+  lra show --cost 3fa9                                    the model of a stored cell
+
+Multiply-adds are those of one forward pass over one example, up to the scores of every class:
+of products, convolutions, attention and Fourier transforms. Norms, softmax and other element-wise
+work are not counted; causal attention counts all pairs. docs/model-cost.md says more.
+"""
+
+
+class CountedModel(NamedTuple):
+    """One model at one length."""
+
+    model: str
+    task: str
+    length: int
+    memory: int
+    """Tokens of the state before it; 0: none."""
+    cost: "ModelCost"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra show --cost`; its other words are a cell, or of `lra run`."""
+    made = Parser(
+        prog="lra show --cost",
+        usage=USAGE,
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
+    made.add_argument(
+        "--lengths",
+        type=_lengths,
+        metavar="N,N",
+        help="tokens of the example, the model built for each; default: the task's longest, or "
+        "the cell's",
+    )
+    made.add_argument("--json", action="store_true", help="print one JSON object")
+    add_plugin(made, "a package of yours that CELL names, so that it may be imported")
+    made.add_argument(
+        "--results", type=path_word, metavar="DIR", help="where CELL is stored; default: results"
+    )
+    return made
+
+
+def _lengths(word: str) -> list[int]:
+    try:
+        found = [int(part) if len(part) < 20 else 0 for part in word.split(",")]
+    except ValueError:
+        found = [0]
+    if not all(1 <= length <= LONGEST for length in found):
+        raise argparse.ArgumentTypeError(
+            f"got {word[:40]!r}; wanted whole numbers from 1 to {LONGEST:,}, parted by commas"
+        )
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Print the costs of a cell's model, or of every model that words compose."""
+    flags, words = parser().parse_known_args(argv)
+    bare = [word for word in words if "=" not in word and not word.startswith(("-", "+", "~"))]
+    if words and words == bare:
+        runs = [*_stored(words, flags.results or Path("results"))]
+    elif flags.results is not None:
+        raise CommandError(
+            f"--results {flags.results} says where a stored cell is, and the words compose a "
+            "model: leave one of them out"
+        )
+    else:
+        runs = [*_composed(words)]
+    shown, refused = list[CountedModel](), list[dict[str, str]]()
+    for run, length in runs:
+        try:
+            shown += _shown(run, flags.lengths, length)
+        except ValueError as error:
+            if len(runs) == 1:
+                raise
+            names = {"model": run.model, "task": run.task_name}
+            refused.append({**names, "reason": " ".join(str(error).split())})
+    if flags.json:
+        models = [*map(_as_json, shown)]
+        print(json.dumps({"schema": SCHEMA, "models": models, "refused": refused}, indent=1))
+        return 0
+    for number, each in enumerate(shown):
+        print(("\n" if number else "") + "\n".join(_text(each)))
+    for one in refused:
+        print(f"\n{one['model']} on {one['task']}: refused: {one['reason']}")
+    return 0
+
+
+def _stored(words: list[str], results: Path) -> "Iterator[tuple[Run, int | None]]":
+    """Yield the run of a cell, and its length where that is not its task's."""
+    from lra.composition.compose import typed
+    from runners.store import Store
+
+    if len(words) > 1:
+        raise CommandError(f"--cost takes one cell at a time: got {' '.join(words)}")
+    if not results.is_dir():
+        raise FileNotFoundError(
+            f"no results folder {results.resolve()}: name yours by --results DIR"
+        )
+    store = Store(results)
+    key = store.find(words[0])
+    found = store.describe(key)
+    try:
+        run = typed(found["config"])
+    except NotNamed:
+        raise
+    except ConfigError as error:
+        raise ConfigError(
+            f"cell {key} has options that lra no longer takes ({error}): say its model in words, "
+            "as in lra show --cost model=performer task=listops"
+        ) from error
+    yield run, int(found["columns"]["length"]) if run.runner.by_length else None
+
+
+def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
+    from lra.composition.compose import typed
+    from lra.composition.hydra_entry import entries
+    from lra.composition.words import commas_explained
+
+    if not words:
+        raise CommandError(
+            "--cost needs a stored cell, or words of lra run: lra show --cost model=performer "
+            "task=listops"
+        )
+    tasks: dict[str, Any] = {}
+    alone = {"-m", "--multirun", "--run"}.intersection(words)
+    found = entries(words if alone else ["-m", *words])
+    with commas_explained(found):
+        for entry in found:
+            yield typed(entry.config, tasks), None
+
+
+def _shown(run: Run, lengths: Sequence[int] | None, own: int | None) -> "Iterator[CountedModel]":
+    """Yield the costs of a run's model at every length."""
+    import torch
+
+    from lra.composition.compose import build_model
+    from runners.measurement.parts import cost_by_part
+    from runners.training.recurrent_state import remembered
+
+    if not run.runner.models:
+        name = run.config["runner"]["name"]
+        raise ConfigError(f"runner={name} has no model to count: leave the word out")
+    wanted: Sequence[int | None] = lengths or [own]
+    for length in wanted:
+        with torch.device("meta"):
+            model = build_model(run, max_length=length)
+        memory = 0
+        if model.facts.memory and model.causal:
+            memory = remembered(run.backbone, run.task, training=True)
+        tokens = length or run.task.spec.max_length
+        try:
+            cost = cost_by_part(model, tokens, memory=memory, kind=str(run.hardware.device))
+        except (NotImplementedError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f"model={run.model} looks at contents, and is counted without any: {reason}"
+            ) from error
+        yield CountedModel(run.model, run.task_name, tokens, memory, cost)
+
+
+def _as_json(shown: CountedModel) -> dict[str, Any]:
+    cost = shown.cost
+    return {
+        "model": shown.model,
+        "task": shown.task,
+        "length": shown.length,
+        "memory": shown.memory,
+        "tokens": cost.tokens,
+        "parameters": cost.parameters,
+        "multiply_adds": cost.multiply_adds,
+        "complete": cost.complete,
+        "parts": [
+            {
+                "part": part.name,
+                "layers": None if part.layers is None else [*part.layers],
+                "class": part.kind or None,
+                "modules": part.modules,
+                "uses": part.uses,
+                "parameters_each": part.parameters,
+                "multiply_adds_each": part.multiply_adds,
+            }
+            for part in cost.parts
+        ],
+    }
+
+
+def _text(shown: CountedModel) -> Iterator[str]:
+    """Yield a heading, the table, and what needs a word."""
+    from lra.terminal.screen import table
+
+    cost = shown.cost
+    behind = f" behind {shown.memory:,} remembered" if shown.memory else ""
+    yield f"{shown.model} on {shown.task}: one example of {cost.tokens:,} tokens{behind}"
+    rows: list[tuple[str, ...]] = [
+        ("part", "times", "parameters", "multiply-adds", "per token", "share")
+    ]
+    rows += [_row(part, cost) for part in cost.parts]
+    rows.append(
+        ("in all", "", f"{cost.parameters:,}", f"{cost.multiply_adds:,}",
+         f"{cost.multiply_adds / cost.tokens:,.0f}", "")
+    )  # fmt: skip
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    yield table([(row[0], *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)))
+                 for row in rows])  # fmt: skip
+    if any(part.uses > 1 for part in cost.parts):
+        yield "  of each where there are several: times x parameters, times x multiply-adds"
+    if any(part.modules != part.uses for part in cost.parts):
+        yield "  (shared): the same module each time, whose parameters count once"
+    if not cost.complete:
+        yield "  ?: depends on which ids occur, and is not in the sum"
+
+
+def _row(part: "ModelPart", cost: "ModelCost") -> tuple[str, ...]:
+    label = part.name
+    if part.layers is not None:
+        first, last = part.layers
+        span = f"layer {first}" if first == last else f"layers {first} to {last}"
+        shared = "" if part.modules == part.uses else " (shared)"
+        label = f"{span}: {part.name}{f' {part.kind}' if part.kind else ''}{shared}"
+    times, work = f"{part.uses}", part.multiply_adds
+    if work is None:
+        return label, times, f"{part.parameters:,}", "?", "?", "?"
+    share = part.uses * work / max(1, cost.multiply_adds)
+    return (label, times, f"{part.parameters:,}", f"{work:,}", f"{work / cost.tokens:,.0f}",
+            f"{share:.1%}")  # fmt: skip

@@ -1,0 +1,220 @@
+"""`lra list NAME`: one choice in full: every option with type, values, default and meaning."""
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lra.composition.catalogue import OF_SUBMIT, read, roots, words
+from lra.composition.option_sources import (
+    BACKBONE,
+    CLASSES,
+    CONTROL,
+    Parameter,
+    comments,
+    parameters,
+)
+from lra.composition.yaml_text import load
+
+NO_OPTIONS = frozenset({"name", "about", "class_path", "defaults", "hydra"})
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option, as it is set on the command line."""
+
+    key: str
+    """What to type before the equals sign."""
+    type: str
+    default: Any
+    """The value that the YAML file gives it."""
+    values: dict[str, str]
+    """Allowed values and what each means; empty where any of the type will do."""
+    meaning: str
+    switch: bool = False
+    """Whether it is true or false, or perhaps null."""
+    optional: bool = False
+    """Whether it may be null."""
+
+
+def own_options(file: Path) -> list[Option]:
+    """Return the options of one choice; of a preset, a protocol or a size, what it sets."""
+    group, node = file.parent.name, load(file)
+    meanings = comments(file)
+    if group == "model":
+        part = "stack" if "stack" in node else "mixer"
+        return _typed(node[part], f"model.{part}", node[part]["class_path"], meanings, f"{part}.")
+    if group == "task":
+        return _typed(node, "task", node["class_path"], meanings)
+    if group == "runner":
+        return _typed(node, "runner", node["class_path"], meanings, CONTROL)
+    if group == OF_SUBMIT:
+        return _typed(node, group, node["class_path"], meanings)
+    if group in CLASSES:
+        return _typed(node, group, CLASSES[group], meanings)
+    return []
+
+
+def shared_options(file: Path) -> list[Option]:
+    """Return the options that every choice of a group has: of a model the backbone's.
+
+    Of an optimiser, the schedule and what else its own file does not set.
+    """
+    config, group, node = roots()[-1] / "config.yaml", file.parent.name, load(file)
+    if group == "optim":
+        every = load(config)["optim"]
+        others = {key: value for key, value in every.items() if key not in node}
+        return _typed(others, "optim", CLASSES["optim"], comments(config), "optim.")
+    if group != "model":
+        return []
+    every = {**load(config)["model"]["backbone"], **(node.get("backbone") or {})}
+    return _typed(every, "model.backbone", BACKBONE, comments(config), "model.backbone.")
+
+
+def sets(file: Path) -> dict[str, Any]:
+    """Return what a preset, a protocol or a size sets, by key."""
+    if file.parent.name in ("model", "task", "runner", OF_SUBMIT, *CLASSES):
+        backbone = load(file).get("backbone") or {} if file.parent.name == "model" else {}
+        return {f"model.backbone.{key}": value for key, value in backbone.items()}
+    node = {key: value for key, value in load(file).items() if key not in NO_OPTIONS}
+    first = file.read_text(encoding="utf-8").partition("\n")[0]
+    package = first.partition("@package ")[2].strip()
+    prefix = "" if package in ("", "_global_") else f"{package}."
+    return {prefix + key: value for key, value in _flat(node)}
+
+
+def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _typed(
+    node: Mapping[str, Any],
+    prefix: str,
+    class_path: str,
+    meanings: Mapping[str, str],
+    *inside: str,
+) -> list[Option]:
+    """Return the options of a node, typed by a class; further classes and a prefix of comments."""
+    known: dict[str, Parameter] = {}
+    comment_prefix = ""
+    for word in inside:
+        if word.endswith("."):
+            comment_prefix = word
+        else:
+            known |= parameters(word)
+    known |= parameters(class_path)
+    found = []
+    for key, default in node.items():
+        if key in NO_OPTIONS:
+            continue
+        parameter = known.get(key, Parameter("", (), "", ""))
+        comment = meanings.get(comment_prefix + key, "")
+        found.append(
+            Option(
+                key=f"{prefix}.{key}",
+                type=parameter.type,
+                default=default,
+                values=dict(parameter.values),
+                meaning=_joined(parameter, comment),
+                switch=parameter.switch,
+                optional=parameter.optional,
+            )
+        )
+    return found
+
+
+def _joined(parameter: Parameter, comment: str) -> str:
+    """Return what docstring and YAML say; a comment that only lists the values is left out."""
+    listed = {word.strip() for word in comment.split("|")}
+    if listed <= {name for name, _ in parameter.values}:
+        comment = ""
+    parts = [parameter.meaning] if parameter.meaning else []
+    if comment and comment.rstrip(".").lower() not in parameter.meaning.lower():
+        parts.append(comment)
+    return " ".join(_sentence(part) for part in parts)
+
+
+def _sentence(text: str) -> str:
+    first = text.split(maxsplit=1)[0]
+    word = text if first.endswith(":") or " | " in text else text[0].upper() + text[1:]
+    return word + ("" if text.endswith((".", ":", "!", "?")) else ".")
+
+
+def explained(files: Sequence[Path], config_dirs: Sequence[Path], *, as_json: bool) -> None:
+    """Print every choice in full."""
+    if as_json:
+        everything = [
+            {
+                **asdict(read(file)),
+                "options": [asdict(option) for option in own_options(file)],
+                "shared": [asdict(option) for option in shared_options(file)],
+                "sets": sets(file),
+            }
+            for file in files
+        ]
+        print(json.dumps(everything, indent=2, ensure_ascii=False))
+        return
+    spelt_words = {**words(config_dirs), OF_SUBMIT: OF_SUBMIT}
+    for number, file in enumerate(files):
+        if number:
+            print()
+        for line in lines(file, spelt_words[file.parent.name]):
+            print(line)
+
+
+def lines(file: Path, word: str) -> Iterator[str]:
+    """Yield the text of one choice."""
+    entry = read(file)
+    yield f"{word}={entry.name}: {entry.summary}"
+    about = load(file).get("about") or {}
+    for key, value in about.items():
+        if key != "summary":
+            yield f"  {key}: {value}"
+    yield f"  file: {entry.file}"
+    if own := own_options(file):
+        yield "\noptions"
+        for option in own:
+            yield from _option_lines(option)
+    if settings := sets(file):
+        yield "\nsets"
+        for key, value in settings.items():
+            yield from textwrap.wrap(
+                f"{key}={spelt(value)}", WIDTH, initial_indent="  ", subsequent_indent="      "
+            )
+    if shared := shared_options(file):
+        model = file.parent.name == "model"
+        yield "\nshared by all " + ("models: the backbone" if model else "optimisers")
+        for option in shared:
+            yield from _option_lines(option)
+
+
+def _option_lines(option: Option) -> Iterator[str]:
+    yield f"  {option.key}={spelt(option.default)}   ({option.type or 'any'})"
+    yield from textwrap.wrap(
+        option.meaning, WIDTH, initial_indent="      ", subsequent_indent="      "
+    )
+    if not any(option.values.values()):
+        if option.values:
+            yield f"      one of {', '.join(option.values)}"
+        return
+    for name, meaning in option.values.items():
+        head = name + (f": {meaning}" if meaning else "")
+        yield from textwrap.wrap(head, WIDTH, subsequent_indent="        ", initial_indent="      ")
+
+
+def spelt(value: Any) -> str:
+    """Return a value as it is typed on the command line."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {spelt(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(spelt, value)) + "]"
+    return str(value)

@@ -1,0 +1,93 @@
+"""Arguments that several verbs have: numbers with their limits, files and packages of one's own."""
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from conf.shown import LONGEST, short
+from lra.composition.configuration import SWEEP_NAME, SWEEP_WORDS
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a whole number from `least` to `most`, for `add_argument(type=...)`."""
+
+    def read(word: str) -> int:
+        try:
+            number = int(word) if len(word) < 20 else most + 1
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(
+                f"got {word[:40]!r}; wanted a whole number from {least} to {most}"
+            )
+        return number
+
+    return read
+
+
+def path_word(word: str) -> Path:
+    """Return the path that a word gives; a blank one would be the current folder."""
+    if not word.strip() or "\0" in word:
+        raise argparse.ArgumentTypeError(
+            f"got {word!r}; wanted a path, as in results (the current folder is .)"
+        )
+    return Path(word)
+
+
+class Parser(argparse.ArgumentParser):
+    """Names no more than the beginning of very long words that it refuses."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print a message in a few lines, and leave."""
+        super().error(re.sub(rf"\S{{{2 * LONGEST},}}", lambda found: short(found[0]), message))
+
+
+def file_name(word: str) -> str:
+    """Return a word that a file is named after. Raises ArgumentTypeError for any other."""
+    if not SWEEP_NAME.fullmatch(word):
+        raise argparse.ArgumentTypeError(f"got {word[:40]!r}; wanted {SWEEP_WORDS}")
+    return word
+
+
+def add_own(parser: argparse.ArgumentParser) -> None:
+    """Add --config-dir and --plugin, which may be repeated: `config_dir` and `plugin`."""
+    parser.add_argument(
+        "--config-dir",
+        "-cd",
+        action="append",
+        default=[],
+        type=path_word,
+        metavar="DIR",
+        help="also your own choices, under DIR/model, DIR/task …",
+    )
+    add_plugin(parser, "a package of yours that the class_path of these may name")
+
+
+def add_plugin(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Add --plugin, which may be repeated, and names what may be imported: `plugin`."""
+    parser.add_argument(
+        "--plugin",
+        action=_Plugin,
+        default=[],
+        metavar="PACKAGE",
+        help=meaning,
+    )
+
+
+class _Plugin(argparse.Action):
+    """Appends a package, and lets it be imported."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """Take one more."""
+        from lra.composition.class_path import name_plugins
+
+        name_plugins([values])
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), values])

@@ -1,0 +1,155 @@
+"""What can be chosen: groups, their choices, and the line that describes each. Imports no torch."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+from lra.composition.yaml_text import load
+from lra.errors import UnknownName, near, plural, unknown
+
+FIRST = (
+    "model", "task", "hardware", "size", "optim", "runner", "protocol", "scale", "logger",
+    "cluster",
+)  # fmt: skip
+"""The order in which groups are printed; groups not named here follow by alphabet."""
+OF_SUBMIT = "cluster"
+"""The group that `lra submit` alone takes: it says who runs the cells, and is no part of one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueEntry:
+    """One choice of one group."""
+
+    group: str
+    name: str
+    summary: str
+    source: str
+    """Paper, data source or datasheet; empty where the choice is our own."""
+    file: str
+
+
+def roots(config_dirs: Iterable[Path] = ()) -> list[Path]:
+    """Return the folders that hold groups: the user's own first, then ours."""
+    found = []
+    for folder in config_dirs:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"--config-dir {folder} is not a folder: give one that exists")
+        found.append(folder)
+    return [*found, Path(str(resources.files("conf")))]
+
+
+def groups(config_dirs: Iterable[Path] = ()) -> list[str]:
+    """Return the groups that have at least one choice, in printing order."""
+    seen = {file.parent.name for root in roots(config_dirs) for file in root.glob("*/*.yaml")}
+    known = [group for group in FIRST if group in seen]
+    return known + sorted(seen - set(FIRST))
+
+
+def names(group: str, config_dirs: Iterable[Path] = ()) -> list[str]:
+    """Return the choices of `group` without opening their files."""
+    found = {file.stem for root in roots(config_dirs) for file in root.glob(f"{group}/*.yaml")}
+    return sorted(found)
+
+
+def choices(group: str, config_dirs: Iterable[Path] = ()) -> list[Path]:
+    """Return the file of every choice of `group`, by name; the user's own win over ours."""
+    found: dict[str, Path] = {}
+    for root in roots(config_dirs):
+        for file in root.glob(f"{group}/*.yaml"):
+            found.setdefault(file.stem, file)
+    return [found[name] for name in sorted(found)]
+
+
+def entries(group: str, config_dirs: Iterable[Path] = ()) -> list[CatalogueEntry]:
+    """Read every choice of `group`, sorted by name; the user's own files win over ours."""
+    return [read(file) for file in choices(group, config_dirs)]
+
+
+def read(file: Path) -> CatalogueEntry:
+    """Read the line that describes one choice: its `about`, or else its opening comment."""
+    node = load(file)
+    about = node.get("about") or {}
+    if not isinstance(about, dict):
+        raise ValueError(
+            f"{file}: about must be a mapping with summary and paper or source: got {about!r}"
+        )
+    summary = about.get("summary") or opening_comment(file.read_text(encoding="utf-8"))
+    return CatalogueEntry(
+        group=file.parent.name,
+        name=file.stem,
+        summary=" ".join(str(summary).split()),
+        source=str(about.get("paper") or about.get("source") or ""),
+        file=str(file),
+    )
+
+
+def opening_comment(text: str) -> str:
+    """Return the first sentence of the comment that opens a YAML file, Hydra's directives aside."""
+    words: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        content = line.lstrip("# ").strip()
+        if not content.startswith("@"):
+            words += content.split()
+    return " ".join(words).partition(". ")[0].rstrip(".")
+
+
+def choose_groups(wanted: str | None, config_dirs: Sequence[Path]) -> list[str]:
+    """Return the groups to print for the word given: all, or the one whose name or plural it is."""
+    existing = groups(config_dirs)
+    if wanted is None:
+        return existing
+    by_word = {plural(group): group for group in existing} | {group: group for group in existing}
+    if wanted not in by_word:
+        raise UnknownName(unknown("group", wanted, {plural(group) for group in existing}))
+    return [by_word[wanted]]
+
+
+def named(group: str | None, name: str | None, config_dirs: Sequence[Path]) -> list[Path]:
+    """Return the files of the choices that are asked for by name; none where it is a group.
+
+    Args:
+        group: The first word: a group, or the name of a choice of any.
+        name: The second: a choice of that group.
+        config_dirs: Folders of the user's own choices.
+
+    Raises:
+        UnknownName: there is no such group or choice; with near matches.
+    """
+    if group is not None and name is not None:
+        (only,) = choose_groups(group, config_dirs)
+        found = choices(only, config_dirs)
+        if name not in {file.stem for file in found}:
+            raise UnknownName(unknown(only, name, [file.stem for file in found]))
+        return [file for file in found if file.stem == name]
+    existing = groups(config_dirs)
+    if group is None or group in {*existing, *map(plural, existing)}:
+        return []
+    every = [file for each in existing for file in choices(each, config_dirs)]
+    matches = [file for file in every if file.stem == group]
+    if not matches:
+        known = {file.stem for file in every}
+        if near(group, map(plural, existing)) or not near(group, known):
+            raise UnknownName(unknown("group", group, map(plural, existing)))
+        raise UnknownName(unknown("name", group, known))
+    return matches
+
+
+def words(config_dirs: Iterable[Path] = ()) -> dict[str, str]:
+    """Return how `lra run` spells each of its groups: those without a default take a plus."""
+    with_default = _with_default(roots()[-1] / "config.yaml")
+    return {
+        group: group if group in with_default else f"+{group}"
+        for group in groups(config_dirs)
+        if group != OF_SUBMIT
+    }
+
+
+@lru_cache(maxsize=8)
+def _with_default(file: Path) -> frozenset[str]:
+    """Return the groups that our own configuration has a choice for: its file stays as it is."""
+    defaults = load(file).get("defaults") or []
+    return frozenset(str(group) for entry in defaults if isinstance(entry, dict) for group in entry)

@@ -1,0 +1,337 @@
+"""The one place where names and YAML become typed objects.
+
+Nothing is read with a fallback, and every error names the key, the value seen, what was wanted and
+the way out. How options are typed: `lra.composition.binding`.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from lra.composition.binding import bind, make, parameters, plain
+from lra.composition.catalogue import names, roots
+from lra.composition.class_path import (
+    ROOMS,
+    locate as locate,  # noqa: PLC0414  # handed on
+)
+from lra.composition.configuration import check
+from lra.composition.option_sources import GIVEN
+from lra.composition.parallel_check import check_processes
+from lra.composition.protocol import check_name
+from lra.composition.run import Control, Logger, Run
+from lra.composition.runner_class import runner_class
+from lra.composition.task_facts import (
+    decoded,
+    facts as facts,  # noqa: PLC0414  # handed on
+)
+from lra.composition.yaml_text import load
+from lra.errors import ConfigError, unknown
+from runners.records import Memo
+
+if TYPE_CHECKING:
+    from models.backbone.model import Backbone, BackboneConfig, StackFactory, TaskFacts
+    from models.mixer import MixerFactory
+    from runners.runner import Runner
+    from runners.training.optim import OptimConfig
+    from tasks.task import Task
+
+TASK = ("spec", "prepare", "batches", "tally", "incidental")
+"""What every task has: see `tasks.task.Task`."""
+
+
+def group_file(group: str, name: str, config_dirs: Sequence[Path] = ()) -> dict[str, Any]:
+    """Read GROUP/NAME.yaml, the user's own or ours; an unknown name answers with near matches."""
+    return copy.deepcopy(_group_file(group, name, tuple(config_dirs)))
+
+
+@lru_cache(maxsize=256)
+def _group_file(group: str, name: str, config_dirs: tuple[Path, ...]) -> dict[str, Any]:
+    known = names(group, config_dirs)
+    if name not in known:
+        raise ConfigError(unknown(group, name, known))
+    files = [root / group / f"{name}.yaml" for root in roots(config_dirs)]
+    return load(next(file for file in files if file.exists()))
+
+
+def _split(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
+    """Return the class path of a node and its options."""
+    options = {k: v for k, v in node.items() if k not in {"class_path", "name", "about", *drop}}
+    if "class_path" not in node:
+        raise ConfigError(f"a class_path is missing beside {sorted(map(str, node))}")
+    return str(node["class_path"]), options
+
+
+def mixer_factory(
+    node: Mapping[str, Any], plugins: Sequence[str], where: str = "model.mixer"
+) -> "tuple[MixerFactory, dict[str, Any]]":
+    """Return a mixer's class with its options bound, and these options in plain JSON."""
+    class_path, options = _split(node)
+    family = locate(class_path, plugins)
+    factory, bound = bound_mixer(family, options, where, f"{where}.class_path: {class_path}")
+    return factory, {"class_path": class_path, **bound}
+
+
+def bound_mixer(
+    family: Callable[..., Any], options: Mapping[str, Any], where: str, name: str
+) -> "tuple[MixerFactory, dict[str, Any]]":
+    """Return a mixer's class with its options bound, and these options in plain JSON.
+
+    Args:
+        family: The class, or a function that returns a mixer.
+        options: By name.
+        where: The key of the options, for messages.
+        name: Of the class, for messages.
+    """
+    if not GIVEN & parameters(family):
+        raise ConfigError(
+            f"{name} takes no `site`; wanted a class or a function of "
+            "(site, *, option: type = default)"
+        )
+    bound = bind(family, options, where)
+    return partial(family, **bound), plain(bound)
+
+
+def core_of(
+    model: Mapping[str, Any], plugins: Sequence[str], where: str = "model"
+) -> "tuple[list[MixerFactory], StackFactory | None, dict[str, Any]]":
+    """Return a model's mixers, or its own stack, with options bound, and the options.
+
+    `layers` names a family for each layer, the model's own or another, whose options are its
+    defaults but for what `layer_options` says under its name.
+    """
+    if "stack" in model:
+        if model.get("layers"):
+            raise ConfigError(f"{where}.layers: {model.get('name')} has a stack of its own")
+        stack, options = mixer_factory(model["stack"], plugins, f"{where}.stack")
+        return [], cast("StackFactory", stack), options
+    if "mixer" not in model:
+        raise ConfigError(f"{where}: a model needs a `mixer` or a `stack` beside {sorted(model)}")
+    mixer, options = mixer_factory(model["mixer"], plugins, f"{where}.mixer")
+    names = [str(name) for name in model.get("layers") or ()]
+    foreign = sorted({*names} - {model.get("name")})
+    given = model.get("layer_options") or {}
+    for name in sorted({*given} - {*foreign}):
+        raise ConfigError(
+            f"{where}.layer_options: {unknown('layer', name, foreign)}. It holds options of the "
+            f"other families of {where}.layers; the model's own stand under {where}.mixer"
+        )
+    others = {name: other_family(name, where, given.get(name) or {}) for name in foreign}
+    if not foreign:
+        return [mixer], None, options
+    mixers = [others[name][0] if name in others else mixer for name in names]
+    added = {name: bound for name, (_, bound) in others.items()}
+    return mixers, None, {**options, "layers": names, "others": added}
+
+
+def bundled_family(name: str, where: str) -> dict[str, Any]:
+    """Read the file of one of lra's own families. Raises ConfigError for any other.
+
+    A reference is a part of a cell's key by its name alone, and what a file of the user's own says
+    may change while its name stays.
+    """
+    known = names("model")
+    if name not in known:
+        way_out = (
+            "Layers of another model, and references, are families of lra itself: one of your own "
+            "is measured by itself, as model=NAME"
+        )
+        raise ConfigError(f"{where}: {unknown('model', name, known, way_out=way_out)}")
+    return group_file("model", name)
+
+
+def other_family(
+    name: str, where: str, given: Mapping[str, Any]
+) -> "tuple[MixerFactory, dict[str, Any]]":
+    """Return the mixer of another family with its defaults and `given`, for layers of a model."""
+    node = bundled_family(name, f"{where}.layers")
+    if "mixer" not in node:
+        raise ConfigError(
+            f"{where}.layers: {name} is a stack of its own and no layer of another model"
+        )
+    return mixer_factory({**node["mixer"], **given}, (), f"{where}.layer_options.{name}")
+
+
+def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
+    """Build the task that a resolved `task` node describes."""
+    class_path, options = _split(node)
+    kind = locate(class_path, plugins)
+    if class_path.partition(".")[0] in ROOMS:  # before a call: a stored cell may name anything
+        _check_task(kind, class_path)
+    task: Task = make(kind, options, "task")
+    _check_task(type(task), class_path)
+    return task
+
+
+def _check_task(kind: Any, class_path: str) -> None:
+    if missing := [name for name in TASK if not hasattr(kind, name)]:
+        raise ConfigError(
+            f"task.class_path: {class_path} makes no task: it has no {', '.join(missing)}; see "
+            "tasks.task.Task"
+        )
+
+
+def _runner(
+    node: Mapping[str, Any], model: Mapping[str, Any], plugins: Sequence[str]
+) -> "tuple[Control, Runner]":
+    """Return what steers the sweep, and the runner's options for one model."""
+    options = runner_class(node, plugins)
+    steering = {f.name for f in fields(Control)}
+    control = make(Control, {k: v for k, v in node.items() if k in steering}, "runner")
+    rest = {k: v for k, v in node.items() if k not in steering | {"name", "about", "class_path"}}
+    runner: Runner = make(options, rest, "runner")
+    about = model.get("about")
+    try:
+        own = runner.of_model(str(model["name"]), about if isinstance(about, Mapping) else {})
+    except ValueError as error:
+        raise ConfigError(f"model.about.{error}") from error
+    return control, make(options, {**rest, **own}, "runner") if own else runner
+
+
+def typed(
+    config: Mapping[str, Any],
+    tasks: "dict[str, Task] | None" = None,
+    memo: Memo | None = None,
+) -> Run:
+    """Turn a resolved configuration tree into typed objects. Raises ConfigError.
+
+    Args:
+        config: The tree; nothing may change it where there is a memo.
+        tasks: Those built before, by their configuration, and where a new one is kept.
+        memo: Of the sweep: what its runs share is made once.
+    """
+    from models.backbone.model import BackboneConfig
+    from runners.measurement.hardware import HardwareProfile
+    from runners.training.optim import OptimConfig
+
+    tasks, memo = {} if tasks is None else tasks, memo or Memo()
+    check(config, memo)
+    plugins, named = list(config["plugins"]), config["plugins"]
+    model, task_node, steering = config["model"], config["task"], config["runner"]
+
+    def made(kind: Callable[..., Any], node: Any, where: str, *drop: str) -> Any:
+        return memo.of(where, (node,), lambda: make(kind, _without(node, *drop), where))
+
+    mixers, stack, mixer_options = memo.of("core", (model, named), partial(core_of, model, plugins))
+    backbone = made(BackboneConfig, model.get("backbone"), "model.backbone")
+    names = model.get("layers") or []
+    if names and len(names) != backbone.depth:
+        raise ConfigError(
+            f"model.layers: got {len(names)} names; wanted one for each layer, and "
+            f"model.backbone.depth is {backbone.depth}"
+        )
+    task, task_options = memo.of(
+        "task", (task_node, named), partial(_task, task_node, plugins, tasks)
+    )
+    check_name(config, task)
+    control, runner = memo.of(
+        "runner", (steering, model, named), partial(_runner, steering, model, plugins)
+    )
+    optim = made(OptimConfig, config["optim"], "optim", "name", "about")
+    hardware = made(HardwareProfile, config["hardware"], "hardware", "about")
+    parts = (hardware, runner, optim, backbone)
+    memo.of("processes", parts[:3], partial(check_processes, *parts[:3], steering["name"]))
+    memo.of("training", (*parts, task), partial(_check_training, *parts[1:], task))
+    return Run(
+        config=config,
+        model=model["name"],
+        mixer_options=mixer_options,
+        mixers=mixers,
+        stack=stack,
+        backbone=backbone,
+        task_name=task_node["name"],
+        task=task,
+        task_options=task_options,
+        hardware=hardware,
+        optim=optim,
+        runner=runner,
+        control=control,
+        logger=made(Logger, config["logger"], "logger", "name", "about"),
+        seed=config["seed"],
+        sweep=config["sweep"],
+    )
+
+
+def _task(
+    node: Mapping[str, Any], plugins: Sequence[str], tasks: "dict[str, Task]"
+) -> "tuple[Task, dict[str, Any]]":
+    """Return a task and its options that are more than incidental, in plain JSON."""
+    class_path, options = _split(node)
+    found = plain(bind(locate(class_path, plugins), options, "task"))
+    if (spelt := repr((node, plugins))) not in tasks:
+        tasks[spelt] = build_task(node, plugins)
+    for key in tasks[spelt].incidental:
+        found.pop(key, None)
+    return tasks[spelt], {"class_path": class_path, **found}
+
+
+def _check_training(
+    runner: "Runner", optim: "OptimConfig", backbone: "BackboneConfig", task: "Task"
+) -> None:
+    """Raise ConfigError for options of a training that do not go together."""
+    from runners.training.config import TrainConfig, check_together
+    from runners.training.stages import TrainingStages
+
+    if isinstance(runner, TrainConfig):
+        try:
+            TrainingStages(runner.stages, optim).check_windows(task)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        try:
+            check_together(optim, runner, backbone)
+        except ValueError as error:
+            raise ConfigError(f"optim: {error}") from error
+
+
+def _without(node: Mapping[str, Any] | None, *drop: str) -> Mapping[str, Any] | None:
+    return node and {key: value for key, value in node.items() if key not in drop}
+
+
+def build_model(
+    run: Run,
+    *,
+    max_length: int | None = None,
+    name: str = "model",
+    own_facts: "TaskFacts | None" = None,
+) -> "Backbone":
+    """Build the run's model, or the reference `name` in the same backbone, whose length stays.
+
+    Args:
+        run: The run.
+        max_length: Longest input of a cost measurement; None: the task's.
+        name: Of the reference.
+        own_facts: In place of what `facts` returns.
+
+    Raises:
+        Unsupported: The model cannot serve the task, or the task never reads one of its options.
+    """
+    from models.backbone.assembly import check_task
+    from models.backbone.model import Backbone
+    from models.backbone.requirements import check_order
+    from runners.runner import Direction
+    from runners.training.stages import TrainingStages, check_parts_of_batches
+
+    mixers, stack, backbone = run.mixers, run.stack, run.backbone
+    if name != "model":
+        mixers, stack, _ = core_of(
+            bundled_family(name, "runner.references"), (), f"reference {name}"
+        )
+        backbone = backbone.at_full_length()
+    known = own_facts or facts(run, max_length)
+    if backbone.decoder_depth and name == "model":
+        exact, _ = other_family("sdpa", "model", {})
+        stack, mixers = decoded(mixers, known, exact), []
+    model = Backbone(backbone, known, mixers, stack=stack, seed=run.seed)
+    if run.runner.trains:
+        check_parts_of_batches(
+            model.by_batch,
+            TrainingStages(getattr(run.runner, "stages", ()), run.optim),
+            run.hardware.processes // run.hardware.context,
+        )
+    if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
+        check_task(run.backbone, known)
+        if name == "model" and max_length is None:  # costs are the same without an order
+            check_order(model.stack, run.backbone, known)
+    return model

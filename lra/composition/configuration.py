@@ -1,0 +1,270 @@
+"""What a composed configuration holds at its top level, checked before anything reads it.
+
+The options inside the groups are typed by the constructors that take them: see
+`lra.composition.compose`.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from conf.shown import short
+from lra.composition.spelling import word
+from lra.errors import ConfigError, unknown
+from runners.records import Memo
+
+SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
+SWEEP_WORDS = "letters, digits and ._=,+- that begin with a letter or a digit, at most 200"
+LONGEST_NAME = 200
+DEEPEST = 50
+LARGEST = 2**63 - 1
+"""What tables and random generators hold."""
+
+
+class Wanted(NamedTuple):
+    """What a key takes."""
+
+    words: str
+    suits: Callable[[Any], bool]
+    kind: Any = None
+    """Its type, by which a slip can be understood."""
+
+
+def _is_name(value: Any) -> bool:
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= LONGEST_NAME
+        and value.isprintable()
+        and not value.isspace()
+    )
+
+
+MAPPING = Wanted("a mapping of options", lambda value: isinstance(value, Mapping))
+OPTIONS = Wanted("a mapping of options, or {}", lambda v: v is None or isinstance(v, Mapping))
+NAME = Wanted(f"a name of at most {LONGEST_NAME} printable characters", _is_name)
+NAMES = Wanted(
+    "a list of names, as in [fnet,sdpa]",
+    lambda value: isinstance(value, list) and all(map(_is_name, value)),
+)
+ANYTHING = Wanted("anything", lambda _: True)
+
+FORMER = {
+    f"per_{group}": f"options for one {group} stand in for_{group}, whose entries name groups"
+    for group in ("task", "model", "runner")
+}
+"""Keys of earlier versions, and what to write instead."""
+GROUPS = ("model", "task", "hardware", "optim", "runner", "logger")
+"""Keys at the top that hold options; one file of each is chosen."""
+TOP = {
+    **dict.fromkeys(GROUPS, MAPPING),
+    **dict.fromkeys(("for_task", "for_model", "for_runner"), OPTIONS),
+    "protocol": NAME,
+    "scale": NAME,
+    "published_models": NAMES,
+    "deviations": OPTIONS,
+    "seed": Wanted(
+        f"a whole number from 0 to {LARGEST}",
+        lambda value: type(value) is int and 0 <= value <= LARGEST,
+        int,
+    ),
+    "results": Wanted(
+        "the path of a folder, as in results=results",
+        lambda value: isinstance(value, str) and bool(value.strip()) and "\0" not in value,
+    ),
+    "sweep": Wanted(
+        SWEEP_WORDS,
+        lambda value: isinstance(value, str) and SWEEP_NAME.fullmatch(value) is not None,
+    ),
+    "plugins": Wanted(
+        "a list of the names of packages, as in [my_package]",
+        lambda value: (
+            isinstance(value, list)
+            and all(isinstance(name, str) and name.isidentifier() for name in value)
+        ),
+        list[str],
+    ),
+    "report": Wanted(
+        "true, false or null, or both as in {write: true, style: paper_column}",
+        lambda value: isinstance(value, Mapping) or value is None or type(value) is bool,
+        bool,
+    ),
+}
+"""Every key at the top; a preset may add one, as `KNOWN` says."""
+KNOWN = frozenset({*TOP, "about"})
+INSIDE = {
+    "model": {
+        "name": NAME,
+        "mixer": MAPPING,
+        "stack": MAPPING,
+        "layers": Wanted(NAMES.words, lambda v: v is None or NAMES.suits(v), list[str]),
+        "layer_options": OPTIONS,
+        "backbone": OPTIONS,
+        "about": ANYTHING,
+    },
+    "model.mixer": {"class_path": NAME},
+    "model.stack": {"class_path": NAME},
+    "task": {"name": NAME, "class_path": NAME},
+    "hardware": {"name": NAME},
+    "optim": {"name": NAME},
+    "runner": {"name": NAME, "class_path": NAME},
+    "logger": {"name": NAME},
+    "report": {
+        "write": Wanted(
+            "true, false or null", lambda value: value is None or type(value) is bool, bool
+        ),
+        "style": Wanted(
+            "the name of a style, or the path of a file",
+            lambda value: value is None or (isinstance(value, str) and bool(value.strip())),
+        ),
+    },
+}
+"""The keys that are read by themselves; `lra.composition.compose` types the options beside them."""
+OPTIONAL = frozenset(
+    {"optim.name", "logger.name", "runner.class_path", "published_models", "deviations", "scale"}
+    | {"report.write", "report.style"}
+    | {f"model.{key}" for key in ("mixer", "stack", "layers", "layer_options", "backbone", "about")}
+)
+NEEDED = frozenset({*TOP} - OPTIONAL)
+"""Keys at the top that no configuration is without."""
+
+
+def check(config: Mapping[str, Any], memo: Memo | None = None) -> None:
+    """Raise ConfigError for a key that is unknown, missing or of another type than its own.
+
+    Args:
+        config: The composed configuration, resolved: plain values.
+        memo: Of the sweep: parts that were checked before are not checked again.
+    """
+    memo = memo or Memo()
+    if not NEEDED <= config.keys() <= KNOWN:
+        for key in config:
+            _check_known(key)
+        _check_keys(config, TOP, "")
+    for name, value in config.items():
+        if type(value) is int:  # a seed: each run has its own
+            _check_part(name, value)
+        else:
+            memo.of(("checked", name), (value,), partial(_check_part, name, value))
+
+
+def _check_known(key: str) -> None:
+    if key in FORMER:
+        group = key.removeprefix("per_")
+        example = f"for_{group}: {{NAME: {{{group}: …}}}}"
+        raise ConfigError(f"unknown key {key!r}: {FORMER[key]}: {example}")
+    if key not in KNOWN:
+        raise ConfigError(unknown("key", str(key), TOP))
+
+
+def _check_part(name: str, value: Any) -> None:
+    """Check what stands at a key of the top, and below it."""
+    if name in TOP:
+        _check_key(name, value, TOP[name])
+    for group, keys in INSIDE.items():
+        head, *rest = group.split(".")
+        if head != name:
+            continue
+        node: Any = value
+        for part in rest:
+            node = node.get(part, {}) if isinstance(node, Mapping) else {}
+        if isinstance(node, Mapping) and (group not in ("model.mixer", "model.stack") or node):
+            _check_keys(node, keys, f"{group}.")
+    if name in ("model", "report"):
+        for key in value if isinstance(value, Mapping) else ():
+            if key not in INSIDE[name]:
+                raise ConfigError(f"{name}: " + unknown("key", str(key), INSIDE[name]))
+    storable(value, name, depth=1)
+
+
+class ReportChoice(NamedTuple):
+    """What a configuration says of the report at the end."""
+
+    write: bool | None
+    """None: after a sweep of several."""
+    style: str | None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "ReportChoice":
+        """Read the key `report`, which may be short for its `write`."""
+        node = config["report"]
+        if isinstance(node, Mapping):
+            return cls(node.get("write"), node.get("style"))
+        return cls(node, None)
+
+
+def long_forms(words: Sequence[str]) -> list[str]:
+    """Return the words of a command with `report=true` as `report.write=true` beside a style.
+
+    Alone it stands for the whole key, in which a style has no place.
+    """
+    if not any(word.startswith("report.") for word in words):
+        return [*words]
+    short = {f"report={value}": f"report.write={value}" for value in ("true", "false", "null")}
+    return [short.get(word.lower(), word) for word in words]
+
+
+def _check_keys(node: Mapping[str, Any], keys: Mapping[str, Wanted], prefix: str) -> None:
+    for key, wanted in keys.items():
+        if key not in node:
+            if prefix + key in OPTIONAL:
+                continue
+            raise ConfigError(f"{prefix}{key} is missing: wanted {wanted.words}")
+        _check_key(prefix + key, node[key], wanted)
+
+
+def _check_key(key: str, value: Any, wanted: Wanted) -> None:
+    if not wanted.suits(value):
+        hint = word(key, value, wanted.kind)
+        raise ConfigError(
+            f"{key}: got {shown(value)}; wanted {wanted.words}" + (f": {hint}" if hint else "")
+        )
+
+
+def storable(value: Any, where: str = "", depth: int = 0) -> None:
+    """Raise ConfigError for what a result's JSON cannot hold, naming its key.
+
+    Numbers must be finite, whole numbers fit 64 bits, text must be text, keys of mappings too.
+    """
+    for key, leaf in _leaves(value, where, depth):
+        if leaf is None or isinstance(leaf, bool):
+            continue
+        if isinstance(leaf, float):
+            if not math.isfinite(leaf):
+                raise ConfigError(
+                    f"{key}: got {leaf}; wanted a finite number (an option that can be switched "
+                    "off takes null)"
+                )
+        elif isinstance(leaf, int):
+            if not -LARGEST <= leaf <= LARGEST:
+                raise ConfigError(f"{key}: got {shown(leaf)}; wanted at most {LARGEST} either way")
+        elif not isinstance(leaf, str):
+            raise ConfigError(f"{key}: got {shown(leaf)}; wanted a number, text, a list or mapping")
+        elif not _is_text(leaf):
+            raise ConfigError(f"{key}: got {leaf!a}; wanted text that UTF-8 can spell")
+
+
+def _leaves(value: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if depth > DEEPEST:
+        raise ConfigError(f"{where[:80]}: nested deeper than {DEEPEST} levels; flatten it")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str) or not _is_text(key):
+                raise ConfigError(f"{where or 'the top'}: got the key {key!a}; wanted text")
+            yield from _leaves(item, f"{where}.{key}" if where else key, depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{where}[{index}]", depth + 1)
+    else:
+        yield where, value
+
+
+def _is_text(text: str) -> bool:
+    return text.isascii() or not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text)
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: with its type where that is not plain, and short."""
+    text = ascii(value) if isinstance(value, str) and not _is_text(value) else repr(value)
+    return short(text)

@@ -1,0 +1,103 @@
+"""A task, or a mixer, from its name and the words of a command line, without a run around it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.composition.catalogue import names
+from lra.composition.class_path import ROOMS, name_plugins
+from lra.composition.compose import build_task, group_file, mixer_factory
+from lra.errors import ConfigError, UnknownName, unknown
+
+if TYPE_CHECKING:
+    from models.mixer import MixerFactory
+    from tasks.task import Task
+
+
+def build_task_by_name(
+    name: str,
+    overrides: Sequence[str] = (),
+    config_dirs: Sequence[Path] = (),
+    plugins: Sequence[str] = (),
+) -> "Task":
+    """Build a task from its name and `option=value` words; see `task_node`."""
+    return build_task(*task_node(name, overrides, config_dirs, plugins))
+
+
+def task_node(
+    name: str,
+    overrides: Sequence[str] = (),
+    config_dirs: Sequence[Path] = (),
+    plugins: Sequence[str] = (),
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the resolved `task` node and the plug-ins of a run, as `lra run` composes them.
+
+    Args:
+        name: Of the task.
+        overrides: As after `lra run`; an option of the task may leave out `task.`.
+        config_dirs: A folder of configuration files beside ours, or none.
+        plugins: Packages that these files may name.
+
+    Raises:
+        ConfigError: As of `lra run`.
+    """
+    from lra.composition.hydra_entry import entries
+
+    words = [f"task={name}", *map(_of_the_task, overrides)]
+    if plugins:
+        words.append(f"plugins=[{','.join(plugins)}]")
+    if len(config_dirs) > 1:
+        raise ConfigError(f"got {len(config_dirs)} times --config-dir; wanted one folder")
+    flags = [f"--config-dir={folder}" for folder in config_dirs]
+    (entry,) = entries([*flags, *words])
+    return dict(entry.config["task"]), list(entry.config["plugins"])
+
+
+def _of_the_task(word: str) -> str:
+    """Return a word as after `lra run`: `+max_length=9` stands for `+task.max_length=9`."""
+    signs = word[: len(word) - len(word.lstrip("+~"))]
+    key = word[len(signs) :]
+    ours = key.partition("=")[0]
+    if (not ours.isidentifier() and "." not in ours) or ours == "plugins":
+        return word
+    return word if ours.startswith("task.") else f"{signs}task.{key}"
+
+
+def resolve(
+    mixer: str,
+    given: Mapping[str, Any],
+    config_dirs: Sequence[Path] = (),
+    plugins: Sequence[str] = (),
+) -> "MixerFactory":
+    """Return the mixer's class with its options bound.
+
+    Args:
+        mixer: A name of `conf/model`, or `package.module:Class`.
+        given: Options by name; the constructor's annotations say how a value is read.
+        config_dirs: Folders of the user's own choices.
+        plugins: Packages that these may name.
+
+    Raises:
+        UnknownName: for a name that is neither.
+        ConfigError: for an unknown option, a wrong type or a class that cannot be imported.
+    """
+    name_plugins(plugins)
+    if ":" not in mixer and "." not in mixer:
+        known = names("model", config_dirs)
+        if mixer not in known:
+            way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
+            raise UnknownName(unknown("model", mixer, known, way_out=way_out))
+        model = group_file("model", mixer, config_dirs)
+        if "mixer" not in model:
+            raise UnknownName(f"{mixer} is a stack of its own: the kit checks mixers")
+        node: dict[str, Any] = model["mixer"]
+        factory, _ = mixer_factory({**node, **given}, plugins, mixer)
+        return factory
+    class_path = mixer.replace(":", ".")
+    if not all(part.isidentifier() for part in class_path.split(".")):
+        raise UnknownName(f"got {mixer!r}; wanted a family of lra, or my_pkg.module:MyMixer")
+    package = class_path.partition(".")[0]
+    own = [*plugins] if package in ROOMS else [*plugins, package]
+    name_plugins(own)
+    factory, _ = mixer_factory({"class_path": class_path, **given}, own, class_path)
+    return factory

@@ -1,0 +1,215 @@
+"""How a run stands to the protocol that it names: what departs from the source, and by whose hand.
+
+A protocol's file says which models its source trained (`published_models`), and where the settings
+here cannot be the source's (`deviations`, a sentence by name). What other words of a command, or a
+preset, have changed of a protocol is found by comparing. All of it stands in labels of every row.
+What the scale makes small is one of these labels and no change.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from lra.composition.catalogue import names, roots
+from lra.composition.class_path import locate
+from lra.composition.own_options import TABLES, merged, own_options
+from lra.composition.yaml_text import load
+from lra.errors import ConfigError
+from models.idle import defaults
+from runners.training.optim import OptimConfig
+
+if TYPE_CHECKING:
+    from tasks.task import Task
+
+NONE = "none"
+PUBLISHED = "published"
+"""The scale at which nothing is made smaller."""
+COMPARED = ("model", "task", "optim")
+"""Groups of which every option counts; of the others, those that the protocol sets."""
+PASSED_OVER = frozenset(
+    {
+        "name", "about", "class_path", "optim.micro_batch_size",
+        "model.backbone.activation_checkpointing", "model.backbone.feed_forward_chunks",
+    }
+)  # fmt: skip
+"""What changes no number."""
+MOST = 6
+"""Changes that a note spells out."""
+
+
+def marks(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels that a protocol gives every row of a run; none without a protocol.
+
+    Args:
+        config: The composed configuration, resolved.
+    """
+    if config.get("protocol", NONE) == NONE:
+        return {}
+    found = {"protocol": str(config["protocol"])}
+    if config["model"]["name"] not in config.get("published_models", ()):
+        found["settings"] = "shared"
+    if named := deviations(config):
+        found["deviations"] = ", ".join(named)
+    if changed := changes(config):
+        found["changed"] = ", ".join(changed)
+    return found
+
+
+def scale(config: Mapping[str, Any]) -> str:
+    """Return the scale of a run."""
+    return str(config.get("scale", PUBLISHED))
+
+
+def deviations(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the protocol's file says of this run's departures from its source, by name."""
+    given = config.get("deviations") or {}
+    return {name: text for name, text in sorted(given.items()) if text is not None}
+
+
+def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return what is not as one of our protocols has it: (its value, the value now) by key."""
+    name = str(config.get("protocol", NONE))
+    if name not in _ours("protocol"):
+        return {}  # none, or one of the user's own, whose file may have changed since
+    chosen = {group: str(config[group]["name"]) for group in TABLES.values()}
+    published, layer = _published(name, scale(config), *chosen.values())
+    found = {}
+    for group, node in config.items():
+        if group not in (*COMPARED, "runner", "hardware") or not isinstance(node, Mapping):
+            continue
+        wanted = flat(published.get(group, {}), group)
+        own = flat(node, group)
+        if group == "optim":  # whose files leave out what their optimiser does not have
+            wanted, own = ({**_USUAL, **each} for each in (wanted, own))
+        limits = {*own, *wanted} if group in COMPARED else flat(layer.get(group, {}), group)
+        for key in sorted(limits):
+            if own.get(key) != wanted.get(key) and not _incidental(key, config):
+                found[key] = (wanted.get(key), own.get(key))
+    return found
+
+
+def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what somebody at a keyboard should hear before runs under a protocol begin."""
+    found = [
+        f"scale={each}: tasks, models and trainings are not as published; every row says so"
+        for each in dict.fromkeys(map(scale, configs))
+        if each != PUBLISHED
+    ]
+    for protocol in dict.fromkeys(str(each.get("protocol", NONE)) for each in configs):
+        if protocol != NONE:
+            own = [each for each in configs if each["protocol"] == protocol]
+            found += [
+                f"+protocol={protocol}: {line}" for line in _of_models(own) + _of_changes(own)
+            ]
+    return found
+
+
+def _of_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say which models the source of a protocol did not train."""
+    trained = {name for each in configs for name in each.get("published_models", ())}
+    models = dict.fromkeys(str(each["model"]["name"]) for each in configs)
+    others = ", ".join(name for name in models if name not in trained)
+    if not others:
+        return []
+    if not trained:
+        return [
+            f"the model of its source is not among the models here; its settings go to {others}, "
+            "and no published figure is for that"
+        ]
+    return [
+        f"its source did not train {others}, to which the settings for all go; it trained "
+        f"{', '.join(sorted(trained))}"
+    ]
+
+
+def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what other words have changed of a protocol."""
+    now: dict[str, set[str]] = {}
+    for each in configs:
+        for key, (_, value) in changes(each).items():
+            now.setdefault(key, set()).add(str(value))
+    if not now:
+        return []
+    spelt = [f"{key}={'|'.join(sorted(values))}" for key, values in now.items()]
+    more = f" and {len(spelt) - MOST} more" if len(spelt) > MOST else ""
+    return [f"changed by other words, as each row says: {', '.join(spelt[:MOST])}{more}"]
+
+
+def check_name(config: Mapping[str, Any], task: "Task") -> None:
+    """Raise ConfigError where a protocol's settings are for one task, and its options make another.
+
+    A protocol knows tasks by their names: `task=pathfinder task.side=128` is `task=pathx`.
+    """
+    protocol, name = config["protocol"], config["task"]["name"]
+    if protocol == NONE or name not in (own := names("task")):
+        return
+    if (made := task.spec.name) != name and made in own:
+        raise ConfigError(
+            f"+protocol={protocol} has its settings for task={name}, and these options of it make "
+            f"{made}: choose task={made}, or leave the protocol out"
+        )
+
+
+@lru_cache(maxsize=512)
+def _published(protocol: str, scale: str, task: str, model: str, runner: str) -> tuple[Any, Any]:
+    """Return what files, protocol and scale give, and what the protocol alone sets."""
+
+    def file(group: str, name: str) -> Any:
+        return _file(f"{group}/{name}") if name in _ours(group) else {}
+
+    whole = _file("config")
+    usual = {k: v for each in whole["defaults"] if isinstance(each, dict) for k, v in each.items()}
+    chosen = {"task": task, "model": model, "runner": runner}
+    own, alone = dict[str, Any](), dict[str, Any]()
+    for group, name in (("protocol", protocol), ("scale", scale)):
+        layer = file(group, name)
+        source = f"+protocol={name}" if group == "protocol" else f"scale={name}"
+        own = merged(own, merged(layer, own_options(layer, chosen, _ours, source)))
+        alone = own if group == "protocol" else alone
+    tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
+    for part in (
+        {"model": file("model", model), "task": file("task", task)},
+        {
+            "model": {"backbone": file("size", usual["size"])},
+            "optim": file("optim", usual["optim"]),
+        },
+        own,
+    ):
+        tree = merged(tree, part)
+    return tree, alone
+
+
+@cache
+def _ours(group: str) -> list[str]:
+    """Return the names of a group that come with the program, which stay while it runs."""
+    return names(group)
+
+
+_USUAL = {f"optim.{name}": value for name, value in defaults(OptimConfig).items()}
+
+
+@lru_cache(maxsize=256)
+def _file(path: str) -> Any:
+    """Return a file of ours, which stays as it is while a process runs."""
+    return load(roots()[-1] / f"{path}.yaml")
+
+
+def flat(node: Any, above: str) -> dict[str, Any]:
+    """Return a nested mapping as one level with dotted keys, without what changes no number."""
+    found: dict[str, Any] = {}
+    for key, value in node.items():
+        here = f"{above}.{key}"
+        if key in PASSED_OVER or here in PASSED_OVER:
+            continue
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, here)
+        else:
+            found[here] = value
+    return found
+
+
+def _incidental(key: str, config: Mapping[str, Any]) -> bool:
+    group, _, option = key.partition(".")
+    if group != "task":
+        return False
+    return option in locate(str(config["task"]["class_path"]), list(config["plugins"])).incidental

@@ -1,0 +1,157 @@
+"""Values of Python as words of the command line, and Hydra called from somebody else's program."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+from lra.composition.configuration import GROUPS, shown
+from lra.composition.run import Composed
+from lra.errors import ConfigError
+
+_BARE = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
+_OTHER = frozenset({"true", "false", "null", "nan", "inf"})
+"""Words that Hydra reads as something else than text."""
+_PARTS = ("mixer", "stack", "backbone")
+"""Of a model, each with options of its own."""
+
+
+def spelt(value: Any, where: str) -> str:
+    """Return a value as the command line spells it.
+
+    Args:
+        value: a number, text, path, truth value, None, a choice, or a list or mapping of these.
+        where: the key, for the message.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    found = None
+    if value is None or isinstance(value, bool):
+        found = {None: "null", True: "true", False: "false"}[value]
+    elif isinstance(value, Enum | str | Path):
+        found = _text(value.name if isinstance(value, Enum) else str(value))
+    elif isinstance(value, Integral):
+        found = str(int(value))
+    elif isinstance(value, Real):
+        found = repr(float(value))
+    elif isinstance(value, Mapping):
+        pairs = (f"{_text(str(key))}:{spelt(each, where)}" for key, each in value.items())
+        found = "{" + ",".join(pairs) + "}"
+    elif isinstance(value, list):
+        found = "[" + ",".join(spelt(each, where) for each in value) + "]"
+    if found is not None:
+        return found
+    raise ConfigError(
+        f"{where}: got {shown(value)} ({type(value).__name__}); wanted a number, text, true or "
+        "false, None, or a list or mapping of these"
+    )
+
+
+def _text(value: str) -> str:
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    if _BARE.fullmatch(value) and value.lower() not in _OTHER:
+        return value
+    return QuotedString(text=value, quote=Quote.single).with_quotes()
+
+
+def word(key: str, value: Any) -> str:
+    """Return `key=value` as the command line has it; a tuple stands for several values."""
+    if isinstance(value, tuple):
+        if not value:
+            raise ConfigError(f"{key}: got an empty tuple; wanted the values to sweep over")
+        return f"{key}=" + ",".join(spelt(each, key) for each in value)
+    return f"{key}={spelt(value, key)}"
+
+
+def words_of(options: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return options as words, mappings of the groups spelt with dots.
+
+    Args:
+        options: values by key; `{"optim": {"steps": 5}}` is `{"optim.steps": 5}`.
+        prefix: what all keys begin with, its dot included.
+    """
+    found = []
+    for key, value in options.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"got the key {key!r}; wanted text, as in 'optim.steps'")
+        whole = prefix + key
+        if isinstance(value, Mapping) and value and _holds_options(whole):
+            found += words_of(value, f"{whole}.")
+        else:
+            found.append(word(whole, value))
+    return found
+
+
+def _holds_options(key: str) -> bool:
+    return key.lstrip("+") in (*GROUPS, *(f"model.{part}" for part in _PARTS))
+
+
+def model_words(model: str, options: Mapping[str, Any], config_dirs: Sequence[Path]) -> list[str]:
+    """Return the options of a model as words.
+
+    A plain key is one of the mixer's; others begin with a part of the model, or with a group.
+    """
+    from lra.composition.compose import group_file
+
+    part = "stack" if "stack" in group_file("model", model, config_dirs) else "mixer"
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        top = key.lstrip("+").partition(".")[0]
+        within = "." in key or isinstance(value, Mapping)
+        if top in GROUPS and within:
+            found[key] = value
+        elif (top in _PARTS and within) or key in ("layers", "layer_options"):
+            found[f"model.{key}"] = value
+        else:
+            found[f"model.{part}.{key}"] = value
+    return words_of(found)
+
+
+def flags(config_dir: str | Path | None, plugins: Sequence[str]) -> list[str]:
+    """Return the words that name files and packages of one's own."""
+    if isinstance(plugins, str):
+        raise ConfigError(f"plugins: got {plugins!r}; wanted a list of names, as in [{plugins!r}]")
+    found = [] if config_dir is None else [f"--config-dir={config_dir}"]
+    return found + ([f"plugins=[{','.join(plugins)}]"] if plugins else [])
+
+
+def composed(words: Sequence[str]) -> Composed:
+    """Return the one configuration that words ask for.
+
+    Raises:
+        ConfigError: they are wrong, or ask for several.
+    """
+    from lra.composition.hydra_entry import entries
+
+    with hydra_left_alone():
+        found = entries(words)
+    if len(found) != 1:
+        raise ConfigError(f"got {len(found)} configurations of {' '.join(words)}; wanted one")
+    return found[0]
+
+
+@contextmanager
+def hydra_left_alone() -> Iterator[None]:
+    """Keep what Hydra knows of the program that calls us, which may be a program of Hydra's."""
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.version import VersionBase
+
+    hydra, own, version = GlobalHydra.instance(), HydraConfig.instance(), VersionBase.instance()
+    before = hydra.hydra, own.cfg, version.version_base
+    name = "HYDRA_FULL_ERROR"
+    full = os.environ.get(name)
+    try:
+        yield
+    finally:
+        hydra.hydra, own.cfg, version.version_base = before
+        if full is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = full

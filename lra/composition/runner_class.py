@@ -1,0 +1,120 @@
+"""From the name of a runner to its class, ours or one of a package of the user's own."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from inspect import isabstract
+from typing import TYPE_CHECKING, Any, cast
+
+from lra.composition.catalogue import names, roots
+from lra.composition.class_path import NotNamed, locate
+from lra.composition.yaml_text import load
+from lra.errors import ConfigError, UnknownName, unknown
+
+if TYPE_CHECKING:
+    from runners.records import Cell
+    from runners.runner import Runner
+
+MODES = {"modes": "[{}]", "qk": "{}"}
+"""Options of our runners that choose a mode, and how one mode is given."""
+
+
+def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "type[Runner]":
+    """Return the class of a runner.
+
+    Args:
+        node: The `runner` of a configuration; without a `class_path`, one of lra's own is meant.
+        plugins: Packages of the user's own.
+
+    Raises:
+        UnknownName: There is no such runner; with near matches.
+        ConfigError: The class is no runner.
+    """
+    class_path = str(node.get("class_path") or _class_path(str(node.get("name"))))
+    # A sweep asks five times a cell. Packages of the user's own may change, ours do not.
+    return _located(class_path, plugins) if plugins else _own(class_path)
+
+
+@cache
+def _own(class_path: str) -> "type[Runner]":
+    return _located(class_path, ())
+
+
+def _located(class_path: str, plugins: Sequence[str]) -> "type[Runner]":
+    from runners.runner import Runner
+
+    found = locate(class_path, plugins)
+    if not isinstance(found, type) or not issubclass(found, Runner):
+        raise ConfigError(
+            f"runner.class_path: {class_path} is no runner; wanted a dataclass that derives from "
+            "runners.runner.Runner"
+        )
+    if isabstract(found):
+        raise ConfigError(
+            f"runner.class_path: {class_path} has no method run(work), which yields a cell's rows"
+        )
+    return found
+
+
+def runner_of(cell: "Cell") -> "type[Runner]":
+    """Return the class of a cell's runner."""
+    node = cell.config.get("runner") or {"name": cell.columns["runner"]}
+    return runner_class(node, cell.config.get("plugins") or ())
+
+
+def mode_word(cell: "Cell") -> str:
+    """Return the word of the command line that leads to a cell's mode; "" where nobody says.
+
+    Of our own runners it is known by their options: to import one brings torch. One of a package
+    that was not named here is taken for a runner as most are.
+    """
+    name, mode = str(cell.columns["runner"]), str(cell.columns["mode"])
+    node = cell.config.get("runner") or {"name": name}
+    own = _options(str(node.get("name", name)))
+    if node.get("class_path", own.get("class_path")) == own.get("class_path"):
+        for option, form in MODES.items():
+            if option in own:
+                return f"runner.{option}={form.format(mode)}"
+    try:
+        return runner_of(cell).word(mode)
+    except NotNamed:
+        return f"runner.modes=[{mode}]" if "modes" in node else ""
+
+
+@cache
+def _options(name: str) -> Mapping[str, Any]:
+    """Return what stands in the file of one of our runners; nothing for any other."""
+    file = roots()[-1] / "runner" / f"{name}.yaml"
+    return load(file) if name in names("runner") else {}
+
+
+def first_metrics(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Return the metrics that come first in the table of each runner that has no other section.
+
+    Args:
+        cells: cell.json of each, by key. A runner whose package was not named, or is not here, is
+            left out.
+    """
+    from reports.report import SHOWN
+
+    found: dict[str, tuple[str, ...]] = {}
+    for cell in cells.values():
+        name, config = str(cell["columns"]["runner"]), cell["config"]
+        if name in SHOWN or name in found:
+            continue
+        with suppress(ConfigError, UnknownName):
+            kind = runner_class(config.get("runner") or {"name": name}, config.get("plugins") or ())
+            found[name] = kind.tabled or (kind.outcome,)
+    return found
+
+
+def bundled() -> "dict[str, type[Runner]]":
+    """Return lra's own runners by name."""
+    return {name: runner_class({"name": name}) for name in names("runner")}
+
+
+def _class_path(name: str) -> str:
+    file = roots()[-1] / "runner" / f"{name}.yaml"
+    if not file.is_file():
+        raise UnknownName(unknown("runner", name, names("runner")))
+    return cast(str, load(file)["class_path"])

@@ -1,0 +1,186 @@
+"""`lra doctor --noise`: which differences in time this machine resolves, and what disturbs it.
+
+One fixed operation is timed in turns with itself, as a model is with a reference, at four lengths
+of time. How far the median ratio of n such pairs lies from 1, which is the truth, in 95 of 100
+draws, is what a comparison on this machine can resolve. The time alone is judged likewise, against
+its median over everything: without a partner, drift counts.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from lra.terminal.screen import table
+from runners.measurement.measure import timed, uncollected, warm_up
+from runners.measurement.watch import Round, Watch, Watched, cause
+
+SECONDS = (1e-4, 1e-3, 1e-2, 1e-1)
+"""How long one call takes, about."""
+EACH_S = 6.0
+"""Wall clock for each of these."""
+COUNTS = (5, 10, 30)
+"""Samples behind one median: those of long calls, of others, and as many as one may ask for."""
+LEAST_PAIRS, MOST_PAIRS = 3, 1000
+DRAWS = 4000
+LEVEL = 0.95
+SEED = 11
+CPU = torch.device("cpu")
+ADVICE = {
+    "waited for a processor": "end other programs, or leave them processors of their own: "
+    "`taskset -c 0-3 lra run …` takes four, hardware.threads=N fewer",
+    "load of other processes": "end other programs: also on other processors they share caches and "
+    "memory",
+    "its processor was taken away": "nothing on this system: another virtual machine runs, or a "
+    "signal stopped the process; take a machine of your own, more samples, or ratios alone",
+    "processor taken by another virtual machine": "take a machine of your own, more samples, or "
+    "ratios alone",
+    "held back by the container's limit": "give the container whole processors, or ask for fewer "
+    "threads: hardware.threads=N",
+    "memory ran short": "end other programs, or measure shorter sequences",
+    "pages read from disk": "free memory: programs and their data are read again from the disk",
+}
+"""What to do about each cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseFinding:
+    """What was found for calls of one length of time."""
+
+    seconds: float
+    """Median of one call."""
+    pairs: int
+    disturbed: dict[str, int]
+    """Pairs by what disturbed them."""
+    ratio: dict[int, float]
+    """By the number of samples: ratios up to this one, or down to its inverse, may be noise."""
+    time: dict[int, float]
+    """The same of one median time against another."""
+    shares: dict[str, float | None]
+    """What the machine did meanwhile, as a share of the clock or of all processors."""
+
+
+def resolution(values: Sequence[float], count: int) -> float:
+    """Return the factor within which medians of `count` values lie about the truth, 1.
+
+    Args:
+        values: ratios of equal things, as measured.
+        count: how many are behind one median.
+    """
+    drawn = np.random.default_rng(SEED).choice(np.asarray(values), size=(DRAWS, count))
+    away = np.abs(np.log(np.median(drawn, axis=1)))
+    return float(np.exp(np.quantile(away, LEVEL)))
+
+
+def work(seconds: float) -> Callable[[], object]:
+    """Return a call of about so many seconds: matrix products, exponentials, additions."""
+    side = 96 if seconds < 1e-3 else 256
+    x = torch.randn(side, side, generator=torch.Generator().manual_seed(SEED)) / side**0.5
+
+    def once() -> object:
+        return torch.softmax(x @ x, -1) + x
+
+    timed(once, CPU)
+    count = max(1, round(seconds / min(timed(once, CPU) for _ in range(20))))
+
+    def call() -> None:
+        for _ in range(count):
+            once()
+
+    return call
+
+
+def finding(watched: Watched) -> NoiseFinding:
+    """Return what the rounds of two equal calls, a and b, tell."""
+    own, other = (np.asarray(watched.samples(name)) for name in ("a", "b"))
+    every: list[Round] = watched.every
+    middle = float(np.median(own))
+    shares = watched.shares
+    return NoiseFinding(
+        seconds=middle,
+        pairs=len(every),
+        disturbed=dict(Counter(filter(None, map(cause, every)))),
+        ratio={count: resolution((own / other).tolist(), count) for count in COUNTS},
+        time={count: resolution((own / middle).tolist(), count) for count in COUNTS},
+        shares={
+            "processor": shares.processor / watched.threads,
+            "waiting": shares.waiting,
+            "taken away": shares.absent,
+            "steal": shares.steal,
+            "other load": shares.other_load,
+        },
+    )
+
+
+def measured(seconds: float, watch: Watch, budget_s: float) -> Watched:
+    """Time two equal calls in turns until `budget_s` is over; nothing is repeated."""
+    call = work(seconds)
+    warm_up(call, CPU, least=2, long_s=0.5, most=3)
+    every: list[Round] = []
+    end = time.perf_counter() + budget_s
+    with uncollected():
+        while len(every) < LEAST_PAIRS or (len(every) < MOST_PAIRS and time.perf_counter() < end):
+            order = "ab" if len(every) % 2 else "ba"
+            every.append({name: watch.sample(partial(timed, call, CPU)) for name in order})
+    return watch.judged(every, len(every))
+
+
+def noise(*, as_json: bool, each_s: float = EACH_S) -> int:
+    """Measure and print; 1 where more than half of the samples of some length were disturbed."""
+    watch = Watch(CPU)
+    found: list[NoiseFinding] = []
+    unwatched: tuple[str, ...] = ()
+    for seconds in SECONDS:
+        watched = measured(seconds, watch, each_s)
+        found.append(finding(watched))
+        unwatched = watched.unwatched
+    unfit = any(sum(each.disturbed.values()) > each.pairs / 2 for each in found)
+    if as_json:
+        print(json.dumps(_plain(found, unwatched, watch.threads), indent=2))
+    else:
+        print("\n".join(_lines(found, unwatched, watch.threads)))
+    return 1 if unfit else 0
+
+
+def _plain(found: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) -> dict[str, Any]:
+    lengths = [{name: getattr(each, name) for name in each.__slots__} for each in found]
+    return {"threads": threads, "level": LEVEL, "unwatched": unwatched, "lengths": lengths}
+
+
+def _lines(found: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) -> list[str]:
+    head = ["one call", *(f"ratio, {n}" for n in COUNTS), *(f"time, {n}" for n in COUNTS)]
+    rows = [(*head, "disturbed")]
+    for each in found:
+        resolved = [f"{each.ratio[n]:.3f}" for n in COUNTS] + [
+            f"{each.time[n]:.3f}" for n in COUNTS
+        ]
+        lost = sum(each.disturbed.values())
+        rows.append((f"{each.seconds * 1e3:.2f} ms", *resolved, f"{lost} of {each.pairs}"))
+    causes: Counter[str] = Counter()
+    for each in found:
+        causes.update(each.disturbed)
+    lines = [
+        f"Two equal calls of {threads} threads, timed in turns: the factor within which medians of "
+        f"{', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} samples",
+        f"agree in {LEVEL:.0%} of cases. A ratio nearer to 1 than that is no difference.",
+        "",
+        table(rows, indent=""),
+        "",
+    ]
+    for name in found[-1].shares:
+        shares = [each.shares[name] for each in found]
+        known = [f"{share:.1%}" for share in shares if share is not None]
+        lines.append(f"{name:12}{'   '.join(known) if known else 'cannot be watched here'}")
+    if unwatched:
+        lines.append(f"cannot be watched here: {', '.join(unwatched)}")
+    lines.append("")
+    for words, count in causes.most_common():
+        lines.append(f"{count} pairs: {words}")
+        lines.append(f"     way out: {ADVICE.get(words, 'see docs/measuring.md')}")
+    return lines if causes else [*lines, "no sample was disturbed"]

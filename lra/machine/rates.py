@@ -1,0 +1,65 @@
+"""`lra doctor --rates`: how fast this machine is, measured and kept for `lra plan`."""
+
+import json
+import time
+from dataclasses import asdict
+
+from lra.composition.binding import make
+from lra.composition.compose import group_file
+from lra.terminal.screen import table
+from runners.measurement.hardware import HardwareProfile, device_name
+from runners.measurement.rates import Rates, best_of, measure_rates, store_rates
+
+UNITS = {"products": "FLOP/s", "operator_s": "s"}
+"""Of the rates that are no bytes per second."""
+MEANINGS = {
+    "products": "a large matrix product",
+    "memory": "additions of tensors that no cache holds",
+    "cache": "additions of tensors that a cache holds",
+    "exponentials": "exponentials",
+    "sorts": "sorting rows of 4,096 numbers",
+    "operator_s": "an operator on next to nothing, forward and backward",
+}
+
+
+def rates(name: str, *, as_json: bool) -> int:
+    """Measure the rates of this machine on a hardware profile, keep them and print them.
+
+    Raises:
+        ConfigError: there is no such profile.
+        ValueError: the machine has no such device.
+    """
+    node = group_file("hardware", name)
+    node.pop("about", None)
+    hardware: HardwareProfile = make(HardwareProfile, node, "hardware")
+    found: list[tuple[int, Rates, str, float]] = []
+    for threads in dict.fromkeys((hardware.training_threads, hardware.timing_threads())):
+        begin = time.perf_counter()
+        measured = measure_rates(hardware, threads)
+        if found:  # threads that wait for one another on a busy machine say nothing
+            measured = best_of(measured, found[-1][1])
+        spent = time.perf_counter() - begin
+        found.append((threads, measured, str(store_rates(measured, hardware, threads)), spent))
+        if str(hardware.device) != "cpu":
+            break
+    if as_json:
+        listed = [
+            {"threads": threads, "rates": asdict(measured), "file": file, "seconds": spent}
+            for threads, measured, file, spent in found
+        ]
+        device = device_name(hardware.device)
+        about = {"hardware": name, "device": device, "precision": str(hardware.precision)}
+        print(json.dumps({**about, "measured": listed}, indent=1))
+        return 0
+    print(f"{device_name(hardware.device)}, {hardware.precision}, for hardware={name}")
+    for threads, measured, file, spent in found:
+        print(f"\n{threads} threads, in {spent:.1f} s, kept in {file}")
+        print(table(_rows(measured)))
+    return 0
+
+
+def _rows(measured: Rates) -> list[tuple[str, str, str]]:
+    return [
+        (name, f"{value:.3g} {UNITS.get(name, 'B/s')}", MEANINGS[name])
+        for name, value in asdict(measured).items()
+    ]

@@ -1,0 +1,171 @@
+"""`lra plan --against`: what stored cells took, beside what counting alone would have said."""
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lra.sweep.forecast import Forecaster
+
+FACTOR = 1.5
+"""What counts as near."""
+COLUMNS = (
+    "cell", "runner", "mode", "model", "task", "length", "batch", "quantity", "measured",
+    "predicted", "ratio",
+)  # fmt: skip
+QUANTITIES = {
+    "train_step_time": "seconds of a training step",
+    "train_time": "seconds of all steps",
+    "time": "seconds of a timed pass",
+    "peak_tensor_bytes": "peak bytes of a timed pass",
+    "process_peak_bytes": "peak bytes of a training's process",
+}
+"""What is compared, by metric."""
+
+
+def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
+    """Print measured and predicted values of every stored cell that can be counted."""
+    lines, left_out, unnamed = [], 0, dict[str, None]()
+    for line in compared(results, unnamed):
+        if line is None:
+            left_out += 1
+        else:
+            lines.append(line)
+    for reason in unnamed:
+        print(reason, file=sys.stderr)
+    shares = {
+        quantity: summary([line["ratio"] for line in lines if line["quantity"] == quantity])
+        for quantity in QUANTITIES
+        if any(line["quantity"] == quantity for line in lines)
+    }
+    if as_json:
+        print(json.dumps({"schema": 1, "cells": lines, "left_out": left_out, **shares}, indent=1))
+    elif as_csv:
+        writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    else:
+        _print(lines, shares, left_out)
+    return 0
+
+
+def compared(results: Path, unnamed: dict[str, None]) -> Iterator[dict[str, Any] | None]:
+    """Yield a line for each quantity of each stored cell; None for a cell that cannot be counted.
+
+    Args:
+        results: the store.
+        unnamed: gains what to say of plug-ins that cells name and the command does not.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+    from lra.sweep.forecast import Forecaster
+    from runners.records import Status
+    from runners.storage.formats import BadStore, cell_folders, read_newest_rows
+    from runners.store import Store
+
+    if not results.is_dir():
+        raise FileNotFoundError(f"no results folder {results}: give one that `lra run` has made")
+    forecaster, store = Forecaster(), Store(results)
+    for folder in cell_folders(results, left_out=[]):
+        try:
+            description, newest = store.cell(folder.name), read_newest_rows(folder)
+        except BadStore:
+            yield None
+            continue
+        rows = newest[1] if newest else []
+        values = {
+            row["metric"]: row["value"]
+            for row in rows
+            if row["status"] == Status.ok and "reference" not in row["labels"]
+        }
+        expected = predicted(description, forecaster, unnamed)
+        if expected is None:
+            if values.keys() & QUANTITIES.keys():
+                yield None
+            continue
+        columns, config = description["columns"], description["config"]
+        for quantity, value in expected.items():
+            if (measured := values.get(quantity)) and value:
+                yield {
+                    "cell": folder.name,
+                    **{name: columns[name] for name in COLUMNS[1:6]},
+                    "batch": config["optim"]["batch_size"],
+                    "quantity": quantity,
+                    "measured": measured,
+                    "predicted": value,
+                    "ratio": measured / value,
+                }
+
+
+def predicted(
+    description: Mapping[str, Any], forecaster: "Forecaster", unnamed: dict[str, None]
+) -> dict[str, float] | None:
+    """Return what counting says of a stored cell, by metric; None where it says nothing."""
+    from lra.composition.class_path import NotNamed
+    from lra.composition.compose import typed
+
+    columns = description["columns"]
+    try:
+        run = typed(description["config"])
+        found = forecaster.counted(run, columns)
+    except NotNamed as error:
+        unnamed[str(error)] = None
+        return None
+    except Exception:  # noqa: BLE001 - of an older version, or of a package that is not here
+        return None
+    if found.step_s is None or found.steps is None or found.need_bytes is None:
+        return None
+    if run.runner.trains:
+        return {
+            "train_step_time": found.step_s,
+            "train_time": found.step_s * found.steps,
+            "process_peak_bytes": float(found.need_bytes),
+        }
+    return {"time": found.step_s, "peak_tensor_bytes": float(found.peak_bytes or 0)}
+
+
+def summary(ratios: list[float]) -> dict[str, float]:
+    """Return how near a list of ratios is to 1."""
+    near = [1 / FACTOR <= ratio <= FACTOR for ratio in ratios]
+    spread = math.exp(median(abs(math.log(ratio)) for ratio in ratios))
+    return {
+        "cells": len(ratios),
+        "within": sum(near) / len(near),
+        "median": median(ratios),
+        "typical_factor": spread,
+        "least": min(ratios),
+        "most": max(ratios),
+    }
+
+
+def _print(
+    lines: list[dict[str, Any]], shares: Mapping[str, Mapping[str, float]], left_out: int
+) -> None:
+    from lra.terminal.screen import table
+
+    head = ("model", "task", "length", "batch", "quantity", "measured", "predicted", "ratio")
+    rows = [
+        tuple(
+            f"{line[name]:.3g}" if isinstance(line[name], float) else str(line[name])
+            for name in head
+        )
+        for line in lines
+    ]
+    print(table([head, *rows], indent=""))
+    print()
+    for quantity, found in shares.items():
+        print(
+            f"{QUANTITIES[quantity]} ({quantity}), {found['cells']} cells: measured / predicted "
+            f"{found['median']:.2f} in the median, {found['least']:.2f} to {found['most']:.2f}; "
+            f"{found['within']:.0%} within a factor of {FACTOR}"
+        )
+    if not lines:
+        print("nothing to compare: no stored cell of train or scaling")
+    if left_out:
+        print(f"{left_out} cells left out: they cannot be counted")

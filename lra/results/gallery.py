@@ -1,0 +1,174 @@
+"""The gallery of the documentation: every kind of figure, from the rows that lra publishes."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import resources
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from lra.errors import ConfigError
+
+DPI = 130
+"""Of its pictures, which are looked at on a screen."""
+INTRODUCTION = """# Gallery
+
+Every kind of figure that a report draws, here from the rows in `reports/published`. The command
+below a picture makes it again, as PDF, SVG and PNG, with its numbers as CSV and its caption beside
+it; [figures for papers](figures-for-papers.md) says how to choose fonts, colours, models and
+widths. This page is made by `make gallery`.
+"""
+
+
+class Exhibit(NamedTuple):
+    """One figure of the gallery."""
+
+    function: str
+    """What draws it, by its dotted path."""
+    rows: str
+    """The sweep whose published rows it shows."""
+    style: str
+    stem: str
+    """Name of its files, without the ending."""
+    heading: str
+
+
+EXHIBITS = (
+    Exhibit("reports.figures.scaling.scaling_figure", "quickstart", "paper_column", "time-step",
+            "Time against length"),
+    Exhibit("reports.figures.scaling.scaling_figure", "quickstart", "paper_column", "memory-step",
+            "Memory against length"),
+    Exhibit("reports.figures.panels.panel_figure", "families", "paper_full", "time-step",
+            "Time against length, of many models"),
+    Exhibit("reports.figures.curves.curve_figure", "quickstart", "paper_column", "training-loss",
+            "Training loss"),
+    Exhibit("reports.figures.curves.curve_figure", "transformer_xl", "paper_full", "loss-by-place",
+            "Loss by position in the window"),
+    Exhibit("reports.figures.curves.curve_figure", "adaptive_span", "paper_column",
+            "loss-by-frequency", "Loss by token frequency"),
+    Exhibit("reports.sections.score_cost.score_cost_figure", "lite_transformer", "paper_full",
+            "score-by-multiply-adds", "Score against operations"),
+    Exhibit("reports.figures.panels.line_figures", "decode", "paper_column", "decoding-token-time",
+            "Time of one token while writing"),
+    Exhibit("reports.figures.panels.line_figures", "decode", "paper_column",
+            "decoding-state-bytes", "Memory of a state while writing"),
+    Exhibit("reports.sections.peers.speed_figure", "peers_linear", "paper_full",
+            "peers-speed-step", "Speed beside other implementations"),
+    Exhibit("reports.sections.extrapolation.extrapolation_figure", "extrapolate", "paper_full",
+            "extrapolation", "Beyond the trained length"),
+    Exhibit("reports.sections.context.context_figure", "context", "paper_full", "context",
+            "Use of context"),
+    Exhibit("reports.sections.spans.span_figure", "span_text8", "paper_full", "span",
+            "Attention span"),
+    Exhibit("reports.sections.spans.span_figure", "adaptive_span", "paper_column",
+            "learned-spans-by-layer", "Learned spans"),
+    Exhibit("reports.sections.key_width.key_width_figure", "key_width", "paper_full",
+            "key-width-accuracy", "Width of heads"),
+    Exhibit("reports.sections.recovery.recovery_figure", "transfer", "paper_full",
+            "recovery-accuracy-curve", "Recovery after a change of attention"),
+    Exhibit("reports.sections.parallel.parallel_figure", "parallel", "paper_full", "parallel",
+            "Steps on several processes"),
+    Exhibit("reports.sections.parallel.longest_figure", "parallel", "paper_column",
+            "parallel-longest", "Longest sequence that fits"),
+    Exhibit("reports.sections.compression.compression_figure", "compress", "paper_full",
+            "compression-trade-off", "Compression"),
+    Exhibit("reports.sections.approximation_figures.budget_figure", "random_features", "paper_full",
+            "approximation-budget-1024-random", "Error of approximations against their budget"),
+    Exhibit("reports.sections.approximation_figures.time_figure", "random_features", "paper_column",
+            "approximation-time-random", "Error of approximations against time"),
+    Exhibit("reports.sections.approximation_figures.feature_figure", "random_features",
+            "paper_full", "approximation-features-random", "Random features"),
+    Exhibit("reports.sections.approximation_figures.length_figure", "approximation", "paper_full",
+            "approximation-length-trained", "Error of approximations against length"),
+    Exhibit("reports.figures.attention_maps.within_figure", "attention_maps", "paper_full",
+            "attention-within", "Attention near its query"),
+    Exhibit("reports.figures.attention_maps.picture_figure", "attention_maps", "paper_full",
+            "attention-map", "Attention maps"),
+    Exhibit("reports.figures.attention_maps.spectrum_figure", "attention_maps", "paper_full",
+            "attention-spectrum", "Spectrum of attention matrices"),
+    Exhibit("reports.figures.attention_maps.energy_figure", "attention_maps", "paper_full",
+            "projection-energy", "Key-query products by dimensions"),
+    Exhibit("reports.figures.attention_maps.kernel_figure", "attention_maps", "paper_full",
+            "kernels", "Kernels of convolutions"),
+)  # fmt: skip
+WITHOUT_ROWS = {
+    "reports.figures.bubbles.bubble_figure": "speed, score and memory of models that were trained "
+    "and timed under a protocol of the Long Range Arena",
+    "reports.sections.attention_mass.mass_figure": "what the runner `attention_mass` measured",
+}
+"""What draws a kind of figure of which no rows are published, and what its rows are."""
+
+
+def published_file(rows: str) -> Path:
+    """Return the published rows of a sweep. Raises ConfigError outside of a clone of lra."""
+    folder = Path(str(resources.files("reports"))) / "published"
+    found = sorted(folder.glob(f"{rows}-epyc-*.jsonl"))
+    if not found:
+        raise ConfigError(f"{folder} holds no rows of {rows}: the gallery needs a clone of lra")
+    return found[-1]
+
+
+def command(exhibit: Exhibit) -> str:
+    """Return the line that makes a figure, in a clone of lra."""
+    file = published_file(exhibit.rows).name
+    return f"lra report --rows reports/published/{file} --style {exhibit.style} --out figures"
+
+
+def picture(exhibit: Exhibit) -> str:
+    """Return the name of the file with its picture."""
+    return f"{exhibit.rows}-{exhibit.stem}-{exhibit.style.removeprefix('paper_')}.png"
+
+
+def write_gallery(docs: Path, exhibits: Sequence[Exhibit] = EXHIBITS) -> list[Path]:
+    """Write `gallery.md` and the folder `gallery` of its pictures; return the paths."""
+    folder = docs / "gallery"
+    folder.mkdir(parents=True, exist_ok=True)
+    captions = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        order = sorted(exhibits, key=lambda e: (e.rows, e.style))
+        for (rows, style), group in groupby(order, key=lambda e: (e.rows, e.style)):
+            drawn = Path(temporary) / f"{rows}-{style}"
+            _draw(rows, style, drawn)
+            for exhibit in group:
+                shutil.copyfile(drawn / f"{exhibit.stem}.png", folder / picture(exhibit))
+                text = (drawn / f"{exhibit.stem}.caption.txt").read_text("utf-8")
+                captions[exhibit] = " ".join(text.split())
+    for file in {*folder.glob("*.png")} - {folder / picture(e) for e in exhibits}:
+        file.unlink()
+    page = docs / "gallery.md"
+    page.write_text("\n".join(_page(exhibits, captions)) + "\n", encoding="utf-8")
+    return [page, *(folder / picture(exhibit) for exhibit in exhibits)]
+
+
+def _draw(rows: str, style: str, folder: Path) -> None:
+    from lra.composition.selection import kinds
+    from lra.results.stored import deviations, published_apart, published_cells
+    from lra.results.style import read_style
+    from reports.report import write_parts
+    from reports.style import Format
+
+    wanted, _ = read_style(style)
+    settings = {**wanted.matplotlib, "savefig.dpi": DPI}
+    file = published_file(rows)
+    write_parts(
+        published_apart(file), folder, groups=kinds(),
+        deviations={key: deviations(node) for key, node in published_cells(file).items()},
+        style=replace(wanted, formats=[Format.png], matplotlib=settings),
+    )  # fmt: skip
+
+
+def _page(exhibits: Sequence[Exhibit], captions: dict[Exhibit, str]) -> Iterator[str]:
+    from reports.tables.table import escape_markdown
+
+    yield INTRODUCTION
+    for exhibit in exhibits:
+        yield f"## {exhibit.heading}\n"
+        yield f"![{exhibit.heading}](gallery/{picture(exhibit)})\n"
+        yield f"{escape_markdown(captions[exhibit])}\n"
+        yield f"```\n{command(exhibit)}\n```\n"
+        yield f"File: `figures/{exhibit.stem}.pdf`.\n"
+    yield "## Kinds without published rows\n"
+    for function, what in WITHOUT_ROWS.items():
+        yield f"- `{function}` draws {what}."

@@ -1,0 +1,304 @@
+"""The style of a report, by name or file: `report.style=` and `--style`.
+
+A YAML file holds the keys of `reports.style.ReportStyle`; a file that ends in .mplstyle is one of
+matplotlib's own. Nothing of a file is passed over without a word.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from conf.plain_files import read_bytes
+from lra.composition.binding import make
+from lra.composition.configuration import shown
+from lra.composition.yaml_text import MOST_BYTES, load
+from lra.errors import ConfigError, UnknownName, unknown
+from reports.style import (
+    DEFAULT,
+    FULL,
+    LARGEST,
+    NARROWEST,
+    SMALLEST,
+    WIDEST,
+    Font,
+    ModelStyle,
+    ReportStyle,
+    TableStyle,
+)
+
+ENDING = ".mplstyle"
+NESTED: dict[str, type] = {"font": Font, "tables": TableStyle}
+LAYOUT = "every part of a figure is measured and put in its place"
+BYTES = "the same rows give the same bytes, with letters that are embedded as TrueType"
+HELD = {
+    "text.usetex": "names of models are printed letter by letter, whatever they hold",
+    "text.parse_math": "names of models are printed letter by letter, whatever they hold",
+    "text.latex.preamble": "names of models are printed letter by letter, whatever they hold",
+    "figure.autolayout": LAYOUT, "figure.constrained_layout.use": LAYOUT, "savefig.bbox": LAYOUT,
+    "savefig.pad_inches": LAYOUT, "figure.dpi": LAYOUT, "savefig.format": "formats says this",
+    "svg.hashsalt": BYTES, "svg.fonttype": BYTES, "pdf.fonttype": BYTES, "pdf.compression": BYTES,
+    "pdf.use14corefonts": BYTES, "ps.fonttype": BYTES,
+    "font.family": "font.family of the style says this",
+}  # fmt: skip
+"""Settings of matplotlib that no style changes, and why."""
+MOST_DPI, MOST_DOTS = 1200, 12_000
+"""Of a figure: some hundred megabytes while it is drawn."""
+SIZED = ("savefig.dpi",)
+"""Settings of a .mplstyle file that are judged together with the width."""
+BOUNDS: dict[str, tuple[float, float]] = {
+    r"\.dpi$": (10, MOST_DPI),
+    r"^figure\.figsize$": (NARROWEST, WIDEST),
+    r"^font\.size$|\.(font|title|label)size$": (SMALLEST, LARGEST),
+    r"alpha$": (0, 1),
+    r"pattern$": (0.01, 100),
+    r"^(agg|animation|figure|pdf|ps|svg|webagg)\.|\.lut$": (-1, 1e6),  # no sizes in a figure
+    r"^legend\..*(scale|length|height|points)$": (0, 20),  # in letters
+    r"^legend\.": (-20, 20),
+    r"(size|width|scale|bins)$": (0, 100),  # in points
+    r"": (-100, 100),
+}
+"""Of the numbers of settings of matplotlib, by what is found in their names: the first that is."""
+FONTS = {
+    "title": "figure.titlesize", "panel_titles": "axes.titlesize", "labels": "axes.labelsize",
+    "ticks": "xtick.labelsize", "legend": "legend.fontsize",
+}  # fmt: skip
+"""Sizes of a style, and what matplotlib calls them."""
+
+
+def shipped() -> dict[str, Path]:
+    """Return the files of the styles that come with lra, by name."""
+    folder = Path(str(resources.files("reports.figures"))) / "styles"
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+
+
+def read_style(name: str | None) -> tuple[ReportStyle, list[str]]:
+    """Return a style, and a sentence for each setting of a .mplstyle file that is not taken.
+
+    Args:
+        name: of a shipped style, or the path of a file; None: the report's own look.
+
+    Raises:
+        UnknownName: neither a shipped style nor a file.
+        ConfigError: a key is unknown, or has a value of another kind than it takes.
+        lra.composition.yaml_text.BadYaml: the file is no YAML.
+    """
+    if name is None:
+        return DEFAULT, []
+    known = shipped()
+    if name in known:
+        return style_of(load(known[name]), str(known[name])), []
+    path = Path(name)
+    if not path.is_file():
+        way_out = "Or give the path of a YAML file or of a matplotlib .mplstyle file."
+        raise UnknownName(unknown("style", name, known, way_out=way_out))
+    if path.suffix == ENDING:
+        return _of_matplotlib(path)
+    return style_of(load(path), name), []
+
+
+def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
+    """Return the style that a mapping holds; `where` opens the message of a ConfigError."""
+    node = {str(key): value for key, value in node.items()}
+    if type(node.get("width")) is int:
+        node["width"] = float(node["width"])
+    parts: dict[str, Any] = {}
+    for key, kind in NESTED.items():
+        if node.get(key) is not None:
+            parts[key] = _made(kind, _mapping(node.pop(key), where, key), f"{where}: {key}")
+    models = _mapping(node.pop("models", None) or {}, where, "models")
+    parts["models"] = {
+        str(name): _made(
+            ModelStyle, _mapping(own, where, f"models.{name}"), f"{where}: models.{name}"
+        )
+        for name, own in models.items()
+    }
+    settings = _mapping(node.pop("matplotlib", None) or {}, where, "matplotlib")
+    for key in settings:
+        if key in HELD:
+            raise ConfigError(f"{where}: matplotlib.{key} stays as it is: {HELD[key]}")
+    parts["matplotlib"] = {
+        key: _checked(str(key), value, f"{where}: matplotlib") for key, value in settings.items()
+    }
+    if unknown_keys := [key for key in node if key not in {f.name for f in fields(ReportStyle)}]:
+        keys = [f.name for f in fields(ReportStyle)]
+        raise ConfigError(f"{where}: " + unknown("option of a style", unknown_keys[0], keys))
+    try:
+        style: ReportStyle = replace(_made(ReportStyle, node, where), **parts)
+        dots = (style.inches() or FULL) * float(_dpi(style.matplotlib))
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    if dots > MOST_DOTS:
+        raise ConfigError(
+            f"{where}: got figures of {dots:,.0f} dots in width; wanted at most {MOST_DOTS:,}: "
+            "give a smaller savefig.dpi or width"
+        )
+    _drawable(style, where)
+    return style
+
+
+def _dpi(settings: Mapping[str, Any]) -> float:
+    dpi = settings.get("savefig.dpi", "figure")
+    return 100.0 if isinstance(dpi, str) else float(dpi)
+
+
+def _mapping(value: Any, where: str, key: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: {key}: got {value!r}; wanted a mapping, as in {{key: value}}")
+    return value
+
+
+def _made(kind: type, node: Mapping[Any, Any], where: str) -> Any:
+    try:
+        return make(kind, {str(key): value for key, value in node.items()}, where)
+    except ConfigError as error:
+        # a key of the whole file stands behind its name, as a key of a part of it does
+        told = str(error).replace(f"{where}.", f"{where}{'.' if ': ' in where else ': '}", 1)
+        raise ConfigError(re.sub(r"did you mean \S+=(\S+)\?", r"did you mean \1?", told)) from error
+
+
+def _checked(key: str, value: Any, where: str) -> Any:
+    """Return a value of a setting as matplotlib holds it."""
+    from matplotlib import RcParams, rcParamsDefault
+
+    if key not in rcParamsDefault:
+        close = difflib.get_close_matches(key, list(rcParamsDefault), n=3)
+        hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise ConfigError(f"{where}: no setting of matplotlib.rcParams is called {key!r}{hint}")
+    try:
+        found = dict(RcParams({key: value}).items())[key]
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"{where}.{key}: got {shown(value)}: {reason}") from error
+    least, most = _bounds(key)
+    for number in _numbers(found):
+        if not least <= number <= most:  # nan is in no bounds
+            raise ConfigError(
+                f"{where}.{key}: got {shown(value)}; wanted numbers from {least:g} to {most:g}"
+            )
+    return found
+
+
+def _bounds(key: str) -> tuple[float, float]:
+    """Return what the numbers of a setting of matplotlib may be: it draws any, however large."""
+    return next(bounds for name, bounds in BOUNDS.items() if re.search(name, key))
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield value
+
+
+def _drawable(style: ReportStyle, where: str) -> None:
+    """Refuse colours, markers and fonts that matplotlib does not know. Raises ConfigError."""
+    from matplotlib.colors import is_color_like
+    from matplotlib.lines import Line2D
+
+    colors = {f"models.{name}.color": own.color for name, own in style.models.items()}
+    colors |= {f"palette[{number}]": color for number, color in enumerate(style.palette)}
+    for key, color in colors.items():
+        if color is not None and not is_color_like(color):
+            raise ConfigError(
+                f'{where}: {key}: got {color!r}; wanted a colour, as in "#0072B2" or black (a # '
+                "needs quotes)"
+            )
+    markers = [str(mark) for mark in Line2D.markers if isinstance(mark, str) and mark.strip()]
+    for name, own in style.models.items():
+        if own.marker is not None and own.marker not in markers:
+            raise ConfigError(
+                f"{where}: models.{name}.marker: got {own.marker!r}; wanted one of "
+                f"{' '.join(markers)}"
+            )
+    _check_fonts(style.font.family, where)
+
+
+def _check_fonts(families: list[str], where: str) -> None:
+    from matplotlib.font_manager import FontProperties, findfont, fontManager
+
+    for family in families:
+        try:
+            findfont(FontProperties(family=[family]), fallback_to_default=False)
+        except ValueError as error:
+            installed = sorted({font.name for font in fontManager.ttflist})
+            close = difflib.get_close_matches(family, installed, n=3, cutoff=0.4)
+            near = f" Near to it: {', '.join(close)}." if close else ""
+            raise ConfigError(
+                f"{where}: font.family: {family!r} is not installed.{near} matplotlib brings "
+                "DejaVu Sans, DejaVu Serif and STIXGeneral (Times) to every machine"
+            ) from error
+
+
+def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
+    """Return the style that one of matplotlib's files describes, and what of it is not taken."""
+    found, told = {}, []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        bare = re.sub(r"""((?:"[^"]*"|'[^']*'|[^#"'])*)#.*""", r"\1", line).strip()
+        if not bare:
+            continue
+        key, colon, value = (part.strip() for part in bare.partition(":"))
+        where = f"{path}, line {number}"
+        if not colon:
+            raise ConfigError(f"{where}: got {bare!r}; wanted KEY: VALUE, as in font.size: 8")
+        if key in HELD and key != "font.family":
+            told.append(f"{where}: {key} is not taken: {HELD[key]}")
+            continue
+        found[key] = _checked(key, value.strip("\"'") if value[:1] in "\"'" else value, where)
+    family = found.pop("font.family", None)
+    size = float(found.get("font.size", 10.0))
+    sizes = {ours: _points(found[key], size) for ours, key in FONTS.items() if key in found}
+    if "font.size" in found:
+        usual = {"title": 1.1, "panel_titles": 1.0, "labels": 1.0, "ticks": 0.9, "legend": 0.85}
+        sizes = {ours: round(share * size, 2) for ours, share in usual.items()} | sizes
+        sizes |= {"subtitle": round(0.85 * size, 2), "notes": round(0.8 * size, 2)}
+    given: dict[str, Any] = {"font": {**({"family": list(family)} if family else {}), **sizes}}
+    if "figure.figsize" in found:
+        given["width"], high = found.pop("figure.figsize")
+        told.append(
+            f"{path}: of figure.figsize the width is taken, {given['width']:g} inches: a figure is "
+            f"as high as what it holds, not {high:g}"
+        )
+    colors = [each.get("color") for each in found.get("axes.prop_cycle", ())]
+    given["palette"] = [color for color in colors if color]
+    if "font.serif" in found or "font.sans-serif" in found:
+        given["font"]["family"] = _first_installed(family or ["sans-serif"], found)
+    style = style_of(given | {"matplotlib": {k: found[k] for k in SIZED if k in found}}, str(path))
+    return replace(style, matplotlib=found), told
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bytes(path, MOST_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 ({error}); save it as such") from error
+
+
+def _points(size: Any, base: float) -> float:
+    """Return a size of matplotlib's, such as small, in points."""
+    from matplotlib.font_manager import font_scalings
+
+    return float(size) if isinstance(size, int | float) else round(base * font_scalings[size], 2)
+
+
+def _first_installed(families: list[str], found: Mapping[str, Any]) -> list[str]:
+    """Replace serif and sans-serif by the first font of their lists that is installed."""
+    from matplotlib.font_manager import FontProperties, findfont
+
+    def installed(family: str) -> bool:
+        try:
+            findfont(FontProperties(family=[family]), fallback_to_default=False)
+        except ValueError:
+            return False
+        return True
+
+    return [
+        next((own for own in found.get(f"font.{family}", ()) if installed(own)), family)
+        for family in families
+    ]

@@ -1,0 +1,167 @@
+"""Columns that keep differently configured runs of one model apart in tables and figures."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from lra.composition.catalogue import roots
+from lra.composition.yaml_text import load
+from reports.names import FAITHFUL, display_name
+from runners.records import baseline_of
+
+if TYPE_CHECKING:  # a sweep asks for names before its first cell, and not for tables
+    import pandas as pd
+
+AXES = ("length", "mode", "seed", "runner", "schema")
+LABELLED = (
+    "mixer.variant", "mixer.layers", "mixer.others.", "runner.qk", "runner.source", "runner.rule",
+    "runner.learning_rate", "runner.decay",
+)  # fmt: skip
+"""What the labels or the mode of a row name already, and reports with them."""
+TRAININGS = "trainings."
+"""Keys of the trainings that a cell starts from: others for every seed, and none in some modes."""
+
+
+def flatten(node: Any, prefix: str = "") -> dict[str, str]:
+    """Return a nested mapping as one level with dotted keys and text values."""
+    if not isinstance(node, Mapping):
+        return {prefix.rstrip("."): str(node)}
+    flat: dict[str, str] = {}
+    _put(flat, node, prefix)
+    return flat
+
+
+def _put(flat: dict[str, str], node: Mapping[str, Any], prefix: str) -> None:
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            _put(flat, value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = str(value)
+
+
+def tell_apart(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> "pd.DataFrame":
+    """Return `rows` with models named apart where one name stands for several configurations.
+
+    Cells of the same model, task, runner and protocol whose identities differ in more than length,
+    mode and seed are different things: their names gain the keys that differ, as in
+    `performer (features=64)`. A table that averaged over them would be wrong. An option that
+    is younger than some of the cells tells them from the others only where it is not its default.
+    Protocols are told apart by their labels (`reports.rows.prepare`), not by all that they set.
+
+    Args:
+        rows: frame with the columns of `runners.records.COLUMNS`.
+        cells: cell.json of each cell by its key, of which `described` and `identity` are read.
+
+    Returns:
+        The rows; `model` is the name to display, and two columns more say what it is made of:
+        `family`, the name as stored, and `options`, a mapping of those that differ, by dotted name.
+    """
+    import pandas as pd
+
+    from reports.rows import RUN_MARKS, labels_of
+
+    apart: dict[tuple[str, str], dict[str, str]] = {}
+    own = rows[rows["model"].map(baseline_of).isna()]
+    marks: dict[str, dict[str, str]] = {mark: {} for mark in RUN_MARKS}
+    for cell, found in zip(own["cell"], own["labels"].map(labels_of), strict=True):
+        for mark, texts in marks.items():
+            texts[cell] = max(texts.get(cell, ""), found.get(mark, ""))
+    distinct = own[["model", "task", "runner", "cell"]].drop_duplicates()
+    distinct = distinct.assign(**{m: distinct["cell"].map(texts) for m, texts in marks.items()})
+    for key, group in distinct.groupby(["model", "task", "runner", *RUN_MARKS], sort=False):
+        model = str(key[0])
+        flat: dict[str, dict[str, str]] = {}
+        set_by_hand: dict[str, set[str]] = {}
+        for cell in group["cell"]:
+            flat[cell] = _flat(cells.get(cell, {}).get("described", {}))
+            set_by_hand[cell] = {*_flat(cells.get(cell, {}).get("identity", {}))}
+        _fill(flat, set_by_hand)
+        keys = sorted(set().union(*flat.values()))
+        fixed = _fixed(flat, set_by_hand)
+        unnamed = [key for key in keys if not key.startswith(LABELLED) and key not in fixed]
+        seeds = {cell: _of_training(cells.get(cell, {}).get("described", {})) for cell in flat}
+        differing = [key for key in unnamed if _differs(key, flat, seeds)]
+        # What else differs says better how the weights came about than the key of a training.
+        differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
+        for cell, values in flat.items() if differing else ():
+            apart[model, cell] = {key: values.get(key, "none") for key in differing}
+    families = list(rows["model"])
+    options = [apart.get(pair, {}) for pair in zip(families, rows["cell"], strict=True)]
+    names = [display_name(f, o) if o else f for f, o in zip(families, options, strict=True)]
+    return rows.assign(model=names, family=families, options=pd.Series(options, rows.index, object))
+
+
+def _flat(described: Mapping[str, Any]) -> dict[str, str]:
+    own = flatten({k: v for k, v in described.items() if k not in AXES})
+    return own | flatten(described.get("runner", {}), "runner.")
+
+
+def _fill(flat: Mapping[str, dict[str, str]], set_by_hand: Mapping[str, set[str]]) -> None:
+    """Give cells that are older than an option its default, where another cell has it."""
+    usual = {
+        key: value
+        for cell, values in flat.items()
+        for key, value in values.items()
+        if key not in set_by_hand[cell]
+    }
+    for values in flat.values():
+        values.update({key: value for key, value in usual.items() if key not in values})
+
+
+def _fixed(flat: Mapping[str, Mapping[str, str]], set_by_hand: Mapping[str, set[str]]) -> set[str]:
+    """Return the options that nobody set and that variants fix: the label of one says all."""
+    if len({values.get("mixer.variant") for values in flat.values()}) < 2:
+        return set()
+    every = {key for values in flat.values() for key in values if key.startswith("mixer.")}
+    return every.difference(*set_by_hand.values())
+
+
+def _of_training(described: Mapping[str, Any]) -> str:
+    """Return what cells share whose trainings may have one key: the seed and the schema."""
+    return f"{described.get('seed')} {described.get('schema')}"
+
+
+def own_name(cell: Mapping[str, Any]) -> str:
+    """Return the name of a cell's model, with its mixer's options that differ from its YAML file.
+
+    Nothing but the cell decides it, unlike the names that `tell_apart` gives for one report. A
+    family of another package is named by the words of the command line that set its options.
+
+    Args:
+        cell: its cell.json.
+    """
+    model = str(cell["columns"]["model"])
+    options = flatten(cell.get("described", {}).get("mixer", {}))
+    options.pop("version", None)
+    usual = _defaults(model)
+    if usual is not None:
+        given = {key: value for key, value in options.items() if usual.get(key) != value}
+        if options.get("variant", FAITHFUL) != FAITHFUL:  # which fixes others, as its name says
+            own = flatten(cell.get("identity", {}).get("mixer", {}))
+            given = {key: value for key, value in given.items() if key in own}
+    else:
+        words = [word.partition("=") for word in cell.get("overrides", ())]
+        prefix = "model.mixer."
+        given = {k.removeprefix(prefix): v for k, _, v in words if k.startswith(prefix)}
+    return display_name(model, dict(sorted(given.items())))
+
+
+@cache
+def _defaults(model: str) -> Mapping[str, str] | None:
+    file = roots()[-1] / "model" / f"{model}.yaml"
+    if not file.is_file():
+        return None
+    found = flatten(load(file).get("mixer", {}))
+    found.pop("class_path", None)
+    return found
+
+
+def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str, str]) -> bool:
+    """Return whether cells differ in `key`; in a training, those of one seed that have it."""
+    if not key.startswith(TRAININGS):
+        return len({values.get(key) for values in flat.values()}) > 1
+    found: dict[str, set[str]] = {}
+    for cell, values in flat.items():
+        if key in values:
+            found.setdefault(seeds[cell], set()).add(values[key])
+    return any(len(values) > 1 for values in found.values())

@@ -1,0 +1,1 @@
+"""What a person sees: text for terminals, columns, boards of progress, and how much of them."""

@@ -1,0 +1,152 @@
+"""What a terminal shows beyond plain text: wrapped columns, colour, boxes. A pipe gets plain text.
+
+Everything here prints byte for byte what `print` would, unless the stream is a terminal. `rich`
+chooses colours and boxes by what the terminal, NO_COLOR and the encoding allow.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from lra.terminal.screen import beneath, encodable, one_line, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from reports.tables.table import Entry, Table
+
+NARROW = 64
+"""Columns of a terminal below which a line of a table becomes a block."""
+PLAIN_TERMINALS = frozenset({"dumb", "unknown", ""})
+NAMES = re.compile(r"'[^'\n]{1,80}'|`[^`\n]+`")
+"""What an error is about, and commands."""
+KEYS = re.compile(r"(?<![\w/.'`])(?:[a-z_.]+=[^\s?;,]+|[a-z_]+(?:\.[a-z_]+)+(?=:| |$))")
+"""Keys, with values where these stand behind them."""
+
+
+def console_of(stream: TextIO) -> "Console | None":
+    """Return what writes to a terminal; None for a pipe, a file, and a terminal of text alone."""
+    if not stream.isatty() or os.environ.get("TERM", "") in PLAIN_TERMINALS:
+        return None
+    from rich.console import Console
+
+    return Console(file=beneath(stream), highlight=False, markup=False, emoji=False)
+
+
+def print_table(rows: Sequence[Sequence[str]], *, indent: str = "  ", header: bool = False) -> None:
+    """Print aligned columns; on a terminal, texts are wrapped within theirs.
+
+    Args:
+        rows: Of equal length.
+        indent: Before every line.
+        header: Whether the first row names the columns.
+    """
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    if (console := console_of(sys.stdout)) is None:
+        print(table(rows, indent=indent))
+        return
+    rows = [[encodable(cell, sys.stdout) for cell in row] for row in rows]
+    first = max(len(row[0]) for row in rows)
+    if console.width < max(NARROW, first + 40):
+        _print_blocks(console, rows)
+        return
+    from rich.padding import Padding
+    from rich.table import Table as Columns
+
+    shown = Columns(box=None, show_header=header, pad_edge=False, padding=(0, 2, 0, 0))
+    names = rows[0] if header else [""] * len(rows[0])
+    for number, name in enumerate(names):
+        shown.add_column(
+            name, no_wrap=number == 0, style="bold" if number == 0 else "", overflow="fold"
+        )
+    for row in rows[1:] if header else rows:
+        shown.add_row(*row)
+    console.print(Padding(shown, (0, 0, 0, len(indent))))
+
+
+def _print_blocks(console: "Console", rows: Sequence[Sequence[str]]) -> None:
+    """Print the first cell of each row on a line of its own, the others below it."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for name, *others in rows:
+        console.print(Text(name, style="bold"), overflow="fold")
+        for other in others:
+            if other.strip():
+                console.print(Padding(Text(other.strip(), overflow="fold"), (0, 0, 0, 4)))
+
+
+def print_result(result: "Table") -> None:
+    """Print a table of results, behind an empty line: as Markdown, or with rules on a terminal."""
+    from reports.tables.table import to_markdown
+
+    plain = "\n" + to_markdown(result).rstrip()
+    if (console := console_of(sys.stdout)) is None:
+        print(plain)
+        return
+    from rich import box
+    from rich.measure import Measurement
+    from rich.table import Table as Columns
+    from rich.text import Text
+
+    def text(words: str, style: str = "") -> Text:
+        return Text(encodable(words, sys.stdout), style=style)
+
+    shown = Columns(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column(text(result.stub), style="bold")
+    for column in result.columns:
+        title = f"{column.group}\n{column.title}" if column.group else column.title
+        shown.add_column(text(title), justify="left" if column.words else "right")
+    section = ""
+    for row in result.rows:
+        if row.section != section:
+            section = row.section
+            shown.add_section()
+            shown.add_row(text(section, "italic"))
+        shown.add_row(text(row.title), *(_entry(result, entry) for entry in row.entries))
+    wide = console.options.update_width(10_000)
+    if Measurement.get(console, wide, shown).minimum > console.width:
+        print(encodable(plain, sys.stdout))
+        return
+    console.print()
+    console.print(Text.assemble(text(f"{result.title}. ", "bold"), text(result.caption, "dim")))
+    console.print(shown)
+    for number, note in enumerate(result.footnotes(), 1):
+        console.print(text(f"[{number}] {note}", "dim"))
+
+
+def _entry(result: "Table", entry: "Entry") -> "Text":
+    from rich.text import Text
+
+    number, rest = result.number(entry)
+    style = {1: "bold", 2: "underline"}.get(entry.rank, "" if entry.status == "ok" else "yellow")
+    marks = "".join(f" [{mark}]" for mark in result.numbers(entry))
+    parts = ((number, style), (rest, ""), (marks, "dim"))
+    return Text.assemble(*((encodable(words, sys.stdout), look) for words, look in parts))
+
+
+def complain(message: str) -> None:
+    """Print an error on stderr; on a terminal, what it is about stands out."""
+    if (console := console_of(sys.stderr)) is None:
+        print(f"lra: {encodable(message, sys.stderr)}", file=sys.stderr)
+        return
+    from rich.text import Text
+
+    said = Text.assemble(("lra: ", "bold red"), encodable(message, sys.stderr))
+    said.highlight_regex(NAMES, style="bold")
+    said.highlight_regex(KEYS, style="cyan")
+    console.print(said, soft_wrap=True)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Show that something goes on, on a terminal; it goes away at the end."""
+    if (console := console_of(sys.stderr)) is None:
+        yield
+        return
+    with console.status(encodable(what, sys.stderr), spinner="line"):
+        yield

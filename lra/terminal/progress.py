@@ -1,0 +1,72 @@
+"""What is said of planning while it lasts, and of a finished cell in one line."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from lra.terminal.screen import beneath
+from runners.records import Measurement, Status
+from tasks.data.bars import tqdm
+
+if TYPE_CHECKING:
+    from runners.runner import Runner
+
+PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
+"""Labels of rows that are a part of a cell's result: one without a number leaves the others."""
+
+
+PATIENCE_S = 1.0
+"""Seconds of planning after which a person wants to see that something is done."""
+
+shown = True
+"""Whether planning says anything; `lra run --quiet` switches it off."""
+Item = TypeVar("Item")
+
+
+def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
+    """Yield the items; where that takes more than a second, say how far it is.
+
+    A bar on a terminal, which goes away at the end; in a log, one line.
+    """
+    if not shown:
+        yield from items
+        return
+    if sys.stderr.isatty():
+        yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=beneath(sys.stderr))
+        return
+    begin, printed = time.monotonic(), False
+    for number, item in enumerate(items):
+        if not printed and time.monotonic() - begin > PATIENCE_S:
+            print(f"{what} {number + 1} of {len(items):,}", file=sys.stderr, flush=True)
+            printed = True
+        yield item
+
+
+def failure(rows: list[Measurement]) -> Measurement | None:
+    """Return the row by which a cell failed: one that is no mere part, or any if nothing is ok."""
+    bad = [row for row in rows if row.status is not Status.ok]
+    return decisive(bad, some_good=len(bad) < len(rows))
+
+
+class _Labelled(Protocol):
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
+Bad = TypeVar("Bad", bound=_Labelled)
+
+
+def decisive(bad: Sequence[Bad], *, some_good: bool) -> Bad | None:
+    """Return which of the rows that are not ok decides how their cell ended: see `failure`."""
+    whole = [row for row in bad if not PARTS & row.labels.keys()]
+    return next(iter(whole if whole or some_good else bad), None)
+
+
+def headline(kind: "type[Runner]", rows: list[Measurement]) -> str:
+    """Return what a finished cell of a kind of runner found, in a few words."""
+    ended = failure(rows)
+    if ended is not None:
+        return f"{ended.status}: {ended.reason.splitlines()[0]}"
+    final = [row for row in rows if row.step is None and row.value is not None]
+    return kind.headline(final) or f"{len(rows)} rows"
