@@ -19,7 +19,7 @@ from lra.results.gallery import (
 from lra.results.stored import published
 from lra.results.style import shipped
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/gallery.md"
 PARTS_OF_OTHERS = {"new_figure"}
 

@@ -24,10 +24,8 @@ def test_it_is_refused_by_its_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(
-        lra.execution.group.CellGroup, "run", lambda *_: pytest.fail("a cell began")
-    )
-    monkeypatch.setattr("lra.commands.run.isolate.start_server", lambda: None)
+    monkeypatch.setattr(CellGroup, "run", lambda *_: pytest.fail("a cell began"))
+    monkeypatch.setattr("lra.execution.foreground.isolate.start_server", lambda: None)
     results = tmp_path / "results"
     assert main(["run", *words.split(), "logger=none", f"results={results}"]) == 2
     said = capsys.readouterr().err
