@@ -17,6 +17,7 @@ from fuzz import cases
 from lra import cli
 from lra.composition.catalogue import names
 from lra.composition.complaints import keys_of
+from lra.execution import executor
 from tests import lra_process
 
 PROCESSOR_LIMIT_S, LIMIT_S = 10, 120

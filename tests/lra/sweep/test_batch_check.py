@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
+from lra.execution.group import CellGroup
 
 
 @pytest.mark.parametrize(

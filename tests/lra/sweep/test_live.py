@@ -102,21 +102,21 @@ def written(folder: Path) -> list[Run]:
     return [Run(path) for path in sorted((folder / "wandb").glob("*run-*"))]
 
 
-def one_training(folder: Path, *words: str) -> cell_list.Sweep:
+def one_training(folder: Path, *words: str) -> tuple[cell_list.Sweep, LiveSweep]:
     """Tell a dashboard of one whole training."""
     sweep = swept(folder, *TRAINED, *words)
     (planned,) = sweep.planned
-    live = sweep.live = LiveSweep(sweep, sweep.planned)
+    live = LiveSweep(sweep, sweep.planned)
     live.check()
     end(sweep, live, planned.cell, train(live, planned.cell, (10, 20, 30, 40)))
     live.close()
-    return sweep
+    return sweep, live
 
 
 def test_a_file_and_a_server_get_the_same_of_a_training(
     tmp_path: Path, server: WandbServer
 ) -> None:
-    offline = one_training(tmp_path / "off")
+    offline, _ = one_training(tmp_path / "off")
     (run,) = written(tmp_path / "off")
     found = lines(run)
     assert list(found) == [10, 11, 20, 21, 30, 31, 40, 41]
@@ -144,9 +144,10 @@ def test_a_file_and_a_server_get_the_same_of_a_training(
     assert result.paths[0] == run.folder
     assert [file.stat().st_mtime_ns for file in run.folder.glob("*.wandb")] == before
 
-    online = one_training(tmp_path / "on", "logger=wandb_online")
-    assert online.live is not None
-    assert (online.live.runs.offline, online.live.runs.failed, online.live.dropped) == ("", "", 0)
+    _, told_online = one_training(tmp_path / "on", "logger=wandb_online")
+    runs = told_online.runs
+    assert runs is not None
+    assert (runs.offline, runs.failed, told_online.dropped) == ("", "", 0)
     (name,) = server.history
     arrived = {
         line["_step"]: {k: v for k, v in line.items() if k[0] != "_"}
@@ -217,18 +218,17 @@ def test_a_bad_server_costs_nothing_but_a_sentence(
         monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     server.hangs, server.known_key = fault == "hangs", fault != "unknown key"
     server.dies_after = "CreateRunFiles" if fault == "dies" else ""
-    sweep = one_training(tmp_path / "r", "logger=wandb_online")
-    assert sweep.live is not None
-    assert sweep.live.runs is not None
+    _, live = one_training(tmp_path / "r", "logger=wandb_online")
+    assert live.runs is not None
     (run,) = written(tmp_path / "r")
     assert list(lines(run)) == [10, 11, 20, 21, 30, 31, 40, 41]
     (state,) = read_state(tmp_path / "r/wandb").values()
     assert (state.mode, Path(state.path)) == ("offline", run.folder)  # `wandb sync` may send it
     if fault == "dies":
-        assert sweep.live.runs.unsent == [str(run.folder)]
+        assert live.runs.unsent == [str(run.folder)]
     else:
         word = "does not know the API key" if fault == "unknown key" else "does not answer"
-        assert word in sweep.live.runs.offline
+        assert word in live.runs.offline
         assert run.folder.name.startswith("offline-run-")
         assert server.runs == {}
 
@@ -331,7 +331,7 @@ def test_tensorboard_gets_the_same_by_the_same_keys(
     train(first, cell, (10, 20))
     first.left(cell, "stopped by SIGTERM")
     first.close()
-    again = sweep.live = LiveSweep(sweep, sweep.planned)
+    again = LiveSweep(sweep, sweep.planned)
     end(sweep, again, cell, train(again, cell, (20, 30, 40)))
     again.close()
     files = list((tmp_path / "r/tensorboard").rglob("events.*"))
@@ -345,13 +345,13 @@ def test_tensorboard_gets_the_same_by_the_same_keys(
     assert [e.value for e in read.Scalars("quality/test_accuracy")] == [0.5]
     options = read.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     assert b"optim__steps" in options
-    assert str(tmp_path / "r/tensorboard") in shown_by_tensorboard(sweep)
+    assert str(tmp_path / "r/tensorboard") in shown_by_tensorboard(sweep, again)
     assert len(list((tmp_path / "r/tensorboard").rglob("events.*"))) == len(files)
 
 
 def test_tensorboard_that_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(live_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(cell_list, "find_spec", lambda name: None)
     assert main(["run", *TRAINED, "logger=tensorboard", f"results={tmp_path}"]) == 2
     assert "pip install 'lra[tensorboard]'" in capsys.readouterr().err

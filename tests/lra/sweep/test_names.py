@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from lra.sweep import model_names
 from runners.records import COLUMNS
 
 
@@ -20,7 +21,7 @@ def _rows(*cells: tuple[str, str]) -> pd.DataFrame:
 def tell_apart(rows: pd.DataFrame, identities: dict[str, Any]) -> pd.DataFrame:
     """Tell cells apart of which every option was set by hand."""
     cells = {key: {"identity": each, "described": each} for key, each in identities.items()}
-    return variants.tell_apart(rows, cells)
+    return model_names.tell_apart(rows, cells)
 
 
 def _identity(features: int, seed: int) -> dict[str, Any]:
@@ -134,9 +135,9 @@ def test_an_option_that_is_younger_than_a_cell_is_no_difference() -> None:
         "identity": {"mixer": {"scale": 2.0}}, "described": {"mixer": {"window": 4, "scale": 2.0}}
     }  # fmt: skip
     rows = _rows(("a", "m"), ("b", "m"))
-    assert list(variants.tell_apart(rows, {"a": old, "b": usual})["model"]) == ["m", "m"]
-    told = variants.tell_apart(rows, {"a": old, "b": other})["model"]
+    assert list(model_names.tell_apart(rows, {"a": old, "b": usual})["model"]) == ["m", "m"]
+    told = model_names.tell_apart(rows, {"a": old, "b": other})["model"]
     assert list(told) == ["m (scale=none)", "m (scale=2.0)"]
     rows = _rows(("a", "m"), ("b", "m"), ("c", "m"))
-    told = variants.tell_apart(rows, {"a": old, "b": usual, "c": other})["model"]
+    told = model_names.tell_apart(rows, {"a": old, "b": usual, "c": other})["model"]
     assert list(told) == ["m (scale=1.0)", "m (scale=1.0)", "m (scale=2.0)"]

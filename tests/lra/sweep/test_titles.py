@@ -2,7 +2,7 @@
 
 import random
 from collections import defaultdict
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from fuzz import cases
@@ -12,7 +12,6 @@ from lra.composition.hydra_entry import entries
 from lra.composition.runner_class import bundled
 from lra.sweep import cell_list
 from lra.sweep.overview import overview
-from lra.sweep.planned import Planned
 from lra.sweep.titles import title, titles
 from runners.records import CELL_COLUMNS, Cell
 
@@ -62,8 +61,7 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def named(cells: list[Cell], trainings: dict[str, Cell] | None = None) -> list[str]:
-    planned = [Planned(cell, cast(Any, None), trainings or {}) for cell in cells]
-    found = titles(planned)
+    found = titles([(cell, trainings or {}) for cell in cells])
     return [found[cell.key] for cell in cells]
 
 
@@ -139,12 +137,12 @@ def test_values_are_spelt_as_on_the_command_line() -> None:
 
 
 def test_options_of_a_training_tell_apart_what_starts_from_it() -> None:
-    planned = []
+    pairs = []
     for steps in (4, 6):
         source = made({"optim": {"steps": steps}})
         cell = made({"trainings": {"model": source.key}}, runner="span")
-        planned.append(Planned(cell, cast(Any, None), {"model": source}))
-    assert [*titles(planned).values()] == [
+        pairs.append((cell, {"model": source}))
+    assert [*titles(pairs).values()] == [
         "span linear on listops, seed 0, steps=4",
         "span linear on listops, seed 0, steps=6",
     ]
