@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_task import Tiny
 from torch import Tensor, nn
 
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
@@ -33,6 +32,7 @@ from runners.measures.attention.errors import (
     trained_heads,
 )
 from runners.records import Measurement, Status
+from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu")
 HEADS, LENGTH, WIDTH = 2, 12, 8

@@ -5,7 +5,6 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
-from tiny_task import Tiny
 from torch import nn
 
 from models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
@@ -24,6 +23,7 @@ from runners.measures.attention.reading import KeptTokens, passed
 from runners.measures.attention.spectrum import Spectrum, energies
 from runners.measures.attention_maps import AttentionMaps, MapMeasure, attention_maps
 from runners.records import Status
+from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu")
 

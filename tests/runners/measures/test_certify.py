@@ -1,10 +1,10 @@
 """Baselines are ordinary rows."""
 
 import pytest
-from tiny_task import Tiny
 
 from models.mixer import Unsupported
 from runners.measures.certify import Certify, certify
+from tests.runners.tiny_task import Tiny
 
 
 def test_a_baseline_is_a_row_with_its_sentence() -> None:

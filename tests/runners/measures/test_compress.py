@@ -4,7 +4,6 @@ from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
-from tiny_task import Tiny
 
 from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
@@ -17,6 +16,7 @@ from reports.sections.compression import OPTIONS
 from runners.measurement.hardware import HardwareProfile
 from runners.measures.compress import Compress, CompressionMethod
 from runners.training.optim import OptimConfig
+from tests.runners.tiny_task import Tiny
 
 FACTS = TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=12, padded=True)
 FEW = {"timed_steps": 3, "warmup_steps": 1, "batch_size": 2, "repeat_limit_s": 0.0}

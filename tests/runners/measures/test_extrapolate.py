@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_task import Tiny
 
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linformer import Linformer
@@ -19,6 +18,7 @@ from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig
 from tasks.diagnostics.induction import Induction
 from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu", device=Device.cpu)
 LENGTH = 12

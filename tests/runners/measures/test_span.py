@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_task import SPEC, Tiny
 from torch import nn
 
 from models.backbone.heads import Pooling
@@ -20,6 +19,7 @@ from runners.measures.span import Span, SpanMeasure, gradient_spans, span
 from runners.records import Measurement, Status
 from tasks.diagnostics.duplicate import Duplicate
 from tasks.task import Batch
+from tests.runners.tiny_task import SPEC, Tiny
 
 CPU = HardwareProfile(name="cpu", device=Device.cpu)
 LENGTH, BACK = 24, 5

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_task import Tiny, model
 
 from models.backbone.model import Backbone
 from runners.measurement.hardware import HardwareProfile, Precision
@@ -19,6 +18,7 @@ from runners.training.config import Keep, TrainConfig
 from runners.training.evaluate import goodness
 from runners.training.loop import Item, Trainer
 from runners.training.optim import OptimConfig
+from tests.runners.tiny_task import Tiny, model
 
 CPU = HardwareProfile(name="cpu")
 TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from fuzz import cases
-from tiny_task import Tiny, model
 from torch import Tensor, nn
 
 from models.backbone.model import Backbone
@@ -25,6 +24,7 @@ from runners.training.config import Keep, TrainConfig
 from runners.training.loop import Trainer
 from runners.training.optim import OptimConfig
 from tasks.task import Batch, Task
+from tests.runners.tiny_task import Tiny, model
 
 OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_task import Tiny
 from torch import Tensor
 
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
@@ -27,6 +26,7 @@ from runners.training.config import TrainConfig
 from runners.training.evaluate import evaluate
 from runners.training.loop import Item, Trainer
 from runners.training.optim import OptimConfig
+from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu")
 OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from tiny_task import Tiny, model as classifier
 from torch import Tensor, nn
 
 from models.backbone.model import (
@@ -37,6 +36,7 @@ from runners.training.optim import OptimConfig
 from tasks.language import characters
 from tasks.language.base import Regime
 from tasks.task import Batch, Task
+from tests.runners.tiny_task import Tiny, model as classifier
 
 LENGTH, MEMORY = 16, 24
 
