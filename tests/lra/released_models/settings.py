@@ -6,13 +6,18 @@ CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the
 for `s4_v1`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
 github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`, and of
 github.com/pablomiralles22/long-transformers (commit ec33dc6) for `rotary`. Settings of the
-Nystromformer and Skyformer code are stored by `small_models.py`.
+Nystromformer and Skyformer code are stored by `small_models.py`. Of language models: clones of
+github.com/facebookresearch/adaptive-span (27b815f) for `adaptive_span`, salesforce/awd-lstm-lm
+(1d466ec) for `awd_lstm`, kimiyoung/transformer-xl (44781ed) for `transformer_xl`,
+facebookresearch/fairseq (3d262bb) for `baevski_auli`, ofirpress/shortformer (edc411f) for
+`shortformer` and google/trax (7c189c2) for `reformer`. `compressive` and `longformer_lm` follow
+papers whose training code was not released.
 """
 
-import ast
 import importlib
 import json
 import re
+import runpy
 import shlex
 import sys
 from functools import partial
@@ -20,6 +25,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import yaml
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from commands import (  # noqa: E402
+    flags,
+    given,
+    literal,
+    of_class,
+    of_parser,
+    of_signature,
+    registering,
+)  # fmt: skip
 
 S4_TASKS = {
     "listops": "listops", "text": "imdb", "retrieval": "aan", "image": "cifar",
@@ -118,25 +135,12 @@ def of_s4(protocol: str, checkout: Path) -> dict:
 def of_mega(checkout: Path) -> dict:
     """Return the words of each command, and the sizes of each registered model."""
     readme = (checkout / "examples/mega/README.lra.md").read_text()
-    tree = ast.parse((checkout / "fairseq/models/lra/model.py").read_text())
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    for function in functions:
-        function.decorator_list = []
-    code = compile(ast.Module(functions, type_ignores=[]), "model.py", "exec")
-    scope: dict = {}
-    exec(code, scope)  # what registers sizes, and nothing else
+    scope = registering(checkout / "fairseq/models/lra/model.py")
     found = {}
     for task, own in MEGA_TASKS.items():
         block = re.search(rf"model=mega_lra_{own}\n(.*?)```", readme, re.DOTALL)
         words = shlex.split(block[1].replace("\\\n", " "))
-        flags, key = {}, None
-        for word in words[words.index("${DATA}") + 1 :]:
-            if word.startswith("-") and not re.fullmatch(r"-?[\d.e-]+", word):
-                key = word.lstrip("-")
-                flags[key] = True
-            else:
-                flags[key] = word if flags[key] is True else f"{flags[key]} {word}"
-        found[task] = {"command": flags}
+        found[task] = {"command": flags(words[words.index("${DATA}") + 1 :])}
         for model, prefix in (("mega", "mega"), ("softmax", "transformer"), ("luna", "luna")):
             for name, register in scope.items():
                 if name.startswith(f"{prefix}_lra_{own}"):
@@ -144,6 +148,116 @@ def of_mega(checkout: Path) -> dict:
                     register(args)
                     found[task][model] = vars(args)
     return found
+
+
+def of_adaptive_span(checkout: Path) -> dict:
+    """Return the settings of training, and what the command of evaluation changes, by task."""
+    groups = runpy.run_path(str(checkout / "config.py"))["PARAMS_CONFIG"]
+    options = {key: value for group in groups.values() for key, value in group.items()}
+    below = {key[2:].replace("-", "_"): value["default"] for key, value in options.items()}
+    found = {}
+    for task in ("enwik8", "text8"):
+        script = (checkout / f"experiments/{task}.sh").read_text().replace("\\\n", " ")
+        words = given(shlex.split(re.search(r'args="(.*?)"', script, re.DOTALL)[1]))
+        last = given(shlex.split(script.splitlines()[-1].partition("$args")[2]))
+        found[task] = {"train": below | words, "evaluate": last}
+    return found
+
+
+def of_awd_lstm(checkout: Path) -> dict:
+    """Return the settings of training on WikiText-2."""
+    section = (checkout / "README.md").read_text().partition("(WT2) with LSTM")[2]
+    words = shlex.split(re.search(r"`python main.py (.*?)`", section)[1])
+    return {"wikitext2": {"train": of_parser(checkout / "main.py") | given(words)}}
+
+
+def of_transformer_xl(checkout: Path) -> dict:
+    """Return the settings of training and of evaluation by task."""
+    found = {}
+    for task, own in (("enwik8", "enwik8"), ("text8", "text8"), ("wikitext103", "wt103")):
+        script = (checkout / f"pytorch/run_{own}_base.sh").read_text().replace("\\\n", " ")
+        found[task] = {}
+        for part, file in (("train", "train.py"), ("evaluate", "eval.py")):
+            words = re.search(rf"python {file}(.*?)\$\{{@", script, re.DOTALL)[1]
+            found[task][part] = of_parser(checkout / "pytorch" / file) | given(shlex.split(words))
+    return found
+
+
+LM = "transformer_lm_baevski_wiki103"
+"""The function of the architecture that both repositories call transformer_lm_wiki103."""
+
+
+def of_architecture(file: Path, words: dict) -> dict:
+    """Return what an architecture makes of the options of a command that concern it."""
+    args = SimpleNamespace(**words)
+    registering(file)[LM](args)
+    return vars(args)
+
+
+def of_baevski_auli(checkout: Path) -> dict:
+    """Return the settings of training."""
+    code, below = checkout / "fairseq", {}
+    for file, name in (
+        ("dataclass/configs.py", "CommonConfig"), ("dataclass/configs.py", "DatasetConfig"),
+        ("dataclass/configs.py", "OptimizationConfig"),
+        ("dataclass/configs.py", "CheckpointConfig"), ("optim/nag.py", "FairseqNAGConfig"),
+        ("models/transformer_lm.py", "TransformerLanguageModelConfig"),
+        ("tasks/language_modeling.py", "LanguageModelingConfig"),
+        ("optim/lr_scheduler/cosine_lr_scheduler.py", "CosineLRScheduleConfig"),
+    ):  # fmt: skip
+        below |= of_class(code / file, name)
+    readme = (checkout / "examples/language_model/README.adaptive_inputs.md").read_text()
+    words = re.search(r"fairseq-train (.*?)```", readme.replace("\\\n", " "), re.DOTALL)[1]
+    words = given(shlex.split(words))
+    found = below | of_architecture(code / "models/transformer_lm.py", {}) | words
+    return {"wikitext103": {"train": found}}
+
+
+def of_shortformer(checkout: Path) -> dict:
+    """Return the settings of each stage of training and of evaluation, by model."""
+    code, readme = checkout / "fairseq", (checkout / "README.md").read_text()
+    below = of_parser(code / "models/transformer_lm.py", own=False)
+    for name in ("get_parser", "add_dataset_args", "add_optimization_args", "add_checkpoint_args"):
+        below |= of_parser(code / "options.py", within=name)
+    for file in ("optim/nag.py", "optim/lr_scheduler/cosine_lr_scheduler.py",
+                 "tasks/language_modeling.py"):  # fmt: skip
+        below |= of_parser(code / file)
+    below |= of_architecture(code / "models/transformer_lm.py", {})
+    found = {}
+    for model, title in (("shortformer", "Shortformer"), ("sdpa", "Baseline with Staged Training")):
+        section = re.search(rf"\n### {title}\n(.*?)\n### ", readme, re.DOTALL)[1]
+        trained = re.findall(r"python train.py (.*)", section)
+        judged = re.findall(r"fairseq-eval-lm (.*)", section)
+        found[model] = [below | given(shlex.split(words)) for words in trained]
+        found[f"{model} evaluate"] = [given(shlex.split(words)) for words in judged]
+    return {"wikitext103": found}
+
+
+def of_reformer(checkout: Path) -> dict:
+    """Return the file's settings on top of the defaults of what it names.
+
+    Where a comment says what to use with more memory, that is a key of its own, `… with more`.
+    """
+    found = {}
+    for file, name in (
+        ("models/reformer/reformer.py", "ReformerLM"), ("optimizers/adam.py", "Adam"),
+        ("layers/research/efficient_attention.py", "SelfAttention"),
+        ("layers/research/efficient_attention.py", "LSHSelfAttention"),
+        ("supervised/lr_schedules.py", "multifactor"), ("data/inputs.py", "batcher"),
+        ("supervised/trainer_lib.py", "train"),
+    ):  # fmt: skip
+        default = of_signature(checkout / "trax" / file, name)
+        found |= {f"{name}.{key}": value for key, value in default.items()}
+    text = (checkout / "trax/supervised/configs/reformer_enwik8.gin").read_text()
+    text = text.replace("\\\n", " ")
+    text = re.sub(r"(?<=[\[,])\s*\n\s*", " ", text)
+    for key, value, comment in re.findall(r"^([\w.]+) *= *([^#\n]+)(#.*)?$", text, re.MULTILINE):
+        value = re.sub(r"%(\w+)", lambda name: repr(found[name[1]]), value.strip())
+        found[key] = literal(re.sub(r"@([\w.]+)", r"'\1'", value))
+        more = re.search(r"Use (.*) if (more memory|d_model = 1024)", comment)
+        if more:
+            found[f"{key} with more"] = literal(more[1])
+    return {"enwik8": found}
 
 
 class Settings(dict):
@@ -191,11 +305,15 @@ def of_rotary(checkout: Path) -> dict:
 
 def main(protocol: str, checkout: Path) -> None:
     """Store the settings of one repository."""
-    others = {"mega": of_mega, "lra_code": of_lra, "rotary": of_rotary}
+    others = {
+        "mega": of_mega, "lra_code": of_lra, "rotary": of_rotary, "awd_lstm": of_awd_lstm,
+        "adaptive_span": of_adaptive_span, "transformer_xl": of_transformer_xl,
+        "baevski_auli": of_baevski_auli, "shortformer": of_shortformer, "reformer": of_reformer,
+    }  # fmt: skip
     read = others.get(protocol, partial(of_s4, protocol))
     found = read(checkout)
     text = json.dumps(found, indent=1, sort_keys=True)
-    Path(__file__).with_name(f"{protocol}.json").write_text(text + "\n")
+    (HERE / f"{protocol}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

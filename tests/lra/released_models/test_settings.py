@@ -1,8 +1,9 @@
 """Every setting of a released configuration beside the configuration that a protocol composes.
 
 `small_models.py` and `settings.py` have stored the settings. Each is held against ours by a rule of
-`setting_rules.py`, which also says why some are no option of ours. A key that it does not know
-fails.
+`setting_rules.py`, or of `language_rules.py`; why some are no option of ours is said there and in
+`language_reasons.py`. A key that they do not know fails. `compressive` and `longformer_lm` follow
+papers without released training code, so that there is nothing to hold them against.
 """
 
 import json
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from lra.composition.hydra_entry import entries
+from tests.lra.released_models import language_rules as language
+from tests.lra.released_models.language_reasons import ELSEWHERE as NO_OPTION
 from tests.lra.released_models.setting_rules import (
     ARENA,
     COMMAND,
@@ -26,7 +29,7 @@ from tests.lra.released_models.setting_rules import (
 )
 
 HERE = Path(__file__).parent
-SAMPLES = ("text", "retrieval", "image")
+SAMPLES = ("text", "retrieval", "image", "enwik8", "text8", "wikitext2", "wikitext103")
 PAIRS = {
     "nystrom": ("softmax", "nystromformer", "linformer", "reformer", "performer", "linear"),
     "skyformer": ("softmax", "kernelised", "skyformer", "nystromformer", "linformer", "performer",
@@ -37,6 +40,12 @@ PAIRS = {
     "rotary": ("softmax",),
     "lra_code": ("softmax", "local", "sparse_transformer", "longformer", "linformer", "reformer",
                  "sinkhorn", "synthesizer", "big_bird", "linear", "performer"),
+    "adaptive_span": ("adaptive_span",),
+    "awd_lstm": ("lstm",),
+    "transformer_xl": ("transformer_xl",),
+    "baevski_auli": ("sdpa", "softmax"),
+    "shortformer": ("shortformer", "sdpa"),
+    "reformer": ("reformer",),
 }  # fmt: skip
 
 
@@ -114,3 +123,48 @@ def test_settings_of_the_arena(task):
 def test_settings_of_rotary(task):
     (ours,) = composed("rotary", task).values()
     assert not differing(stored("rotary")[task], ours, ROTARY, ELSEWHERE["rotary"])
+
+
+LANGUAGE = {
+    "adaptive_span": (language.ADAPTIVE_SPAN, language.ADAPTIVE_SPAN_TEST),
+    "awd_lstm": (language.AWD_LSTM, {}),
+    "transformer_xl": (language.TRANSFORMER_XL, language.TRANSFORMER_XL_TEST),
+}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "task"), [(name, task) for name in LANGUAGE for task in stored(name)]
+)
+def test_settings_of_language_models(protocol, task):
+    (ours,) = composed(protocol, task).values()
+    given, reasons = stored(protocol)[task], NO_OPTION[protocol]
+    trained, judged = LANGUAGE[protocol]
+    assert not differing(given["train"], ours, trained, reasons)
+    assert not differing(given.get("evaluate", {}), ours, judged, reasons)
+
+
+@pytest.mark.parametrize("model", PAIRS["baevski_auli"])
+def test_settings_of_baevski_auli(model):
+    given = stored("baevski_auli")["wikitext103"]["train"]
+    ours = language.Staged(composed("baevski_auli", "wikitext103")[model], stage=0)
+    assert not differing(given, ours, language.FAIRSEQ, NO_OPTION["fairseq"])
+    assert language.tokens_of(given, ours)
+
+
+@pytest.mark.parametrize("model", PAIRS["shortformer"])
+def test_settings_of_shortformer(model):
+    given = stored("shortformer")["wikitext103"]
+    base, reasons = composed("shortformer", "wikitext103")[model], NO_OPTION["fairseq"]
+    for stage, settings in enumerate(given[model]):
+        ours = language.Staged(base, stage)
+        assert not differing(settings, ours, language.SHORTFORMER, reasons), stage
+        assert language.tokens_of(settings, ours)
+    assert len(given[model]) == len(base.runner["stages"]) + 1
+    judged = given[f"{model} evaluate"][-1 if model == "sdpa" else 0]
+    assert not differing(judged, base, language.SHORTFORMER_TEST, reasons)
+
+
+def test_settings_of_reformer():
+    (ours,) = composed("reformer", "enwik8").values()
+    given = stored("reformer")["enwik8"]
+    assert not differing(given, ours, language.REFORMER, NO_OPTION["reformer"])
