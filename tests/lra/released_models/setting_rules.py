@@ -292,7 +292,7 @@ REGISTERED = {  # of exact attention and of Luna in the Mega repository
         (ours["head_hidden_width"] or ours["feed_forward_width"]) == value,
     "sen_rep_type": lambda value, ours: (value, ours["pooling"]) == ("mp", "mean"),
     "tie_layer_weights": lambda value, ours:
-        value == (ours["layer_groups"] == 1 or "tied" in ours.deviations),
+        value == (ours["layer_groups"] == 1),
 }  # fmt: skip
 SIZES = {  # of Mega itself
     "encoder_embed_dim": same("width"),

@@ -1,0 +1,141 @@
+"""Exact attention and Luna as the Mega repository registers them, beside what `mega` composes.
+
+`mega_models.py` has stored the answers of the released code. Where weights can undo a deviation of
+the protocol, they do: the bias of the classifier is 0, layers that are tied there are equal here,
+and positions are a table that holds the released sinusoids. What remains is within LARGEST.
+"""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lra.compose import build_model, facts, typed
+from lra.composition.hydra_entry import entries
+from tests.lra.released_models import cases
+
+HERE = Path(__file__).parent
+STORED = np.load(HERE / "mega.npz")
+RELATIVE = 1e-8
+LARGEST = {"slots": 0.2, "sinusoids": 0.65}
+"""By the name of a deviation, the most that it changes of logits, relative to the largest."""
+SPECIAL = 4
+"""Ids of the released dictionary before the first symbol; CLS stands behind the last one."""
+IN_LAYER = {
+    r"mixer_norm\.(\w+)": "self_attn_layer_norm.{0}",
+    r"network_norm\.(\w+)": "final_layer_norm.{0}",
+    r"network\.0\.(\w+)": "fc1.{0}",
+    r"network\.3\.(\w+)": "fc2.{0}",
+    r"mixer\.((?:q|k|v|out)_proj\.\w+)": "self_attn.{0}",
+    r"mixer\.pack_((?:q|k|v)_proj\.\w+)": "self_attn.p{0}",
+}
+OUTSIDE = {
+    r"stack\.norm\.(\w+)": "encoder.encoder.emb_layer_norm.{0}",
+    r"head\.hidden\.(\w+)": "classifier.0.0.{0}",
+    r"head\.out\.(weight)": "sentence_projection_layer.{0}",
+}
+"""The released name of each of our parameters."""
+
+
+def renamed(name: str, names: dict[str, str]) -> str:
+    for pattern, theirs in names.items():
+        if match := re.fullmatch(pattern, name):
+            return theirs.format(*match.groups())
+    raise KeyError(name)
+
+
+def released_name(name: str, *, tied: bool) -> str:
+    if not (match := re.fullmatch(r"stack\.blocks\.(\d)\.(.*)", name)):
+        return renamed(name, OUTSIDE)
+    layer, own = int(match[1]), match[2]
+    if own.startswith("mixer.slot_norm"):  # which norms what the layer before hands on
+        before = f"layers.{max(0, layer - 1)}.self_atten_proj_layer_norm"
+        place = before if layer or tied else "proj_emb_layer_norm"
+        return f"encoder.encoder.{place}.{own.rpartition('.')[2]}"
+    return f"encoder.encoder.layers.{layer}.{renamed(own, IN_LAYER)}"
+
+
+def sinusoids(first: int, number: int, width: int) -> torch.Tensor:
+    """Return what fairseq adds at positions, in float32 as there: [number, width]."""
+    fall = math.log(10000) / (width // 2 - 1)
+    frequency = torch.exp(torch.arange(width // 2, dtype=torch.float) * -fall)
+    angle = torch.arange(first, first + number, dtype=torch.float)[:, None] * frequency
+    return torch.cat((angle.sin(), angle.cos()), dim=1).double()
+
+
+def filled(name: str, own: torch.Tensor, task: str, *, scalars: bool, tied: bool) -> torch.Tensor:
+    """Return the released weights of one of our parameters."""
+    width, prefix = own.shape[-1], "encoder.encoder."
+    if name == "head.out.bias":
+        return torch.zeros_like(own)
+    if name == "positions.table":
+        return sinusoids(0 if scalars else 2, *own.shape)
+    if name.endswith("slots.weight"):
+        slots = cases.weight(f"{prefix}projected_embeddings", tuple(own.shape))
+        return slots * width**0.5 + sinusoids(0, *own.shape)
+    if scalars and name.startswith("embedding."):
+        vector = cases.weight(f"{prefix}embed_tokens.{name.partition('.')[2]}", own.shape[:1])
+        return vector.view_as(own) * len(own) ** 0.5
+    if name in ("cls", "embedding.weight"):
+        ids = cases.HIGHEST.get(task, 255) + 1 + SPECIAL
+        table = cases.weight(f"{prefix}embed_tokens.weight", (ids, width)) * width**0.5
+        return table[-1] if name == "cls" else table[SPECIAL - 1 :][: len(own)]
+    return cases.weight(released_name(name, tied=tied), tuple(own.shape))
+
+
+def built(task: str, model: str, *words: str) -> tuple[nn.Module, list[str]]:
+    """Return what the protocol composes, and the names of its deviations."""
+    words += ("+protocol=mega", f"task={task}", f"model={model}", "logger=none")
+    words += ("task.source=sample",) if task in ("text", "retrieval", "image") else ()
+    (entry,) = entries([*words])
+    run = typed(entry.config)
+    found = build_model(run, own_facts=replace(facts(run), max_length=cases.LENGTH))
+    found = found.double().eval()
+    scalars = run.task.spec.scalars
+    tied = run.backbone.layer_groups == 1
+    with torch.no_grad():
+        for name, own in found.named_parameters():
+            weight = filled(name, own, task, scalars=scalars, tied=tied)
+            if task == "retrieval" and name == "head.hidden.weight":  # the second text first there
+                weight = torch.cat(weight.chunk(2, dim=1)[::-1], dim=1)
+            own.copy_(weight)
+    return found, entry.config["deviations"]
+
+
+def answer(model: nn.Module, task: str) -> np.ndarray:
+    inputs, keep = cases.pixels(task), None
+    if not model.facts.scalars:
+        inputs = cases.tokens(task)
+        keep = inputs != 0
+    with torch.no_grad():
+        return model.predict(inputs, keep)[0].numpy()
+
+
+def apart(found: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the largest difference of logits, relative to the largest logit."""
+    return float(np.abs(found - theirs).max() / np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_registered_models_answer_as_the_released_code(name):
+    task, model = name.split(".")
+    ours, deviations = built(task, model, "model.backbone.positions=learned")
+    allowed = LARGEST["slots"] if "slots" in deviations else 0.0
+    assert apart(answer(ours, task), STORED[name]) <= RELATIVE + allowed
+
+
+@pytest.mark.parametrize("name", ["listops.softmax", "image.softmax"])
+def test_sinusoids_depart_by_no_more_than_is_said(name):
+    """Sines and cosines of a frequency stand side by side here: an order of channels alone."""
+    task, model = name.split(".")
+    theirs, _ = built(task, model, "model.backbone.positions=learned")
+    with torch.no_grad():
+        table = theirs.positions.table
+        table.copy_(torch.stack(table.chunk(2, dim=1), dim=-1).flatten(1))
+    ours, _ = built(task, model)
+    assert 1e-3 < apart(answer(ours, task), answer(theirs, task)) <= LARGEST["sinusoids"]
