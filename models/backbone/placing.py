@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from models.backbone.config import BackboneConfig, TaskFacts
 from models.context import Context
 from models.mixer import MASKS, Layout, Positions, State, Unsupported
-from models.positions import AxialPositions, LearnedPositions, position_ids, sinusoid
+from models.positions import AxialPositions, LearnedPositions, position_ids, precise, sinusoid
 
 PLAIN = Layout()
 """Nothing is masked."""
@@ -103,7 +103,7 @@ def begun_anew(document: Int[Tensor, "b l"], context: Context | None = None) -> 
 
 def sinusoid_like(ids: Int[Tensor, "#b l"], x: Float[Tensor, "b l d"]) -> Float[Tensor, "#b l d"]:
     """Return sinusoids of the width and type of `x`."""
-    return sinusoid(ids, x.shape[-1]).to(x.dtype)
+    return sinusoid(ids, x.shape[-1], dtype=precise(x.dtype)).to(x.dtype)
 
 
 def encoded_at(

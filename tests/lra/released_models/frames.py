@@ -6,6 +6,9 @@ CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the
 for `s4_v1`. LIBRARIES holds what it imports, as `pip install --no-deps --target LIBRARIES einops`
 leaves it. S4 is not among the models here: what stands around it is compared, encoder, norms,
 residuals, pooling and classifier, by the settings that `settings.py` has stored.
+
+For `self_pretraining` the same is done with github.com/IdoAmos/not-from-scratch (commit f919137),
+which has grown from that code: its Transformers whole, with their layers and positions.
 """
 
 import importlib
@@ -23,8 +26,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 import cases  # noqa: E402
 
-MODELS = {"s4": "src.models.sequence.backbones.model", "s4_v1": "src.models.sequence.model"}
-LENGTHS = {"s4": "lengths", "s4_v1": "l_batch"}
+MODELS = {"s4": "src.models.sequence.backbones.model", "s4_v1": "src.models.sequence.model",
+          "self_pretraining": "src.models.sequence.model"}  # fmt: skip
+LENGTHS = {"s4": "lengths", "s4_v1": "l_batch", "self_pretraining": "lengths"}
 """What a decoder calls the numbers of real tokens."""
 CLASSES = {"listops": 10, "image": 10}
 ROWS = 257
@@ -35,16 +39,38 @@ UNREAD = (
     "src.models.nn.exprnn.orthogonal", "src.tasks.encoders",
 )  # fmt: skip
 """What is imported, and not called by a frame."""
+READ = {"src.models.sequence.ff", "src.tasks.encoders"}
+"""Of these, by a whole Transformer."""
+UNREAD_BY_TRANSFORMERS = (
+    "local_attention.local_attention", "local_attention.pykeops.local_attention",
+    "rotary_embedding_torch", "src.models.sequence.ss",
+)  # fmt: skip
+
+
+def stored(protocol: str) -> dict:
+    """Return the settings of every task."""
+    found = json.loads((HERE / f"{protocol}.json").read_text())
+    return {task: each.get("scratch", each) for task, each in found.items()}
+
+
+def layers_of(own: dict) -> list[dict]:
+    """Return the layers of one block of a model."""
+    layers: dict[str, dict] = {}
+    for key, value in own.items():
+        if key.startswith("layer."):
+            _, number, name = key.split(".")
+            layers.setdefault(number, {})[name] = None if name == "dropout" else value
+    return [*layers.values()] or [{"_name_": "id"}]
 
 
 def built(protocol: str, task: str) -> nn.ModuleDict:
     """Return encoder, model and decoder of a task with weights by the rule."""
-    settings = json.loads((HERE / f"{protocol}.json").read_text())[task]
+    settings = stored(protocol)[task]
     own = {key.removeprefix("model."): value for key, value in settings.items()}
     width, classes = own["d_model"], CLASSES.get(task, 2)
     model = importlib.import_module(MODELS[protocol]).SequenceModel(
         width, n_layers=own["n_layers"], transposed=own["transposed"], prenorm=own["prenorm"],
-        norm=own["norm"], residual=own["residual"], layer=[{"_name_": "id"}],
+        norm=own["norm"], residual=own["residual"], layer=layers_of(own),
     )  # fmt: skip
     decoders = importlib.import_module("src.tasks.decoders")
     given = {key: settings.get(f"decoder.{key}") for key in ("mode", "use_lengths")}
@@ -53,21 +79,26 @@ def built(protocol: str, task: str) -> nn.ModuleDict:
         head = {key: settings[f"decoder.{key}"] for key in ("nli", "activation", "d_model")}
         decoder = decoders.RetrievalDecoder(width, classes, **head, **given)
     else:
-        decoder = decoders.SequenceDecoder(width, d_output=classes, l_output=0, **given)
+        hidden = settings["decoder._name_"] == "sequence_nonelinear"
+        kind = decoders.NoneLinearSequenceDecoder if hidden else decoders.SequenceDecoder
+        decoder = kind(width, d_output=classes, l_output=0, **given)
     linear = settings["encoder"] == "linear"
     encoder = nn.Linear(1, width) if linear else nn.Embedding(ROWS, width)
+    if own.get("encoder._name_") == "position":
+        position = importlib.import_module("src.tasks.encoders").PositionalEncoder
+        encoder = nn.Sequential(encoder, position(width, dropout=0.0))
     parts = nn.ModuleDict({"encoder": encoder, "model": model, "decoder": decoder})
     parts = parts.double().eval()
     with torch.no_grad():
         for name, value in [*parts.named_parameters(), *parts.named_buffers()]:
-            if value.is_floating_point():
+            if value.is_floating_point() and not name.endswith("pe"):  # positions
                 value.copy_(cases.weight(name, tuple(value.shape)))
     return parts
 
 
 def answer(protocol: str, parts: nn.ModuleDict, task: str) -> np.ndarray:
     """Return the logits for the inputs of a task; the texts of pairs stand behind each other."""
-    if isinstance(parts["encoder"], nn.Linear):
+    if any(isinstance(part, nn.Linear) for part in parts["encoder"].modules()):
         x = cases.pixels(task).transpose(0, 1).flatten(0, 1)[..., None]
         lengths = torch.full((len(x),), cases.LENGTH)
     else:
@@ -82,13 +113,14 @@ def answer(protocol: str, parts: nn.ModuleDict, task: str) -> np.ndarray:
 def main(protocol: str, checkout: Path, libraries: Path) -> None:
     """Store the answers of every task."""
     sys.path[:0] = [str(checkout), str(libraries)]
-    for name in UNREAD:
+    whole = protocol == "self_pretraining"
+    torch.set_default_dtype(torch.float64)
+    for name in ({*UNREAD} - READ).union(UNREAD_BY_TRANSFORMERS) if whole else UNREAD:
         stand_in = types.ModuleType(name)
         stand_in.__getattr__ = lambda _: MagicMock()  # type: ignore[method-assign]
         stand_in.__path__ = []
         sys.modules[name] = stand_in
-    tasks = json.loads((HERE / f"{protocol}.json").read_text())
-    found = {task: answer(protocol, built(protocol, task), task) for task in tasks}
+    found = {task: answer(protocol, built(protocol, task), task) for task in stored(protocol)}
     np.savez_compressed(HERE / f"{protocol}.npz", **found)
 
 

@@ -153,6 +153,53 @@ S4 = {
         value or (ours.task["mean"], ours.task["deviation"]) == (0, 1),
     "dataset.resolution": lambda value, ours: value == {"pathfinder": 32, "pathx": 128}[ours.name],
 }  # fmt: skip
+HIDDEN = {"sequence": 0, "retrieval": 1, "sequence_nonelinear": 1}
+SCRATCH = {  # of self-pretraining, whose files are much like those of S4
+    **S4,
+    "model.dropout": same("dropout"),
+    "model.tie_dropout": same("tied_dropout"),
+    "model.encoder._name_": lambda value, ours:
+        (value, ours["positions"]) == ("position", "sinusoidal"),
+    "model.encoder.dropout": lambda value, ours:
+        value == "${..dropout}" and ours["embedding_dropout"] == ours["dropout"],
+    "model.layer.0._name_": lambda value, ours: ours["padding"] == (  # its mask is never given
+        "masked" if ours.name in ("image", "pathfinder") else "attended") and value == "mhfa",
+    "model.layer.0.n_heads": same("heads"),
+    "model.layer.0.dropout": lambda value, ours: value is None
+        and ours["attention_dropout"] == ours["dropout"],
+    "model.layer.0.bias": same("mixer", "bias"),
+    "model.layer.0.causal": lambda value, _: not value,
+    "model.layer.0.rotary": lambda value, _: not value,
+    "model.layer.1._name_": lambda value, _: value == "ff",
+    "model.layer.1.activation": same("feed_forward"),
+    "model.layer.1.expand": lambda value, ours: value * ours["width"] == ours["feed_forward_width"],
+    "model.layer.1.dropout": lambda value, ours: value == "${...dropout}"
+        and ours["activation_dropout"] is None,
+    "decoder._name_": lambda value, ours: ours["head_hidden_layers"] == HIDDEN[value] and (
+        value != "sequence_nonelinear"
+        or (ours["head_hidden_width"], ours["head_activation"]) == (ours["width"], "relu")),
+    "optimizer.lr": lambda value, ours:
+        ours.optim["peak_learning_rate"] == value or "rates" in ours.deviations,
+    "scheduler._name_": lambda value, ours:
+        (value, ours.optim["schedule"]) == ("constant_warmup", "constant"),
+    "task.loss": lambda value, ours: value == "cross_entropy" or "loss" in ours.deviations,
+}  # fmt: skip
+MASKED = {
+    **SCRATCH,
+    "encoder": lambda value, ours: (value == "linear") == ("pixels" in ours.deviations),
+    "decoder._name_": lambda value, ours: value == "sequence" and "answers" in ours.deviations
+        and not ours["tied_embeddings"],
+    "decoder.mode": lambda value, ours: value == "last",  # as many as there are
+    "dataset.lm_loss": lambda value, ours: value == "ce" or "loss" in ours.deviations,
+    "dataset.mlm_prob": lambda value, ours: ours.task["masked_share"] is None and value == (
+        0.5 if ours.name == "image" else 0.0),  # which commands change
+    "dataset.ignore_val": lambda value, ours: value and ours.task["masked_replacement"] == "mask",
+    "dataset.causal_lm": lambda value, ours: (ours.task["objective"] == "causal") == value,
+    "train.mode": lambda *_: True,
+    "train.monitor": lambda _, ours:
+        ours.runner["keep"] == "last" and "checkpoint" in ours.deviations,
+    "trainer.max_epochs": lambda value, ours: value * ours.epoch == ours.optim["steps"],
+}  # fmt: skip
 ROTARY = {
     "model_params.params.layers": same("depth"),
     "model_params.params.input_embedding_dim": same("width"),
@@ -336,6 +383,11 @@ ELSEWHERE = {
              "weights_summary"), "of the machine or of the log",
         ),
     },
+    "self_pretraining": dict.fromkeys(
+        ("add_bias_kv", "add_zero_attn", "kdim", "vdim", "append_cls", "span_masking",
+         "span_length", "nesting_lvl", "val_check_interval", "task._name_"),
+        "switched off, and beside the models",
+    ),
     "lra_code": {
         **dict.fromkeys(
             ("checkpoint_freq", "max_eval_target_length", "max_predict_token_length",

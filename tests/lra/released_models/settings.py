@@ -4,7 +4,8 @@
 
 CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the same at its tag v1
 for `s4_v1`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
-github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`, and of
+github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`, of
+github.com/IdoAmos/not-from-scratch (commit f919137) for `self_pretraining`, and of
 github.com/pablomiralles22/long-transformers (commit ec33dc6) for `rotary`. Settings of the
 Nystromformer and Skyformer code are stored by `small_models.py`. Of language models: clones of
 github.com/facebookresearch/adaptive-span (27b815f) for `adaptive_span`, salesforce/awd-lstm-lm
@@ -43,6 +44,9 @@ S4_TASKS = {
     "pathfinder": "pathfinder", "pathx": "pathx",
 }  # fmt: skip
 EXPERIMENTS = {"s4": "experiment/lra/s4-{}", "s4_v1": "experiment/s4-lra-{}"}
+PHASES = {"scratch": "experiment/lra/transformer-lra-{}",
+          "masked": "experiment/lra/transformer-lra-{}-mlm"}  # fmt: skip
+"""Of self-pretraining: the same files are fine-tuning and training from scratch."""
 MEGA_TASKS = {
     "listops": "listop", "text": "imdb", "retrieval": "aan", "image": "cifar10",
     "pathfinder": "pf32", "pathx": "pf128",
@@ -67,8 +71,10 @@ ROTARY_FILES = {
     "image": "cifar10/rotary_transformer_no_augment",
     "pathfinder": "pathfinder/rotary_transformer_noaugment_nopretrain",
 }
-LEFT_OUT = re.compile(r"model\.layer\.|train\.seed|\.__|dataset\.seed|_workers|pin_memory|task\.")
-"""What S4 itself has, and what changes no number or is a seed."""
+LEFT_OUT = re.compile(r"train\.seed|\.__|dataset\.seed|_workers|pin_memory|metrics")
+"""What changes no number or is a seed."""
+OF_S4 = re.compile(r"model\.layer\.|task\.")
+"""What S4 itself has, and losses, which are the task's."""
 
 
 def merged(below: dict, above: dict) -> dict:
@@ -80,7 +86,7 @@ def merged(below: dict, above: dict) -> dict:
     return found
 
 
-def composed(configs: Path, name: str, chosen: dict[str, str]) -> dict:
+def composed(configs: Path, name: str, chosen: dict[str, str]) -> dict | list:
     """Return a file with what its defaults name, as Hydra composes it.
 
     Args:
@@ -89,6 +95,8 @@ def composed(configs: Path, name: str, chosen: dict[str, str]) -> dict:
         chosen: What other files put in place of a group's choice.
     """
     own = yaml.safe_load((configs / f"{name}.yaml").read_text()) or {}
+    if isinstance(own, list):  # of layers
+        return own
     tree: dict = {}
     defaults = own.pop("defaults", [])
     pairs = [pair for each in defaults if isinstance(each, dict) for pair in each.items()]
@@ -115,21 +123,37 @@ def composed(configs: Path, name: str, chosen: dict[str, str]) -> dict:
 
 
 def flat(tree: dict, above: str = "") -> dict:
-    """Return a tree as one level with dotted keys."""
+    """Return a tree as one level with dotted keys, which count the entries of lists of trees."""
     found = {}
     for key, value in tree.items():
         here = f"{above}{key}"
+        if isinstance(value, list) and any(isinstance(each, dict) for each in value):
+            value = dict(enumerate(value))
         found |= flat(value, f"{here}.") if isinstance(value, dict) else {here: value}
     return found
+
+
+def of_experiment(checkout: Path, name: str) -> dict:
+    """Return what a file of experiments composes, but for what changes no number."""
+    settings = flat(composed(checkout / "configs", name, {}))
+    return {key: value for key, value in settings.items() if not LEFT_OUT.search(key)}
 
 
 def of_s4(protocol: str, checkout: Path) -> dict:
     """Return the settings of every task."""
     found = {}
     for task, own in S4_TASKS.items():
-        settings = flat(composed(checkout / "configs", EXPERIMENTS[protocol].format(own), {}))
-        found[task] = {key: value for key, value in settings.items() if not LEFT_OUT.search(key)}
+        settings = of_experiment(checkout, EXPERIMENTS[protocol].format(own))
+        found[task] = {key: value for key, value in settings.items() if not OF_S4.search(key)}
     return found
+
+
+def of_phases(checkout: Path) -> dict:
+    """Return the settings of both phases of every task."""
+    return {
+        task: {phase: of_experiment(checkout, name.format(own)) for phase, name in PHASES.items()}
+        for task, own in S4_TASKS.items() if task != "pathx"
+    }  # fmt: skip
 
 
 def of_mega(checkout: Path) -> dict:
@@ -306,7 +330,7 @@ def of_rotary(checkout: Path) -> dict:
 def main(protocol: str, checkout: Path) -> None:
     """Store the settings of one repository."""
     others = {
-        "mega": of_mega, "lra_code": of_lra, "rotary": of_rotary, "awd_lstm": of_awd_lstm,
+        "mega": of_mega, "lra_code": of_lra, "rotary": of_rotary, "self_pretraining": of_phases, "awd_lstm": of_awd_lstm,
         "adaptive_span": of_adaptive_span, "transformer_xl": of_transformer_xl,
         "baevski_auli": of_baevski_auli, "shortformer": of_shortformer, "reformer": of_reformer,
     }  # fmt: skip

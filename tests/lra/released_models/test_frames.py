@@ -1,7 +1,8 @@
 """What stands around the layers of S4, by a protocol's settings, beside answers of its code.
 
 `frames.py` has stored the answers, of layers that hand on their input: S4 is not among the models
-here. `identity` does so with projections that do nothing.
+here. `identity` does so with projections that do nothing. Of the Transformers that have grown from
+that code everything is compared.
 """
 
 import re
@@ -18,55 +19,77 @@ from lra.composition.hydra_entry import entries
 from tests.lra.released_models import cases
 
 HERE = Path(__file__).parent
-STORED = {name: np.load(HERE / f"{name}.npz") for name in ("s4", "s4_v1")}
+MODELS = {"s4": "identity", "s4_v1": "identity", "self_pretraining": "softmax"}
+STORED = {name: np.load(HERE / f"{name}.npz") for name in MODELS}
 ROWS_THERE = 257
-NAMES = {
+FRAME = {
     r"embedding\.(\w+)": "encoder.{0}",
     r"stack\.blocks\.(\d)\.mixer_norm\.(\w+)": "model.layers.{0}.norm.norm.{1}",
     r"stack\.norm\.(\w+)": "model.norm.norm.{0}",
-    r"head\.hidden\.(\w+)": "decoder.retrieval.classifier.0.{0}",
 }
-"""The released name of each of our parameters and buffers, but for the last map."""
+TRANSFORMER = {  # whose networks are layers of their own
+    r"embedding\.(\w+)": "encoder.0.{0}",
+    r"stack\.blocks\.(\d)\.mixer_norm\.(\w+)": "model.layers.{even}.norm.norm.{1}",
+    r"stack\.blocks\.(\d)\.network_norm\.(\w+)": "model.layers.{odd}.norm.norm.{1}",
+    r"stack\.blocks\.(\d)\.mixer\.q_proj\.(\w+)": "model.layers.{even}.layer.linears.0.{1}",
+    r"stack\.blocks\.(\d)\.mixer\.k_proj\.(\w+)": "model.layers.{even}.layer.linears.1.{1}",
+    r"stack\.blocks\.(\d)\.mixer\.v_proj\.(\w+)": "model.layers.{even}.layer.linears.2.{1}",
+    r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{even}.layer.linears.3.{1}",
+    r"stack\.blocks\.(\d)\.network\.0\.(\w+)": "model.layers.{odd}.layer.ff.0.0.{1}",
+    r"stack\.blocks\.(\d)\.network\.3\.(\w+)": "model.layers.{odd}.layer.ff.2.{1}",
+    r"stack\.norm\.(\w+)": "model.norm.norm.{0}",
+}
+NAMES = {"s4": FRAME, "s4_v1": FRAME, "self_pretraining": TRANSFORMER}
+"""The released name of each of our parameters and buffers, but for the classifier."""
 
 
-def released_name(name: str, hidden_layers: int) -> str:
-    if name.startswith("head.out"):
-        there = ("decoder.output_transform", "decoder.retrieval.classifier.2")[hidden_layers]
-        return name.replace("head.out", there)
-    for pattern, theirs in NAMES.items():
+def released_name(protocol: str, task: str, name: str, hidden_layers: int) -> str:
+    if name.startswith("head."):
+        within = "retrieval.classifier" if task == "retrieval" else "output_transform"
+        places = {"head.hidden": ".0", "head.out": ".2" if hidden_layers else ""}
+        part, _, kind = name.rpartition(".")
+        return f"decoder.{within}{places[part]}.{kind}"
+    for pattern, theirs in NAMES[protocol].items():
         if match := re.fullmatch(pattern, name):
-            return theirs.format(*match.groups())
+            layer = 2 * int(match[1]) if match[1].isdigit() else 0
+            return theirs.format(*match.groups(), even=layer, odd=layer + 1)
     raise KeyError(name)
 
 
 def built(protocol: str, task: str) -> nn.Module:
-    words = [f"+protocol={protocol}", f"task={task}", "model=identity", "logger=none"]
+    words = [f"+protocol={protocol}", f"task={task}", f"model={MODELS[protocol]}", "logger=none"]
+    words += ["runner=train"]
     words += ["task.source=sample"] if task in ("text", "retrieval", "image") else []
     (entry,) = entries(words)
     backbone = entry.config["model"]["backbone"]
-    backbone["order_blind"] = backbone["pooling"] != "last"  # and so it is, without S4
+    identity = MODELS[protocol] == "identity"
+    backbone["order_blind"] = identity and backbone["pooling"] != "last"  # so it is, without S4
     run = typed(entry.config)
     short = replace(facts(run), max_length=cases.LENGTH)
     model = build_model(run, own_facts=short).double().eval()
     with torch.no_grad():
         for name, own in [*model.named_parameters(), *model.named_buffers()]:
-            if name.endswith("_proj.weight"):
+            if identity and name.endswith("_proj.weight"):
                 nn.init.eye_(own)
-            elif name.endswith("_proj.bias"):
+            elif identity and name.endswith("_proj.bias"):
                 own.zero_()
             elif own.is_floating_point():
                 table = name == "embedding.weight" and not run.task.spec.scalars
                 shape = (ROWS_THERE, *own.shape[1:]) if table else tuple(own.shape)
-                weight = cases.weight(released_name(name, backbone["head_hidden_layers"]), shape)
-                if name == "head.hidden.weight":  # of a, b, a - b and a * b there
+                theirs = released_name(protocol, task, name, backbone["head_hidden_layers"])
+                weight = cases.weight(theirs, shape)
+                if (
+                    name == "head.hidden.weight" and task == "retrieval"
+                ):  # of a, b, a - b and a * b there
                     first, second, difference, product = weight.chunk(4, dim=1)
                     weight = torch.cat((first, second, product, difference), dim=1)
                 own.copy_(weight[: len(own)])
     return model
 
 
-@pytest.mark.parametrize("protocol", STORED)
-@pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder", "pathx"])
+@pytest.mark.parametrize(
+    ("protocol", "task"), [(name, task) for name in STORED for task in STORED[name]]
+)
 def test_frames_answer_as_the_released_code(protocol, task):
     model = built(protocol, task)
     inputs, keep = cases.pixels(task), None

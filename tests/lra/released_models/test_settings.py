@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.sweep.trainings import trainings
 from tests.lra.released_models import language_rules as language
 from tests.lra.released_models.language_reasons import ELSEWHERE as NO_OPTION
 from tests.lra.released_models.setting_rules import (
@@ -20,10 +22,12 @@ from tests.lra.released_models.setting_rules import (
     COMMAND,
     ELSEWHERE,
     LRA,
+    MASKED,
     OF_COMMANDS,
     REGISTERED,
     ROTARY,
     S4,
+    SCRATCH,
     SIZES,
     Ours,
 )
@@ -38,6 +42,7 @@ PAIRS = {
     "s4_v1": ("local",),
     "mega": ("local", "softmax", "luna"),
     "rotary": ("softmax",),
+    "self_pretraining": ("softmax",),
     "lra_code": ("softmax", "local", "sparse_transformer", "longformer", "linformer", "reformer",
                  "sinkhorn", "synthesizer", "big_bird", "linear", "performer"),
     "adaptive_span": ("adaptive_span",),
@@ -55,11 +60,14 @@ def stored(protocol):
 
 
 @cache
-def composed(protocol, task):
-    words = ["-m", f"+protocol={protocol}", f"task={task}", "logger=none", "runner=train"]
+def composed(protocol, task, runner="train"):
+    words = ["-m", f"+protocol={protocol}", f"task={task}", "logger=none", f"runner={runner}"]
     words += [f"model={','.join(PAIRS[protocol])}"]
     words += ["task.source=sample"] if task in SAMPLES else []
-    found = [Ours(entry.config) for entry in entries(words)]
+    configs = [entry.config for entry in entries(words)]
+    if runner == "transfer":  # whose first phase is a training of its own
+        configs = [each.config for found in configs for each in trainings(typed(found)).values()]
+    found = [Ours(config) for config in configs]
     return {ours.config["model"]["name"]: ours for ours in found}
 
 
@@ -168,3 +176,12 @@ def test_settings_of_reformer():
     (ours,) = composed("reformer", "enwik8").values()
     given = stored("reformer")["enwik8"]
     assert not differing(given, ours, language.REFORMER, NO_OPTION["reformer"])
+
+
+@pytest.mark.parametrize("task", stored("self_pretraining"))
+def test_settings_of_self_pretraining(task):
+    given = stored("self_pretraining")[task]
+    elsewhere = {**ELSEWHERE["s4"], **ELSEWHERE["self_pretraining"]}
+    for phase, runner, rules in (("scratch", "train", SCRATCH), ("masked", "transfer", MASKED)):
+        (ours,) = composed("self_pretraining", task, runner).values()
+        assert not differing(given[phase], ours, rules, elsewhere), phase
