@@ -185,7 +185,9 @@ def head_of(
         return LanguageHead(config.width_out, facts.vocabulary, tied)
     parts = 1
     if facts.head == Head.pair:
-        parts = 4 if config.interaction == Interaction.nli else 2
+        parts = {Interaction.concat: 2, Interaction.product: 3, Interaction.nli: 4}[
+            config.interaction
+        ]
     return Classifier(
         parts * config.width_out,
         config.classifier_width,

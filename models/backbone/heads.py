@@ -49,6 +49,8 @@ class Interaction(StrEnum):
 
     concat = auto()
     """[a, b]."""
+    product = auto()
+    """[a, b, a * b]."""
     nli = auto()
     """[a, b, a * b, a - b]."""
 
@@ -83,8 +85,10 @@ def interact(
     """Join the vectors of the two towers."""
     first, second = pairs.unbind(dim=1)
     joined = [first, second]
+    if interaction != Interaction.concat:
+        joined.append(first * second)
     if interaction == Interaction.nli:
-        joined += [first * second, first - second]
+        joined.append(first - second)
     return torch.cat(joined, dim=-1)
 
 

@@ -218,7 +218,9 @@ ROTARY = {
         not (value and ours["head_hidden_layers"]) or "dropout" in ours.deviations
     ),
     "head_params.reduction_method": same("pooling"),
-    "head_params.concat_consecutive": lambda value, ours: value and "pair" in ours.deviations,
+    "head_params.concat_consecutive": lambda value, ours: (
+        (value, ours["interaction"]) == (True, "product")
+    ),
     "data_module_params.params.max_len": lambda value, ours: (
         value - 1 == (ours.task.get("max_length") or {"listops": 2000}.get(ours.name, 1024))
     ),

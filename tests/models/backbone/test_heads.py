@@ -59,6 +59,7 @@ def test_padding_never_reaches_the_mean():
 def test_interactions_by_hand():
     pairs = torch.tensor([[[1.0, 2.0], [3.0, 5.0]]])
     assert interact(pairs, Interaction.concat).tolist() == [[1, 2, 3, 5]]
+    assert interact(pairs, Interaction.product).tolist() == [[1, 2, 3, 5, 3, 10]]
     assert interact(pairs, Interaction.nli).tolist() == [[1, 2, 3, 5, 3, 10, -2, -3]]
 
 
