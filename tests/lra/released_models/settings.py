@@ -330,7 +330,8 @@ def of_rotary(checkout: Path) -> dict:
 def main(protocol: str, checkout: Path) -> None:
     """Store the settings of one repository."""
     others = {
-        "mega": of_mega, "lra_code": of_lra, "rotary": of_rotary, "self_pretraining": of_phases, "awd_lstm": of_awd_lstm,
+        "mega": of_mega, "lra_code": of_lra, "rotary": of_rotary, "awd_lstm": of_awd_lstm,
+        "self_pretraining": of_phases,
         "adaptive_span": of_adaptive_span, "transformer_xl": of_transformer_xl,
         "baevski_auli": of_baevski_auli, "shortformer": of_shortformer, "reformer": of_reformer,
     }  # fmt: skip

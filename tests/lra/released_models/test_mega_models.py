@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from lra.compose import build_model, facts, typed
+from lra.composition.compose import build_model, facts, typed
 from lra.composition.hydra_entry import entries
 from tests.lra.released_models import cases
 
