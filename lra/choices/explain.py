@@ -50,7 +50,8 @@ def own_options(file: Path) -> list[Option]:
     if group == "task":
         return _typed(node, "task", node["class_path"], meanings)
     if group == "runner":
-        return _typed(node, "runner", node["class_path"], meanings, CONTROL)
+        steering = load(roots()[-1] / "config.yaml")["runner"]
+        return _typed({**node, **steering, **node}, "runner", node["class_path"], meanings, CONTROL)
     if group == OF_SUBMIT:
         return _typed(node, group, node["class_path"], meanings)
     if group in CLASSES:

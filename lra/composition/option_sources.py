@@ -26,7 +26,7 @@ CLASSES = {
     "logger": "lra.composition.compose.Logger",
 }
 """What types the options of a group whose files name no class."""
-CONTROL, BACKBONE = "lra.composition.compose.Control", "models.backbone.config.BackboneConfig"
+CONTROL, BACKBONE = "lra.composition.run.Control", "models.backbone.config.BackboneConfig"
 GIVEN = frozenset({"self", "site", "config"})
 """Parameters of a mixer or a stack that are no options."""
 

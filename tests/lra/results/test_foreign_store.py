@@ -57,9 +57,6 @@ about: {{summary: "how many numbers a model has"}}
 class_path: {MODULE}.Sizes
 lengths: [16]
 modes: [small, large]
-dry_run: false
-shard: null
-retry: []
 timeout_s: 300.0
 """
 OURS = (

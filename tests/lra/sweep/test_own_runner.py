@@ -33,9 +33,6 @@ name: sizes
 about: {summary: "how many numbers a model has"}
 class_path: own_runner.Sizes
 times: 1
-dry_run: false
-shard: null
-retry: []
 timeout_s: 300.0
 """
 
