@@ -6,6 +6,7 @@ token. Of this project a family imports this module, `models.multi_head`, `model
 `models.relative`, `models.context` and `models.ops`, and nothing else.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
@@ -22,7 +23,6 @@ from conf.choices import (
     by_name,
 )
 from models.context import Context
-from models.growth import Growth as Growth  # noqa: PLC0414  # handed on
 from models.idle import (
     Need as Need,  # noqa: PLC0414  # handed on
     idle_in,
@@ -38,6 +38,35 @@ from models.tuning import (
     Tuning as Tuning,  # noqa: PLC0414  # handed on
     no_matrices as no_matrices,  # noqa: PLC0414  # handed on
 )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Growth:
+    """How a cost grows with the length n: n^exponent, times log n where `log` is set.
+
+    Declared from the family's mathematics and its options, never fitted: what grows more slowly
+    beside it (projections, landmarks, the edges of a window) is no part of it. Ordered by growth.
+    """
+
+    exponent: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.exponent < math.inf:
+            raise ValueError(
+                f"exponent must be 0 or more, and finite: got {self.exponent}; 1 is linear growth"
+            )
+
+    def at(self, length: float) -> float:
+        """Return its value at a length of 2 or more; the logarithm is that to base 2."""
+        return float(length**self.exponent * (math.log2(length) if self.log else 1.0))
+
+    def __str__(self) -> str:
+        """Return it as tables print it: n, n log n, n^1.5, n²."""
+        powers = {0.0: "" if self.log else "1", 1.0: "n", 2.0: "n²", 3.0: "n³"}
+        power = powers.get(self.exponent, f"n^{self.exponent:g}")
+        return f"{power} log n".strip() if self.log else power
+
 
 State: TypeAlias = Tensor | tuple[Any, ...] | None
 """What a mixer remembers along time: nested tuples of tensors, batch first, of static shape.
@@ -170,10 +199,10 @@ class Traits:
     causal: bool = False
     """Whether this instance looks only at the past and the present."""
     max_length: int | None = None
-    operations: Growth = Growth(1.0)  # noqa: RUF009  frozen
+    operations: Growth = Growth(1.0)
     """Of products, convolutions and Fourier transforms, forward and backward; a table or a number
     of buckets that the site's longest input decides grows with it."""
-    memory: Growth = Growth(1.0)  # noqa: RUF009
+    memory: Growth = Growth(1.0)
     """Of the activations that autograd keeps."""
     selection_leak: bool = False
     """Causal values, but later tokens move earlier choices (hashing)."""

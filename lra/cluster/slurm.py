@@ -1,7 +1,9 @@
 """Workers as jobs of SLURM, in arrays within its limits, submitted through submitit."""
 
 import math
+import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -21,7 +23,6 @@ from lra.cluster.engine import (
     WorkerGroup,
     check_common,
 )
-from lra.cluster.node_python import check_python
 from lra.cluster.resources import GIB, HEADROOM, grouped, time_of, with_clock
 from lra.cluster.slurm_job import WorkerJob
 from lra.cluster.visibility import check_shared, leave_token
@@ -364,3 +365,48 @@ def _state(state: str, reason: str) -> JobState:
     if state in AT_WORK:
         return JobState(RUNNING)
     return JobState(ENDED if state == "COMPLETED" else state.lower())
+
+
+WAY_OUT = "wanted one with lra[slurm], or cluster.setup with the lines that make it one"
+ASKED_S = 20.0
+"""A network folder may be slow to give its first files."""
+_LOOK = """
+import importlib.util, sys
+print(*(name for name in ("lra", "submitit") if importlib.util.find_spec(name) is None))
+print(*sys.version_info[:2], sep=".")
+"""
+
+
+def check_python(python: str, *, prepared: bool) -> None:
+    """Refuse a Python that is here and cannot start workers; say where it is not here.
+
+    Args:
+        python: a path, or a name on PATH.
+        prepared: whether shell lines come before it, which may make it what it is.
+
+    Raises:
+        ConfigError: it is no program, or has no lra.
+    """
+    if prepared:
+        return
+    found = shutil.which(python)
+    if found is None:
+        if os.path.lexists(python):
+            raise ConfigError(f"cluster.python: {python} is no program; {WAY_OUT}")
+        print(f"cluster.python: {python} is not on this machine; nodes must have it",
+              file=sys.stderr)  # fmt: skip
+        return
+    try:
+        asked = subprocess.run(
+            [Path(found).absolute(), "-c", _LOOK], cwd="/", stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace", timeout=ASKED_S, check=True,
+        )  # fmt: skip
+        lacking, version = asked.stdout.splitlines()
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise ConfigError(
+            f"cluster.python: {python} does not answer as a Python does ({error}); {WAY_OUT}"
+        ) from error
+    if lacking:
+        raise ConfigError(
+            f"cluster.python: {python} is Python {version} without {lacking}; {WAY_OUT}"
+        )

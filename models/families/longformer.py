@@ -32,7 +32,7 @@ they are frozen here). A padded token gives the mean of the values at all positi
 a bias of -1e10 on all of its scores leaves nothing else in float32. No weight of that mean is
 dropped in training. That code forms two dense matrices for it; this one does not.
 
-The encoder of LED is this mixer, its decoder attends fully: see `models.backbone.decoder`.
+The encoder of LED is this mixer, its decoder attends fully: see `models.backbone.encoder_decoder`.
 """
 
 from collections.abc import Iterator, Mapping

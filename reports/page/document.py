@@ -2,7 +2,7 @@
 
 import colorsys
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,12 @@ from reports.page.configurations import (
     listed_cells,
 )
 from reports.page.costs import cost_chart
-from reports.page.failed import failed_lines
 from reports.page.learning import learning_chart
 from reports.page.markup import embedded, render
-from reports.page.provenance import failures, provenance
 from reports.page.scores import score_chart, scored_columns, trade_off_chart
 from reports.page.specifications import specifications
-from reports.page.tables import link, to_html
-from reports.rows import MARKS, model_order, short, shown
-from reports.tables.table import Table, escape_markdown, to_markdown
+from reports.rows import MARKS, TIMED, labels_of, model_order, short, shown, values
+from reports.tables.table import Entry, Table, escape_markdown, groups_of, sections_of, to_markdown
 
 MOST_DRAWN = 1_500_000
 """Bytes of drawings that the page holds; further ones are linked."""
@@ -292,3 +289,177 @@ def _inline_svg(text: str, file: str) -> str:
     drawing = text[text.index("<svg") + len("<svg") :]
     drawing = re.sub(r'\bid="', f'id="{file}-', drawing)
     return re.sub(r'(href="#|url\(#)', rf"\g<1>{file}-", drawing)
+
+
+_NAMED = 8
+"""Lengths, or seeds, that a line names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedLine:
+    """Cells of one model that have no number for one reason."""
+
+    model: str
+    task: str
+    mode: str
+    what: str
+    """Which number is absent; empty where all are."""
+    places: str
+    """Lengths and seeds."""
+    outcome: str
+    reason: str
+    cells: tuple[str, ...]
+
+
+def failed_lines(frame: pd.DataFrame) -> list[FailedLine]:
+    """Return one line for each model and reason; a cell that has no number at all is in one.
+
+    Args:
+        frame: as `reports.rows.prepare` returns it.
+    """
+    bad = frame[frame["status"] != "ok"]
+    whole = set(bad["cell"]) - set(frame["cell"][frame["status"] == "ok"])
+    groups: dict[tuple[str, ...], dict[str, tuple[Any, Any]]] = {}
+    met: set[str] = set()
+    columns = ("cell", "name", "task", "mode", "length", "seed", "metric", "reference", "status",
+               "reason", "labels")  # fmt: skip
+    for line in zip(*(values(bad, c) for c in columns), strict=True):
+        cell, name, task, mode, length, seed, metric, reference, status, reason, labels = line
+        if cell in whole:
+            if cell in met:
+                continue
+            met.add(cell)
+            what = ""
+        else:
+            what = f"against {reference}" if reference else str(metric).replace("_", " ")
+            if factor := labels_of(labels).get("factor"):
+                what += f" at {factor} times the training length"
+        key = (what, str(name), shown(task), str(mode), str(status), str(reason))
+        groups.setdefault(key, {})[str(cell)] = (length, seed)
+    return [
+        FailedLine(
+            model=name, task=task, mode=mode, what=what, outcome=MARKS.get(status, status),
+            reason=reason, cells=tuple(cells), places=_places(cells.values()),
+        )
+        for (what, name, task, mode, status, reason), cells in sorted(
+            groups.items(), key=lambda group: group[0][0] != ""
+        )
+    ]  # fmt: skip
+
+
+def _places(found: Iterable[tuple[Any, Any]]) -> str:
+    """Return lengths and seeds in a few words."""
+    pairs = list(found)
+    parts = []
+    for name, numbered in (("length", [n for n, _ in pairs]), ("seed", [s for _, s in pairs])):
+        numbers = sorted({int(value) for value in numbered if not pd.isna(value)})
+        if numbers:
+            words = [f"{number:,}" for number in numbers[:_NAMED]]
+            rest = len(numbers) - len(words)
+            text = ", ".join(words) + (f" and {rest} more" if rest > 0 else "")
+            parts.append(f"{name}{'s' if len(numbers) > 1 else ''} {text}")
+    return "; ".join(parts)
+
+
+def provenance(frame: pd.DataFrame) -> list[str]:
+    """Return what the rows say about where they come from."""
+
+    def values(column: str) -> str:
+        found = sorted({shown(v) for v in frame[column].unique()} - {"–"})
+        return _some(found, 6, ", ") if found else "not recorded"
+
+    tasks = frame[["task", "task_version", "source"]].drop_duplicates()
+    named = sorted(
+        f"{shown(t)} version {shown(v)} (data: {shown(s)})" for t, v, s in tasks.to_numpy()
+    )
+    written = pd.to_datetime(frame["created"], utc=True).dropna()
+    newest = written.max().strftime("%Y-%m-%d %H:%M UTC") if len(written) else "not recorded"
+    cells = frame["cell"].nunique()
+    machine = f"{values('device')}; {values('precision')}; threads {values('threads')}"
+    return [
+        f"Tasks: {'; '.join(named)}",
+        f"Hardware profile: {values('hardware')}; machine: {machine}",
+        f"Seeds: {values('seed')}",
+        f"Rows: {len(frame):,} from {cells:,} cells, schema {values('schema')}; "
+        f"sources (fingerprints): {values('fingerprint')}",
+        f"Newest row: {newest}",
+    ]
+
+
+def failures(frame: pd.DataFrame) -> list[str]:
+    """Return one line per reason for which a number is absent."""
+    bad = frame[frame["status"] != "ok"]
+    found: dict[tuple[str, ...], list[str]] = {}
+    for row in bad.itertuples():
+        against = f" against {row.reference!s}" if row.reference else ""
+        where = (
+            f"length {shown(row.length)}"
+            if row.metric in {*TIMED, "output_error"} or against
+            else f"seed {shown(row.seed)}"
+        )
+        if factor := labels_of(row.labels).get("factor"):
+            where = f"{factor} times the training length, {where}"
+        key = (str(row.status), str(row.reason), f"{row.name}{against}, {row.task}, {row.mode}")
+        if where not in found.setdefault(key, []):
+            found[key].append(where)
+    return [
+        f"{who}: {MARKS[status]}: {reason} ({_some(positions)})"
+        for (status, reason, who), positions in sorted(found.items())
+    ]
+
+
+def _some(items: Sequence[str], at_most: int = 4, between: str = "; ") -> str:
+    rest = len(items) - at_most
+    return between.join(items[:at_most]) + (f"{between}and {rest} more" if rest > 0 else "")
+
+
+MOST_LINES = 1_500
+"""Of one table on the page; its files have all."""
+_LINKED = 12
+"""Cells that one link names."""
+
+
+def to_html(table: Table, file: str = "", reasons: Collection[str] = ()) -> str:
+    """Render a fragment without scripts; the page around it brings style and sorting.
+
+    Why a cell failed stands in the page's list of failures, so notes of failures are left out here.
+
+    Args:
+        table: what to render.
+        file: name of its files, which makes the element's id.
+        reasons: for which cells failed, as notes say them.
+    """
+    known = frozenset(reasons)
+    kept = table.rows[:MOST_LINES]
+
+    def own(entry: Entry) -> tuple[str, ...]:
+        if entry.status in MARKS and entry.cells:
+            return ()
+        return tuple(note for note in entry.notes if note not in known)
+
+    notes = list(dict.fromkeys(note for row in kept for e in row.entries for note in own(e)))
+    left_out = len(table.rows) - len(kept)
+    if left_out:
+        notes.append(f"and {left_out:,} lines more, which are in {file}.csv")
+    return render(
+        "table.html.j2",
+        table=table,
+        file=file,
+        groups=groups_of(table.columns),
+        sections=sections_of(kept),
+        sectioned=any(row.section for row in kept),
+        notes=notes,
+        numbers=lambda entry: [notes.index(note) + 1 for note in own(entry)],
+        order=_order,
+        link=link,
+    )
+
+
+def link(cells: Sequence[str]) -> str:
+    """Return the address, within the page, of what is known of cells."""
+    return "#cell-" + ",".join(cells[:_LINKED])
+
+
+def _order(entry: Entry) -> str:
+    """Return the number by which an entry is sorted; nothing for one that comes last."""
+    return "" if entry.value is None else repr(float(entry.value))

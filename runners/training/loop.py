@@ -3,15 +3,21 @@
 The loss of a step is one formula, `runners.training.objective`: the weighted mean of the losses of
 the items of the effective batch, plus the penalties. Accumulation over micro-batches divides by the
 weight of the whole batch, so that the gradient is that of the batch.
+
+What somebody who watches a training sees of a step. Nothing here moves a number.
+
+Read after the loss, which has waited for the device: the gradient's norm waits for nothing more.
 """
 
 import logging
 import math
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,7 +26,15 @@ from torch import Tensor
 
 from models.backbone.model import Backbone, Outcome
 from models.mixer import AfterStep, State
-from runners.isolation.progress import EVERY_S, MEASURING_S, phase, ready, report_progress
+from runners.isolation.progress import (
+    EVERY_S,
+    MEASURING_S,
+    Progress,
+    TrainingStep,
+    phase,
+    ready,
+    report_progress,
+)
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.measure import process_peak_bytes
@@ -41,7 +55,6 @@ from runners.training.recurrent_state import RecurrentStates, remembered
 from runners.training.resume import fitting, must_agree
 from runners.training.stages import TrainingStage, TrainingStages, check_parts_of_batches
 from runners.training.updates import WeightUpdates
-from runners.training.watching import step_progress
 from tasks.task import Batch, Task, Windowed
 
 Item = Measurement | Outcomes
@@ -475,3 +488,52 @@ def gradients(trainer: Trainer) -> dict[str, Tensor]:
     """Return what was accumulated since the last update, by parameter."""
     named = trainer.model.named_parameters()
     return {name: own.grad for name, own in named if own.grad is not None}
+
+
+_STATM = Path("/proc/self/statm")
+
+
+def step_progress(
+    batch: Batch,
+    *,
+    step: int,
+    steps: int,
+    loss: float,
+    pace: Pace,
+    left_s: float | None,
+    updates: WeightUpdates,
+    wait_share: float,
+    device: torch.device,
+) -> Progress:
+    """Return what a person, and a dashboard, want to see of the step just taken."""
+    rows, *targets = batch.target.shape
+    counted = rows * targets[0] if targets else rows
+    step_s = pace.step_s or None
+    norm = updates.gradient_norm
+    return Progress(
+        unit="step",
+        done=step,
+        total=steps,
+        loss=loss,
+        learning_rate=updates.rate(step - 1),
+        speed=counted / step_s if step_s else None,
+        speed_unit="tokens" if targets else "examples",
+        left_s=left_s,
+        step=TrainingStep(
+            gradient_norm=None if norm is None else float(norm),
+            examples_per_s=rows / step_s if step_s else None,
+            tokens_per_s=batch.tokens.numel() / step_s if step_s else None,
+            step_time_s=step_s,
+            data_wait_share=wait_share,
+            process_bytes=_resident_bytes(),
+            gpu_bytes=torch.cuda.memory_allocated(device) if device.type == "cuda" else None,
+        ),
+    )
+
+
+def _resident_bytes() -> int | None:
+    """Return the resident memory of this process; None on systems that do not say."""
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return None

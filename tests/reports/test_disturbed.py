@@ -12,7 +12,7 @@ from reports.dashboard.plan import plan_runs
 from reports.figures.drawing import looks, style
 from reports.figures.scaling import COLUMNS, scaling_data, scaling_figure, why_absent
 from reports.figures.words import NOTES, wrap
-from reports.page.tables import to_html
+from reports.page.document import to_html
 from reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
 from reports.sections.approximation import approximation_data, approximation_table
 from reports.sections.decoding import decode_data, decode_points, decode_table

@@ -15,6 +15,8 @@ trials, with limits of its own; numbers on it say `sample`. No licence is needed
 the official files belong to google-research/long-range-arena (Apache-2.0).
 """
 
+import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum, auto
 from functools import cached_property, partial
@@ -26,24 +28,27 @@ import numpy as np
 
 from tasks.classification.base import ClassificationTask, baseline
 from tasks.classification.listops import oracle as listops_oracle
-from tasks.classification.listops.official import write_tsv
 from tasks.classification.listops.text import (
     FILES,
     FOLDER,
+    HEADER,
     VOCABULARY,
     VOCABULARY_VERSION,
     decode,
     holds_trees,
+    official_lines,
     read_split,
 )
 from tasks.classification.listops.trees import Limits, distinct_trees
 from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.data import arena
+from tasks.data.bars import tqdm
 from tasks.data.batching import LONGEST, Draw, check_lengths, permutation
 from tasks.data.prepared import identity_of
 from tasks.data.published import MARK, check_partial, check_whole, named_path
-from tasks.data.sources import data_root, lock, remembered_sha256
-from tasks.data.storage import PreparedStore, Ragged, from_rows
+from tasks.data.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
+from tasks.data.storage import PreparedStore, Ragged, from_rows, open_store
+from tasks.data.workers import in_order
 from tasks.errors import BadData, NotPrepared
 from tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
@@ -384,3 +389,48 @@ class ListOps(ClassificationTask):
                 for depth in listops_oracle.DEPTHS
             ),
         ]
+
+
+LINES_AT_ONCE = 500
+
+
+def write_tsv(store: Path, target: Path, sizes: Mapping[str, int], processes: int) -> None:
+    """Write the files of all splits, or nothing.
+
+    Args:
+        store: Folder of the prepared trees.
+        target: Folder of the files.
+        sizes: Trees of each split.
+        processes: 0 = every core.
+    """
+    with placing(target) as folder:
+        for split, name in FILES.items():
+            number = sizes[split]
+            jobs = (
+                (
+                    store,
+                    split,
+                    range(first, min(first + LINES_AT_ONCE, number)),
+                    folder / f"{name}.{first}",
+                )
+                for first in range(0, number, LINES_AT_ONCE)
+            )
+            with (
+                (folder / name).open("wb") as file,
+                tqdm(desc=name, total=number, unit="line", disable=None) as bar,
+            ):
+                file.write(HEADER + b"\n")
+                least = 4 * LINES_AT_ONCE
+                for path in in_order(_write_lines, jobs, processes if number > least else 1):
+                    with path.open("rb") as part:
+                        shutil.copyfileobj(part, file, CHUNK_BYTES)
+                    path.unlink()
+                    bar.update(LINES_AT_ONCE)
+
+
+def _write_lines(job: tuple[Path, str, range, Path]) -> Path:
+    """Write some lines to a file of their own: cheaper than sending them to the parent."""
+    folder, split, rows, path = job
+    part = open_store(folder).splits[split].take(np.array(rows))
+    path.write_bytes(official_lines(part.tokens, part.offsets, part.targets))
+    return path

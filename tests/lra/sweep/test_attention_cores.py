@@ -16,7 +16,7 @@ from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.composition.selection import sets
 from lra.errors import ConfigError
-from lra.sweep.attention_cores import FamilyCores
+from lra.sweep.work import FamilyCores
 from models.mixer import Unsupported
 from runners.measures.attention.cores import placed
 from runners.measures.attention.errors import (

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
-from lra.cluster.endings import early_endings
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
+from lra.cluster.progress_of import early_endings
 from lra.cluster.state import WorkerState, read_states
 from lra.cluster.worker import Worker, WorkerOptions
 from lra.terminal.console import complain
@@ -187,7 +187,7 @@ def test_the_end_of_a_worker_without_a_state_is_told_from_what_it_printed(
     found = early_endings(plan, said)
     assert found == {"cannot write x: No space left": 1, "the quota is full": 1, "with 1": 1}
     usage = type("Usage", (), {"free": 5})
-    monkeypatch.setattr("lra.cluster.endings.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("lra.cluster.progress_of.shutil.disk_usage", lambda _: usage)
     assert main(["watch", "some", "--results", str(tmp_path)]) == 3
     assert "(5 bytes free): workers end until there is" in capsys.readouterr().out
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.decoder import DecoderBlock
+from models.backbone.encoder_decoder import DecoderBlock
 from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.families.linear import LinearAttention
 from models.families.longformer import Longformer

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.backbone.decoder import DecoderBlock
+from models.backbone.encoder_decoder import DecoderBlock
 from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.contract.counting import count_operations
 from models.families.dynamic_conv import DynamicConv

@@ -8,7 +8,7 @@ from reports.arena.literature import published_scores
 from reports.arena.runs import protocol_runs
 from reports.arena.score_table import score_table
 from reports.arena.scores import AT_CHANCE, arena_scores
-from reports.page.tables import to_html
+from reports.page.document import to_html
 from reports.rows import DAGGER, prepare
 from reports.tables.latex_tables import to_latex
 from reports.tables.scores import BASELINES, CAVEAT

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from reports.page.tables import to_html
+from reports.page.document import to_html
 from reports.statistics.intervals import Interval, Uncertainty
 from reports.tables.latex import escape_latex
 from reports.tables.latex_tables import to_latex

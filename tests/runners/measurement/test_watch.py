@@ -12,8 +12,7 @@ import torch
 
 from runners.measurement import watch as watching
 from runners.measurement.disturbance import LIMIT, Shares, between, load, reason, scattered, spread
-from runners.measurement.gpu_watch import GpuWatch
-from runners.measurement.watch import Round, Sample, Watch
+from runners.measurement.watch import GpuWatch, Round, Sample, Watch
 from runners.measurement.watched_rows import marked, watch_rows
 from runners.measurement.witnesses import Counters, Machine, Own
 from tests.fuzz import cases

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from lra.composition.task_facts import MEASURED
+from lra.composition.compose import MEASURED
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linear import LinearAttention
 from models.families.sdpa import SDPA

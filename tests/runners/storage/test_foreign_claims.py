@@ -9,9 +9,8 @@ import time
 import pytest
 
 from runners.storage import claims
-from runners.storage.claims import Observer, living, take
+from runners.storage.claims import Observer, ServerClock, living, take
 from runners.storage.holders import Holder, alive, own_place, own_start
-from runners.storage.server_clock import ServerClock
 from runners.store import Store
 
 SERVER = 5_000_000.0

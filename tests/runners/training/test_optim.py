@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from models.mixer import Tuning
-from runners.training.clipping import clip_gradients, own_clips
 from runners.training.optim import OptimConfig
 from runners.training.optimisers.build import build_optimiser, set_rates
+from runners.training.updates import clip_gradients, own_clips
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_killed_while_writing():
 
 
 def test_tsv_lines_do_not_depend_on_processes(monkeypatch):
-    monkeypatch.setattr("tasks.classification.listops.official.LINES_AT_ONCE", 40)
+    monkeypatch.setattr("tasks.classification.listops.task.LINES_AT_ONCE", 40)
     monkeypatch.setattr(listops_trees, "SERIAL_S", 0.0)
     alone, shared = small(processes=1, write_tsv=True), small(processes=2, write_tsv=True)
     alone.prepare()
