@@ -3,8 +3,9 @@
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -15,6 +16,10 @@ from lra.composition.selection import kinds
 from lra.composition.yaml_text import load
 from lra.results.stored import published
 from runners.storage.fingerprint import sources
+
+if TYPE_CHECKING:
+    from reports.rows import CostPoint
+    from reports.tables.table import Table
 
 BACKGROUND = ("softmax", "sdpa", "identity")
 COMMANDS = {
@@ -29,6 +34,26 @@ COMMANDS = {
     ),
 }
 """What makes the rows of a published file, by the sweep that begins its name."""
+ANCHOR = "how-to-read-what-was-measured"
+READING = """\
+## How to read what was measured
+
+Time and memory are those of one pass over a batch, by sequence length, in the setting that stands
+above the table. Speeds and memory ratios are paired with exact attention, measured in turns in the
+same process; ≈ marks a factor whose 95 % interval from timing noise contains 1, and where that
+interval is wider than a factor of 2 it stands in the factor's place. The crossover is the length
+from which the family stays faster than the reference as far as measured, interpolated on
+logarithmic axes [95 % interval]; ≤: from the shortest length. Growth is the exponent e of cost per
+sequence = c × length^e over all lengths [95 % interval], and over the last doubling alone. Not
+resolved: too few lengths, or an interval too wide to tell.
+
+Accuracy is in percent [95 % interval; what it accounts for]: over seeds a t interval, over the
+examples of one seed Wilson's, which says nothing about another seed. Baselines need no long-range
+model: `majority` always gives the most frequent training label, `root operator` answers from the
+first token alone ([tasks](../tasks.md)). A high score on a task of the Long Range Arena is no
+proof of long-range modelling: networks that see short windows come near the best models on several
+of them (arXiv:2501.14850).
+"""
 
 
 def docstring(class_path: str) -> str:
@@ -128,38 +153,76 @@ def linked(paper: str) -> str:
 
 
 def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list[str]:
-    """Return what the rows of one file say about a family, with the command that made them."""
+    """Return what the rows of one file say about a family, with the command that made them.
+
+    How the numbers are read is said once, in `READING`.
+    """
     from reports.rows import cost_points, cost_rows, settings
-    from reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
-    from reports.tables.scores import accuracy_table, splits
+    from reports.tables.costs import modes
     from reports.tables.table import escape_markdown, to_markdown
 
-    own = frame[(frame["model"] == name) | (frame["baseline"] != "")]
-    lines: list[str] = []
-    for split in splits(own) if (own["model"] == name).any() else []:
-        found = accuracy_table(own, split)
-        if found is not None:
-            lines += [to_markdown(found).rstrip(), ""]
-    beside = frame[frame["model"].isin([name, "sdpa"])]
-    for part in settings(cost_rows(beside)) if (beside["model"] == name).any() else []:
+    tables = scores(name, frame[(frame["model"] == name) | (frame["baseline"] != "")])
+    lines = [line for table in tables for line in (to_markdown(table).strip(), "")]
+    timed = frame[frame["model"].isin([name, "sdpa"])]
+    for part in settings(cost_rows(timed)) if (timed["model"] == name).any() else []:
         points = cost_points(part.rows)
         for mode in modes(points):
-            alone = [p for p in points if p.mode == mode and p.model == name]
-            built = (
-                efficiency_table(alone, mode),
-                crossover_table(alone),
-                growth_table(alone),
-            )
+            alone = [point for point in points if point.mode == mode and point.model == name]
             lines += [escape_markdown(part.title[0].upper() + part.title[1:]) + ".", ""]
-            lines += [
-                text for t in built if t is not None for text in (to_markdown(t).rstrip(), "")
-            ]
+            for table in costs(alone, mode):
+                lines += [to_markdown(table).strip(), ""]
             lines += curve(name, frame, mode, source.stem, folder)
     if not lines:
         return []
     sweep = source.stem.partition("-")[0]
-    made = f"; command `{COMMANDS[sweep]}`" if sweep in COMMANDS else ""
-    return [f"## Measured: {sweep}", "", f"Rows: `{source.name}`{made}.", "", *lines]
+    command = f"; command `{COMMANDS[sweep]}`" if sweep in COMMANDS else ""
+    rows = f"Rows: `{source.name}`{command}. [How to read them](README.md#{ANCHOR})."
+    return [f"## Measured: {sweep}", "", rows, "", *lines]
+
+
+def scores(name: str, rows: pd.DataFrame) -> "list[Table]":
+    """Return the accuracies of a family as one table, splits and baselines below each other."""
+    from reports.tables.scores import accuracy_table, splits
+    from reports.tables.table import Entry
+
+    by_split = {split: accuracy_table(rows, split) for split in splits(rows)}
+    known = [(split, table) for split, table in by_split.items() if table is not None]
+    if not known or not (rows["model"] == name).any():
+        return []
+    titles = dict.fromkeys(column for _, table in known for column in table.columns)
+    lines = []
+    for split, table in known:
+        for row in table.rows:
+            entries = dict(zip(table.columns, row.entries, strict=True))
+            shown = [replace(entries.get(column, Entry(text="")), notes=()) for column in titles]
+            lines.append(
+                replace(row, title=f"{row.title}, {split}", entries=tuple(shown), section="")
+            )
+    return [replace(known[0][1], title="Accuracy, in percent", caption="", stub="",
+                    columns=tuple(titles), rows=tuple(lines))]  # fmt: skip
+
+
+def costs(points: "Sequence[CostPoint]", mode: str) -> "Iterator[Table]":
+    """Yield what one kind of pass costs by length, and what follows: crossover and growth."""
+    from reports.tables.costs import crossover_table, efficiency_table, growth_table
+    from reports.tables.table import Column, Entry, TableRow
+
+    by_length = efficiency_table(points, mode)
+    if by_length is not None:
+        sizes = {f"{point.length:,}": str(point.batch_size) for point in points}
+        batches = [Entry(text=sizes[column.title]) for column in by_length.columns]
+        rows = [TableRow(title="batch size", entries=tuple(batches))]
+        rows += [replace(row, title=row.section, section="") for row in by_length.rows]
+        yield replace(by_length, caption="", stub="by length", rows=tuple(rows))
+    follows = [table for table in (crossover_table(points), growth_table(points)) if table]
+    rows = [
+        TableRow(title=f"{column.group}: {column.title}", entries=(entry,))
+        for table in follows
+        for column, entry in zip(table.columns, table.rows[0].entries, strict=True)
+    ]
+    if rows:
+        yield replace(follows[0], title="Crossover and growth", caption="", stub="",
+                      columns=(Column(title=""),), rows=tuple(rows))  # fmt: skip
 
 
 def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) -> list[str]:
@@ -185,7 +248,7 @@ def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) ->
 def index(files: Mapping[str, Path], config_dirs: Sequence[Path] = ()) -> list[str]:
     """Return the lines of the overview."""
     lines = ["# Families", "", "One page each, made by `lra pages` from the code and stored rows.",
-             ""]  # fmt: skip
+             "", *READING.splitlines(), ""]  # fmt: skip
     by_kind = kinds(config_dirs)
     shown = {name for names in by_kind.values() for name in names}
     if rest := sorted(set(files) - shown):

@@ -137,7 +137,7 @@ def to_markdown(table: Table) -> str:
     titles += [f"{c.group} · {c.title}" if c.group else c.title for c in table.columns]
     header = "| " + " | ".join(escape_markdown(t) for t in titles) + " |"
     rule = "| --- |" + "".join(" --- |" if c.words else " ---: |" for c in table.columns)
-    lines = [f"**{escape_markdown(table.title)}.** {escape_markdown(table.caption)}", ""]
+    lines = [f"**{escape_markdown(table.title)}.** {escape_markdown(table.caption)}".rstrip(), ""]
     for section, rows in sections_of(table.rows):
         if section:
             lines += [f"*{escape_markdown(section)}*", ""]
