@@ -1,5 +1,6 @@
 """Weights and inputs of whole models by rules, which a released code and ours are given alike."""
 
+import re
 import zlib
 
 import torch
@@ -7,6 +8,13 @@ from torch import Tensor
 
 LENGTH = 256
 """Of every sequence: a fourth of the shortest task's, so that comparisons stay fast."""
+TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
+LENGTHS = {
+    ("lra_code", "big_bird"): dict.fromkeys(TASKS, 512),
+    ("lra_code", "longformer"): dict.fromkeys(TASKS, 640),
+    ("lra_code", "sinkhorn"): dict.fromkeys(TASKS[:3], 250),
+}
+"""Where blocks have to be whole, or so many that some are not seen, by task."""
 ROWS = 3
 GAIN = 1.5
 """Of every matrix, so that weights of attention are far from equal."""
@@ -35,18 +43,29 @@ def weight(name: str, shape: tuple[int, ...]) -> Tensor:
         return drawn / 2
     if len(shape) > 1:
         return drawn * GAIN * shape[-1] ** -0.5
-    return 0.1 * drawn + ("norm" in name and name.endswith(("weight", "running_var")))
+    gains = ("weight", "scale", "running_var")
+    return 0.1 * drawn + ("norm" in name.lower() and name.endswith(gains))
 
 
-def tokens(task: str) -> Tensor:
-    """Return ids [ROWS, sequences, LENGTH] of a task, where 0 is padding."""
+def arena_name(name: str) -> str:
+    """Return a parameter's name without what its family or task calls its part of a model."""
+    return re.sub(r"^encoder/|_sliding_window", "", re.sub(r"\w*Attention_1", "attention", name))
+
+
+def tokens(task: str, length: int = LENGTH) -> Tensor:
+    """Return ids [ROWS, sequences, length] of a task, where 0 is padding."""
     draws, parts = generator(task), 2 if task == "retrieval" else 1
-    shape = (ROWS, parts, LENGTH)
+    shape = (ROWS, parts, length)
     ids = torch.randint(1, HIGHEST.get(task, 255) + 1, shape, generator=draws)
     if task in SHARE_OF_PADDING:
         return ids.where(torch.rand(shape, generator=draws) > SHARE_OF_PADDING[task], 0)
-    lengths = torch.tensor([LENGTH, 150, 61])[:, None].roll(1) - 7 * torch.arange(parts)
-    return ids.where(torch.arange(LENGTH) < lengths[..., None], 0)
+    lengths = torch.tensor([length, 150, 61])[:, None].roll(1) - 7 * torch.arange(parts)
+    return ids.where(torch.arange(length) < lengths[..., None], 0)
+
+
+def inputs(protocol: str, model: str, task: str) -> Tensor:
+    """Return the ids that a model of a protocol answers, as many as it needs."""
+    return tokens(task, LENGTHS.get((protocol, model), {}).get(task, LENGTH))
 
 
 def pixels(task: str) -> Tensor:

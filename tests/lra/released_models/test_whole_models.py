@@ -1,8 +1,8 @@
 """Whole models of a protocol, built from its settings, beside answers of the released code.
 
-`small_models.py` has stored the answers. What a model gives here is what the composed
-configuration gives: its padding, its options, its classifier. A difference above rounding has to
-be explained by a deviation of the protocol, whose size stands in `LARGEST`.
+`small_models.py` and `arena_models.py` have stored the answers. What a model gives here is what the
+composed configuration gives: its padding, its options, its classifier. A difference above rounding
+has to be explained by a deviation of the protocol, whose size stands in `LARGEST`.
 """
 
 import re
@@ -19,7 +19,7 @@ from lra.composition.hydra_entry import entries
 from tests.lra.released_models import cases
 
 HERE = Path(__file__).parent
-STORED = {name: np.load(HERE / f"{name}.npz") for name in ("nystrom", "skyformer")}
+STORED = {name: np.load(HERE / f"{name}.npz") for name in ("nystrom", "skyformer", "lra_code")}
 RELATIVE = 1e-8
 """Largest relative difference of logits where nothing departs."""
 LARGEST = {"padding": 0.05, "pair": 0.005}
@@ -42,18 +42,51 @@ NAMES = {
     r"head\.out\.(\w+)": "seq_classifer.mlpblock.2.{0}",
 }  # fmt: skip
 """The released name of each of our parameters and buffers."""
+ARENA_NAMES = {
+    r"cls": "cls",
+    r"embedding\.weight": "Embed_0/embedding",
+    r"positions\.table": "posembed_input/pos_embedding",
+    r"stack\.blocks\.(\d)\.mixer_norm\.(\w+)": "encoderblock_{0}/LayerNorm_0/{1}",
+    r"stack\.blocks\.(\d)\.network_norm\.(\w+)": "encoderblock_{0}/LayerNorm_2/{1}",
+    r"stack\.blocks\.(\d)\.network\.0\.(\w+)": "encoderblock_{0}/MlpBlock_3/Dense_0/{1}",
+    r"stack\.blocks\.(\d)\.network\.3\.(\w+)": "encoderblock_{0}/MlpBlock_3/Dense_1/{1}",
+    r"stack\.blocks\.(\d)\.mixer\.qk?_proj\.(\w+)": "encoderblock_{0}/attention/query/{1}",
+    r"stack\.blocks\.(\d)\.mixer\.k_proj\.(\w+)": "encoderblock_{0}/attention/key/{1}",
+    r"stack\.blocks\.(\d)\.mixer\.v_proj\.(\w+)": "encoderblock_{0}/attention/value/{1}",
+    r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "encoderblock_{0}/attention/out/{1}",
+    r"stack\.blocks\.(\d)\.mixer\.(\w+_global)\.(\w+)": "encoderblock_{0}/attention/{1}/{2}",
+    r"stack\.blocks\.(\d)\.mixer\.table": "encoderblock_{0}/attention/random",
+    r"stack\.blocks\.(\d)\.mixer\.core\.length_map\.keys":
+        "encoderblock_{0}/attention/lr_kernel",
+    r"stack\.blocks\.\d\.mixer\.core\.projection": "projection_matrix",
+    r"stack\.norm\.(\w+)": "encoder_norm/{0}",
+    r"head\.hidden\.(\w+)": "mlp/{0}",
+    r"head\.second\.(\w+)": "mlp2/{0}",
+    r"head\.out\.(\w+)": "logits/{0}",
+}  # fmt: skip
+"""The same of the Long Range Arena's own code, as `cases.arena_name` gives it."""
 ROWS_THERE = {"listops": 32}
 """Of the table of tokens; elsewhere 512, or 256 where `skyformer` has images."""
 
 
-def released_name(name: str) -> str:
-    for pattern, theirs in NAMES.items():
+def released_name(name: str, protocol: str) -> str:
+    arena = protocol == "lra_code"
+    for pattern, theirs in (ARENA_NAMES if arena else NAMES).items():
         if match := re.fullmatch(pattern, name):
-            return theirs.format(*match.groups())
+            found = theirs.format(*match.groups())
+            if not arena:
+                return found
+            return found.replace("weight", "scale" if "norm" in found.lower() else "kernel")
     raise KeyError(name)
 
 
 def released_shape(name: str, own: torch.Tensor, protocol: str, task: str) -> tuple[int, ...]:
+    if protocol == "lra_code":
+        if name == "cls":
+            return (1, 1, *own.shape)
+        if name == "Embed_0/embedding" and task == "listops":
+            return (17, own.shape[1])
+        return tuple(own.squeeze(0).shape)
     if "word_embeddings" in name:
         small = (protocol, task) == ("skyformer", "image")
         return (256 if small else ROWS_THERE.get(task, 512), own.shape[1])
@@ -62,45 +95,50 @@ def released_shape(name: str, own: torch.Tensor, protocol: str, task: str) -> tu
     return tuple(own.shape)
 
 
-def drawn(mixer: nn.Module, layer: int) -> None:
+def drawn(mixer: nn.Module, layer: int, protocol: str) -> None:
     """Fill the draws that are no numbers of the released state."""
     if hasattr(mixer, "rotations"):
         rounds, heads, width, columns = mixer.rotations.shape
+        if protocol == "lra_code":  # which hashes all heads by one draw
+            theirs = cases.weight("projection_matrix", (width, rounds, columns))
+            mixer.rotations.copy_(theirs.permute(1, 0, 2)[:, None])
+            return
         seeded = torch.Generator().manual_seed(cases.HASH_SEED)
         theirs = torch.randn(heads, width, rounds, columns, generator=seeded, dtype=torch.float64)
         mixer.rotations.copy_(theirs.permute(2, 0, 1, 3))
-    elif hasattr(mixer.core, "draws"):
+    elif protocol == "skyformer" and hasattr(mixer.core, "draws"):
         draws = mixer.core.draws
         numbers = cases.uniforms(layer, draws.numel()).view_as(draws)
         draws.copy_((numbers * 2**31).long())
 
 
-def built(entry, protocol: str) -> nn.Module:
+def built(entry, protocol: str, longest: int) -> nn.Module:
     mixer = entry.config["model"]["mixer"]
     if "buckets" in mixer:
         mixer["buckets"] = None  # which a task's own length decides, and here is a shorter one
     run = typed(entry.config)
-    short = replace(facts(run), max_length=cases.LENGTH)
+    short = replace(facts(run), max_length=longest)
     model = build_model(run, own_facts=short).double().eval()
     state = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():
         for layer, block in enumerate(model.stack.blocks):
-            drawn(block.mixer, layer)
+            drawn(block.mixer, layer, protocol)
         done = set()
         for name, own in state.items():
             if name.endswith(("rotations", "draws")) or id(own) in done:
                 continue
             done.add(id(own))
-            theirs = released_name(name)
-            shape = released_shape(theirs, own, protocol, run.task_name)
-            weight = cases.weight(theirs, shape)
-            own.copy_(weight[: len(own)].reshape(own.shape))
+            theirs = released_name(name, protocol)
+            weight = cases.weight(theirs, released_shape(theirs, own, protocol, run.task_name))
+            own.copy_(weight.flatten()[: own.numel()].view(own.shape))
     return model
 
 
 def composed(protocol: str, task: str):
-    models = ",".join(name.partition(".")[2] for name in STORED[protocol] if name.startswith(task))
-    words = ["-m", f"+protocol={protocol}", f"task={task}", f"model={models}", "logger=none"]
+    names = [name.partition(".")[2] for name in STORED[protocol] if name.startswith(f"{task}.")]
+    names += ["sdpa"] if protocol == "lra_code" else []
+    words = ["-m", f"+protocol={protocol}", f"task={task}", f"model={','.join(names)}"]
+    words += ["logger=none"]
     if task == "listops":
         words += ["task.padded_length=null"]
     else:
@@ -115,12 +153,12 @@ def composed(protocol: str, task: str):
 )  # fmt: skip
 def test_whole_models_answer_as_the_released_code(protocol, task):
     found = {}
-    ids = cases.tokens(task)
     for entry in composed(protocol, task):
         name = entry.config["model"]["name"]
+        ids = cases.inputs(protocol, name, task)
         with torch.no_grad():
-            logits, _ = built(entry, protocol).predict(ids, ids != 0)
-        theirs = STORED[protocol][f"{task}.{name}"]
+            logits, _ = built(entry, protocol, ids.shape[-1]).predict(ids, ids != 0)
+        theirs = STORED[protocol][f"{task}.{'softmax' if name == 'sdpa' else name}"]
         apart = np.abs(logits.numpy() - theirs).max() / np.abs(theirs).max()
         allowed = sum(LARGEST.get(each, 0.0) for each in entry.config["deviations"])
         if not apart <= RELATIVE + allowed:
