@@ -18,7 +18,8 @@ LENGTHS = {
 ROWS = 3
 GAIN = 1.5
 """Of every matrix, so that weights of attention are far from equal."""
-SHARE_OF_PADDING = {"image": 0.2, "pathfinder": 0.8}
+LONG_PICTURES = ("pathfinder64", "pathx", "path256")
+SHARE_OF_PADDING = {"image": 0.2, **dict.fromkeys(("pathfinder", *LONG_PICTURES), 0.8)}
 """Black pixels, which stand anywhere; elsewhere padding stands at the end."""
 HIGHEST = {"listops": 15}
 """Ids of tokens, from 1; elsewhere as many as bytes or levels of grey."""
@@ -65,7 +66,10 @@ def tokens(task: str, length: int = LENGTH) -> Tensor:
 
 def inputs(protocol: str, model: str, task: str) -> Tensor:
     """Return the ids that a model of a protocol answers, as many as it needs."""
-    return tokens(task, LENGTHS.get((protocol, model), {}).get(task, LENGTH))
+    ids = tokens(task, LENGTHS.get((protocol, model), {}).get(task, LENGTH))
+    if protocol == "lra_code" and task in LONG_PICTURES:
+        ids[0, :, 0] = 0  # whose mask the CLS vector has
+    return ids
 
 
 def pixels(task: str) -> Tensor:
