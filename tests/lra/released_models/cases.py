@@ -18,8 +18,8 @@ LENGTHS = {
 ROWS = 3
 GAIN = 1.5
 """Of every matrix, so that weights of attention are far from equal."""
-LONG_PICTURES = ("pathfinder64", "pathx", "path256")
-SHARE_OF_PADDING = {"image": 0.2, **dict.fromkeys(("pathfinder", *LONG_PICTURES), 0.8)}
+SHARE_OF_PADDING = {"image": 0.2, "pathfinder": 0.8, "pathfinder64": 0.8, "pathx": 0.8,
+                    "path256": 0.8}  # fmt: skip
 """Black pixels, which stand anywhere; elsewhere padding stands at the end."""
 HIGHEST = {"listops": 15}
 """Ids of tokens, from 1; elsewhere as many as bytes or levels of grey."""
@@ -67,7 +67,7 @@ def tokens(task: str, length: int = LENGTH) -> Tensor:
 def inputs(protocol: str, model: str, task: str) -> Tensor:
     """Return the ids that a model of a protocol answers, as many as it needs."""
     ids = tokens(task, LENGTHS.get((protocol, model), {}).get(task, LENGTH))
-    if protocol == "lra_code" and task in LONG_PICTURES:
+    if protocol == "lra_code" and task in SHARE_OF_PADDING:
         ids[0, :, 0] = 0  # whose mask the CLS vector has
     return ids
 
