@@ -70,7 +70,8 @@ def docstring(class_path: str) -> str:
 def options(file: Path) -> Iterator[tuple[str, str, str]]:
     """Yield name, default and meaning of each option of a model's own."""
     for option in own_options(file):
-        values = f" One of {', '.join(option.values)}." if option.values else ""
+        listed = set(re.findall(r"\w+", option.meaning))  # most meanings name the values
+        values = f" One of {', '.join(option.values)}." if {*option.values} - listed else ""
         yield option.key.rpartition(".")[2], spelt(option.default), option.meaning + values
 
 
