@@ -1,81 +1,42 @@
 """Write every table and figure that the rows allow, and a page that shows them."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
-from reports.figures.curves import (
-    CLASSES,
-    EVALUATION,
-    STEP,
-    Axis,
-    class_data,
-    curve_figure,
-    loss_data,
-    page_names,
-    pages,
-)
+from reports.figures.curves import page_names
 from reports.figures.drawing import Look, looks, save
-from reports.figures.panels import line_figures
 from reports.figures.processes import beside
-from reports.figures.scaling import QUANTITIES, scaling_data
 from reports.install import install
 from reports.page.configurations import CellAccount
 from reports.page.document import ReportSection, write_documents
-from reports.rows import cost_points, cost_rows, names_by_group, prepare, settings
-from reports.sections.approximation_lab import approximation_parts
-from reports.sections.arena import arena_parts
-from reports.sections.attention_maps import map_parts
-from reports.sections.attention_mass import mass_parts
-from reports.sections.compression import compression_parts
-from reports.sections.context import context_parts
-from reports.sections.decoding import decode_parts
-from reports.sections.extrapolation import extrapolation_parts
+from reports.rows import names_by_group, prepare
+from reports.sections import arena, costs, losses, scores
 from reports.sections.generic import generic_tables
-from reports.sections.parallel import parallel_parts
-from reports.sections.patterns import pattern_parts
-from reports.sections.peers import peer_parts
-from reports.sections.recovery import recovery_parts
-from reports.sections.spans import span_parts
-from reports.sections.trainings import training_parts
-from reports.stems import fitting, stem
-from reports.style import DEFAULT, Captions, ReportStyle, chosen, using
-from reports.tables.costs import (
-    crossover_table,
-    describe_pass,
-    efficiency_table,
-    growth_table,
-    modes,
+from reports.sections.section import (
+    FigurePart,
+    LeftOut,
+    LinesPart,
+    Part,
+    SectionOf,
+    TablePart,
+    pages_of,
 )
+from reports.stems import fitting
+from reports.style import DEFAULT, Captions, ReportStyle, chosen, using
 from reports.tables.latex_tables import to_latex
-from reports.tables.scores import score_tables, splits
 from reports.tables.table import Table, to_csv, to_markdown
 
-Parts = Callable[[pd.DataFrame, dict[str, Look], Path], Iterator[tuple[str, str, Table | str]]]
-"""Saves the figures of one runner; yields stem, heading, and a table, or the text of a figure."""
-SECTIONS: Mapping[str, Parts] = {
-    "peers": peer_parts,
-    "transfer": recovery_parts,
-    "approximation": approximation_parts,
-    "extrapolate": extrapolation_parts,
-    "span": span_parts,
-    "context": context_parts,
-    "attention_mass": mass_parts,
-    "compress": compression_parts,
-    "attention_maps": map_parts,
-    "pattern": pattern_parts,
-    "parallel": parallel_parts,
-}
-"""Runners that have a section of their own, and what writes it."""
-SHOWN = frozenset({*SECTIONS, "decode", "train", "dynamic_evaluation", "certify", "scaling"})
-"""Runners whose rows are shown, the last four by scores, curves and costs; rows of all others
-are a table of their metrics."""
-
-
+EVERY: tuple[SectionOf, ...] = (scores.section, costs.section, losses.section)
+"""Sections that rows of any runner may have, after that of protocols."""
+NONE: Mapping[str, Any] = MappingProxyType({})
 _LARGE = 20_000
 """Rows of a report whose figures are drawn in processes of their own."""
 TABLE_FORMS = ("csv", "tex", "caption.txt")
@@ -110,9 +71,38 @@ class _Draft:
             beside.write_text(f"{table.caption}\n", encoding="utf-8")
         self.made.append((heading, file, table))
 
-    def figure(self, file: str, heading: str, text: str) -> None:
-        """Show one figure whose files were saved."""
-        self.made.append((heading, fitting(file), text))
+    def figures(
+        self, part: FigurePart | LinesPart, drawn: Iterable[tuple[pd.DataFrame, Figure]], count: int
+    ) -> None:
+        """Save the pages of a figure, `count` of them, and show them."""
+        if not count and len(part.data):
+            self.left_out.append(f"{part.name}: no number among its points, only reasons")
+        names = page_names(part.name, part.heading, count)
+        for (page, figure), (file, heading) in zip(drawn, names, strict=True):
+            save(figure, self.folder, file, page)
+            self.made.append((heading, fitting(file), part.text))
+
+    def show(self, parts: Iterable[Part]) -> None:
+        """Write and show what a section has."""
+        for part in parts:
+            match part:
+                case TablePart():
+                    self.table(part.name, part.table, part.heading)
+                case LeftOut():
+                    self.left_out.append(f"{part.name}: {part.reason}")
+                case LinesPart():
+                    empty = part.data["value"].isna().all()
+                    drawn = [] if empty else part.draw(part.data, self.looks, self.groups)
+                    self.figures(part, drawn, len(drawn))
+                case FigurePart():
+                    shown = pages_of(part)
+                    self.figures(part, self._drawn(part, shown), len(shown))
+
+    def _drawn(
+        self, part: FigurePart, shown: Sequence[pd.DataFrame]
+    ) -> Iterator[tuple[pd.DataFrame, Figure]]:
+        for page in shown:
+            yield part.written(page) if part.written else page, part.draw(page, self.looks)
 
     def sections(self) -> list[ReportSection]:
         """Return what was made, once all of its files are there."""
@@ -136,11 +126,12 @@ def write_report(
     folder: Path,
     *,
     title: str,
-    groups: Mapping[str, Sequence[str]] | None = None,
+    sections: Mapping[str, SectionOf | str] = NONE,
+    groups: Mapping[str, Sequence[str]] = NONE,
     left_out: Sequence[str] = (),
-    metrics: Mapping[str, Sequence[str]] | None = None,
-    deviations: Mapping[str, Mapping[str, str]] | None = None,
-    cells: Mapping[str, CellAccount] | None = None,
+    metrics: Mapping[str, Sequence[str]] = NONE,
+    deviations: Mapping[str, Mapping[str, str]] = NONE,
+    cells: Mapping[str, CellAccount] = NONE,
     style: ReportStyle = DEFAULT,
 ) -> list[Path]:
     """Write tables, figures, report.md and report.html; return their paths, the page first.
@@ -152,9 +143,11 @@ def write_report(
         rows: as `runners.store.read_rows` returns them.
         folder: made where it does not exist.
         title: heading of the page.
+        sections: by runner, what shows its rows, or why it is not to be had; those rows and those
+            of other runners are a table of their metrics.
         groups: families by kind, for figures of more models than one plot can hold.
         left_out: what is not among the rows, and why.
-        metrics: by runner, the metrics that come first in its table, of a runner not in `SHOWN`.
+        metrics: by runner, the metrics that come first in its table, of a runner without a section.
         deviations: by cell, sentences by name: what is not as in the source of its protocol.
         cells: by key, configuration, command and environment, which the page shows.
         style: how figures and tables look, and which models they show.
@@ -169,10 +162,13 @@ def write_report(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with using(style), tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
-        frame, draft = _drafted(rows, Path(temporary), groups, metrics, deviations)
+        frame, draft = _drafted(
+            rows, Path(temporary), sections=sections, groups=groups, metrics=metrics,
+            deviations=deviations,
+        )  # fmt: skip
         write_documents(
             draft.folder, frame, draft.sections(), title=title,
-            left_out=[*left_out, *draft.left_out], cells=cells or {}, looks=draft.looks,
+            left_out=[*left_out, *draft.left_out], cells=cells, looks=draft.looks,
         )  # fmt: skip
         names = sorted(path.name for path in draft.folder.iterdir())
         install(draft.folder, folder, names)
@@ -184,126 +180,38 @@ def write_parts(
     rows: pd.DataFrame,
     folder: Path,
     *,
-    groups: Mapping[str, Sequence[str]] | None = None,
-    deviations: Mapping[str, Mapping[str, str]] | None = None,
+    sections: Mapping[str, SectionOf | str] = NONE,
+    groups: Mapping[str, Sequence[str]] = NONE,
+    deviations: Mapping[str, Mapping[str, str]] = NONE,
     style: ReportStyle = DEFAULT,
 ) -> None:
     """Write tables and figures alone into a new folder; see `write_report`."""
     folder.mkdir(parents=True)
     with using(style):
-        _drafted(rows, folder, groups, None, deviations)
+        _drafted(rows, folder, sections=sections, groups=groups, deviations=deviations)
 
 
 def _drafted(
     rows: pd.DataFrame,
     folder: Path,
-    groups: Mapping[str, Sequence[str]] | None,
-    metrics: Mapping[str, Sequence[str]] | None,
-    deviations: Mapping[str, Mapping[str, str]] | None,
+    *,
+    sections: Mapping[str, SectionOf | str],
+    groups: Mapping[str, Sequence[str]],
+    deviations: Mapping[str, Mapping[str, str]],
+    metrics: Mapping[str, Sequence[str]] = NONE,
 ) -> tuple[pd.DataFrame, _Draft]:
     """Write tables and figures in the style in force; return them with the rows, prepared."""
     frame, not_shown = chosen().select(prepare(rows))
     models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
-    by_kind = names_by_group(frame, groups or {})
+    by_kind = names_by_group(frame, groups)
     draft = _Draft(folder, looks(models), by_kind, left_out=not_shown)
-    arena = partial(arena_parts, kinds=groups or {}, sentences=deviations or {})
+    here = {runner: sections[runner] for runner in sections if runner in set(frame["runner"])}
+    shown = {runner: section for runner, section in here.items() if not isinstance(section, str)}
+    protocols = partial(arena.section, kinds=groups, sentences=deviations)
+    every: list[SectionOf] = [protocols, *EVERY, *shown.values()]
     with beside(wanted=len(frame) >= _LARGE):
-        _show(draft, arena(frame, draft.looks, draft.folder))
-        _accuracy(draft, frame)
-        _costs(draft, frame)
-        _curves(draft, frame)
-        _further(draft, frame)
-    others = frame[~frame["runner"].isin(SHOWN)]
-    for file, heading, table in generic_tables(others, metrics or {}):
-        draft.table(file, table, heading)
+        for section in dict.fromkeys(every):
+            draft.show(section(frame))
+    draft.show(LeftOut(f"section of {r}", why) for r, why in here.items() if isinstance(why, str))
+    draft.show(generic_tables(frame[~frame["runner"].isin([*shown])], metrics))
     return frame, draft
-
-
-def _accuracy(draft: _Draft, frame: pd.DataFrame) -> None:
-    found = splits(frame)
-    for split in found:
-        for metric, table in score_tables(frame, split):
-            name = metric.replace("_", "-")
-            file = name if split == "test" else f"{name}-{stem(split)}"
-            draft.table(file, table, f"{metric.replace('_', ' ').capitalize()}, {split} split")
-    if "test" not in found:
-        draft.left_out.append("accuracy: no final accuracy on the test split among the rows")
-
-
-def _costs(draft: _Draft, frame: pd.DataFrame) -> None:
-    timed = cost_rows(frame)
-    if timed.empty:
-        draft.left_out.append("time, memory, efficiency, crossover: no timed passes among the rows")
-        return
-    parts = settings(timed)
-    for part in parts:
-        points = cost_points(part.rows)
-        where = f" ({part.title})" if len(parts) > 1 else ""
-        for mode in modes(points):
-            table = efficiency_table(points, mode)
-            if table is not None:
-                heading = f"Efficiency, {describe_pass(mode)}{where}"
-                draft.table(f"efficiency-{stem(mode)}{part.suffix}", table, heading)
-            for quantity in QUANTITIES:
-                data = scaling_data(points, mode, quantity)
-                file = f"{quantity}-{stem(mode)}{part.suffix}"
-                if data["value"].isna().all():
-                    draft.left_out.append(f"{file}: no number among its points, only reasons")
-                    continue
-                text = f"{QUANTITIES[quantity]} against length, {describe_pass(mode)}"
-                shown_in = line_figures(data, draft.looks, draft.groups, subtitle=part.title)
-                names = page_names(file, f"{text[0].upper()}{text[1:]}{where}", len(shown_in))
-                for (own, figure), (name, heading) in zip(shown_in, names, strict=True):
-                    save(figure, draft.folder, name, own)
-                    draft.figure(name, heading, text)
-        further: list[tuple[str, str, Callable[..., Table | None], str]] = [
-            ("crossover", "Crossover", crossover_table, "no reference was measured beside a model"),
-            ("growth", "Growth", growth_table, "no model was measured at two lengths"),
-        ]
-        for file, heading, build, why in further:
-            table = build(points)
-            if table is None:
-                draft.left_out.append(f"{file}{part.suffix}: {why}")
-            else:
-                draft.table(f"{file}{part.suffix}", table, f"{heading}{where}")
-
-
-def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
-    data = loss_data(frame)
-    if data.empty:
-        draft.left_out.append("training loss: no loss curves among the rows")
-        return
-    _pages_of_curves(draft, data, STEP, "training-loss", "training loss against optimiser step")
-    for split in splits(frame):
-        for kind, axis in CLASSES.items():
-            data = class_data(frame, split, kind)
-            if not data.empty:
-                file = f"loss-by-{'place' if kind == 'position' else kind.replace('_', '-')}"
-                file = file if split == "test" else f"{file}-{stem(split)}"
-                text = f"{axis.title.lower()}, {split} split"
-                _pages_of_curves(draft, data, axis, file, text)
-
-
-def _pages_of_curves(draft: _Draft, data: pd.DataFrame, axis: Axis, file: str, text: str) -> None:
-    parts = pages(data, EVALUATION)
-    names = page_names(file, f"{text[0].upper()}{text[1:]}", len(parts))
-    for part, (name, heading) in zip(parts, names, strict=True):
-        save(curve_figure(part, draft.looks, axis), draft.folder, name, part)
-        draft.figure(name, heading, text)
-
-
-def _further(draft: _Draft, frame: pd.DataFrame) -> None:
-    """Add what other runners are shown by: tables, and texts of figures that were saved."""
-    decoding: Parts = partial(decode_parts, groups=draft.groups)
-    for parts in (decoding, training_parts, *SECTIONS.values()):
-        _show(draft, parts(frame, draft.looks, draft.folder))
-
-
-def _show(draft: _Draft, parts: Iterator[tuple[str, str, Table | str]]) -> None:
-    for file, heading, made in parts:
-        if isinstance(made, Table):
-            draft.table(file, made, heading)
-        elif made:
-            draft.figure(file, heading, made)
-        else:
-            draft.left_out.append(f"{file}: {heading}")

@@ -18,7 +18,7 @@ from lra.composition.option_sources import (
 )
 from lra.composition.yaml_text import load
 
-NO_OPTIONS = frozenset({"name", "about", "class_path", "defaults", "hydra"})
+NO_OPTIONS = frozenset({"name", "about", "class_path", "section", "defaults", "hydra"})
 WIDTH = 100
 
 

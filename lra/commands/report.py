@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
             parser.error("--publish needs --sweep")
         paths = publish(choice.results, choice.sweep, choice.publish)
     else:
-        from lra.composition.runner_class import first_metrics
+        from lra.composition.runner_class import first_metrics, sections
         from lra.composition.selection import kinds
         from lra.results.accounts import published_accounts, stored_accounts
         from lra.results.style import read_style
@@ -89,6 +89,7 @@ def main(argv: list[str]) -> int:
                 title=choice.title or name,
                 groups=kinds(),
                 left_out=left_out,
+                sections=sections(cells),
                 metrics=first_metrics(cells),
                 deviations={key: deviations(node) for key, node in about.items()},
                 style=style,

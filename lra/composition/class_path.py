@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Collection, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from lra import guard
@@ -62,19 +63,8 @@ def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = 
         NotNamed: One of the plug-ins stands in a stored configuration alone.
         ConfigError: There is no such package, module or class, or importing it failed.
     """
-    check_named(plugins)
-    for plugin in plugins:
-        _check_plugin(plugin)
     module_name, _, name = _present(class_path).rpartition(".")
-    allowed = (*rooms, *plugins)
-    top = module_name.split(".")[0]
-    if top not in allowed:
-        raise ConfigError(
-            f"class_path {class_path!r} lies outside {', '.join(allowed)}; name your package: "
-            f"plugins=[{top or 'my_package'}] with lra run, --plugin {top or 'my_package'} with "
-            "other verbs"
-        )
-    module = _imported(class_path, module_name)
+    module = locate_module(module_name, plugins, rooms, f"class_path {class_path!r}")
     found = getattr(module, name, None)
     if found is None:
         known = [n for n, value in vars(module).items() if _is_choice(value, module_name)]
@@ -85,6 +75,48 @@ def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = 
             "function, as in package.module.MyClass"
         )
     return found
+
+
+def locate_module(
+    name: str, plugins: Sequence[str], rooms: Sequence[str], asked: str
+) -> ModuleType:
+    """Import a module; only from packages of ours and the listed plug-ins.
+
+    Args:
+        name: package.module.
+        plugins: packages of the user.
+        rooms: packages of ours.
+        asked: the key and its value, as messages begin.
+
+    Raises:
+        NotNamed: One of the plug-ins stands in a stored configuration alone.
+        ConfigError: There is no such package or module, or importing it failed.
+    """
+    check_place(name, plugins, rooms, asked)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(_missing(asked, name, error)) from error
+    except (Exception, SystemExit) as error:  # a package of the user's may raise anything
+        raise ConfigError(
+            f"{asked}: importing {name} failed with {type(error).__name__}: {error}; LRA_DEBUG=1 "
+            "shows where"
+        ) from error
+
+
+def check_place(name: str, plugins: Sequence[str], rooms: Sequence[str], asked: str) -> None:
+    """Raise what `locate_module` raises for a module of another package. Imports nothing."""
+    check_named(plugins)
+    for plugin in plugins:
+        _check_plugin(plugin)
+    allowed = (*rooms, *plugins)
+    top = name.partition(".")[0]
+    if top not in allowed:
+        raise ConfigError(
+            f"{asked} lies outside {', '.join(allowed)}; name your package: "
+            f"plugins=[{top or 'my_package'}] with lra run, --plugin {top or 'my_package'} with "
+            "other verbs"
+        )
 
 
 def _present(class_path: str) -> str:
@@ -122,39 +154,24 @@ def _packages_here() -> Iterator[str]:
             yield path.stem
 
 
-def _imported(class_path: str, module_name: str) -> Any:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(_missing(class_path, module_name, error)) from error
-    except (Exception, SystemExit) as error:  # a package of the user's may raise anything
-        raise ConfigError(
-            f"class_path {class_path!r}: importing {module_name} failed with "
-            f"{type(error).__name__}: {error}; LRA_DEBUG=1 shows where"
-        ) from error
-
-
-def _missing(class_path: str, module_name: str, error: ModuleNotFoundError) -> str:
+def _missing(asked: str, module_name: str, error: ModuleNotFoundError) -> str:
     """Return what is missing: the package, a module in it, or something that it imports."""
     absent = error.name or ""
     if not f"{module_name}.".startswith(f"{absent}."):
         whose = ""
         if absent.split(".")[0] in guard.HOUSE:
             whose = f"; {absent.split('.')[0]!r} is a package of lra here, not one of yours"
-        return (
-            f"class_path {class_path!r}: {module_name} imports {absent!r}, which is not installed"
-            f"{whose} ({error})"
-        )
+        return f"{asked}: {module_name} imports {absent!r}, which is not installed{whose} ({error})"
     parent, _, last = absent.rpartition(".")
     if not parent:
         return (
-            f"class_path {class_path!r}: {error}; call lra from the folder that holds the package "
+            f"{asked}: {error}; call lra from the folder that holds the package "
             f"(this is {Path.cwd()}), or install it"
         )
     package = importlib.import_module(parent)
     files = [Path(folder) for folder in getattr(package, "__path__", ())]
     known = [path.stem for folder in files for path in folder.glob("*.py") if path.stem[0] != "_"]
-    return f"class_path {class_path!r}: {error}: {unknown('module', last, known)}"
+    return f"{asked}: {error}: {unknown('module', last, known)}"
 
 
 def _is_choice(value: Any, module_name: str) -> bool:

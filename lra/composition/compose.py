@@ -22,7 +22,7 @@ from lra.composition.option_sources import GIVEN
 from lra.composition.parallel_check import check_processes
 from lra.composition.protocol import check_name
 from lra.composition.run import Control, Logger, Run
-from lra.composition.runner_class import runner_class
+from lra.composition.runner_class import check_section, runner_class
 from lra.composition.yaml_text import load
 from lra.errors import ConfigError, unknown
 from runners.records import Memo
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from runners.training.optim import OptimConfig
     from tasks.task import Task
 
+NO_OPTIONS = frozenset({"name", "about", "class_path", "section"})
+"""Keys of a runner that are none of its options."""
 TASK = ("spec", "prepare", "batches", "tally", "incidental")
 """What every task has: see `tasks.task.Task`."""
 
@@ -175,8 +177,10 @@ def _runner(
     """Return what steers the sweep, and the runner's options for one model."""
     options = runner_class(node, plugins)
     steering = {f.name for f in fields(Control)}
+    if node.get("section"):
+        check_section(node["section"], plugins)
     control = make(Control, {k: v for k, v in node.items() if k in steering}, "runner")
-    rest = {k: v for k, v in node.items() if k not in steering | {"name", "about", "class_path"}}
+    rest = {k: v for k, v in node.items() if k not in steering | NO_OPTIONS}
     runner: Runner = make(options, rest, "runner")
     about = model.get("about")
     try:

@@ -108,7 +108,7 @@ INSIDE = {
     "task": {"name": NAME, "class_path": NAME},
     "hardware": {"name": NAME},
     "optim": {"name": NAME},
-    "runner": {"name": NAME, "class_path": NAME},
+    "runner": {"name": NAME, "class_path": NAME, "section": NAME},
     "logger": {"name": NAME},
     "report": {
         "write": Wanted(
@@ -122,8 +122,8 @@ INSIDE = {
 }
 """The keys that are read by themselves; `lra.composition.compose` types the options beside them."""
 OPTIONAL = frozenset(
-    {"optim.name", "logger.name", "runner.class_path", "published_models", "deviations", "scale"}
-    | {"report.write", "report.style"}
+    {"optim.name", "logger.name", "runner.class_path", "runner.section", "published_models"}
+    | {"deviations", "scale", "report.write", "report.style"}
     | {f"model.{key}" for key in ("mixer", "stack", "layers", "layer_options", "backbone", "about")}
 )
 NEEDED = frozenset({*TOP} - OPTIONAL)

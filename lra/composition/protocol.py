@@ -28,7 +28,7 @@ COMPARED = ("model", "task", "optim")
 """Groups of which every option counts; of the others, those that the protocol sets."""
 PASSED_OVER = frozenset(
     {
-        "name", "about", "class_path", "optim.micro_batch_size",
+        "name", "about", "class_path", "runner.section", "optim.micro_batch_size",
         "model.backbone.activation_checkpointing", "model.backbone.feed_forward_chunks",
     }
 )  # fmt: skip

@@ -1,20 +1,25 @@
 """From the name of a runner to its class, ours or one of a package of the user's own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from inspect import isabstract
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from lra.composition.catalogue import names, roots
-from lra.composition.class_path import NotNamed, locate
+from lra.composition.class_path import NotNamed, check_place, locate, locate_module
 from lra.composition.yaml_text import load
 from lra.errors import ConfigError, UnknownName, unknown
 
 if TYPE_CHECKING:
+    from reports.sections.section import SectionOf
     from runners.records import Cell
     from runners.runner import Runner
 
+REPORTS = ("reports",)
+"""Our packages that hold sections of reports."""
 MODES = {"modes": "[{}]", "qk": "{}"}
 """Options of our runners that choose a mode, and how one mode is given."""
 
@@ -89,23 +94,70 @@ def _options(name: str) -> Mapping[str, Any]:
 
 
 def first_metrics(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Return the metrics that come first in the table of each runner that has no other section.
+    """Return the metrics that come first in the table of each runner of the user's own.
 
     Args:
         cells: cell.json of each, by key. A runner whose package was not named, or is not here, is
             left out.
     """
-    from reports.report import SHOWN
+    metrics: dict[str, tuple[str, ...]] = {}
+    for name, node, plugins in _runners(cells):
+        if name not in metrics and not _options(name):
+            with suppress(ConfigError, UnknownName):
+                kind = runner_class(node, plugins)
+                metrics[name] = kind.tabled or (kind.outcome,)
+    return metrics
 
-    found: dict[str, tuple[str, ...]] = {}
+
+def sections(
+    cells: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> "dict[str, SectionOf | str]":
+    """Return what shows the rows of each runner whose file names a section, by the runner's name.
+
+    Args:
+        cells: cell.json of each, by key, for runners of the user's own. One whose package was not
+            named is left out; of one whose section is not to be had, a sentence says why.
+    """
+    located: dict[str, SectionOf | str] = {}
+    for name in names("runner"):
+        located[name] = _section(_options(name)["section"], ())
+    for name, node, plugins in _runners(cells):
+        if name not in located and node.get("section"):
+            try:
+                located[name] = _section(node["section"], plugins)
+            except NotNamed:
+                continue
+            except ConfigError as error:
+                located[name] = str(error)
+    return located
+
+
+def check_section(path: str, plugins: Sequence[str]) -> None:
+    """Raise ConfigError where no module has this path. Imports nothing but what it lies in."""
+    check_place(path, plugins, REPORTS, asked := f"runner.section {path!r}")
+    with suppress(ModuleNotFoundError):
+        if find_spec(path) is not None:
+            return
+    raise ConfigError(f"{asked}: there is no such module")
+
+
+def _section(path: str, plugins: Sequence[str]) -> "SectionOf":
+    asked = f"runner.section {path!r}"
+    section = getattr(locate_module(str(path), plugins, REPORTS, asked), "section", None)
+    if not callable(section):
+        raise ConfigError(
+            f"{asked}: the module has no function `section`, from rows to the parts of a report"
+        )
+    return cast("SectionOf", section)
+
+
+def _runners(
+    cells: Mapping[str, Mapping[str, Any]],
+) -> Iterator[tuple[str, Mapping[str, Any], Sequence[str]]]:
+    """Yield name, node and plug-ins of each cell's runner."""
     for cell in cells.values():
         name, config = str(cell["columns"]["runner"]), cell["config"]
-        if name in SHOWN or name in found:
-            continue
-        with suppress(ConfigError, UnknownName):
-            kind = runner_class(config.get("runner") or {"name": name}, config.get("plugins") or ())
-            found[name] = kind.tabled or (kind.outcome,)
-    return found
+        yield name, config.get("runner") or {"name": name}, config.get("plugins") or ()
 
 
 def bundled() -> "dict[str, type[Runner]]":

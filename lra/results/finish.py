@@ -34,7 +34,7 @@ def finish(
         live: What the dashboard was told while cells ran; None: nothing had to be run.
     """
     from lra.composition.run import LoggerMode
-    from lra.composition.runner_class import first_metrics
+    from lra.composition.runner_class import first_metrics, sections
     from lra.results.accounts import stored_accounts
     from lra.results.stored import destination, deviations, stored
     from lra.sweep.live import shown_by_tensorboard
@@ -58,6 +58,7 @@ def finish(
                 title=title,
                 groups=kinds(),
                 left_out=left_out,
+                sections=sections(cells),
                 metrics=first_metrics(cells),
                 deviations={k: deviations(cell["config"]) for k, cell in cells.items()},
                 style=style,

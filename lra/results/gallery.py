@@ -143,6 +143,7 @@ def write_gallery(docs: Path, exhibits: Sequence[Exhibit] = EXHIBITS) -> list[Pa
 
 
 def _draw(rows: str, style: str, folder: Path) -> None:
+    from lra.composition.runner_class import sections
     from lra.composition.selection import kinds
     from lra.results.stored import deviations, published_apart, published_cells
     from lra.results.style import read_style
@@ -153,7 +154,7 @@ def _draw(rows: str, style: str, folder: Path) -> None:
     settings = {**wanted.matplotlib, "savefig.dpi": DPI}
     file = published_file(rows)
     write_parts(
-        published_apart(file), folder, groups=kinds(),
+        published_apart(file), folder, sections=sections(), groups=kinds(),
         deviations={key: deviations(node) for key, node in published_cells(file).items()},
         style=replace(wanted, formats=[Format.png], matplotlib=settings),
     )  # fmt: skip

@@ -99,13 +99,24 @@ def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFr
     return data.astype({column: int}) if len(data) else data
 
 
-def pages(data: pd.DataFrame, panel: Sequence[str]) -> list[pd.DataFrame]:
-    """Return the data in parts that one figure each can hold: of few panels and few lines."""
+def pages(
+    data: pd.DataFrame, panel: Sequence[str], panels: int = PANELS, lines: int | None = LINES
+) -> list[pd.DataFrame]:
+    """Return the data in parts that one figure each can hold: of few panels and few lines.
+
+    Args:
+        data: with a column `model`.
+        panel: columns whose values share a panel.
+        panels: of one page.
+        lines: models of one page; None: any number.
+    """
     columns = [column for column in panel if column in data.columns]
     found = list(zip(*(data[c] for c in columns), strict=True)) if columns else [()] * len(data)
     keys = pd.Series(found, index=data.index, dtype=object)
-    groups = chunks(list(dict.fromkeys(keys)), PANELS)
-    models = chunks(model_order([str(name) for name in data["model"]]), LINES)
+    groups = chunks(list(dict.fromkeys(keys)), panels)
+    if lines is None:
+        return [data[keys.isin(p)] for p in groups]
+    models = chunks(model_order([str(name) for name in data["model"]]), lines)
     parts = (data[keys.isin(p) & data["model"].isin(m)] for p in groups for m in models)
     return [part for part in parts if len(part)]
 

@@ -1,7 +1,7 @@
 """The Long Range Arena's own tables and figure, for every protocol among the rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 
 import pandas as pd
 
@@ -14,27 +14,18 @@ from reports.arena.runs import ProtocolRuns, protocol_runs
 from reports.arena.score_table import score_table
 from reports.arena.scores import ArenaScores, arena_scores
 from reports.figures.bubbles import bubble_figure, complete
-from reports.figures.drawing import Look, save
 from reports.rows import ComparableRows, CostPoint
+from reports.sections.section import FigurePart, LeftOut, Part, TablePart, alike
 from reports.tables.scores import CAVEAT
-from reports.tables.table import Table
-
-Made = Iterator[tuple[str, str, Table | str]]
 
 
-def arena_parts(
-    frame: pd.DataFrame,
-    _looks: dict[str, Look],
-    folder: Path,
-    *,
-    kinds: Mapping[str, Sequence[str]],
-    sentences: Sentences,
-) -> Made:
-    """Yield stem, heading and content of each table and figure, as other sections do.
+def section(
+    frame: pd.DataFrame, *, kinds: Mapping[str, Sequence[str]], sentences: Sentences
+) -> Iterator[Part]:
+    """Yield the tables and the figure of every protocol.
 
     Args:
         frame: prepared.
-        folder: where figures are saved.
         kinds: families by kind.
         sentences: of the cells, what departs from the source of their protocol.
     """
@@ -42,15 +33,17 @@ def arena_parts(
     for runs in every:
         scores = arena_scores(runs, frame)
         if scores is not None:
-            yield f"lra-table1-{runs.file}", _heading("table 1", runs), score_table(scores)
+            heading, table = _heading("table 1", runs), score_table(scores)
+            yield TablePart(f"lra-table1-{runs.file}", heading, table)
         for part, points in arena_points(runs):
             file = "-".join(filter(None, ("lra-table2", runs.file))) + part.suffix
-            yield file, _heading("table 2", runs), cost_table(runs, part, points)
+            yield TablePart(file, _heading("table 2", runs), cost_table(runs, part, points))
             if runs.protocol:
-                yield from _figure(runs, scores, part, points, folder=folder, kinds=kinds)
+                yield _figure(runs, scores, part, points, kinds)
     deviations = deviation_table(every, sentences)
     if deviations is not None:
-        yield "lra-deviations", "What is not as in the protocols' sources", deviations
+        heading = "What is not as in the protocols' sources"
+        yield TablePart("lra-deviations", heading, deviations)
 
 
 def _heading(what: str, runs: ProtocolRuns) -> str:
@@ -93,15 +86,12 @@ def _figure(
     scores: ArenaScores | None,
     part: ComparableRows,
     points: Sequence[CostPoint],
-    *,
-    folder: Path,
     kinds: Mapping[str, Sequence[str]],
-) -> Made:
+) -> Part:
     file = f"lra-figure3-{runs.file}{part.suffix}"
     data = _data(runs, scores, points, kinds)
     if isinstance(data, str):
-        yield file, data, ""
-        return
+        return LeftOut(file, data)
     length = int(data["length"].iloc[0])
     reference = best_reference(points)
     against = f"; the CSV has speed relative to {reference}, too" if reference else ""
@@ -115,12 +105,15 @@ def _figure(
             f"hollow: as published ({source} and the scores of its table 1; {remark}); another "
             "machine, so that speeds and memory compare within each set alone"
         )
-    figure = bubble_figure(
-        data,
+    draw = partial(
+        bubble_figure,
         title=_heading("figure 3", runs),
         subtitle=f"score: mean of five tasks, without Path-X; speed and peak tensor memory of one "
         f"training step on {LENGTHS.get(length, f'{length:,}')} bytes ({part.title}){against}",
         notes=[CAVEAT, *notes],
     )
-    save(figure, folder, file, data)
-    yield file, _heading("figure 3", runs), "average score against speed, area: memory"
+    text = "average score against speed, area: memory"
+    return FigurePart(
+        file, _heading("figure 3", runs), text, alike(draw), panels=1, lines=None,
+        number="model", data=data,
+    )  # fmt: skip

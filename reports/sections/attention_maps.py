@@ -1,13 +1,11 @@
 """Attention maps as a table and figures: locality, spectra, dimensions, kernels, similarity."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from reports.figures.attention_maps import (
     ALL,
@@ -23,9 +21,8 @@ from reports.figures.attention_maps import (
     spectrum_figure,
     within_figure,
 )
-from reports.figures.curves import page_names, pages
-from reports.figures.drawing import Look, save
 from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.sections.section import FigurePart, Part, TablePart, alike
 from reports.sections.spans import span_data, span_figure
 from reports.tables.costs import significant
 from reports.tables.table import Column, Entry, Table, TableRow
@@ -78,10 +75,17 @@ def map_data(rows: pd.DataFrame) -> pd.DataFrame:
 
 def curves_of(data: pd.DataFrame) -> pd.DataFrame:
     """Return what is plotted of curves as a line for each of their numbers, for a CSV file."""
+    if not data["samples"].map(len).any():
+        return without_curves(data)
     places = pd.Series([[*range(1, len(own) + 1)] for own in data["samples"]], index=data.index)
     lists = [name for name in ("samples", "deviation") if name in data]
     long = data.assign(place=places).explode([*lists, "place"], ignore_index=True)
     return long.drop(columns=["value"]).rename(columns={"samples": "value"})
+
+
+def without_curves(data: pd.DataFrame) -> pd.DataFrame:
+    """Return single numbers alone, for a CSV file."""
+    return data.drop(columns=["samples"])
 
 
 def map_table(data: pd.DataFrame) -> Table:
@@ -173,49 +177,6 @@ def _beside_scores(pairs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(both, ignore_index=True)
 
 
-def map_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
-    if not (frame["runner"] == "attention_maps").any():
-        return
-    data = map_data(frame)
-    yield "attention-maps", "Attention by layer", map_table(data)
-    good = data[data["value"].notna()]
-    distances = span_data(frame, "attention_distance")
-    if distances["span"].notna().any():
-        figure = partial(
-            span_figure, looks=looks, title="Attention distance",
-            subtitle="a point for each head: mean distance of what it attends to",
-        )  # fmt: skip
-        for part, (stem, heading) in _paged(
-            distances, TASK, "attention-distance", "Attention distance"
-        ):
-            if part["span"].notna().any():
-                save(figure(part), folder, stem, part)
-                yield stem, heading, "mean attention distance by layer and head"
-    for metric, keys, stem, heading, draw in _figures():
-        own = good[good["metric"] == metric]
-        if metric == "kernel_weight" and len(own):
-            own = _with_deviations(own, good[good["metric"] == "kernel_deviation"])
-        if metric == "attention_similarity" and len(own):
-            own = _beside_scores(own)
-        for part, (name, title) in _paged(own, keys, stem, heading):
-            plotted = curves_of(part) if part["samples"].map(len).any() and stem != _HEAT else part
-            save(draw(part), folder, name, plotted.drop(columns=["samples"], errors="ignore"))
-            yield name, title, heading.lower()
-
-
-_HEAT = "attention-spectrum-quarter"
-
-
-def _paged(
-    data: pd.DataFrame, keys: Sequence[str], stem: str, heading: str
-) -> Iterator[tuple[pd.DataFrame, tuple[str, str]]]:
-    parts = pages(data, keys) if len(data) else []
-    yield from zip(parts, page_names(stem, heading, len(parts)), strict=True)
-
-
 def _with_deviations(means: pd.DataFrame, deviations: pd.DataFrame) -> pd.DataFrame:
     """Return kernels with how far those of single tokens lie from them, 0 where all are one."""
     keys = [*TASK, "model", "layer", "head"]
@@ -226,42 +187,77 @@ def _with_deviations(means: pd.DataFrame, deviations: pd.DataFrame) -> pd.DataFr
     return means.assign(deviation=pd.Series(found, index=means.index))
 
 
-def _figures() -> list[tuple[str, Sequence[str], str, str, Callable[[pd.DataFrame], Figure]]]:
-    """Return metric, keys of a panel, stem, heading and drawing of each figure."""
-    maps = partial(
-        picture_figure, keys=LAYER, picture=_map, title="Average attention maps",
-        subtitle="mean over examples and heads; positions are summed in cells",
-        labels=("key", "query"), colors=Colors.root, words="share of a query's attention",
+FIGURES = (
+    ("attention_within", FigurePart(
+        "attention-within", "Attention near its query", "attention near its query",
+        alike(within_figure), panel=MODEL,
+    )),
+    ("attention_map", FigurePart(
+        "attention-map", "Average attention maps", "average attention maps",
+        alike(partial(
+            picture_figure, keys=LAYER, picture=_map, title="Average attention maps",
+            subtitle="mean over examples and heads; positions are summed in cells",
+            labels=("key", "query"), colors=Colors.root, words="share of a query's attention",
+        )),
+        panel=LAYER,
+    )),
+    ("singular_value_share", FigurePart(
+        "attention-spectrum", "Spectrum of attention matrices", "spectrum of attention matrices",
+        alike(spectrum_figure), panel=MODEL,
+    )),
+    ("singular_value_share", FigurePart(
+        "attention-spectrum-quarter", "Spectrum at a quarter, by layer and head",
+        "spectrum at a quarter, by layer and head",
+        alike(partial(
+            picture_figure, keys=MODEL, picture=_by_head, title="Spectrum at a quarter",
+            subtitle="share of the sum of all singular values that the largest quarter has",
+            labels=("head", "layer"), colors=Colors.between, words="share",
+        )),
+        panel=MODEL, written=without_curves,
+    )),
+    ("projection_energy", FigurePart(
+        "projection-energy", "Key-query products by dimensions",
+        "key-query products by dimensions", alike(energy_figure), panel=MODEL,
+    )),
+    ("kernel_weight", FigurePart(
+        "kernels", "Kernels of convolutions", "kernels of convolutions", alike(kernel_figure),
+        panel=LAYER,
+    )),
+    ("attention_similarity", FigurePart(
+        "amino-acids", "Similarity of amino acids", "similarity of amino acids",
+        alike(partial(
+            picture_figure, keys=PAIR, picture=_pairs, title="Similarity of amino acids", across=2,
+            subtitle="correlation over heads of the attention that two of them get; beside it "
+            "BLOSUM62 over its largest entry", labels=("", ""), colors=Colors.around,
+            words="similarity", plot=LETTERS,
+        )),
+        panel=PAIR,
+    )),
+)  # fmt: skip
+"""Of each metric."""
+
+
+def section(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield the table, and the figure of every metric that a model allows."""
+    if not (rows["runner"] == "attention_maps").any():
+        return
+    data = map_data(rows)
+    yield TablePart("attention-maps", "Attention by layer", map_table(data))
+    distances = partial(
+        span_figure, title="Attention distance",
+        subtitle="a point for each head: mean distance of what it attends to",
     )  # fmt: skip
-    heat = partial(
-        picture_figure, keys=MODEL, picture=_by_head, title="Spectrum at a quarter",
-        subtitle="share of the sum of all singular values that the largest quarter has",
-        labels=("head", "layer"), colors=Colors.between, words="share",
+    yield FigurePart(
+        "attention-distance", "Attention distance", "mean attention distance by layer and head",
+        distances, panel=TASK, number="span", data=span_data(rows, "attention_distance"),
     )  # fmt: skip
-    alike = partial(
-        picture_figure, keys=PAIR, picture=_pairs, title="Similarity of amino acids", across=2,
-        subtitle="correlation over heads of the attention that two of them get; beside it BLOSUM62 "
-        "over its largest entry", labels=("", ""), colors=Colors.around,
-        words="similarity", plot=LETTERS,
-    )  # fmt: skip
-    return [
-        ("attention_within", MODEL, "attention-within", "Attention near its query", within_figure),
-        ("attention_map", LAYER, "attention-map", "Average attention maps", maps),
-        (
-            "singular_value_share",
-            MODEL,
-            "attention-spectrum",
-            "Spectrum of attention matrices",
-            spectrum_figure,
-        ),
-        ("singular_value_share", MODEL, _HEAT, "Spectrum at a quarter, by layer and head", heat),
-        (
-            "projection_energy",
-            MODEL,
-            "projection-energy",
-            "Key-query products by dimensions",
-            energy_figure,
-        ),
-        ("kernel_weight", LAYER, "kernels", "Kernels of convolutions", kernel_figure),
-        ("attention_similarity", PAIR, "amino-acids", "Similarity of amino acids", alike),
-    ]
+    good = data[data["value"].notna()]
+    for metric, figure in FIGURES:
+        drawn = good[good["metric"] == metric]
+        if drawn.empty:
+            continue
+        if metric == "kernel_weight":
+            drawn = _with_deviations(drawn, good[good["metric"] == "kernel_deviation"])
+        elif metric == "attention_similarity":
+            drawn = _beside_scores(drawn)
+        yield figure._replace(data=drawn, written=figure.written or curves_of)

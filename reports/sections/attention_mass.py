@@ -1,7 +1,5 @@
 """Attention mass by region and age: bars for each bucket of keys, points for each layer."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from reports.figures.curves import page_names, pages
-from reports.figures.drawing import Look, save, style
+from reports.figures.drawing import style
 from reports.figures.layout import arrange, sheet
 from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.sections.section import FigurePart, Section, alike
 from reports.tables.table import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -158,18 +156,14 @@ def _entry(own: pd.DataFrame, layer: str, region: str) -> Entry:
     return Entry(text=MARKS[status], status=status, notes=(str(lost["reason"].iloc[0]),))
 
 
-def mass_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
-    del looks  # colours are of regions
-    data = mass_data(frame)
-    if data.empty:
-        return
-    yield "attention-mass", "Attention mass by region", mass_table(data)
-    if data["mass"].notna().any():
-        parts = [p for p in pages(data, (*TASK, "model")) if p["mass"].notna().any()]
-        names = page_names("attention-mass-by-age", "Attention mass by age", len(parts))
-        for part, (stem, title) in zip(parts, names, strict=True):
-            save(mass_figure(part), folder, stem, part)
-            yield stem, title, "attention to compressed memory, memory and segment, by age"
+section = Section(
+    name="attention-mass",
+    heading="Attention mass by region",
+    data=mass_data,
+    table=mass_table,
+    figure=FigurePart(
+        "attention-mass-by-age", "Attention mass by age",
+        "attention to compressed memory, memory and segment, by age", alike(mass_figure),
+        panel=(*TASK, "model"), number="mass",
+    ),
+)  # fmt: skip

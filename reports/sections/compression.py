@@ -5,9 +5,8 @@ the multiply-adds of a pass. A line joins the amounts of one method; hollow poin
 from it, filled ones are fine-tuned.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,9 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.figures.curves import page_names
-from reports.figures.drawing import PALETTE, Look, save, style
-from reports.figures.layout import arrange, chunks, sheet
+from reports.figures.drawing import PALETTE, style
+from reports.figures.layout import arrange, sheet
 from reports.rows import (
     DAGGER,
     MARKS,
@@ -29,6 +27,7 @@ from reports.rows import (
     short,
     shown,
 )
+from reports.sections.section import FigurePart, Section, alike
 from reports.statistics.intervals import median_interval
 from reports.tables.table import Column, Entry, Table, TableRow
 
@@ -57,8 +56,8 @@ COLUMNS = (
 )  # fmt: skip
 _PLOT = (3.1, 2.3)
 """Inches."""
-_PANELS = 8
-"""Of one figure, two for each model."""
+_MODELS = 4
+"""Of one figure, each with two panels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,22 +297,14 @@ def _draw(
     axes.set_xlim(left=0)
 
 
-def compression_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
-    del looks  # colours are of methods
-    data = compression_data(frame)
-    if data.empty:
-        return
-    heading = "Trained models made smaller"
-    yield "compression", heading, compression_table(data)
-    drawn = data[data["score"].notna()]
-    places = [*TASK, "model"]
-    keys = list(dict.fromkeys(drawn[places].itertuples(index=False, name=None)))
-    pages = chunks(keys, _PANELS // 2)
-    names = page_names("compression-trade-off", "Quality against file and operations", len(pages))
-    for page, (stem, title) in zip(pages, names, strict=True):
-        own = drawn[[key in page for key in drawn[places].itertuples(index=False, name=None)]]
-        save(compression_figure(own), folder, stem, own)
-        yield stem, title, "score against the bytes of the file, and against multiply-adds"
+section = Section(
+    name="compression",
+    heading="Trained models made smaller",
+    data=compression_data,
+    table=compression_table,
+    figure=FigurePart(
+        "compression-trade-off", "Quality against file and operations",
+        "score against the bytes of the file, and against multiply-adds", alike(compression_figure),
+        panel=(*TASK, "model"), panels=_MODELS, lines=None, number="score", absent=False,
+    ),
+)  # fmt: skip

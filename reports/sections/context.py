@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.figures.curves import page_names, pages
-from reports.figures.drawing import Look, looks as looks_of, save, style
+from reports.figures.curves import page_names
+from reports.figures.drawing import Look, looks as looks_of, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import why_absent
 from reports.rows import AMBIGUOUS, MARKS, MISSING, model_order, short, shown
 from reports.sections.extrapolation import draw_lines, unit
+from reports.sections.section import FigurePart, LeftOut, Part, TablePart
 from reports.statistics.intervals import Interval, Uncertainty, mean_interval
 from reports.statistics.recl import SHARES, THRESHOLD, EffectiveContext, relative_effective_context
 from reports.tables.scores import LANGUAGE, Score
@@ -282,29 +282,28 @@ def _length(found: Sequence[EffectiveContext]) -> Entry:
     return Entry(text=f"{bound}{mean:,.0f}", value=mean, facts=facts)
 
 
-def context_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
-    rows = context_rows(frame)
-    data = context_data(rows)
+def section(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield tables and figure of losses, and a table for each group of models."""
+    measured = context_rows(rows)
+    data = context_data(measured)
     if data.empty:
         return
     heading = "Loss against context length"
     for metric, table in context_tables(data):
-        yield f"context-{metric.replace('_', '-')}", f"{heading}, {metric.replace('_', ' ')}", table
-    if data["value"].notna().any():
-        own = looks if set(data["model"]) <= set(looks) else looks_of(sorted(set(data["model"])))
-        parts = [part for part in pages(data, PANEL) if part["value"].notna().any()]
-        names = page_names("context", heading, len(parts))
-        for part, (stem, title) in zip(parts, names, strict=True):
-            save(context_figure(part, own), folder, stem, part)
-            yield stem, title, "scores of the same tokens against the context they are given"
-    found = recl_groups(rows)
-    names = page_names("recl", "Relative effective context length", len(found))
-    for (key, groups), (stem, title) in zip(found.items(), names, strict=True):
-        made = recl_table(int(key[-1]), groups)
-        if isinstance(made, Table):
-            yield stem, f"{title}, {key[0]}", made
+        name, words = f"context-{metric.replace('_', '-')}", metric.replace("_", " ")
+        yield TablePart(name, f"{heading}, {words}", table)
+    lines = sorted(set(data["model"]))
+
+    def draw(page: pd.DataFrame, looks: dict[str, Look]) -> Figure:
+        return context_figure(page, looks if set(lines) <= set(looks) else looks_of(lines))
+
+    text = "scores of the same tokens against the context they are given"
+    yield FigurePart("context", heading, text, draw, panel=PANEL, data=data)
+    by_group = recl_groups(measured)
+    names = page_names("recl", "Relative effective context length", len(by_group))
+    for (key, groups), (name, title) in zip(by_group.items(), names, strict=True):
+        compared = recl_table(int(key[-1]), groups)
+        if isinstance(compared, Table):
+            yield TablePart(name, f"{title}, {key[0]}", compared)
         else:
-            yield stem, made, ""
+            yield LeftOut(name, compared)

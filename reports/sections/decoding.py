@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from reports.figures.curves import page_names
-from reports.figures.drawing import Look, save
+from reports.figures.drawing import Look
 from reports.figures.panels import line_figures
 from reports.figures.scaling import COLUMNS, line_records
 from reports.rows import (
@@ -22,6 +21,7 @@ from reports.rows import (
     named,
     settings,
 )
+from reports.sections.section import Groups, LinesPart, Looks, Part, TablePart
 from reports.statistics.intervals import median_interval
 from reports.tables.costs import MEBIBYTE, mark, significant, trusted
 from reports.tables.table import Column, Entry, Table, TableRow
@@ -156,29 +156,6 @@ def decode_looks(points: Sequence[DecodePoint], looks: Mapping[str, Look]) -> di
     return found
 
 
-def decode_figures(
-    points: Sequence[DecodePoint],
-    looks: Mapping[str, Look],
-    groups: Mapping[str, Sequence[str]],
-    *,
-    setting: str,
-) -> Iterator[tuple[str, str, pd.DataFrame, Figure | None]]:
-    """Yield stem, heading, data and drawing of each figure; no drawing where there is no number."""
-    found, about = decode_looks(points, looks), f"{batches(points)}; {setting}"
-    own = {title: [p.name for p in points if p.model in names] for title, names in groups.items()}
-    for quantity, title in TITLES.items():
-        data = decode_data(points, quantity)
-        file = f"decoding-{quantity.replace('_', '-')}"
-        if data["value"].isna().all():
-            yield file, title, data, None
-            continue
-        axes = ("context (tokens)", AXES[quantity])
-        drawn = line_figures(data, found, own, subtitle=about, title=title, names=axes)
-        names = page_names(file, title, len(drawn))
-        for (part, figure), (name, heading) in zip(drawn, names, strict=True):
-            yield name, heading, part, figure
-
-
 def batches(points: Sequence[DecodePoint]) -> str:
     """Return how many texts were written side by side, as words for a title."""
     sizes = sorted({p.batch_size for p in points if p.batch_size is not None})
@@ -250,26 +227,36 @@ def _entry(point: DecodePoint, take: Callable[[DecodePoint], Value], unit: float
     return trusted(entry, value)
 
 
-def decode_parts(
-    frame: pd.DataFrame,
-    looks: dict[str, Look],
-    folder: Path,
+def decode_figures(
+    data: pd.DataFrame,
+    looks: Looks,
+    groups: Groups,
     *,
-    groups: Mapping[str, Sequence[str]],
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
-    parts = settings(decode_rows(frame))
+    points: Sequence[DecodePoint],
+    quantity: str,
+    setting: str,
+) -> list[tuple[pd.DataFrame, Figure]]:
+    """Draw what `decode_data` returned; return each page with its figure."""
+    lines_of = {kind: [p.name for p in points if p.model in own] for kind, own in groups.items()}
+    return line_figures(
+        data, decode_looks(points, looks), lines_of, subtitle=f"{batches(points)}; {setting}",
+        title=TITLES[quantity], names=("context (tokens)", AXES[quantity]),
+    )  # fmt: skip
+
+
+def section(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield table and figures of every setting."""
+    parts = settings(decode_rows(rows))
     for part in parts:
         points = decode_points(part.rows)
         table = decode_table(points)
         if table is None:
             continue
         where = f" ({part.title})" if len(parts) > 1 else ""
-        yield f"decoding{part.suffix}", f"Decoding{where}", table
-        for name, title, data, figure in decode_figures(points, looks, groups, setting=part.title):
-            file = f"{name}{part.suffix}"
-            if figure is None:
-                yield file, "no number among its points, only reasons", ""
-                continue
-            save(figure, folder, file, data)
-            yield file, f"{title}{where}", title[0].lower() + title[1:]
+        yield TablePart(f"decoding{part.suffix}", f"Decoding{where}", table)
+        for quantity, title in TITLES.items():
+            yield LinesPart(
+                f"decoding-{quantity.replace('_', '-')}{part.suffix}", f"{title}{where}",
+                title[0].lower() + title[1:], decode_data(points, quantity),
+                partial(decode_figures, points=points, quantity=quantity, setting=part.title),
+            )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.figures.curves import page_names, pages
-from reports.figures.drawing import Look, save, style
+from reports.figures.drawing import Look, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from reports.figures.ticks import length_axis
 from reports.rows import model_order, short, shown
+from reports.sections.section import FigurePart, Part, TablePart
 from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry
 from reports.tables.table import Column, Entry, Table, TableRow
 
@@ -228,24 +227,14 @@ def _short(rows: pd.DataFrame, score: Score) -> Entry:
     return replace(full, text=f"{score.factor * full.value:.{score.digits}f}")
 
 
-def extrapolation_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
-    rows = extrapolation_rows(frame)
-    data = extrapolation_data(rows)
-    if data.empty:
-        return
+def section(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield a table of each score, and the figure of all."""
+    measured = extrapolation_rows(rows)
     heading = "Beyond the training length"
-    for metric, table in extrapolation_tables(rows):
-        stem = f"extrapolation-{metric.replace('_', '-')}"
-        yield stem, f"{heading}, {metric.replace('_', ' ')}", table
-    if data["value"].isna().all():
-        yield "extrapolation", "no number among its points, only reasons", ""
-        return
-    parts = [part for part in pages(data, TASK) if part["value"].notna().any()]
-    for part, (stem, title) in zip(
-        parts, page_names("extrapolation", heading, len(parts)), strict=True
-    ):
-        save(extrapolation_figure(part, looks), folder, stem, part)
-        yield stem, title, "scores on the test split against evaluation length"
+    for metric, table in extrapolation_tables(measured):
+        name = f"extrapolation-{metric.replace('_', '-')}"
+        yield TablePart(name, f"{heading}, {metric.replace('_', ' ')}", table)
+    yield FigurePart(
+        "extrapolation", heading, "scores on the test split against evaluation length",
+        extrapolation_figure, panel=TASK, data=extrapolation_data(measured),
+    )  # fmt: skip

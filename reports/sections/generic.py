@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from reports.rows import COST_SETTING, MISSING, RUN_MARKS, model_order, settings, shown
+from reports.sections.section import TablePart
 from reports.statistics.intervals import LEVEL
 from reports.stems import stem
 from reports.tables.costs import significant
@@ -24,10 +25,8 @@ REMARKS = frozenset(
 """Labels that tell no row from its neighbours."""
 
 
-def generic_tables(
-    rows: pd.DataFrame, metrics: Mapping[str, Sequence[str]]
-) -> Iterator[tuple[str, str, Table]]:
-    """Yield stem, heading and table for each runner and each setting of its rows.
+def generic_tables(rows: pd.DataFrame, metrics: Mapping[str, Sequence[str]]) -> Iterator[TablePart]:
+    """Yield a table for each runner and each setting of its rows.
 
     Args:
         rows: of the runners that have no other section, prepared.
@@ -40,7 +39,8 @@ def generic_tables(
             file = f"metrics-{stem(str(runner))}{part.suffix}"
             where = f" ({part.title})" if len(parts) > 1 else ""
             first = metrics.get(str(runner), ())
-            yield file, f"Runner {runner}{where}", generic_table(part.rows, part.title, first)
+            table = generic_table(part.rows, part.title, first)
+            yield TablePart(file, f"Runner {runner}{where}", table)
 
 
 def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> Table:

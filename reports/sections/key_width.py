@@ -6,7 +6,7 @@ A line is a number of heads; dashes join places of equal parameters, heads times
 """
 
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -14,10 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.figures.curves import EVALUATION, page_names, pages
-from reports.figures.drawing import PALETTE, Look, save, style
+from reports.figures.curves import EVALUATION
+from reports.figures.drawing import PALETTE, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import shown
+from reports.sections.section import FigurePart, Part, TablePart, alike
 from reports.style import chosen
 from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry, final_scores
 from reports.tables.table import Column, Table, TableRow
@@ -168,23 +169,19 @@ def key_width_table(rows: pd.DataFrame, score: Score) -> Table:
     )  # fmt: skip
 
 
-def key_width_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
-    del looks  # a line is a number of heads
-    trained = frame[frame["runner"] == "train"]
+def key_widths(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield table and figure of each score that trainings of several widths of heads have."""
+    trained = rows[rows["runner"] == "train"]
     for score in SCORES:
-        rows = key_width_rows(trained, score)
-        if rows.empty:
+        scored = key_width_rows(trained, score)
+        if scored.empty:
             continue
-        stem, name = f"key-width-{score.metric.replace('_', '-')}", score.title.lower()
-        yield f"{stem}-table", f"{score.title} by key width", key_width_table(rows, score)
-        data = key_width_data(rows, score)
-        if data.empty:
-            continue
-        parts = pages(data, EVALUATION)
-        titles = page_names(stem, f"{score.title} against key width", len(parts))
-        for part, (file, heading) in zip(parts, titles, strict=True):
-            save(key_width_figure(part, score), folder, file, part)
-            yield file, heading, f"{name} on the test split against the width of a head's keys"
+        name = f"key-width-{score.metric.replace('_', '-')}"
+        table = key_width_table(scored, score)
+        yield TablePart(f"{name}-table", f"{score.title} by key width", table)
+        yield FigurePart(
+            name, f"{score.title} against key width",
+            f"{score.title.lower()} on the test split against the width of a head's keys",
+            alike(partial(key_width_figure, score=score)), panel=EVALUATION,
+            data=key_width_data(scored, score),
+        )  # fmt: skip

@@ -1,13 +1,12 @@
 """Spans that heads have learned: a point for each, and the operations that they spare."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 
 import pandas as pd
 
-from reports.figures.curves import page_names, pages
-from reports.figures.drawing import Look, save
 from reports.rows import MISSING, model_order, shown
+from reports.sections.section import FigurePart, Part, TablePart
 from reports.sections.spans import ALL, TASK, span_data, span_figure
 from reports.tables.costs import significant
 from reports.tables.table import Column, Entry, Table, TableRow
@@ -79,22 +78,17 @@ def _nothing() -> Entry:
     return Entry(text="–", status=MISSING, notes=("not measured",))
 
 
-def learned_span_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
-    table = learned_span_table(frame)
+def learned_spans(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield table and figure of the spans that trainings have learned."""
+    table = learned_span_table(rows)
     if table is None:
         return
-    yield "learned-spans", "Learned spans", table
-    parts = pages(span_data(frame, "learned_span"), TASK)
-    names = page_names("learned-spans-by-layer", "Learned spans by layer", len(parts))
-    for part, (stem, title) in zip(parts, names, strict=True):
-        figure = span_figure(
-            part,
-            looks,
-            title="Learned spans",
-            subtitle="a point for each head, without its ramp",
-        )
-        save(figure, folder, stem, part)
-        yield stem, title, "spans in tokens that the heads of each layer have learned"
+    yield TablePart("learned-spans", "Learned spans", table)
+    draw = partial(
+        span_figure, title="Learned spans", subtitle="a point for each head, without its ramp"
+    )
+    yield FigurePart(
+        "learned-spans-by-layer", "Learned spans by layer",
+        "spans in tokens that the heads of each layer have learned", draw, panel=TASK,
+        number="span", data=span_data(rows, "learned_span"),
+    )  # fmt: skip

@@ -5,7 +5,7 @@ process alone begins each line of its model, for there is nothing to share.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -14,15 +14,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from reports.figures.curves import page_names, pages
-from reports.figures.drawing import Look, looks, save, style
+from reports.figures.drawing import Look, looks, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from reports.figures.ticks import length_axis
 from reports.rows import Value, ambiguous, merged, model_order, named, settings
 from reports.sections.generic import generic_tables
+from reports.sections.section import FigurePart, LeftOut, Part, alike
 from reports.statistics.intervals import percentiles
-from reports.tables.table import Table
 
 QUANTITIES = {
     "tokens_per_second": "tokens per second, of all",
@@ -310,41 +309,34 @@ def _beyond(data: pd.DataFrame) -> list[str]:
     return notes
 
 
-def parallel_parts(
-    frame: pd.DataFrame, looks_of: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
-    rows = parallel_rows(frame)
-    if rows.empty:
+def section(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield the figures of every setting, and the table of all metrics."""
+    stepped = parallel_rows(rows)
+    if stepped.empty:
         return
-    looks_of = looks(list(dict.fromkeys(rows["line"])))  # a line is no one number of processes
-    parts = settings(rows)
+    looks_of = looks(list(dict.fromkeys(stepped["line"])))  # a line is no one number of processes
+    parts = settings(stepped)
     for part in parts:
         where = f" ({part.title})" if len(parts) > 1 else ""
         timed = part.rows[part.rows["mode"].isin(list(LOADS))]
         lengths = sorted({int(n) for n in timed["length"]})
         for length in lengths:
-            file = f"parallel{part.suffix}{f'-{length}' if len(lengths) > 1 else ''}"
+            name = f"parallel{part.suffix}{f'-{length}' if len(lengths) > 1 else ''}"
             data = parallel_data(timed[timed["length"] == length])
             if data.empty:
-                yield file, "no number among its steps, only reasons", ""
-                continue
-            heading = f"Steps on several processes, length {length:,}{where}"
+                yield LeftOut(name, "no number among its steps, only reasons")
             subtitle = f"{part.title}, length {length:,}"
-            shown = [page for page in pages(data, ()) if page["value"].notna().any()]
-            for page, (name, title) in zip(
-                shown, page_names(file, heading, len(shown)), strict=True
-            ):
-                save(parallel_figure(page, looks_of, subtitle), folder, name, page)
-                yield name, title, "tokens per second, efficiency and bytes sent by processes"
-        file, data = f"parallel-longest{part.suffix}", longest_data(part.rows)
-        if len(data) and data["value"].isna().all():
-            yield file, "no length fits, only reasons", ""
-        shown = [page for page in pages(data, ()) if page["value"].notna().any()]
-        heading = f"Longest sequence that fits{where}"
-        for page, (name, title) in zip(shown, page_names(file, heading, len(shown)), strict=True):
-            save(longest_figure(page, looks_of, part.title), folder, name, page)
-            yield name, title, "longest sequence of which a training step fits, by processes"
-    own = frame[frame["runner"] == "parallel"]
+            yield FigurePart(
+                name, f"Steps on several processes, length {length:,}{where}",
+                "tokens per second, efficiency and bytes sent by processes",
+                alike(partial(parallel_figure, looks_of=looks_of, subtitle=subtitle)), data=data,
+            )  # fmt: skip
+        yield FigurePart(
+            f"parallel-longest{part.suffix}", f"Longest sequence that fits{where}",
+            "longest sequence of which a training step fits, by processes",
+            alike(partial(longest_figure, looks_of=looks_of, subtitle=part.title)),
+            data=longest_data(part.rows),
+        )  # fmt: skip
+    own = rows[rows["runner"] == "parallel"]
     plain = [named(row, without=OPTIONS) for row in own.to_dict("records")]
     yield from generic_tables(own.assign(name=plain), {"parallel": FIRST})

@@ -1,18 +1,14 @@
 """Patterns of who sees whom, as one sheet of pictures."""
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from reports.figures.attention_maps import MODEL, TASK, Colors, Picture, picture_figure
-from reports.figures.curves import page_names
-from reports.figures.drawing import Look, save
-from reports.figures.layout import chunks
 from reports.rows import MARKS, model_order, short
+from reports.sections.section import FigurePart, Section, alike
 from reports.tables.costs import significant
 from reports.tables.table import Column, Entry, Table, TableRow
 
@@ -76,26 +72,25 @@ def seen(own: pd.DataFrame) -> Picture:
     return Picture(np.divide(1.0, sizes, out=np.zeros_like(sizes, float), where=sizes > 0))
 
 
-def pattern_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the sheet that the rows allow; yield (stem, heading, table or text of a figure)."""
-    del looks  # one colour
-    if not (frame["runner"] == "pattern").any():
-        return
-    data = pattern_data(frame)
-    yield "patterns", "Keys that a query sees", pattern_table(data)
-    good = data[data["keys"].notna()]
-    keys = pd.Series([*zip(*(good[c] for c in PANEL), strict=True)], index=good.index, dtype=object)
-    parts = [good[keys.isin(some)] for some in chunks([*dict.fromkeys(keys)], MOST)]
-    draw = partial(
-        picture_figure, keys=PANEL, picture=seen, title="Who sees whom",
-        subtitle="found by running the family on a random example", labels=("key", "query"),
-        colors=Colors.parts, words="a key is", across=4,
-    )  # fmt: skip
-    names = page_names("pattern", "Who sees whom", len(parts))
-    for part, (stem, title) in zip(parts, names, strict=True):
-        places = pd.Series([[*range(len(own))] for own in part["samples"]], index=part.index)
-        long = part.assign(key=places).explode(["samples", "key"], ignore_index=True)
-        save(draw(part), folder, stem, long.rename(columns={"samples": "alike"}))
-        yield stem, title, "which tokens see each other"
+def _written(data: pd.DataFrame) -> pd.DataFrame:
+    """Return a line for each key of each query."""
+    places = pd.Series([[*range(len(own))] for own in data["samples"]], index=data.index)
+    long = data.assign(key=places).explode(["samples", "key"], ignore_index=True)
+    return long.rename(columns={"samples": "alike"})
+
+
+section = Section(
+    name="patterns",
+    heading="Keys that a query sees",
+    data=pattern_data,
+    table=pattern_table,
+    figure=FigurePart(
+        "pattern", "Who sees whom", "which tokens see each other",
+        alike(partial(
+            picture_figure, keys=PANEL, picture=seen, title="Who sees whom",
+            subtitle="found by running the family on a random example", labels=("key", "query"),
+            colors=Colors.parts, words="a key is", across=4,
+        )),
+        panel=PANEL, panels=MOST, lines=None, number="keys", absent=False, written=_written,
+    ),
+)  # fmt: skip

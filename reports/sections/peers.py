@@ -5,8 +5,8 @@ another function stands in the table without a ratio.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from reports.figures.curves import page_names
-from reports.figures.drawing import Look, save, style
-from reports.figures.layout import arrange, chunks, sheet
+from reports.figures.drawing import style
+from reports.figures.layout import arrange, sheet
 from reports.figures.words import wrap
 from reports.rows import MARKS, Value, named, short
+from reports.sections.section import FigurePart, Part, TablePart, alike
 from reports.statistics.intervals import median_interval
 from reports.stems import stem
 from reports.tables.costs import describe_pass, significant, trusted
@@ -221,25 +221,17 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
         )
 
 
-def peer_parts(
-    frame: pd.DataFrame, looks: Mapping[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
-    del looks  # a dot is told by its length, a line by its name
-    rows = peer_rows(frame)
-    for mode in modes_of(rows):
-        table = peer_table(rows, mode)
+def section(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield table and figure of every mode."""
+    compared = peer_rows(rows)
+    for mode in modes_of(compared):
+        table = peer_table(compared, mode)
         if table is None:
             continue
-        yield f"peers-{stem(mode)}", table.title, table
-        data = speed_data(rows, mode)
-        if not data.empty:
-            file = f"peers-speed-{stem(mode)}"
-            text = f"speed beside other implementations, {describe(mode)}"
-            keys = [tuple(k) for k in data[KEY].drop_duplicates().to_numpy()]
-            own = pd.Series([tuple(k) for k in data[KEY].to_numpy()], index=data.index)
-            parts = [data[own.isin(part)] for part in chunks(keys, _ROWS)]
-            names = page_names(file, f"{text[0].upper()}{text[1:]}", len(parts))
-            for part, (name, heading) in zip(parts, names, strict=True):
-                save(speed_figure(part, mode), folder, name, part)
-                yield name, heading, text
+        yield TablePart(f"peers-{stem(mode)}", table.title, table)
+        text = f"speed beside other implementations, {describe(mode)}"
+        yield FigurePart(
+            f"peers-speed-{stem(mode)}", f"{text[0].upper()}{text[1:]}", text,
+            alike(partial(speed_figure, mode=mode)), panel=KEY, panels=_ROWS, lines=None,
+            number="speedup", data=speed_data(compared, mode),
+        )  # fmt: skip

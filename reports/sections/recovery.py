@@ -7,7 +7,7 @@ as they come, before any step. The form is that of the Performer paper's figure 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, cast
 
 import pandas as pd
@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from reports.figures.curves import EVALUATION, PANELS, page_names
-from reports.figures.drawing import Look, save, style
-from reports.figures.layout import arrange, chunks, sheet
+from reports.figures.curves import EVALUATION
+from reports.figures.drawing import style
+from reports.figures.layout import arrange, sheet
 from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.sections.section import FigurePart, Part, TablePart, alike
 from reports.tables.table import Column, Entry, Table, TableRow
 
 SCRATCH = "scratch"
@@ -284,22 +285,18 @@ def _failed(rows: pd.DataFrame, width: int) -> Sequence[TableRow]:
     return found
 
 
-def recovery_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
-    del looks  # a line is a model and what it starts from
+def section(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield table and figure of every score."""
     for measure in MEASURES:
-        data = recovery_data(frame, measure)
+        data = recovery_data(rows, measure)
         if data.empty:
             continue
-        stem, name = f"recovery-{measure.metric}", measure.metric
-        table = recovery_table(frame, data, measure)
-        yield stem, f"Recovery with weights of another model, {name}", table
-        text = f"validation {name} against steps of fine-tuning"
-        keys = chunks(_keys(data), PANELS)
-        names = page_names(f"{stem}-curve", f"{text[0].upper()}{text[1:]}", len(keys))
-        for part, (file, heading) in zip(keys, names, strict=True):
-            own = pd.concat([_of(data, key) for key in part], ignore_index=True)
-            save(recovery_figure(own, measure), folder, file, own)
-            yield file, heading, text
+        name, metric = f"recovery-{measure.metric}", measure.metric
+        heading = f"Recovery with weights of another model, {metric}"
+        yield TablePart(name, heading, recovery_table(rows, data, measure))
+        yield FigurePart(
+            f"{name}-curve", f"Validation {metric} against steps of fine-tuning",
+            f"validation {metric} against steps of fine-tuning",
+            alike(partial(recovery_figure, measure=measure)), panel=(*EVALUATION, "model"),
+            lines=None, data=pd.concat([_of(data, key) for key in _keys(data)]),
+        )  # fmt: skip

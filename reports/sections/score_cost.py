@@ -4,18 +4,15 @@ A score is that of a training, the cost that of a forward pass at the same lengt
 `runner=scaling` counts: both must be among the rows.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from reports.figures.curves import page_names, pages
-from reports.figures.drawing import Look, legend_name, save, style
+from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import model_order, shown
+from reports.sections.section import FigurePart, Section
 from reports.tables.scores import LANGUAGE
 
 TASK = ("task", "task_version", "source", "length")
@@ -91,13 +88,13 @@ def score_cost_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         )
 
 
-def score_cost_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, str]]:
-    """Save the figure that the rows allow; yield stem, heading and text."""
-    data = score_cost_data(frame)
-    parts = pages(data, PANEL) if len(data) else []
-    names = page_names("score-by-multiply-adds", "Score against multiply-adds", len(parts))
-    for part, (stem, heading) in zip(parts, names, strict=True):
-        save(score_cost_figure(part, looks), folder, stem, part)
-        yield stem, heading, "score against multiply-adds of one example"
+score_costs = Section(
+    name="score-by-multiply-adds",
+    heading="Score against multiply-adds",
+    data=score_cost_data,
+    figure=FigurePart(
+        "score-by-multiply-adds", "Score against multiply-adds",
+        "score against multiply-adds of one example", score_cost_figure, panel=PANEL,
+        number="score",
+    ),
+)  # fmt: skip

@@ -1,7 +1,5 @@
 """How far trained models look: a point for each head, beside the spans of whole models."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from reports.figures.curves import page_names, pages
-from reports.figures.drawing import Look, legend_name, save, style
+from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.sections.section import FigurePart, Section
 from reports.tables.costs import significant
 from reports.tables.table import Column, Entry, Table, TableRow
 
@@ -135,10 +133,8 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
     return handles
 
 
-def span_table(data: pd.DataFrame) -> Table | None:
-    """Build the table of spans from what `span_data` returned, or None where there is no row."""
-    if data.empty:
-        return None
+def span_table(data: pd.DataFrame) -> Table:
+    """Build the table of spans from what `span_data` returned."""
     tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
     heads = (
         "attention, mean",
@@ -198,18 +194,13 @@ def _entry(rows: pd.DataFrame, own: pd.DataFrame, value: float | None = None) ->
     return Entry(text=MARKS[status], status=status, notes=(reason,))
 
 
-def span_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
-    data = span_data(frame)
-    table = span_table(data)
-    if table is None:
-        return
-    yield "spans", "How far trained models look", table
-    if data["span"].notna().any():
-        parts = [part for part in pages(data, TASK) if part["span"].notna().any()]
-        names = page_names("span", "Spans by layer and head", len(parts))
-        for part, (stem, title) in zip(parts, names, strict=True):
-            save(span_figure(part, looks), folder, stem, part)
-            yield stem, title, "spans in tokens by layer and measure"
+section = Section(
+    name="spans",
+    heading="How far trained models look",
+    data=span_data,
+    table=span_table,
+    figure=FigurePart(
+        "span", "Spans by layer and head", "spans in tokens by layer and measure", span_figure,
+        panel=TASK, number="span",
+    ),
+)  # fmt: skip

@@ -1,21 +1,17 @@
 """What trainings show beside scores and curves: learned spans, widths of keys, multiply-adds."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pandas as pd
 
-from reports.figures.drawing import Look
-from reports.sections.key_width import key_width_parts
-from reports.sections.learned_spans import learned_span_parts
-from reports.sections.score_cost import score_cost_parts
-from reports.tables.table import Table
+from reports.sections.key_width import key_widths
+from reports.sections.learned_spans import learned_spans
+from reports.sections.score_cost import score_costs
+from reports.sections.section import Part
 
 
-def training_parts(
-    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
-    yield from learned_span_parts(frame, looks, folder)
-    yield from score_cost_parts(frame, looks, folder)
-    yield from key_width_parts(frame, looks, folder)
+def section(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield what trainings show."""
+    yield from learned_spans(rows)
+    yield from score_costs(rows)
+    yield from key_widths(rows)

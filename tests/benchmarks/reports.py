@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 from matplotlib.figure import Figure
 
+from lra.composition.runner_class import sections
 from lra.composition.selection import kinds
 from lra.results.accounts import stored_accounts
 from lra.results.stored import stored
@@ -67,7 +68,12 @@ def run(root: Path, scale: float) -> Rows:
         timed(rows, "the report: tables, figures, both documents"),
     ):
         paths = report.write_report(
-            frame, root / "report", title="Benchmark", groups=kinds(), cells=accounts
+            frame,
+            root / "report",
+            title="Benchmark",
+            sections=sections(),
+            groups=kinds(),
+            cells=accounts,
         )
     whole = rows[-1]
     for what, part in (("of it, both documents", page), ("of it, saving figures", saving)):

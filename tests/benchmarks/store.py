@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from lra.composition.runner_class import sections
 from lra.composition.selection import kinds
 from lra.results.stored import stored
 from reports.report import write_report
@@ -183,7 +184,9 @@ def run(root: Path, scale: float) -> Rows:
     with timed(rows, "load of the report: rows, descriptions, names"):
         frame, _, _ = stored(root, None)
     with timed(rows, "tables, figures and pages of the report"):
-        write_report(frame, root / "reports" / "all", title="Benchmark", groups=kinds())
+        write_report(
+            frame, root / "reports" / "all", title="Benchmark", sections=sections(), groups=kinds()
+        )
     with timed(rows, "lra doctor --store"):
         audit(root)
     return rows

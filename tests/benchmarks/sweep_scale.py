@@ -25,6 +25,7 @@ from typing import Any
 from unittest import mock
 
 from lra.composition.hydra_entry import entries
+from lra.composition.runner_class import sections
 from lra.composition.selection import kinds
 from lra.results.stored import stored
 from lra.sweep.cell_list import build
@@ -132,7 +133,9 @@ def measure(rows: list[dict[str, Any]], root: Path, cells: int) -> None:
         read_rows(root)
     frame, _, _ = stored(root, None)
     with timed(rows, f"report of {len(frame):,} rows", cells):
-        write_report(frame, root / "reports" / "all", title="Benchmark", groups=kinds())
+        write_report(
+            frame, root / "reports" / "all", title="Benchmark", sections=sections(), groups=kinds()
+        )
 
 
 def run_tiny(rows: list[dict[str, Any]], root: Path, cells: int) -> None:

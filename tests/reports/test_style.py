@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from lra.composition.runner_class import sections
 from reports.figures.direct import apart
 from reports.figures.drawing import looks, save
 from reports.figures.panels import panel_figure
@@ -107,7 +108,13 @@ def test_a_report_shows_the_models_that_its_style_chooses_by_their_names(
         tables=TableStyle(captions=Captions.short, label_prefix="t"),
         **PAPER,  # type: ignore[arg-type]
     )  # fmt: skip
-    write_report(measured(make, "sdpa", "linear", "other"), tmp_path, title="t", style=style)
+    write_report(
+        measured(make, "sdpa", "linear", "other"),
+        tmp_path,
+        title="t",
+        sections=sections(),
+        style=style,
+    )
     assert widths(tmp_path) == {3.25}
     data = pd.read_csv(tmp_path / "time-step.csv")
     assert [*dict.fromkeys(data["model"])] == ["Ours (naïve)", ODD]
@@ -134,7 +141,7 @@ def test_what_fits_no_row_is_refused(make: SimpleNamespace, tmp_path: Path) -> N
         (ReportStyle(models={"sdpa": ModelStyle(name="linear")}), "would both be called 'linear'"),
     ):
         with pytest.raises(StyleError, match=words):
-            write_report(rows, tmp_path / "r", title="t", style=style)
+            write_report(rows, tmp_path / "r", title="t", sections=sections(), style=style)
 
 
 def test_a_renamed_reference_is_still_one(make: SimpleNamespace) -> None:

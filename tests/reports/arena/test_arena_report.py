@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from lra.composition.runner_class import sections
 from lra.results.finish import conclusions
 from reports.arena.bubbles import bubble_data
 from reports.arena.costs import arena_points
@@ -15,13 +16,14 @@ from reports.arena.deviations import CHANGED, UNSTORED, deviation_table
 from reports.arena.runs import protocol_runs
 from reports.arena.scores import arena_scores
 from reports.figures.bubbles import bubble_figure
+from reports.figures.drawing import save
 from reports.report import write_report
 from reports.rows import prepare
-from reports.sections.arena import arena_parts
+from reports.sections.arena import section
 from reports.sections.generic import generic_table
+from reports.sections.section import FigurePart, TablePart
 from reports.tables.latex_tables import to_latex
 from reports.tables.scores import CAVEAT, accuracy_table
-from reports.tables.table import Table
 from tests.reports.arena.arena_rows import KINDS, SCORES, labels, refused, score, steps, whole
 from tests.reports.awkward_stores import FAMILIES, GROUPS, LONG, ODD
 from tests.reports.conftest import accuracy, failed, frame, row
@@ -117,7 +119,7 @@ def test_deviations_changes_and_shared_settings_are_listed() -> None:
     assert deviation_table(plain, {}) is None
 
 
-def test_language_models_have_the_table_of_deviations_alone(tmp_path: Path) -> None:
+def test_language_models_have_the_table_of_deviations_alone() -> None:
     cell = {
         "task": "text8",
         "model": "transformer_xl",
@@ -127,10 +129,10 @@ def test_language_models_have_the_table_of_deviations_alone(tmp_path: Path) -> N
         ),
     }
     rows = prepare(frame(*(row(metric, 1.5, **cell) for metric in ("bits_per_character", "loss"))))
-    parts = [*arena_parts(rows, {}, tmp_path, kinds=KINDS, sentences={"a": {"last_part": "read"}})]
-    ((stem, _, table),) = parts
-    assert stem == "lra-deviations"
-    assert isinstance(table, Table)
+    (part,) = section(rows, kinds=KINDS, sentences={"a": {"last_part": "read"}})
+    assert isinstance(part, TablePart)
+    assert part.name == "lra-deviations"
+    table = part.table
     assert [each.title for each in table.rows] == ["last_part", "optim.steps"]
     assert [each.section for each in table.rows] == ["protocol transformer_xl"] * 2
 
@@ -140,7 +142,9 @@ def test_a_report_shows_tables_figure_and_deviations(tmp_path: Path) -> None:
     rows = rows_of_both()
     rows += score("linformer", "listops", 0.3, marks=labels(deviations="start"))
     about = {str(rows[-1]["cell"]): {"start": "there drawn | *otherwise*"}}
-    paths = write_report(frame(*rows), tmp_path, title="x", groups=KINDS, deviations=about)
+    paths = write_report(
+        frame(*rows), tmp_path, title="x", sections=sections(), groups=KINDS, deviations=about
+    )
     names = {path.name for path in paths}
     for stem in ("lra-table1-lra_code", "lra-table2-lra_code", "lra-deviations"):
         assert {f"{stem}.{form}" for form in ("md", "csv", "tex")} <= names
@@ -210,8 +214,11 @@ def test_awkward_stores_fit_the_figure(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Figure, "savefig", measured)
     prepared = prepare(frame(*awkward()))
     about = {str(cell): {"start": f"{LONG} {ODD}"} for cell in prepared["cell"]}
-    made = arena_parts(prepared, {}, tmp_path, kinds=GROUPS, sentences=about)
-    found = [table for _, _, table in made if isinstance(table, Table)]
+    parts = [*section(prepared, kinds=GROUPS, sentences=about)]
+    for part in parts:
+        if isinstance(part, FigurePart):
+            save(part.draw(part.data, {}), tmp_path, part.name, part.data)
+    found = [part.table for part in parts if isinstance(part, TablePart)]
     assert len(found) == 5
     written = [to_latex(table) for table in found]
     assert all(text.isascii() for text in written)
@@ -224,7 +231,7 @@ def test_awkward_stores_fit_the_figure(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.usefixtures("undrawn")
 def test_a_figure_without_a_whole_point_is_left_out_with_reasons(tmp_path: Path) -> None:
     rows = [*whole("softmax", tasks=FIVE[:3]), *steps("softmax", 1000, 0.5)]
-    write_report(frame(*rows), tmp_path, title="x")
+    write_report(frame(*rows), tmp_path, title="x", sections=sections())
     page = (tmp_path / "report.md").read_text()
     assert "lra-figure3-lra_code: no model has speed, memory and an average" in page
     assert "no average: not all of its tasks were run" in page
@@ -260,7 +267,7 @@ def test_labels_of_runs_split_no_seeds_and_merge_no_protocols() -> None:
 
 
 def test_the_csv_holds_measured_and_published_numbers(tmp_path: Path) -> None:
-    write_report(frame(*score("linear", "listops", 0.3)), tmp_path, title="x")
+    write_report(frame(*score("linear", "listops", 0.3)), tmp_path, title="x", sections=sections())
     table = pd.read_csv(tmp_path / "lra-table1-lra_code.csv")
     assert list(table["model"]) == ["linear", "linear (published)"]
     assert table["value"].tolist() == pytest.approx([0.3, 0.1613])

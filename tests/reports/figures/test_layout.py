@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from lra.composition.runner_class import sections
 from reports.figures.drawing import style
 from reports.figures.layout import arrange, chunks, sheet
 from reports.figures.words import drawable, wrap
@@ -104,7 +105,9 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Report
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Figure, "savefig", measured)
-            write_report(STORES[name](), report.folder, title=name, groups=GROUPS)
+            write_report(
+                STORES[name](), report.folder, title=name, sections=sections(), groups=GROUPS
+            )
         return report
 
     return write
@@ -155,7 +158,9 @@ def test_tables_of_awkward_stores_compile(
 @pytest.mark.every_format
 def test_the_same_figure_has_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        write_report(STORES["odd_text"](), tmp_path / folder, title="t", groups=GROUPS)
+        write_report(
+            STORES["odd_text"](), tmp_path / folder, title="t", sections=sections(), groups=GROUPS
+        )
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.figures.drawing import looks
 from reports.figures.panels import AT_MOST, OTHERS, panel_figure, panels
 from reports.figures.scaling import scaling_data
@@ -60,7 +61,7 @@ def test_the_figure_draws_each_model_once_and_says_what_is_absent(make: SimpleNa
 def test_a_report_of_many_models_uses_panels(make: SimpleNamespace, tmp_path: Path) -> None:
     rows = many(make)
     assert rows["model"].nunique() > AT_MOST
-    write_report(rows, tmp_path, title="many", groups=GROUPS)
+    write_report(rows, tmp_path, title="many", sections=sections(), groups=GROUPS)
     drawing = (tmp_path / "time-step.svg").read_text()
     assert all(title in drawing for title in ("kernels", "windows"))
 

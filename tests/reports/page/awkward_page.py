@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.page.configurations import CellAccount
 from reports.report import write_report
 from tests.reports.conftest import accuracy, baseline, failed, frame, row, timing
@@ -57,5 +58,7 @@ def write_awkward(folder: Path) -> str:
     rows = awkward_rows()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("reports.figures.drawing.FORMATS", ("svg",))
-        write_report(rows, folder, title=f"A & {SCRIPT}", cells=accounts_of(rows))
+        write_report(
+            rows, folder, title=f"A & {SCRIPT}", sections=sections(), cells=accounts_of(rows)
+        )
     return (folder / "report.html").read_text(encoding="utf-8")

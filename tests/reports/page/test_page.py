@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.page.configurations import CellAccount, cells_json, flattened
 from reports.page.markup import embedded
 from reports.page.scripts import inline
@@ -125,7 +126,11 @@ def test_thirty_models_at_ten_lengths_stay_small(tmp_path: Path) -> None:
         config={f"option_{n}": n for n in range(150)}, command="lra run " + 12 * "some.option=text "
     )
     write_report(
-        rows, tmp_path, title="x", cells=dict.fromkeys(map(str, rows["cell"].unique()), account)
+        rows,
+        tmp_path,
+        title="x",
+        sections=sections(),
+        cells=dict.fromkeys(map(str, rows["cell"].unique()), account),
     )
     size = (tmp_path / "report.html").stat().st_size
     assert 1_500_000 < size < LIMIT

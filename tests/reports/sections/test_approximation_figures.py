@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from lra.composition.runner_class import sections
+from reports.figures.curves import page_names
 from reports.figures.drawing import looks
 from reports.names import display_name
 from reports.report import write_report
@@ -29,7 +31,8 @@ from reports.sections.approximation_figures import (
     shared_budgets,
     time_figure,
 )
-from reports.sections.approximation_lab import approximation_parts
+from reports.sections.approximation_lab import section
+from reports.sections.section import FigurePart, pages_of
 
 OPTION = {"performer": "features", "sliding_window": "window"}
 
@@ -218,14 +221,14 @@ def test_the_table_has_a_row_for_each_budget_and_layer(make: SimpleNamespace) ->
 
 @pytest.mark.parametrize("count", [1, 12, 13, 25])
 def test_a_figure_holds_twelve_models_and_the_next_goes_on(
-    make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
+    make: SimpleNamespace, count: int
 ) -> None:
     names = [f"performer (own={i})" for i in range(count)]
     rows = []
     for length in (256, 512):
         own = rows_of(make, length=length)
         rows += [{**row, "model": n, "cell": f"{n}{length}"} for n in names for row in own]
-    shown = drawings(monkeypatch, make.frame(*rows), names, tmp_path)
+    shown = drawings(make.frame(*rows), names)
     for kind in ("budget-256", "budget-512", "time", "length"):
         own = [figure for stem, figure in shown.items() if stem.startswith(f"approximation-{kind}")]
         assert len(own) == -(-count // 12)
@@ -235,7 +238,7 @@ def test_a_figure_holds_twelve_models_and_the_next_goes_on(
 
 
 def test_features_have_twelve_panels_at_most(
-    make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = []
     for i in range(13):
@@ -248,27 +251,23 @@ def test_features_have_twelve_panels_at_most(
             f"reports.sections.approximation_lab.{other}", lambda *_, **__: Figure()
         )
     names = sorted({row["model"] for row in rows})
-    shown = drawings(monkeypatch, make.frame(*rows), names, tmp_path)
+    shown = drawings(make.frame(*rows), names)
     own = [figure for stem, figure in shown.items() if "features" in stem]
     assert [len(figure.axes) for figure in own] == [6, 7]
     titles = {axes.get_title(loc="left") for figure in own for axes in figure.axes}
     assert len(titles) == 13
 
 
-def drawings(
-    monkeypatch: pytest.MonkeyPatch, rows: pd.DataFrame, names: list[str], folder: Path
-) -> dict[str, Figure]:
+def drawings(rows: pd.DataFrame, names: list[str]) -> dict[str, Figure]:
     """The figures of a report, by stem; no file is written."""
     found: dict[str, Figure] = {}
-
-    def keep(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Path]:
-        assert stem not in found
-        found[stem] = figure
-        return []
-
-    monkeypatch.setattr("reports.sections.approximation_lab.save", keep)
-    told = [stem for stem, *_ in approximation_parts(prepare(rows), looks(names), folder)]
-    assert found.keys() <= set(told)
+    for part in section(prepare(rows)):
+        if isinstance(part, FigurePart):
+            shown = pages_of(part)
+            titles = page_names(part.name, part.heading, len(shown))
+            for page, (stem, _) in zip(shown, titles, strict=True):
+                assert stem not in found
+                found[stem] = part.draw(page, looks(names))
     return found
 
 
@@ -280,14 +279,17 @@ def test_a_report_shows_it_and_no_cost_table(
     why = "got features=99"
     cell = {"runner": "approximation", "mode": "random", "length": 512}
     rows.append(make.failed("output_error", "performer", "unsupported", why, labels=labels, **cell))
-    names = {p.name for p in write_report(make.frame(*rows), tmp_path / "a", title="x")}
+    names = {
+        p.name
+        for p in write_report(make.frame(*rows), tmp_path / "a", title="x", sections=sections())
+    }
     stems = {"approximation-budget-256-random", "approximation-budget-512-random",
              "approximation-time-random", "approximation-length-random"}  # fmt: skip
     wanted = {f"{stem}.{form}" for stem in stems for form in ("svg", "csv")}
     wanted |= {f"approximation-random.{form}" for form in ("md", "csv", "tex")}
     assert names == wanted | {"report.md", "report.html"}
     assert f"unsupported: {why} (length 512)" in (tmp_path / "a" / "report.md").read_text()
-    names = {p.name for p in write_report(variants, tmp_path / "b", title="x")}
+    names = {p.name for p in write_report(variants, tmp_path / "b", title="x", sections=sections())}
     assert "approximation-features-random.svg" in names
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.compression import compression_data, compression_figure, compression_table
@@ -74,5 +75,7 @@ def test_the_figure_shows_both_costs_and_the_report_has_the_section(
     assert stars[0].get_xdata()[0] == pytest.approx(4e5 / 1024)  # type: ignore[index]
     points = [list(line.get_ydata()) for line in right.lines if line.get_marker() == "o"]
     assert sorted(points) == [[pytest.approx(41.0)], [pytest.approx(45.0)]]
-    names = {path.name for path in write_report(some, tmp_path, title="Compression")}
+    names = {
+        path.name for path in write_report(some, tmp_path, title="Compression", sections=sections())
+    }
     assert {"compression.md", "compression-trade-off.svg"} <= names

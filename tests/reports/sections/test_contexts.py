@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.figures.drawing import looks
 from reports.report import write_report
 from reports.rows import prepare
@@ -140,8 +141,11 @@ def test_the_report_has_the_section_and_no_other_table_has_its_scores(
     some: pd.DataFrame, make: SimpleNamespace, tmp_path: Path
 ) -> None:
     assert splits(some) == []
-    names = {path.name for path in write_report(some, tmp_path / "a", title="Contexts")}
+    names = {
+        path.name
+        for path in write_report(some, tmp_path / "a", title="Contexts", sections=sections())
+    }
     assert {"context.svg", "context-bits-per-character.md", "recl.md"} <= names
     one = prepare(make.frame(*rows_at(make, "linear", LONG)))
-    write_report(one, tmp_path / "b", title="Contexts")
+    write_report(one, tmp_path / "b", title="Contexts", sections=sections())
     assert "recl: RECL compares the models of a group" in (tmp_path / "b/report.md").read_text()

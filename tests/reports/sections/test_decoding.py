@@ -1,5 +1,6 @@
 """Decoding in reports: one line per model and mode, per text where bytes are meant."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,19 +8,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
+from lra.composition.runner_class import sections
 from reports.dashboard.plan import plan_runs
 from reports.figures.drawing import looks
 from reports.report import write_report
 from reports.rows import AMBIGUOUS, MISSING, prepare
 from reports.sections.decoding import (
     decode_data,
-    decode_figures,
     decode_looks,
     decode_points,
     decode_table,
     line_name,
+    section,
 )
+from reports.sections.section import LinesPart
 
 BATCH = 4
 
@@ -133,16 +137,24 @@ def test_names_of_lines() -> None:
     assert called("recompute", {"mixer.size": "8"}, "lra") == "luna (size=8) (lra, recomputed)"
 
 
+def drawings(
+    rows: pd.DataFrame, models: list[str], groups: dict[str, list[str]]
+) -> Iterator[tuple[LinesPart, pd.DataFrame, Figure]]:
+    """Every page of a figure, with what it shows."""
+    for part in section(prepare(rows)):
+        if isinstance(part, LinesPart):
+            for data, figure in part.draw(part.data, looks(models), groups):
+                yield part, data, figure
+
+
 def test_panels_hold_the_lines_of_their_models(make: SimpleNamespace) -> None:
     names = [f"m{i}" for i in range(8)]
     found = [
         row for name in names for mode in ("state", "recompute")
         for row in written(make, name, mode, 256, 1e-3)
     ]  # fmt: skip
-    points = decode_points(prepare(make.frame(*found)))
     groups = {"first": names[:3], "second": names[3:]}
-    (_, _, _, figure), *_ = decode_figures(points, looks(names), groups, setting="cpu")
-    assert figure is not None
+    (_, _, figure), *_ = drawings(make.frame(*found), names, groups)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles == ["first", "second (1 of 2)", "second (2 of 2)"]
 
@@ -156,14 +168,11 @@ def test_a_recomputing_line_has_its_models_colour(rows: pd.DataFrame) -> None:
 
 
 def test_figures_draw_the_data(rows: pd.DataFrame, make: SimpleNamespace) -> None:
-    points = decode_points(prepare(rows))
-    known = looks(["softmax", "linear", "reformer"])
     stems = {}
-    for stem, _, data, figure in decode_figures(points, known, {}, setting="cpu"):
-        assert figure is not None
+    for part, data, figure in drawings(rows, ["softmax", "linear", "reformer"], {}):
         figure.draw_without_rendering()
         (axes,) = figure.axes
-        stems[stem] = (data, axes)
+        stems[part.name] = (data, axes)
     assert list(stems) == ["decoding-token-time", "decoding-state-bytes"]
     data, axes = stems["decoding-token-time"]
     drawn = {str(line.get_label()).split("  ")[0]: line for line in axes.get_lines()}
@@ -180,16 +189,13 @@ def test_figures_draw_the_data(rows: pd.DataFrame, make: SimpleNamespace) -> Non
 def test_many_models_are_drawn_in_panels(make: SimpleNamespace) -> None:
     names = [f"m{i}" for i in range(12)]
     found = [row for name in names for row in written(make, name, "state", 256, 1e-3)]
-    points = decode_points(prepare(make.frame(*found)))
-    groups = {"first": names[:6]}
-    (_, title, _, figure), *_ = decode_figures(points, looks(names), groups, setting="cpu")
-    assert figure is not None
+    (part, _, figure), *_ = drawings(make.frame(*found), names, {"first": names[:6]})
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["first", "other models"]
-    assert title in {text.get_text() for text in figure.texts}
+    assert part.heading in {text.get_text() for text in figure.texts}
 
 
 def test_the_report_has_them_all(rows: pd.DataFrame, tmp_path: Path) -> None:
-    names = {path.name for path in write_report(rows, tmp_path, title="x")}
+    names = {path.name for path in write_report(rows, tmp_path, title="x", sections=sections())}
     for stem in ("decoding-token-time", "decoding-state-bytes"):
         assert {f"{stem}.{form}" for form in ("svg", "csv")} <= names
     assert {"decoding.md", "decoding.csv", "decoding.tex"} <= names
@@ -202,7 +208,10 @@ def test_the_report_has_them_all(rows: pd.DataFrame, tmp_path: Path) -> None:
 def test_only_refusals_leave_no_figure(make: SimpleNamespace, tmp_path: Path) -> None:
     cell = {"runner": "decode", "mode": "state", "length": 256, "causal": True}
     row = make.failed("token_time", "reformer", "unsupported", "has no state", **cell)
-    names = {path.name for path in write_report(make.frame(row), tmp_path, title="x")}
+    names = {
+        path.name
+        for path in write_report(make.frame(row), tmp_path, title="x", sections=sections())
+    }
     assert not any(name.endswith(".svg") for name in names)
     page = (tmp_path / "report.md").read_text()
     assert "decoding-token-time: no number among its points, only reasons" in page

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.figures.drawing import looks
 from reports.report import write_report
 from reports.rows import prepare
@@ -149,7 +150,9 @@ def test_nothing_in_the_figure_is_cut_or_overlaps(some: pd.DataFrame) -> None:
 
 
 def test_the_report_has_the_section(some: pd.DataFrame, tmp_path: Path) -> None:
-    names = {path.name for path in write_report(some, tmp_path, title="Longer")}
+    names = {
+        path.name for path in write_report(some, tmp_path, title="Longer", sections=sections())
+    }
     assert {"extrapolation.svg", "extrapolation.csv", "extrapolation-accuracy.md"} <= names
     page = (tmp_path / "report.md").read_text()
     assert "## Beyond the training length" in page

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 from conftest import failed, frame, row
 
+from lra.composition.runner_class import sections
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.generic import generic_table, generic_tables
@@ -61,6 +62,6 @@ def test_results_of_one_seed_are_not_merged() -> None:
 
 
 def test_a_report_shows_them(rows: pd.DataFrame, tmp_path) -> None:
-    written = write_report(rows, tmp_path, title="of mine")
+    written = write_report(rows, tmp_path, title="of mine", sections=sections())
     assert "metrics-mine.csv" in {path.name for path in written}
     assert "Runner mine" in (tmp_path / "report.md").read_text()

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.report import write_report
 from reports.rows import prepare
-from reports.sections.key_width import key_width_data, key_width_parts, key_width_rows
+from reports.sections.key_width import key_width_data, key_width_rows, key_widths
 from reports.tables.scores import ACCURACY
 
 FOUND = {(2, 1): (0.2, 0.4), (2, 4): (0.9, 0.9), (8, 1): (0.5, 0.5), (8, 4): (1.0, 1.0)}
@@ -47,7 +48,9 @@ def test_places_are_means_by_heads_and_width(some: pd.DataFrame) -> None:
 
 
 def test_the_report_has_table_and_figure(some: pd.DataFrame, tmp_path: Path) -> None:
-    names = {path.name for path in write_report(some, tmp_path, title="Key width")}
+    names = {
+        path.name for path in write_report(some, tmp_path, title="Key width", sections=sections())
+    }
     assert {"key-width-accuracy.svg", "key-width-accuracy-table.md"} <= names
     table = (tmp_path / "key-width-accuracy-table.md").read_text()
     assert "loss is not finite" in table
@@ -55,4 +58,4 @@ def test_the_report_has_table_and_figure(some: pd.DataFrame, tmp_path: Path) -> 
         "sdpa (heads=2)", "sdpa (heads=4)", "sdpa (heads=8)",
     ]  # fmt: skip
     plain = some[some["task"] == "mqar"]
-    assert not [*key_width_parts(plain, {}, tmp_path)]
+    assert not [*key_widths(plain)]

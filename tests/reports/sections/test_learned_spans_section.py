@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.learned_spans import learned_span_table
@@ -46,7 +47,7 @@ def test_the_table_has_mean_longest_head_and_operations(some: pd.DataFrame) -> N
 
 
 def test_the_report_has_a_point_for_each_head(some: pd.DataFrame, tmp_path: Path) -> None:
-    names = {path.name for path in write_report(some, tmp_path, title="Spans")}
+    names = {path.name for path in write_report(some, tmp_path, title="Spans", sections=sections())}
     assert {"learned-spans.md", "learned-spans-by-layer.svg"} <= names
     data = pd.read_csv(tmp_path / "learned-spans-by-layer.csv")
     heads = data[data["head"] != "all"].astype({"layer": int, "head": int})

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.attention_maps import _map, _pairs, map_data, map_table
@@ -92,7 +93,9 @@ def test_the_table_has_means_over_heads_or_the_reason(some: pd.DataFrame) -> Non
 
 
 def test_the_report_has_every_figure_and_its_numbers(some: pd.DataFrame, tmp_path: Path) -> None:
-    paths = {path.name: path for path in write_report(some, tmp_path, title="Maps")}
+    paths = {
+        path.name: path for path in write_report(some, tmp_path, title="Maps", sections=sections())
+    }
     stems = (
         "attention-distance", "attention-within", "attention-map", "attention-spectrum",
         "attention-spectrum-quarter", "projection-energy", "kernels", "amino-acids",

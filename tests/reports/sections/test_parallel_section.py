@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.figures.drawing import looks
 from reports.report import write_report
 from reports.rows import prepare
@@ -121,7 +122,9 @@ def test_the_longest_length_is_a_limit_only_where_memory_ended_it(make: SimpleNa
 
 
 def test_the_report_has_figure_and_table(some, tmp_path: Path) -> None:
-    names = {path.name for path in write_report(some, tmp_path, title="Parallel")}
+    names = {
+        path.name for path in write_report(some, tmp_path, title="Parallel", sections=sections())
+    }
     assert {"parallel.svg", "parallel.csv", "metrics-parallel.md"} <= names
     assert "parallel-longest.svg" not in names
     table = (tmp_path / "metrics-parallel.md").read_text()

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.patterns import pattern_data, seen
@@ -46,7 +47,10 @@ def test_a_pattern_is_a_matrix_in_the_order_of_its_queries(some: pd.DataFrame) -
 def test_the_report_has_the_sheet_its_numbers_and_the_reasons(
     some: pd.DataFrame, tmp_path: Path
 ) -> None:
-    paths = {path.name: path for path in write_report(some, tmp_path, title="Patterns")}
+    paths = {
+        path.name: path
+        for path in write_report(some, tmp_path, title="Patterns", sections=sections())
+    }
     assert "pattern.svg" in paths
     drawn = pd.read_csv(paths["pattern.csv"])
     own = drawn[drawn["model"] == "local"].sort_values(["row", "key"])

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.recovery import MEASURES, recovery_data, recovery_figure, recovery_table
@@ -167,14 +168,17 @@ def test_figure_and_table_of_one_task_name_its_data(frame: pd.DataFrame) -> None
 
 
 def test_the_report_shows_both(frame: pd.DataFrame, make: SimpleNamespace, tmp_path) -> None:
-    names = {path.name for path in write_report(frame, tmp_path, title="t")}
+    names = {path.name for path in write_report(frame, tmp_path, title="t", sections=sections())}
     for metric in ("accuracy", "loss"):
         assert {f"recovery-{metric}.md", f"recovery-{metric}-curve.svg"} <= names
     plain = make.frame(make.accuracy("linear", 0, 0.5))
-    assert not any("recovery" in path.name for path in write_report(plain, tmp_path, title="t"))
+    assert not any(
+        "recovery" in path.name
+        for path in write_report(plain, tmp_path, title="t", sections=sections())
+    )
 
 
 def test_only_runs_from_scratch_are_drawn_as_well(make: SimpleNamespace, tmp_path) -> None:
     rows = make.frame(*curve(make, "linear", "scratch", {0: 4.0, 10: 3.0}))
-    names = {path.name for path in write_report(rows, tmp_path, title="t")}
+    names = {path.name for path in write_report(rows, tmp_path, title="t", sections=sections())}
     assert "recovery-loss-curve.csv" in names

@@ -1,0 +1,69 @@
+"""Time and memory of passes: figures against length, efficiency, crossover, growth."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from reports.figures.panels import line_figures
+from reports.figures.scaling import QUANTITIES, scaling_data
+from reports.rows import ComparableRows, CostPoint, cost_points, cost_rows, settings
+from reports.sections.section import Groups, LeftOut, LinesPart, Looks, Part, TablePart
+from reports.stems import stem
+from reports.tables.costs import (
+    crossover_table,
+    describe_pass,
+    efficiency_table,
+    growth_table,
+    modes,
+)
+from reports.tables.table import Table
+
+OVER_MODES: tuple[tuple[str, str, Callable[[Sequence[CostPoint]], Table | None], str], ...] = (
+    ("crossover", "Crossover", crossover_table, "no reference was measured beside a model"),
+    ("growth", "Growth", growth_table, "no model was measured at two lengths"),
+)
+"""Tables of all modes: name, heading, what builds one, and why there is none."""
+
+
+def section(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield tables and figures of every setting."""
+    timed = cost_rows(rows)
+    if timed.empty:
+        yield LeftOut("time, memory, efficiency, crossover", "no timed passes among the rows")
+        return
+    parts = settings(timed)
+    for part in parts:
+        points = cost_points(part.rows)
+        where = f" ({part.title})" if len(parts) > 1 else ""
+        for mode in modes(points):
+            yield from _of_mode(part, points, mode, where)
+        for name, heading, build, why in OVER_MODES:
+            table = build(points)
+            if table is None:
+                yield LeftOut(f"{name}{part.suffix}", why)
+            else:
+                yield TablePart(f"{name}{part.suffix}", f"{heading}{where}", table)
+
+
+def _of_mode(
+    part: ComparableRows, points: Sequence[CostPoint], mode: str, where: str
+) -> Iterator[Part]:
+    ending = f"{stem(mode)}{part.suffix}"
+    table = efficiency_table(points, mode)
+    if table is not None:
+        heading = f"Efficiency, {describe_pass(mode)}{where}"
+        yield TablePart(f"efficiency-{ending}", heading, table)
+    for quantity, words in QUANTITIES.items():
+        text = f"{words} against length, {describe_pass(mode)}"
+        yield LinesPart(
+            f"{quantity}-{ending}", f"{text[0].upper()}{text[1:]}{where}", text,
+            scaling_data(points, mode, quantity), partial(_drawn, subtitle=part.title),
+        )  # fmt: skip
+
+
+def _drawn(
+    data: pd.DataFrame, looks: Looks, groups: Groups, *, subtitle: str
+) -> list[tuple[pd.DataFrame, Figure]]:
+    return line_figures(data, looks, groups, subtitle=subtitle)

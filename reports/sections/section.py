@@ -1,0 +1,121 @@
+"""What a section hands to the report: tables and figures as data.
+
+A section is a function from the rows of a report to its parts. It draws on demand and writes
+nothing: pages, names of files, saving and what is left out are the report's.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from reports.figures.curves import LINES, PANELS, pages
+from reports.figures.drawing import Look
+from reports.tables.table import Table
+
+Looks = dict[str, Look]
+"""By the name of a model."""
+Groups = Mapping[str, Sequence[str]]
+"""Names of models by the kind of their family."""
+
+
+class TablePart(NamedTuple):
+    """One table."""
+
+    name: str
+    """Of its files, without their endings."""
+    heading: str
+    table: Table
+
+
+class FigurePart(NamedTuple):
+    """A figure, on as many pages as its panels and lines need."""
+
+    name: str
+    """Of the first page's files, without their endings."""
+    heading: str
+    text: str
+    """What it shows, in the words of the page."""
+    draw: Callable[[pd.DataFrame, Looks], Figure]
+    """Draws one page."""
+    panel: Sequence[str] = ()
+    """Columns whose values share a panel."""
+    panels: int = PANELS
+    """Of one page, at most."""
+    lines: int | None = LINES
+    """Models of one page, at most; None: as many as its panels have."""
+    number: str = "value"
+    """A column of which every page shows at least one number."""
+    absent: bool = True
+    """Whether lines without a number stand on a page, for its marks and notes."""
+    pages: Callable[[pd.DataFrame], list[pd.DataFrame]] | None = None
+    """Makes the pages, where panels and lines do not tell them."""
+    written: Callable[[pd.DataFrame], pd.DataFrame] | None = None
+    """From what a page shows to what its CSV file holds, where these are not the same."""
+    data: pd.DataFrame = pd.DataFrame()
+    """What all pages show, with status and reason beside each number."""
+
+
+class LinesPart(NamedTuple):
+    """Costs of models against length: few in one plot, many in panels by their kind."""
+
+    name: str
+    heading: str
+    text: str
+    data: pd.DataFrame
+    """As `reports.figures.scaling.scaling_data` returns them."""
+    draw: Callable[[pd.DataFrame, Looks, Groups], list[tuple[pd.DataFrame, Figure]]]
+    """Returns the pages and their figures."""
+
+
+class LeftOut(NamedTuple):
+    """What the rows do not allow."""
+
+    name: str
+    reason: str
+
+
+Part = TablePart | FigurePart | LinesPart | LeftOut
+SectionOf = Callable[[pd.DataFrame], Iterable[Part]]
+"""From all rows of a report, as `reports.rows.prepare` returns them, to the parts of a section."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Section:
+    """A section of one table and one figure of the same numbers; with no numbers there is none."""
+
+    name: str
+    """Of the table's files, without their endings."""
+    heading: str
+    data: Callable[[pd.DataFrame], pd.DataFrame]
+    """From the rows of a report to numbers, with status and reason beside each."""
+    table: Callable[[pd.DataFrame], Table | None] | None = None
+    figure: FigurePart | None = None
+    """Without its data."""
+
+    def __call__(self, rows: pd.DataFrame) -> Iterator[Part]:
+        """Yield table and figure."""
+        data = self.data(rows)
+        if data.empty:
+            return
+        table = self.table(data) if self.table else None
+        if table is not None:
+            yield TablePart(self.name, self.heading, table)
+        if self.figure is not None:
+            yield self.figure._replace(data=data)
+
+
+def alike(draw: Callable[[pd.DataFrame], Figure]) -> Callable[[pd.DataFrame, Looks], Figure]:
+    """Return a drawing for which all models look alike: its colours tell something else."""
+    return lambda data, _: draw(data)
+
+
+def pages_of(part: FigurePart) -> list[pd.DataFrame]:
+    """Return what each page of a figure shows."""
+    if part.data.empty:
+        return []
+    data = part.data if part.absent else part.data[part.data[part.number].notna()]
+    every = part.pages(data) if part.pages else pages(data, part.panel, part.panels, part.lines)
+    return [page for page in every if page[part.number].notna().any()]
