@@ -2,13 +2,13 @@
 
 import pandas as pd
 import pytest
-from conftest import failed, frame, row
 
 from lra.composition.runner_class import sections
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.generic import generic_table, generic_tables
 from reports.statistics.intervals import mean_interval
+from tests.reports.conftest import failed, frame, row
 
 CELL = {"runner": "mine", "mode": "mine"}
 
