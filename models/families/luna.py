@@ -24,7 +24,9 @@ Differs    Residual and norm stand as in this project's blocks: pre-norm, p havi
 
 `dynamic_projection` lets a sequence see no more slots than it has real tokens. A causal model
 cannot know how many there will be: there all slots are seen. Projections are drawn Xavier-uniform
-with gain 2^(-1/2), the output's with 1, as the authors do.
+with gain 2^(-1/2), the output's with 1, as the authors do. `norm_residual` hands on LN(p) + Y in
+place of p + Y: the norm of a layer's slots then stands on their residual as well, as in a stack
+whose slots are normed behind each layer (the code of Mega, arXiv:2209.10655).
 """
 
 import math
@@ -125,7 +127,10 @@ class Luna(Family):
     """
 
     out_proj: nn.Linear
-    needs = (Need("activation", "chunk", causal=True), Need("dynamic_projection", causal=False))
+    needs = (
+        Need("activation", "chunk", causal=True),
+        Need("dynamic_projection", "norm_residual", causal=False),
+    )
 
     def __init__(
         self,
@@ -138,6 +143,7 @@ class Luna(Family):
         activation: Activation = Activation.softplus,
         chunk: int = 32,
         bias: bool = True,
+        norm_residual: bool = False,
     ) -> None:
         super().__init__()
         for name, count in (("slots", slots), ("chunk", chunk), ("pack_heads", pack_heads or 1)):
@@ -157,6 +163,7 @@ class Luna(Family):
             )
         self.tied, self.dynamic, self.activation = tie_kv, dynamic_projection, activation
         self.chunk, self.dropout = chunk, site.attention_dropout
+        self.norm_residual = norm_residual
         content = ["kv_proj"] if tie_kv else ["k_proj", "v_proj"]
         packed = ["pack_k_proj"] if site.causal else [f"pack_{name}" for name in content]
         has = biases(site, bias)
@@ -214,9 +221,11 @@ class Luna(Family):
         p = flow.stream
         if p is None:
             p = self.slots.weight.expand(x.shape[0], -1, -1)
-        packed = self.packed(cast(Tensor, p), x, layout.keep)
+        normed = cast(nn.Module, self.slot_norm)(p)
+        packed = self.packed(normed, x, layout.keep)
         y = self.unpacked(x, packed, layout.keep)
-        return flow._replace(x=y, stream=cast(Tensor, p) + packed)
+        residual = normed if self.norm_residual else cast(Tensor, p)
+        return flow._replace(x=y, stream=residual + packed)
 
     def packed(
         self,
@@ -224,8 +233,8 @@ class Luna(Family):
         x: Float[Tensor, "b l d"],
         keep: Bool[Tensor, "b l"] | None,
     ) -> Float[Tensor, "b s d"]:
-        """Let every slot look at the real tokens."""
-        q = self.project("pack_q_proj", cast(nn.Module, self.slot_norm)(p), self.pack_heads)
+        """Let every slot, normed, look at the real tokens."""
+        q = self.project("pack_q_proj", p, self.pack_heads)
         k, v = self.content("pack_", x, self.pack_heads)
         visible = None if keep is None else keep[:, None, None]
         return sdpa(q, k, v, visible=visible, dropout=self.rate()).transpose(1, 2).flatten(2)

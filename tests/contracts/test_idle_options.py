@@ -52,6 +52,7 @@ SAME = {
     "LinearAttention.variant": "padding alone tells them apart where a sum outweighs 1e-6",
     "Longformer.dilated_heads": "as many as heads is what null means",
     "Luna.dynamic_projection": "no more slots than tokens",
+    "Luna.norm_residual": "what a layer hands to the next one, and here is one",
     "Luna.pack_heads": "as many as heads is what null means",
     "Nystromformer.initialisation": "with one landmark there is one norm",
     "Performer.key_max": "with the authors' stabiliser, which has no other when causal",

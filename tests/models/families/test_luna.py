@@ -52,14 +52,17 @@ def nested(mixer: Luna, x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     packed = attention(q, *content("pack_", x), mixer.pack_heads)
     seen = packed[: len(x)] if mixer.dynamic else packed
     y = mixer.out_proj(attention(mixer.q_proj(x), *content("", seen), mixer.heads))
-    return y, p + packed
+    return y, (mixer.slot_norm(p) if mixer.norm_residual else p) + packed
 
 
-@pytest.mark.parametrize("tie_kv", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("pack_heads", [None, 2])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"tie_kv": False}, {"pack_heads": 2}, {"tie_kv": False, "norm_residual": True}],
+    ids=["usual", "untied", "two heads", "norms"],
+)
 @pytest.mark.parametrize("length", [1, 3, 5, 21])
-def test_outputs_and_gradients_equal_the_equations(length, pack_heads, tie_kv):
-    mixer = built(tie_kv=tie_kv, pack_heads=pack_heads)
+def test_outputs_and_gradients_equal_the_equations(length, options):
+    mixer = built(**options)
     x, p = drawn(2, length, 12).requires_grad_(), drawn(2, 5, 12, seed=1).requires_grad_()
     flow = mixer.extend(Flow(x, stream=p), Layout())
     pairs = [nested(mixer, *row) for row in zip(x, p, strict=True)]
