@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
         help="how figures and tables look: default, paper_column, paper_full, slides, a YAML file "
         "or a matplotlib .mplstyle file (docs/figures-for-papers.md)",
     )  # fmt: skip
-    add_plugin(parser, "a package of yours whose runner says which metrics its table begins with")
+    add_plugin(parser, "a package of yours whose runner says how its rows are shown")
     parser.add_argument(
         "--publish", type=path_word, help="only write the sweep's rows, and its cells beside them"
     )

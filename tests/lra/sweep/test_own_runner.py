@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small_sweeps import TINY, run
 
-from lra.composition.runner_class import bundled, runner_class
+from lra.composition.runner_class import bundled, runner_class, sections
 from lra.errors import ConfigError, UnknownName
 from runners.store import Store, read_rows
 
@@ -34,6 +34,31 @@ about: {summary: "how many numbers a model has"}
 class_path: own_runner.Sizes
 times: 1
 timeout_s: 300.0
+"""
+SECTION = """\
+from matplotlib.figure import Figure
+from reports.sections.section import FigurePart, Section, alike
+from reports.tables.table import Column, Entry, Table, TableRow
+
+def sizes(rows):
+    own = rows[rows["runner"] == "sizes"]
+    return own.assign(model=own["name"])[["model", "value", "status", "reason"]]
+
+def table(data):
+    lines = zip(data["model"], data["value"])
+    rows = tuple(TableRow(title=n, entries=(Entry(text=f"{v:.0f}", value=v),)) for n, v in lines)
+    columns = (Column(title="numbers"),)
+    return Table(title="Sizes", caption="", stub="model", columns=columns, rows=rows)
+
+def figure(data):
+    drawn = Figure()
+    drawn.subplots().bar(data["model"], data["value"])
+    return drawn
+
+section = Section(
+    name="sizes", heading="How large models are", data=sizes, table=table,
+    figure=FigurePart("sizes-bars", "Sizes as bars", "a bar for each model", alike(figure)),
+)
 """
 
 
@@ -67,6 +92,40 @@ def test_a_runner_is_one_file_and_one_yaml(
     described = Store(tmp_path / "results").describe(row.cell)
     assert described["identity"]["runner"] == {"name": "sizes"}
     assert described["described"]["runner"] == {"name": "sizes", "times": 1}
+
+
+def test_its_section_is_one_more_file(
+    own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_section.py").write_text(SECTION)
+    yaml = tmp_path / "conf/runner/sizes.yaml"
+    yaml.write_text(YAML + "section: own_sections\n")
+    words = (
+        *own[:1],
+        "plugins=[own_runner,own_section]",
+        "-m",
+        "runner=sizes",
+        "model=linear,sdpa",
+    )
+    assert run(tmp_path / "results", *words, *TINY, "report=true") == 2
+    assert "runner.section 'own_sections' lies outside" in capsys.readouterr().err
+    yaml.write_text(YAML + "section: own_section\n")
+    assert run(tmp_path / "results", *words, *TINY, "report=true") == 0
+    (page,) = tmp_path.glob("results/reports/*/report.md")
+    titles = ("## How large models are", "## Sizes as bars")
+    assert all(title in page.read_text() for title in titles)
+    names = {path.name for path in page.parent.iterdir()}
+    assert {"sizes.md", "sizes.csv", "sizes.tex", "sizes-bars.svg", "sizes-bars.csv"} <= names
+    assert "metrics-sizes.md" not in names
+    (key,) = {row.cell for row in read_rows(tmp_path / "results").itertuples()
+              if row.model == "linear"}  # fmt: skip
+    described = Store(tmp_path / "results").describe(key)
+    assert described["identity"]["runner"] == {"name": "sizes"}
+    config = described["config"]
+    stored = {"none": {**config, "plugins": []}, "stranger": {**config, "plugins": ["unnamed"]}}
+    lost, foreign = (sections({key: {**described, "config": each}}) for each in stored.values())
+    assert "lies outside" in str(lost["sizes"])
+    assert "sizes" not in foreign
 
 
 def test_its_options_are_its_fields(
