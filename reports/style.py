@@ -31,7 +31,7 @@ class StyleError(ValueError):
     """A style that cannot be used; the message names the key and the way out."""
 
 
-class FigurePart(StrEnum):
+class Surrounding(StrEnum):
     """What may stand beside a picture instead of in it."""
 
     title = auto()  # type: ignore[assignment]  # a method of texts, which nobody calls here
@@ -147,7 +147,7 @@ class ReportStyle:
     aspect: float | None = None
     """Height of a plot over its width; null: each figure's own."""
     font: Font = field(default_factory=Font)
-    beside: list[FigurePart] = field(default_factory=list)
+    beside: list[Surrounding] = field(default_factory=list)
     """Parts that stay out of the picture: title, subtitle, notes, legend."""
     direct_labels: bool = False
     """Whether lines are named at their ends instead of in a legend."""

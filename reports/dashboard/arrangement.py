@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from reports.dashboard import keys
-from reports.dashboard.panels import Dashboard, Form, Key, Panel, Place, Section
+from reports.dashboard.panels import Dashboard, Form, Key, Panel, PanelSection, Place
 from reports.dashboard.plan import RunPlan
 from reports.rows import COST_SETTING, MARKS, short, shown
 from reports.tables.scores import score_tables, splits
@@ -86,19 +86,19 @@ def plan_dashboard(
         sweep=sweep,
         group_by=("model", *_apart(runs)),
         columns=_columns(frame, runs),
-        workspace=tuple(Section(title=name, panels=tuple(own)) for name, own in named if own),
+        workspace=tuple(PanelSection(title=name, panels=tuple(own)) for name, own in named if own),
         report=tuple(
             section
             for section in (
                 *_by_setting("Cost against length", costs, lambda own: _cost_panels(frame, own)),
                 _with_tables("Scores", frame, scores, _apart(finals)),
                 *_by_setting("Learning curves", trainings, lambda own: _curve_panels(frame, own)),
-                Section(
+                PanelSection(
                     title="Score against cost",
                     panels=(*trade_off, *coordinates),
                     group_by=("model", *_apart(runs)),
                 ),
-                Section(title="Failures", text=_failures(frame), panels=tuple(failures)),
+                PanelSection(title="Failures", text=_failures(frame), panels=tuple(failures)),
             )
             if section.panels or section.text
         ),
@@ -286,7 +286,7 @@ def _differs(name: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> boo
 
 def _by_setting(
     title: str, runs: Sequence[RunPlan], panels: Callable[[Sequence[RunPlan]], list[Panel]]
-) -> Iterator[Section]:
+) -> Iterator[PanelSection]:
     """Yield a section for each setting under which numbers may be compared."""
     told = (*COST_SETTING, "protocol", "scale")
     parts: dict[str, list[RunPlan]] = {}
@@ -296,7 +296,7 @@ def _by_setting(
         where = {name: own[0].config[name] for name in told if name in own[0].config}
         words = [_setting(name, where.get(name)) for name in told]
         heading = f"{title}: {', '.join(dict.fromkeys(filter(None, words)))}"
-        yield Section(
+        yield PanelSection(
             title=heading,
             panels=tuple(panels(own)),
             where=where,
@@ -318,10 +318,10 @@ def _setting(name: str, value: Any) -> str:
 
 def _with_tables(
     title: str, frame: pd.DataFrame, panels: Sequence[Panel], apart: Collection[str]
-) -> Section:
+) -> PanelSection:
     tables = [to_markdown(table) for split in splits(frame) for _, table in
               score_tables(frame, split)]  # fmt: skip
-    return Section(
+    return PanelSection(
         title=title, text="\n".join(tables), panels=tuple(panels), group_by=("model", *apart)
     )
 

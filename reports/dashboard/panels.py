@@ -57,7 +57,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PanelSection:
     """Panels under one heading."""
 
     title: str
@@ -82,8 +82,8 @@ class Dashboard:
     in nothing but their seed."""
     columns: tuple[Key, ...]
     """First columns of the list of runs."""
-    workspace: tuple[Section, ...]
-    report: tuple[Section, ...]
+    workspace: tuple[PanelSection, ...]
+    report: tuple[PanelSection, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON for the process that makes W&B's specification of it."""

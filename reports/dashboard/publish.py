@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.dashboard.child import WritingProcess
-from reports.dashboard.panels import Dashboard, Form, Panel, Section
+from reports.dashboard.panels import Dashboard, Form, Panel, PanelSection
 from reports.tables.table import escape_markdown
 
 BUILD_S = 120.0
@@ -144,7 +144,7 @@ def _markdown(dashboard: Dashboard) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _described(section: Section) -> list[str]:
+def _described(section: PanelSection) -> list[str]:
     lines = ["", section.text.rstrip()] if section.text else []
     return [*lines, "", *map(_sentence, section.panels)] if section.panels else lines
 

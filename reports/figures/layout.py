@@ -23,7 +23,7 @@ from reports.figures.direct import name_ends
 from reports.figures.drawing import ReportFigure, new_figure
 from reports.figures.legends import legend_alone, legend_below, wrap_title
 from reports.figures.words import NOTES, SUBTITLE, TITLE, points, width_of, wrap
-from reports.style import FigurePart, chosen
+from reports.style import Surrounding, chosen
 
 EDGE = 0.08
 """Inches between what is drawn and the figure's border."""
@@ -137,9 +137,9 @@ def arrange(
     """
     figure, beside = made.figure, chosen().style.beside
     out = Caption(
-        title=title if FigurePart.title in beside else "",
-        subtitle=subtitle if FigurePart.subtitle in beside else "",
-        notes=tuple(notes) if FigurePart.notes in beside else (),
+        title=title if Surrounding.title in beside else "",
+        subtitle=subtitle if Surrounding.subtitle in beside else "",
+        notes=tuple(notes) if Surrounding.notes in beside else (),
     )
     figure.caption = out if out.sentences() else None
     title, subtitle = "" if out.title else title, "" if out.subtitle else subtitle
@@ -157,7 +157,7 @@ def arrange(
     sizes = points("title", TITLE), points("subtitle", SUBTITLE), points("notes", NOTES)
     head = [(line, sizes[0], "bold", "black") for line in wrap(title, inner, sizes[0], bold=True)]
     head += [(line, sizes[1], "normal", "0.35") for line in wrap(subtitle, inner, sizes[1])]
-    if handles and FigurePart.legend in beside:
+    if handles and Surrounding.legend in beside:
         figure.legend_beside = legend_alone(handles, legend_title, width)
         handles = ()
     legend = legend_below(figure, handles, legend_title, inner) if handles else None

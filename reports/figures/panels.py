@@ -27,7 +27,7 @@ from reports.figures.scaling import (
     zeros,
 )
 from reports.rows import model_order
-from reports.style import FigurePart, chosen
+from reports.style import Surrounding, chosen
 from reports.tables.costs import describe_pass
 
 AT_MOST = 10
@@ -123,14 +123,14 @@ def panel_figure(
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
     models = list(dict.fromkeys(data["model"]))
     found = panels(models, groups)
-    in_words = QUANTITIES[quantity] if FigurePart.title in chosen().style.beside else ""
+    in_words = QUANTITIES[quantity] if Surrounding.title in chosen().style.beside else ""
     across, along = names or ("sequence length (tokens)", in_words)
     absent = set(data[data["value"].isna()]["model"])
     crosses = max(len(absent.intersection(own)) for own in found.values())
     drawn = without_zeros(data)
     grey = references(models)
     # named at their ends, or in a picture beside this one: then there is no legend above a plot
-    apart = chosen().style.direct_labels or FigurePart.legend in chosen().style.beside
+    apart = chosen().style.direct_labels or Surrounding.legend in chosen().style.beside
     handles: list[Line2D] = []
     with style():
         made = sheet(len(found), plot=_PLOT, across=_ACROSS)

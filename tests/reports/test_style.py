@@ -21,11 +21,11 @@ from reports.report import write_report
 from reports.rows import cost_points, model_order, prepare
 from reports.style import (
     Captions,
-    FigurePart,
     Font,
     ModelStyle,
     ReportStyle,
     StyleError,
+    Surrounding,
     TableSpan,
     TableStyle,
     using,
@@ -40,7 +40,7 @@ from tests.reports.tables.test_latex import ENGINES, compiled, overfull
 ODD = "50%_$x"
 PAPER = {
     "font": Font(family=["STIXGeneral", "DejaVu Sans"], labels=8, ticks=7, legend=7, notes=7),
-    "beside": [FigurePart.title, FigurePart.subtitle, FigurePart.notes],
+    "beside": [Surrounding.title, Surrounding.subtitle, Surrounding.notes],
     "direct_labels": True,
     "exponents": False,
 }
@@ -168,7 +168,7 @@ def drawn(folder: Path, style: ReportStyle) -> None:
 @pytest.mark.every_format
 @pytest.mark.skipif(not shutil.which("pdffonts"), reason="no pdffonts (poppler) on this machine")
 def test_fonts_are_embedded_as_truetype_and_the_legend_is_a_picture(tmp_path: Path) -> None:
-    drawn(tmp_path / "f", ReportStyle(beside=[*FigurePart], font=Font(family=["STIXGeneral"])))
+    drawn(tmp_path / "f", ReportStyle(beside=[*Surrounding], font=Font(family=["STIXGeneral"])))
     for file in ("t.pdf", "t.legend.pdf"):
         listed = subprocess.run(
             ["pdffonts", tmp_path / "f" / file], capture_output=True, text=True, check=True
