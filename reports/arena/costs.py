@@ -6,7 +6,7 @@ from dataclasses import replace
 from reports.arena.literature import cost_source, published_cost
 from reports.arena.rules import BATCH, COSTED, LENGTHS, place
 from reports.arena.runs import ProtocolRuns
-from reports.rows import MISSING, ComparableRows, CostPoint, Value, cost_points, cost_rows, settings
+from reports.rows import ComparableRows, CostPoint, Value, cost_points, cost_rows, settings
 from reports.statistics.intervals import median_interval
 from reports.tables.costs import (
     REFERENCE_NAMES,
@@ -17,6 +17,7 @@ from reports.tables.costs import (
     significant,
     trusted,
 )
+from reports.tables.marks import absent
 from reports.tables.scores import CAVEAT
 from reports.tables.table import Column, Entry, Table, TableRow
 
@@ -112,13 +113,9 @@ def _caption(
     return [*found, CAVEAT]
 
 
-def _absent() -> Entry:
-    return Entry(text="–", status=MISSING, notes=("not run",))
-
-
 def _steps(point: CostPoint | None, reference: str, itself: bool) -> Entry:
     if point is None:
-        return _absent()
+        return absent("not run")
     if point.time.value is None:
         return mark(point.time)
     rate = 1 / point.time.value
@@ -140,7 +137,7 @@ def _inverse(ratio: Value | None) -> Value | None:
 
 def _memory(point: CostPoint | None, reference: str, itself: bool) -> Entry:
     if point is None:
-        return _absent()
+        return absent("not run")
     if point.memory.value is None:
         return mark(point.memory)
     size = point.memory.value / GIGABYTE
@@ -176,6 +173,6 @@ def _printed(
     values: Sequence[float | None], ratios: Sequence[float | None] | None, at: int | None
 ) -> Entry:
     if at is None or (value := values[at]) is None:
-        return Entry(text="–", status=MISSING)
+        return absent()
     ratio = None if ratios is None else ratios[at]
     return Entry(text=f"{value:g}" if ratio is None else f"{value:g} ({ratio:g})", value=value)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from reports.arena.literature import PublishedScore, published_scores
 from reports.arena.rules import AVERAGES, BEST_OF_LENGTHS, TASKS, AverageRule
 from reports.arena.scores import AT_CHANCE, REFUSED, ArenaLine, ArenaScores
-from reports.rows import DAGGER, MISSING
+from reports.rows import DAGGER
 from reports.statistics.intervals import LEVEL
+from reports.tables.marks import absent
 from reports.tables.scores import BASELINES, CAVEAT
 from reports.tables.table import Column, Entry, Table, TableRow
 
@@ -45,8 +46,7 @@ def score_table(scores: ArenaScores) -> Table:
             rows.append(TableRow(title=f"{line.family} ({PUBLISHED})", entries=entries))
     for name, title in scores.baselines:
         entries = tuple(
-            [scores.entries[name, column] for column in scores.columns]
-            + [Entry(text="–", status=MISSING)] * len(rules)
+            [scores.entries[name, column] for column in scores.columns] + [absent()] * len(rules)
         )
         rows.append(TableRow(title=title, entries=entries, section=BASELINES))
     return Table(
@@ -108,7 +108,7 @@ def _unlike(scores: ArenaScores, line: ArenaLine, beside: Entry) -> tuple[str, .
 
 def _published(found: PublishedScore | None, notes: tuple[str, ...]) -> Entry:
     if found is None:
-        return Entry(text="–", status=MISSING)
+        return absent()
     if found.percent is None:
         return Entry(text=found.text, status=AT_CHANCE, notes=notes)
     return Entry(text=found.text, value=found.percent / 100, notes=notes)

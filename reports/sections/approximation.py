@@ -6,9 +6,10 @@ from typing import Any
 import pandas as pd
 
 from reports.names import BEGINNINGS, option_words
-from reports.rows import MARKS, Value, model_order, short
+from reports.rows import Value, model_order, short
 from reports.statistics.intervals import percentiles
 from reports.tables.costs import significant, trusted
+from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
 
 RUNNER = "approximation"
@@ -232,16 +233,10 @@ def describe(mode: str) -> str:
 
 def _entry(lines: pd.DataFrame) -> Entry:
     if lines.empty:
-        return Entry(
-            text="–",
-            status="missing",
-            notes=("not measured (matrices: up to runner.matrix_max_length tokens)",),
-        )
+        return absent("not measured (matrices: up to runner.matrix_max_length tokens)")
     line = lines.iloc[0]
     if line["status"] != "ok":
-        return Entry(
-            text=MARKS[line["status"]], status=line["status"], notes=(str(line["reason"]),)
-        )
+        return failed(line)
     value = float(line["value"])
     text = f"{value:.3f}" if line["measure"] == "topk_mass_recall" else significant(value)
     if line["measure"] != "topk_mass_recall" and value < ROUNDING:
@@ -256,7 +251,7 @@ def _entry(lines: pd.DataFrame) -> Entry:
 def _time_entries(lines: pd.DataFrame) -> tuple[Entry, Entry]:
     line = lines.iloc[0]
     if pd.isna(line["core_time"]) or pd.isna(line["time_ratio"]):
-        lost = Entry(text="–", status="missing", notes=("not timed",))
+        lost = absent("not timed")
         return lost, lost
     seconds, speed = float(line["core_time"]), 1 / float(line["time_ratio"])
     source = Value(disturbed=line["disturbed"])

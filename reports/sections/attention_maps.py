@@ -21,10 +21,11 @@ from reports.figures.attention_maps import (
     spectrum_figure,
     within_figure,
 )
-from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.rows import model_order, short, shown
 from reports.sections.section import FigurePart, Part, TablePart, alike
 from reports.sections.spans import span_data, span_figure
 from reports.tables.costs import significant
+from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
 
 LABELS = ("layer", "head", "within", "row", "positions", "left", "token", "other", "score")
@@ -136,9 +137,8 @@ def _entry(own: pd.DataFrame, layer: str, title: str, metric: str) -> Entry:
     lost = own[(own["status"] != "ok") & near]
     lost = lost[lost["layer"].isin(["", layer])]
     if lost.empty:
-        return Entry(text="–", status=MISSING)
-    status = str(lost["status"].iloc[0])
-    return Entry(text=MARKS[status], status=status, notes=(str(lost["reason"].iloc[0]),))
+        return absent()
+    return failed(lost.iloc[0])
 
 
 def _map(own: pd.DataFrame) -> Picture:

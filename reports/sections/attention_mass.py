@@ -11,8 +11,9 @@ from matplotlib.patches import Patch
 
 from reports.figures.drawing import style
 from reports.figures.layout import arrange, sheet
-from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.rows import model_order, short, shown
 from reports.sections.section import FigurePart, Section, alike
+from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -151,9 +152,8 @@ def _entry(own: pd.DataFrame, layer: str, region: str) -> Entry:
         return Entry(text=f"{row['mass']:.3f}", value=float(row["mass"]), facts=facts)
     lost = own[own["status"] != "ok"]
     if lost.empty:
-        return Entry(text="–", status=MISSING)
-    status = str(lost["status"].iloc[0])
-    return Entry(text=MARKS[status], status=status, notes=(str(lost["reason"].iloc[0]),))
+        return absent()
+    return failed(lost.iloc[0])
 
 
 section = Section(

@@ -18,8 +18,6 @@ from reports.figures.drawing import PALETTE, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import (
     DAGGER,
-    MARKS,
-    MISSING,
     disturbed,
     labels_of,
     model_order,
@@ -29,6 +27,7 @@ from reports.rows import (
 )
 from reports.sections.section import FigurePart, Section, alike
 from reports.statistics.intervals import median_interval
+from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
 
 RUNNER = "compress"
@@ -196,11 +195,9 @@ def compression_table(data: pd.DataFrame) -> Table:
 
 def _entries(own: "pd.Series[Any]") -> tuple[Entry, ...]:
     if own["status"] != "ok":
-        status = str(own["status"])
-        lost = Entry(text=MARKS[status], status=status, notes=(str(own["reason"]),))
-        return (lost, *(Entry(text="–", status=MISSING) for _ in range(6)))
+        return (failed(own), *(absent() for _ in range(6)))
     score = _BY_METRIC.get(str(own["metric"]))
-    first = Entry(text="–", status=MISSING)
+    first = absent()
     if score is not None:
         value = float(own["score"])
         notes = () if score.metric == "accuracy" else (score.title,)
@@ -219,13 +216,13 @@ def _entries(own: "pd.Series[Any]") -> tuple[Entry, ...]:
 
 def _scaled(value: Any, by: float, digits: int) -> Entry:
     if pd.isna(value):
-        return Entry(text="–", status=MISSING)
+        return absent()
     return Entry(text=f"{float(value) / by:,.{digits}f}", value=float(value))
 
 
 def _ratio(own: "pd.Series[Any]") -> Entry:
     if pd.isna(own["ratio"]):
-        return Entry(text="–", status=MISSING)
+        return absent()
     text, notes = f"{own['ratio']:.2f}", tuple[str, ...]()
     if not pd.isna(own["low"]):
         text += f" [{own['low']:.2f}, {own['high']:.2f}]"

@@ -13,11 +13,12 @@ from reports.figures.curves import page_names
 from reports.figures.drawing import Look, looks as looks_of, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import why_absent
-from reports.rows import AMBIGUOUS, MARKS, MISSING, model_order, short, shown
+from reports.rows import AMBIGUOUS, MARKS, model_order, short, shown
 from reports.sections.extrapolation import draw_lines, unit
 from reports.sections.section import FigurePart, LeftOut, Part, TablePart
 from reports.statistics.intervals import Interval, Uncertainty, mean_interval
 from reports.statistics.recl import SHARES, THRESHOLD, EffectiveContext, relative_effective_context
+from reports.tables.marks import absent
 from reports.tables.scores import LANGUAGE, Score
 from reports.tables.table import Column, Entry, Table, TableRow
 
@@ -184,7 +185,7 @@ def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:
 
 def _entry(at: pd.DataFrame, name: str, score: Score) -> Entry:
     if name not in at.index:
-        return Entry(text="–", status=MISSING)
+        return absent()
     row = at.loc[name]
     if row["status"] != "ok":
         status = str(row["status"])
@@ -275,7 +276,7 @@ def recl_table(step: int, groups: Mapping[str, Group]) -> Table | str:
 
 def _length(found: Sequence[EffectiveContext]) -> Entry:
     if not found:
-        return Entry(text="–", status=MISSING, notes=("not compared",))
+        return absent("not compared")
     mean = math.fsum(each.tokens for each in found) / len(found)
     bound = "≥ " if any(each.at_least for each in found) else ""
     facts = {"seeds": len(found), "at_least": int(bool(bound))}

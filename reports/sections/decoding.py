@@ -24,6 +24,7 @@ from reports.rows import (
 from reports.sections.section import Groups, LinesPart, Looks, Part, TablePart
 from reports.statistics.intervals import median_interval
 from reports.tables.costs import MEBIBYTE, mark, significant, trusted
+from reports.tables.marks import absent
 from reports.tables.table import Column, Entry, Table, TableRow
 
 RUNNER = "decode"
@@ -194,7 +195,7 @@ def decode_table(points: Sequence[DecodePoint]) -> Table | None:
             entries = tuple(
                 _entry(positions[name, n], take, unit)
                 if (name, n) in positions
-                else Entry(text="–", status=MISSING, notes=("not run",))
+                else absent("not run")
                 for n in lengths
             )
             rows.append(TableRow(title=name, entries=entries, section=section))

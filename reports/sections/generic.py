@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pandas as pd
 
-from reports.rows import COST_SETTING, MISSING, RUN_MARKS, model_order, settings, shown
+from reports.rows import COST_SETTING, RUN_MARKS, model_order, settings, shown
 from reports.sections.section import TablePart
 from reports.statistics.intervals import LEVEL
 from reports.stems import stem
 from reports.tables.costs import significant
+from reports.tables.marks import absent
 from reports.tables.scores import Score, entry
 from reports.tables.table import Column, Entry, Table, TableRow
 from runners.metrics import METRICS
@@ -90,7 +91,7 @@ def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> 
 def _entry(rows: pd.DataFrame, metric: str) -> Entry:
     """Return one place of the table, in significant digits."""
     if rows.empty:
-        return Entry(text="–", status=MISSING, notes=("no such row",))
+        return absent("no such row")
     found = entry(rows, Score(metric=metric, title=metric, unit=METRICS[metric].unit))
     if found.value is None:
         return found

@@ -5,10 +5,11 @@ from functools import partial
 
 import pandas as pd
 
-from reports.rows import MISSING, model_order, shown
+from reports.rows import model_order, shown
 from reports.sections.section import FigurePart, Part, TablePart
 from reports.sections.spans import ALL, TASK, span_data, span_figure
 from reports.tables.costs import significant
+from reports.tables.marks import absent
 from reports.tables.table import Column, Entry, Table, TableRow
 
 COLUMNS = (
@@ -59,7 +60,7 @@ def learned_span_table(rows: pd.DataFrame) -> Table | None:
 def _spans(spans: pd.DataFrame) -> list[Entry]:
     heads = spans[spans["head"] != ALL]["span"].dropna().astype(float)
     if heads.empty:
-        return [_nothing()] * 2
+        return [absent("not measured")] * 2
     return [Entry(text=f"{v:.1f}", value=float(v)) for v in (heads.mean(), heads.max())]
 
 
@@ -69,13 +70,9 @@ def _operations(rows: pd.DataFrame) -> list[Entry]:
     words = pd.Series([found.get("spans", "") for found in good["labels"]], index=good.index)
     means = good["value"].astype(float).groupby(words).mean()
     if not {"learned", "full"} <= set(means.index):
-        return [_nothing()] * 2
+        return [absent("not measured")] * 2
     own, share = float(means["learned"]), float(means["learned"] / means["full"])
     return [Entry(text=significant(own), value=own), Entry(text=f"{share:.2f}", value=share)]
-
-
-def _nothing() -> Entry:
-    return Entry(text="–", status=MISSING, notes=("not measured",))
 
 
 def learned_spans(rows: pd.DataFrame) -> Iterator[Part]:

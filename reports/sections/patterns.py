@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from reports.figures.attention_maps import MODEL, TASK, Colors, Picture, picture_figure
-from reports.rows import MARKS, model_order, short
+from reports.rows import model_order, short
 from reports.sections.section import FigurePart, Section, alike
 from reports.tables.costs import significant
+from reports.tables.marks import failed
 from reports.tables.table import Column, Entry, Table, TableRow
 
 PANEL = (*MODEL, "kind")
@@ -46,9 +47,7 @@ def pattern_table(data: pd.DataFrame) -> Table:
         good = own[own["status"] == "ok"]
         title = str(kind) or "every layer and head"
         if good.empty:
-            status = str(own["status"].iloc[0])
-            notes = (str(own["reason"].iloc[0]),)
-            mark = Entry(text=MARKS[status], status=status, notes=notes)
+            mark = failed(own.iloc[0])
             rows.append(TableRow(title=title, entries=(mark,) * 3, section=str(name)))
             continue
         values = [float(good["keys"].mean()), float(good["keys"].min()), float(good["keys"].max())]

@@ -19,8 +19,9 @@ from matplotlib.ticker import MaxNLocator
 from reports.figures.curves import EVALUATION
 from reports.figures.drawing import style
 from reports.figures.layout import arrange, sheet
-from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.rows import model_order, short, shown
 from reports.sections.section import FigurePart, Part, TablePart, alike
+from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
 
 SCRATCH = "scratch"
@@ -243,7 +244,7 @@ def _entries(
 
 def _score(row: Any, measure: RecoveryScore) -> Entry:
     if row is None:
-        return Entry(text="–", status=MISSING, notes=("not run",))
+        return absent("not run")
     value = float(row["value"])
     facts: dict[str, float | int | str] = {
         "low": float(row["low"]), "high": float(row["high"]), "seeds": int(row["seeds"]),
@@ -254,7 +255,7 @@ def _score(row: Any, measure: RecoveryScore) -> Entry:
 
 def _passing(tuned: pd.DataFrame, last: Any, measure: RecoveryScore) -> Entry:
     if last is None:
-        return Entry(text="–", status=MISSING, notes=("not run",))
+        return absent("not run")
     sign = 1 if measure.higher else -1
     good = tuned[sign * tuned["value"] >= sign * float(last["value"])]
     if good.empty:
@@ -267,7 +268,7 @@ def _taken(rows: pd.DataFrame) -> Entry:
     counts = rows[(rows["metric"] == "initial_parameters") & (rows["status"] == "ok")]
     total = float(counts["value"].sum())
     if not total:
-        return Entry(text="–", status=MISSING, notes=("not recorded",))
+        return absent("not recorded")
     origin = pd.Series([found["origin"] for found in counts["labels"]], index=counts.index)
     share = 1 - float(counts[origin == "drawn"]["value"].sum()) / total
     return Entry(text=f"{100 * share:.1f} %", value=share)
@@ -277,11 +278,9 @@ def _failed(rows: pd.DataFrame, width: int) -> Sequence[TableRow]:
     bad = rows[(rows["runner"] == "transfer") & (rows["status"] != "ok")]
     bad = bad[bad["start"] != SCRATCH].drop_duplicates(["base", "start", "task"])
     found = []
-    for row in bad.itertuples():
-        status = str(row.status)
-        entry = Entry(text=MARKS[status], status=status, notes=(short(str(row.reason)),))
-        title = f"{row.base}, weights of {row.start}"
-        found.append(TableRow(title=title, entries=(entry,) * width))
+    for _, row in bad.assign(reason=bad["reason"].map(short)).iterrows():
+        title = f"{row['base']}, weights of {row['start']}"
+        found.append(TableRow(title=title, entries=(failed(row),) * width))
     return found
 
 

@@ -11,9 +11,10 @@ from matplotlib.ticker import FuncFormatter
 
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
-from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.rows import model_order, short, shown
 from reports.sections.section import FigurePart, Section
 from reports.tables.costs import significant
+from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -189,9 +190,8 @@ def _entry(rows: pd.DataFrame, own: pd.DataFrame, value: float | None = None) ->
         return Entry(text=significant(value), value=value)
     lost = rows if len(rows) else own[(own["measure"] == ALL) & (own["status"] != "ok")]
     if lost.empty:
-        return Entry(text="–", status=MISSING, notes=("not measured",))
-    status, reason = str(lost["status"].iloc[0]), str(lost["reason"].iloc[0])
-    return Entry(text=MARKS[status], status=status, notes=(reason,))
+        return absent("not measured")
+    return failed(lost.iloc[0])
 
 
 section = Section(

@@ -22,6 +22,7 @@ from reports.statistics.power_law import (
     crossover,
     fit_exponent,
 )
+from reports.tables.marks import absent
 from reports.tables.table import Column, Entry, Table, TableRow
 
 REFERENCES = ("softmax", "sdpa")
@@ -118,7 +119,9 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     for section, entry in panels:
         for name in names:
             entries = tuple(
-                replace(entry(p), cells=p.cells) if (p := measured.get((name, n))) else _absent()
+                replace(entry(p), cells=p.cells)
+                if (p := measured.get((name, n)))
+                else absent("not run")
                 for n in lengths
             )
             rows.append(TableRow(title=name, entries=entries, section=section))
@@ -156,16 +159,10 @@ def _batches(points: Sequence[CostPoint]) -> str:
     return "batch size " + ", ".join(parts)
 
 
-def _absent() -> Entry:
-    return Entry(text="–", status=MISSING, notes=("not run",))
-
-
 def _no_pair(point: CostPoint, reference: str) -> Entry:
     if point.model == reference:
         return Entry(text="ref.", status="reference", notes=("the reference itself",))
-    return Entry(
-        text="–", status=MISSING, notes=(f"{reference} was not measured interleaved with it",)
-    )
+    return absent(f"{reference} was not measured interleaved with it")
 
 
 def inverted(interval: Interval | None) -> Interval | None:
@@ -302,7 +299,7 @@ def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> 
             return Entry(text="ref.", status="reference", notes=("the reference itself",))
         if left_out:
             return Entry(text=f"– {DAGGER}", status=MISSING, notes=("every length was disturbed",))
-        return Entry(text="–", status=MISSING, notes=("never measured beside the reference",))
+        return absent("never measured beside the reference")
     lost: dict[str, list[str]] = {}
     for p in sorted(points, key=lambda p: p.length):
         value = p.time_ratio.get(reference) if p.time.ok else p.time

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from reports.names import display_name
-from reports.rows import AMBIGUOUS, MARKS, MISSING, model_order, short, shown
+from reports.rows import AMBIGUOUS, MARKS, model_order, short, shown
 from reports.statistics.intervals import LEVEL, Interval, mean_interval, wilson_interval
+from reports.tables.marks import absent
 from reports.tables.table import Column, Entry, Table, TableRow
 
 # Two accuracies may stand in one column only where all of these agree.
@@ -114,7 +115,7 @@ def accuracy_table(
     nothing = final.iloc[:0]
     for name in [*models, *baselines]:
         entries = tuple(
-            Entry(text="–", status=MISSING, notes=(f"trained, without {_words(score, split)}",))
+            absent(f"trained, without {_words(score, split)}")
             if (name, c) in lacking
             else entry(parts.get((name, c), nothing), score)
             for c in columns
@@ -181,7 +182,7 @@ def _title(column: tuple[str, ...], *, with_length: bool) -> str:
 def entry(rows: pd.DataFrame, score: Score) -> Entry:
     """Return one place of a table from its rows: one for each seed, or why there is no number."""
     if rows.empty:
-        return Entry(text="–", status=MISSING, notes=("not run",))
+        return absent("not run")
     sound = (rows["status"] == "ok").to_numpy()
     good, bad = (rows, rows[:0]) if sound.all() else (rows[sound], rows[~sound])
     notes = tuple(_failures(bad))

@@ -1,0 +1,19 @@
+"""What stands in a table where there is no number."""
+
+from typing import Any
+
+import pandas as pd
+
+from reports.rows import MARKS, MISSING
+from reports.tables.table import Entry
+
+
+def absent(*notes: str) -> Entry:
+    """Return the entry of a place that no row is about."""
+    return Entry(text="–", status=MISSING, notes=notes)
+
+
+def failed(line: "pd.Series[Any]") -> Entry:
+    """Return the mark of a failure with its reason, of a line with `status` and `reason`."""
+    status = str(line["status"])
+    return Entry(text=MARKS[status], status=status, notes=(str(line["reason"]),))
