@@ -21,9 +21,9 @@ from reports.rows import names_by_group, prepare
 from reports.sections import arena, costs, losses, scores
 from reports.sections.generic import generic_tables
 from reports.sections.section import (
-    FigurePart,
     LeftOut,
     LinesPart,
+    PagesPart,
     Part,
     SectionOf,
     TablePart,
@@ -72,7 +72,7 @@ class _Draft:
         self.made.append((heading, file, table))
 
     def figures(
-        self, part: FigurePart | LinesPart, drawn: Iterable[tuple[pd.DataFrame, Figure]], count: int
+        self, part: PagesPart | LinesPart, drawn: Iterable[tuple[pd.DataFrame, Figure]], count: int
     ) -> None:
         """Save the pages of a figure, `count` of them, and show them."""
         if not count and len(part.data):
@@ -94,12 +94,12 @@ class _Draft:
                     empty = part.data["value"].isna().all()
                     drawn = [] if empty else part.draw(part.data, self.looks, self.groups)
                     self.figures(part, drawn, len(drawn))
-                case FigurePart():
+                case PagesPart():
                     shown = pages_of(part)
                     self.figures(part, self._drawn(part, shown), len(shown))
 
     def _drawn(
-        self, part: FigurePart, shown: Sequence[pd.DataFrame]
+        self, part: PagesPart, shown: Sequence[pd.DataFrame]
     ) -> Iterator[tuple[pd.DataFrame, Figure]]:
         for page in shown:
             yield part.written(page) if part.written else page, part.draw(page, self.looks)

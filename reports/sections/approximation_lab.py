@@ -22,7 +22,7 @@ from reports.sections.approximation_figures import (
     shared_budgets,
     time_figure,
 )
-from reports.sections.section import FigurePart, Part, TablePart, alike
+from reports.sections.section import PagesPart, Part, TablePart, alike
 from reports.stems import stem
 
 PANEL = ("length",)
@@ -52,29 +52,29 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
 
 def _figures(
     drawn: pd.DataFrame, mode: str, title: str, further: Mapping[str, str]
-) -> Iterator[FigurePart]:
+) -> Iterator[PagesPart]:
     """Yield the figures of one mode of a setting."""
     lengths = sorted(int(n) for n in set(drawn["length"]))
     for length in lengths:
-        yield FigurePart(
+        yield PagesPart(
             f"approximation-budget-{length}", f"Error against budget, {length:,} tokens",
             f"error against budget, {length:,} tokens",
             partial(budget_figure, mode=mode, length=length, subtitle=title), panel=PANEL,
             data=drawn[drawn["length"] == length],
         )  # fmt: skip
     errors = drawn[drawn["measure"] == "output_error"]
-    yield FigurePart(
+    yield PagesPart(
         "approximation-time", "Error against time", "error against time",
         partial(time_figure, mode=mode, subtitle=title), panel=PANEL,
         data=errors[errors["time_ratio"].notna()],
     )  # fmt: skip
     if len(lengths) > 1:
-        yield FigurePart(
+        yield PagesPart(
             "approximation-length", "Error against length", "error against length",
             partial(length_figure, mode=mode, subtitle=title),
             data=errors[errors["budget"].isin(shared_budgets(errors))],
         )  # fmt: skip
-    yield FigurePart(
+    yield PagesPart(
         "approximation-features", "Random features", "random features",
         alike(partial(feature_figure, further=further, mode=mode, subtitle=title)),
         pages=partial(feature_pages, further=further), data=feature_data(errors),

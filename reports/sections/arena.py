@@ -15,7 +15,7 @@ from reports.arena.score_table import score_table
 from reports.arena.scores import ArenaScores, arena_scores
 from reports.figures.bubbles import bubble_figure, complete
 from reports.rows import ComparableRows, CostPoint
-from reports.sections.section import FigurePart, LeftOut, Part, TablePart, alike
+from reports.sections.section import LeftOut, PagesPart, Part, TablePart, alike
 from reports.tables.scores import CAVEAT
 
 
@@ -113,7 +113,7 @@ def _figure(
         notes=[CAVEAT, *notes],
     )
     text = "average score against speed, area: memory"
-    return FigurePart(
+    return PagesPart(
         file, _heading("figure 3", runs), text, alike(draw), panels=1, lines=None,
         number="model", data=data,
     )  # fmt: skip

@@ -22,7 +22,7 @@ from reports.figures.attention_maps import (
     within_figure,
 )
 from reports.rows import model_order, short, shown
-from reports.sections.section import FigurePart, Part, TablePart, alike
+from reports.sections.section import PagesPart, Part, TablePart, alike
 from reports.sections.spans import span_data, span_figure
 from reports.tables.costs import significant
 from reports.tables.marks import absent, failed
@@ -188,11 +188,11 @@ def _with_deviations(means: pd.DataFrame, deviations: pd.DataFrame) -> pd.DataFr
 
 
 FIGURES = (
-    ("attention_within", FigurePart(
+    ("attention_within", PagesPart(
         "attention-within", "Attention near its query", "attention near its query",
         alike(within_figure), panel=MODEL,
     )),
-    ("attention_map", FigurePart(
+    ("attention_map", PagesPart(
         "attention-map", "Average attention maps", "average attention maps",
         alike(partial(
             picture_figure, keys=LAYER, picture=_map, title="Average attention maps",
@@ -201,11 +201,11 @@ FIGURES = (
         )),
         panel=LAYER,
     )),
-    ("singular_value_share", FigurePart(
+    ("singular_value_share", PagesPart(
         "attention-spectrum", "Spectrum of attention matrices", "spectrum of attention matrices",
         alike(spectrum_figure), panel=MODEL,
     )),
-    ("singular_value_share", FigurePart(
+    ("singular_value_share", PagesPart(
         "attention-spectrum-quarter", "Spectrum at a quarter, by layer and head",
         "spectrum at a quarter, by layer and head",
         alike(partial(
@@ -215,15 +215,15 @@ FIGURES = (
         )),
         panel=MODEL, written=without_curves,
     )),
-    ("projection_energy", FigurePart(
+    ("projection_energy", PagesPart(
         "projection-energy", "Key-query products by dimensions",
         "key-query products by dimensions", alike(energy_figure), panel=MODEL,
     )),
-    ("kernel_weight", FigurePart(
+    ("kernel_weight", PagesPart(
         "kernels", "Kernels of convolutions", "kernels of convolutions", alike(kernel_figure),
         panel=LAYER,
     )),
-    ("attention_similarity", FigurePart(
+    ("attention_similarity", PagesPart(
         "amino-acids", "Similarity of amino acids", "similarity of amino acids",
         alike(partial(
             picture_figure, keys=PAIR, picture=_pairs, title="Similarity of amino acids", across=2,
@@ -247,7 +247,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
         span_figure, title="Attention distance",
         subtitle="a point for each head: mean distance of what it attends to",
     )  # fmt: skip
-    yield FigurePart(
+    yield PagesPart(
         "attention-distance", "Attention distance", "mean attention distance by layer and head",
         distances, panel=TASK, number="span", data=span_data(rows, "attention_distance"),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from reports.figures.drawing import style
 from reports.figures.layout import arrange, sheet
 from reports.rows import model_order, short, shown
-from reports.sections.section import FigurePart, Section, alike
+from reports.sections.section import PagesPart, SimpleSection, alike
 from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
 
@@ -156,12 +156,12 @@ def _entry(own: pd.DataFrame, layer: str, region: str) -> Entry:
     return failed(lost.iloc[0])
 
 
-section = Section(
+section = SimpleSection(
     name="attention-mass",
     heading="Attention mass by region",
     data=mass_data,
     table=mass_table,
-    figure=FigurePart(
+    figure=PagesPart(
         "attention-mass-by-age", "Attention mass by age",
         "attention to compressed memory, memory and segment, by age", alike(mass_figure),
         panel=(*TASK, "model"), number="mass",

@@ -25,7 +25,7 @@ from reports.rows import (
     short,
     shown,
 )
-from reports.sections.section import FigurePart, Section, alike
+from reports.sections.section import PagesPart, SimpleSection, alike
 from reports.statistics.intervals import median_interval
 from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
@@ -294,12 +294,12 @@ def _draw(
     axes.set_xlim(left=0)
 
 
-section = Section(
+section = SimpleSection(
     name="compression",
     heading="Trained models made smaller",
     data=compression_data,
     table=compression_table,
-    figure=FigurePart(
+    figure=PagesPart(
         "compression-trade-off", "Quality against file and operations",
         "score against the bytes of the file, and against multiply-adds", alike(compression_figure),
         panel=(*TASK, "model"), panels=_MODELS, lines=None, number="score", absent=False,

@@ -15,7 +15,7 @@ from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import why_absent
 from reports.rows import AMBIGUOUS, MARKS, model_order, short, shown
 from reports.sections.extrapolation import draw_lines, unit
-from reports.sections.section import FigurePart, LeftOut, Part, TablePart
+from reports.sections.section import LeftOut, PagesPart, Part, TablePart
 from reports.statistics.intervals import Interval, Uncertainty, mean_interval
 from reports.statistics.recl import SHARES, THRESHOLD, EffectiveContext, relative_effective_context
 from reports.tables.marks import absent
@@ -299,7 +299,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
         return context_figure(page, looks if set(lines) <= set(looks) else looks_of(lines))
 
     text = "scores of the same tokens against the context they are given"
-    yield FigurePart("context", heading, text, draw, panel=PANEL, data=data)
+    yield PagesPart("context", heading, text, draw, panel=PANEL, data=data)
     by_group = recl_groups(measured)
     names = page_names("recl", "Relative effective context length", len(by_group))
     for (key, groups), (name, title) in zip(by_group.items(), names, strict=True):

@@ -15,7 +15,7 @@ from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from reports.figures.ticks import length_axis
 from reports.rows import model_order, short, shown
-from reports.sections.section import FigurePart, Part, TablePart
+from reports.sections.section import PagesPart, Part, TablePart
 from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry
 from reports.tables.table import Column, Entry, Table, TableRow
 
@@ -234,7 +234,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     for metric, table in extrapolation_tables(measured):
         name = f"extrapolation-{metric.replace('_', '-')}"
         yield TablePart(name, f"{heading}, {metric.replace('_', ' ')}", table)
-    yield FigurePart(
+    yield PagesPart(
         "extrapolation", heading, "scores on the test split against evaluation length",
         extrapolation_figure, panel=TASK, data=extrapolation_data(measured),
     )  # fmt: skip

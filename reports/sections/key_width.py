@@ -18,7 +18,7 @@ from reports.figures.curves import EVALUATION
 from reports.figures.drawing import PALETTE, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import shown
-from reports.sections.section import FigurePart, Part, TablePart, alike
+from reports.sections.section import PagesPart, Part, TablePart, alike
 from reports.style import chosen
 from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry, final_scores
 from reports.tables.table import Column, Table, TableRow
@@ -179,7 +179,7 @@ def key_widths(rows: pd.DataFrame) -> Iterator[Part]:
         name = f"key-width-{score.metric.replace('_', '-')}"
         table = key_width_table(scored, score)
         yield TablePart(f"{name}-table", f"{score.title} by key width", table)
-        yield FigurePart(
+        yield PagesPart(
             name, f"{score.title} against key width",
             f"{score.title.lower()} on the test split against the width of a head's keys",
             alike(partial(key_width_figure, score=score)), panel=EVALUATION,

@@ -6,7 +6,7 @@ from functools import partial
 import pandas as pd
 
 from reports.rows import model_order, shown
-from reports.sections.section import FigurePart, Part, TablePart
+from reports.sections.section import PagesPart, Part, TablePart
 from reports.sections.spans import ALL, TASK, span_data, span_figure
 from reports.tables.costs import significant
 from reports.tables.marks import absent
@@ -84,7 +84,7 @@ def learned_spans(rows: pd.DataFrame) -> Iterator[Part]:
     draw = partial(
         span_figure, title="Learned spans", subtitle="a point for each head, without its ramp"
     )
-    yield FigurePart(
+    yield PagesPart(
         "learned-spans-by-layer", "Learned spans by layer",
         "spans in tokens that the heads of each layer have learned", draw, panel=TASK,
         number="span", data=span_data(rows, "learned_span"),

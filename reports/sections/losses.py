@@ -14,7 +14,7 @@ from reports.figures.curves import (
     curve_figure,
     loss_data,
 )
-from reports.sections.section import FigurePart, LeftOut, Part
+from reports.sections.section import LeftOut, PagesPart, Part
 from reports.stems import stem
 from reports.tables.scores import splits
 
@@ -34,7 +34,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             yield _figure(name, text, axis, class_data(rows, split, kind))
 
 
-def _figure(name: str, text: str, axis: Axis, data: pd.DataFrame) -> FigurePart:
+def _figure(name: str, text: str, axis: Axis, data: pd.DataFrame) -> PagesPart:
     heading = f"{text[0].upper()}{text[1:]}"
     draw = partial(curve_figure, axis=axis)
-    return FigurePart(name, heading, text, draw, panel=EVALUATION, number="loss", data=data)
+    return PagesPart(name, heading, text, draw, panel=EVALUATION, number="loss", data=data)

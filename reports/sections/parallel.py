@@ -20,7 +20,7 @@ from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from reports.figures.ticks import length_axis
 from reports.rows import Value, ambiguous, merged, model_order, named, settings
 from reports.sections.generic import generic_tables
-from reports.sections.section import FigurePart, LeftOut, Part, alike
+from reports.sections.section import LeftOut, PagesPart, Part, alike
 from reports.statistics.intervals import percentiles
 
 QUANTITIES = {
@@ -326,12 +326,12 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             if data.empty:
                 yield LeftOut(name, "no number among its steps, only reasons")
             subtitle = f"{part.title}, length {length:,}"
-            yield FigurePart(
+            yield PagesPart(
                 name, f"Steps on several processes, length {length:,}{where}",
                 "tokens per second, efficiency and bytes sent by processes",
                 alike(partial(parallel_figure, looks_of=looks_of, subtitle=subtitle)), data=data,
             )  # fmt: skip
-        yield FigurePart(
+        yield PagesPart(
             f"parallel-longest{part.suffix}", f"Longest sequence that fits{where}",
             "longest sequence of which a training step fits, by processes",
             alike(partial(longest_figure, looks_of=looks_of, subtitle=part.title)),

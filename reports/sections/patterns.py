@@ -8,7 +8,7 @@ import pandas as pd
 
 from reports.figures.attention_maps import MODEL, TASK, Colors, Picture, picture_figure
 from reports.rows import model_order, short
-from reports.sections.section import FigurePart, Section, alike
+from reports.sections.section import PagesPart, SimpleSection, alike
 from reports.tables.costs import significant
 from reports.tables.marks import failed
 from reports.tables.table import Column, Entry, Table, TableRow
@@ -78,12 +78,12 @@ def _written(data: pd.DataFrame) -> pd.DataFrame:
     return long.rename(columns={"samples": "alike"})
 
 
-section = Section(
+section = SimpleSection(
     name="patterns",
     heading="Keys that a query sees",
     data=pattern_data,
     table=pattern_table,
-    figure=FigurePart(
+    figure=PagesPart(
         "pattern", "Who sees whom", "which tokens see each other",
         alike(partial(
             picture_figure, keys=PANEL, picture=seen, title="Who sees whom",

@@ -18,7 +18,7 @@ from reports.figures.drawing import style
 from reports.figures.layout import arrange, sheet
 from reports.figures.words import wrap
 from reports.rows import MARKS, Value, named, short
-from reports.sections.section import FigurePart, Part, TablePart, alike
+from reports.sections.section import PagesPart, Part, TablePart, alike
 from reports.statistics.intervals import median_interval
 from reports.stems import stem
 from reports.tables.costs import describe_pass, significant, trusted
@@ -230,7 +230,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             continue
         yield TablePart(f"peers-{stem(mode)}", table.title, table)
         text = f"speed beside other implementations, {describe(mode)}"
-        yield FigurePart(
+        yield PagesPart(
             f"peers-speed-{stem(mode)}", f"{text[0].upper()}{text[1:]}", text,
             alike(partial(speed_figure, mode=mode)), panel=KEY, panels=_ROWS, lines=None,
             number="speedup", data=speed_data(compared, mode),

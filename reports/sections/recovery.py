@@ -20,7 +20,7 @@ from reports.figures.curves import EVALUATION
 from reports.figures.drawing import style
 from reports.figures.layout import arrange, sheet
 from reports.rows import model_order, short, shown
-from reports.sections.section import FigurePart, Part, TablePart, alike
+from reports.sections.section import PagesPart, Part, TablePart, alike
 from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
 
@@ -293,7 +293,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
         name, metric = f"recovery-{measure.metric}", measure.metric
         heading = f"Recovery with weights of another model, {metric}"
         yield TablePart(name, heading, recovery_table(rows, data, measure))
-        yield FigurePart(
+        yield PagesPart(
             f"{name}-curve", f"Validation {metric} against steps of fine-tuning",
             f"validation {metric} against steps of fine-tuning",
             alike(partial(recovery_figure, measure=measure)), panel=(*EVALUATION, "model"),

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import model_order, shown
-from reports.sections.section import FigurePart, Section
+from reports.sections.section import PagesPart, SimpleSection
 from reports.tables.scores import LANGUAGE
 
 TASK = ("task", "task_version", "source", "length")
@@ -88,11 +88,11 @@ def score_cost_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         )
 
 
-score_costs = Section(
+score_costs = SimpleSection(
     name="score-by-multiply-adds",
     heading="Score against multiply-adds",
     data=score_cost_data,
-    figure=FigurePart(
+    figure=PagesPart(
         "score-by-multiply-adds", "Score against multiply-adds",
         "score against multiply-adds of one example", score_cost_figure, panel=PANEL,
         number="score",

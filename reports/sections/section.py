@@ -30,7 +30,7 @@ class TablePart(NamedTuple):
     table: Table
 
 
-class FigurePart(NamedTuple):
+class PagesPart(NamedTuple):
     """A figure, on as many pages as its panels and lines need."""
 
     name: str
@@ -77,13 +77,13 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-Part = TablePart | FigurePart | LinesPart | LeftOut
+Part = TablePart | PagesPart | LinesPart | LeftOut
 SectionOf = Callable[[pd.DataFrame], Iterable[Part]]
 """From all rows of a report, as `reports.rows.prepare` returns them, to the parts of a section."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Section:
+class SimpleSection:
     """A section of one table and one figure of the same numbers; with no numbers there is none."""
 
     name: str
@@ -92,7 +92,7 @@ class Section:
     data: Callable[[pd.DataFrame], pd.DataFrame]
     """From the rows of a report to numbers, with status and reason beside each."""
     table: Callable[[pd.DataFrame], Table | None] | None = None
-    figure: FigurePart | None = None
+    figure: PagesPart | None = None
     """Without its data."""
 
     def __call__(self, rows: pd.DataFrame) -> Iterator[Part]:
@@ -112,7 +112,7 @@ def alike(draw: Callable[[pd.DataFrame], Figure]) -> Callable[[pd.DataFrame, Loo
     return lambda data, _: draw(data)
 
 
-def pages_of(part: FigurePart) -> list[pd.DataFrame]:
+def pages_of(part: PagesPart) -> list[pd.DataFrame]:
     """Return what each page of a figure shows."""
     if part.data.empty:
         return []

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import model_order, short, shown
-from reports.sections.section import FigurePart, Section
+from reports.sections.section import PagesPart, SimpleSection
 from reports.tables.costs import significant
 from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
@@ -194,12 +194,12 @@ def _entry(rows: pd.DataFrame, own: pd.DataFrame, value: float | None = None) ->
     return failed(lost.iloc[0])
 
 
-section = Section(
+section = SimpleSection(
     name="spans",
     heading="How far trained models look",
     data=span_data,
     table=span_table,
-    figure=FigurePart(
+    figure=PagesPart(
         "span", "Spans by layer and head", "spans in tokens by layer and measure", span_figure,
         panel=TASK, number="span",
     ),

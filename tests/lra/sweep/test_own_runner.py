@@ -37,7 +37,7 @@ timeout_s: 300.0
 """
 SECTION = """\
 from matplotlib.figure import Figure
-from reports.sections.section import FigurePart, Section, alike
+from reports.sections.section import PagesPart, SimpleSection, alike
 from reports.tables.table import Column, Entry, Table, TableRow
 
 def sizes(rows):
@@ -55,9 +55,9 @@ def figure(data):
     drawn.subplots().bar(data["model"], data["value"])
     return drawn
 
-section = Section(
+section = SimpleSection(
     name="sizes", heading="How large models are", data=sizes, table=table,
-    figure=FigurePart("sizes-bars", "Sizes as bars", "a bar for each model", alike(figure)),
+    figure=PagesPart("sizes-bars", "Sizes as bars", "a bar for each model", alike(figure)),
 )
 """
 

@@ -21,7 +21,7 @@ from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.arena import section
 from reports.sections.generic import generic_table
-from reports.sections.section import FigurePart, TablePart
+from reports.sections.section import PagesPart, TablePart
 from reports.tables.latex_tables import to_latex
 from reports.tables.scores import CAVEAT, accuracy_table
 from tests.reports.arena.arena_rows import KINDS, SCORES, labels, refused, score, steps, whole
@@ -216,7 +216,7 @@ def test_awkward_stores_fit_the_figure(tmp_path: Path, monkeypatch: pytest.Monke
     about = {str(cell): {"start": f"{LONG} {ODD}"} for cell in prepared["cell"]}
     parts = [*section(prepared, kinds=GROUPS, sentences=about)]
     for part in parts:
-        if isinstance(part, FigurePart):
+        if isinstance(part, PagesPart):
             save(part.draw(part.data, {}), tmp_path, part.name, part.data)
     found = [part.table for part in parts if isinstance(part, TablePart)]
     assert len(found) == 5

@@ -32,7 +32,7 @@ from reports.sections.approximation_figures import (
     time_figure,
 )
 from reports.sections.approximation_lab import section
-from reports.sections.section import FigurePart, pages_of
+from reports.sections.section import PagesPart, pages_of
 
 OPTION = {"performer": "features", "sliding_window": "window"}
 
@@ -262,7 +262,7 @@ def drawings(rows: pd.DataFrame, names: list[str]) -> dict[str, Figure]:
     """The figures of a report, by stem; no file is written."""
     found: dict[str, Figure] = {}
     for part in section(prepare(rows)):
-        if isinstance(part, FigurePart):
+        if isinstance(part, PagesPart):
             shown = pages_of(part)
             titles = page_names(part.name, part.heading, len(shown))
             for page, (stem, _) in zip(shown, titles, strict=True):
