@@ -17,7 +17,7 @@ number of machines may share a root. Rows come last; whoever sees them sees ever
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -44,10 +44,8 @@ from runners.storage.formats import (
     some,
 )
 from runners.storage.holders import Holder
-from runners.storage.many import newest_rows
-from runners.storage.mixed import Kind, MixedSources, kinds_of, warn_if_mixed
-from runners.storage.row_check import first_fault
-from runners.storage.table import Gathered, table_of
+from runners.storage.row_check import BadRow, checked_row
+from runners.storage.table import MixedSources, table_of, warn_if_mixed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,11 +223,13 @@ class Store:
         folder = target.parent
         created = datetime.now(UTC).isoformat(timespec="microseconds")
         rows = [row(cell, measurement, created) for measurement in measurements]
-        fault = first_fault(rows)
-        if fault is not None:
-            raise ValueError(
-                f"cell {cell.key}, row {fault.line}: {fault.message}; it could not be read again"
-            )
+        for number, each in enumerate(rows, start=1):
+            try:
+                checked_row(each)
+            except BadRow as error:
+                raise ValueError(
+                    f"cell {cell.key}, row {number}: {error}; it could not be read again"
+                ) from error
         description = {
             "schema": SCHEMA,
             "cell": cell.key,
@@ -354,19 +354,25 @@ def read_rows(
         raise FileNotFoundError(f"no results folder {root}; `lra run` makes it")
     store = Store(root)
     folders: list[Path] = []
-    kinds: set[Kind] = set()
-    found = Gathered()
     with skipping_damaged(left_out):
         if sweep is None:
             folders = cell_folders(root, left_out)
         else:
             folders = [store.cell_folder(key) for key in store.cells_of(sweep)]
     with no_search_for_cycles():
-        for part in newest_rows(folders, left_out):
-            kinds |= kinds_of(part)
-            found.add(part)
-        warn_if_mixed(kinds)
-        return found.table()
+        table = table_of(_newest_rows(folders, left_out))
+        warn_if_mixed(table)
+        return table
+
+
+def _newest_rows(
+    folders: Iterable[Path], left_out: list[BadStore] | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the newest rows of cells, in the order of the folders."""
+    for folder in folders:
+        with skipping_damaged(left_out):
+            newest = read_newest_rows(folder)
+            yield from newest[1] if newest else ()
 
 
 def _set_aside(path: Path, read: Callable[[Path], object]) -> None:

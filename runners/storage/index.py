@@ -10,7 +10,7 @@ one stays, and the other's files are read once more. Where nothing can be writte
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from runners.records import DISTURBED, LONGEST_REASON, Cell, Status
 from runners.storage import atomic
-from runners.storage.blocks import sound_block
 from runners.storage.formats import Damaged, children, fingerprint_of, read_rows_file, rows_files
 from runners.storage.sealed import NotSealed, read_sealed, sealed
 
@@ -181,14 +180,7 @@ def statuses(root: Path, keys: Iterable[str] | None = None) -> dict[str, CellSum
 
 def _read_summary(path: Path, key: str) -> CellSummary:
     """Return what a rows file says. Raises `BadStore`."""
-    block = sound_block(path, key)
-    if block is not None:
-        return _summary(block.rows, block.shared)
     rows = read_rows_file(path, key)
-    return _summary(rows, rows[0])
-
-
-def _summary(rows: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> CellSummary:
     failures: dict[tuple[str, str], Failure] = {}
     for row in rows:
         if row["status"] != Status.ok:
@@ -196,8 +188,8 @@ def _summary(rows: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> Ce
             reason = row["reason"][:LONGEST_REASON]
             failures.setdefault(what, Failure(Status(row["status"]), reason, row["labels"]))
     return CellSummary(
-        str(shared["fingerprint"]),
-        str(shared["created"]),
+        str(rows[0]["fingerprint"]),
+        str(rows[0]["created"]),
         frozenset(Status(row["status"]) for row in rows),
         tuple(failures.values()),
         any(DISTURBED in row["labels"] for row in rows),

@@ -1,114 +1,85 @@
-"""What a row must hold, column by column: the one check, of stored and of published rows.
+"""What a row must hold: the one reader and check, of stored and of published rows. Torch-free.
 
-Torch-free. `docs/results.md` says the same in words.
+`docs/results.md` says the same in words.
 """
 
 import re
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal
 
-from runners.metrics import METRICS, Metric
+import msgspec
+from msgspec.structs import asdict
+
+from runners.metrics import METRICS
 from runners.records import CELL_COLUMNS, COLUMNS, SCHEMA, Status
 
-_COLUMNS = frozenset(COLUMNS)
-_NUMBERS, _TEXT = frozenset({int, float}), frozenset({str})
-_STATUSES = frozenset(status.value for status in Status)
-_OK = Status.ok.value
 _YEARS = (1970, 2200)
 _NAME, _LABEL = 200, 2000
 """Characters of a name and of a label."""
 
 
-class Fault(NamedTuple):
-    """What is wrong with one row."""
-
-    line: int
-    """Place of the row, from 1."""
-    message: str
-    """Column, value seen, value wanted."""
-    newer: bool = False
-    """The row is sound for all one knows, but of a schema that this version cannot read."""
+def _integer(least: int, most: int) -> Any:
+    return Annotated[int, msgspec.Meta(ge=least, le=most)]
 
 
-class _Column(NamedTuple):
-    """What one column may hold."""
-
-    types: frozenset[type]
-    good: Callable[[Any], bool]
-    """Asked of values of these types alone."""
-    words: str
+def _name(letters: str) -> Any:
+    return Annotated[str, msgspec.Meta(pattern=rf"\A[{letters}]{{1,64}}\Z")]
 
 
-def encodable(text: str) -> bool:
-    """Tell whether text can be written: halves of surrogate pairs cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_time(text: str) -> bool:
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return when.tzinfo is not None and _YEARS[0] < when.year < _YEARS[1]
-
-
-def _text(least: int = 0) -> _Column:
-    return _Column(
-        types=frozenset({str}),
-        good=lambda text: least <= len(text) <= _NAME and text.isprintable(),
-        words=f"printable text of {least} to {_NAME} characters",
-    )
-
-
-def _name(letters: str) -> _Column:
-    pattern = re.compile(rf"[{letters}]{{1,64}}")
-    return _Column(
-        types=frozenset({str}),
-        good=lambda text: pattern.fullmatch(text) is not None,
-        words=f"1 to 64 of the characters {letters}",
-    )
-
-
-def _integer(least: int, most: int, *, empty: bool = False) -> _Column:
-    return _Column(
-        types=frozenset({int, type(None)} if empty else {int}),
-        good=lambda number: number is None or least <= number <= most,
-        words=f"an integer from {least} to {most:,}{' or null' if empty else ''}",
-    )
-
-
-_CHECKS = {
+_CHOICES = {
+    "metric": tuple(METRICS),
+    "unit": tuple({metric.unit: None for metric in METRICS.values()}),
+    "status": tuple(status.value for status in Status),
+}
+_TEXTS = ("runner", "mode", "model", "task", "source", "hardware", "device", "precision")
+_TYPES: Mapping[str, Any] = {
     "schema": _integer(1, SCHEMA),
     "cell": _name("0-9a-f"),
     "fingerprint": _name("0-9a-z"),
-    "created": _Column(frozenset({str}), _is_time, "a time in ISO 8601 with its zone"),
-    "runner": _text(1),
-    "mode": _text(1),
-    "model": _text(1),
-    "task": _text(1),
+    **dict.fromkeys(_TEXTS[:4], Annotated[str, msgspec.Meta(min_length=1, max_length=_NAME)]),
+    **dict.fromkeys(_TEXTS[4:], Annotated[str, msgspec.Meta(max_length=_NAME)]),
+    **dict.fromkeys(("created", "reason"), str),
+    # Of a choice, all rows get one and the same text.
+    **{name: Literal.__getitem__(texts) for name, texts in _CHOICES.items()},
     "task_version": _integer(0, 10**9),
-    "source": _text(),
     "length": _integer(1, 10**12),
     "seed": _integer(-(2**63), 2**63 - 1),
-    "causal": _Column(frozenset({bool}), lambda _: True, "true or false"),
-    "hardware": _text(),
-    "device": _text(),
-    "precision": _text(),
+    "causal": bool,
     "threads": _integer(0, 10**6),
-    "metric": _Column(frozenset({str}), METRICS.__contains__, "a metric that this version knows"),
-    "status": _Column(frozenset({str}), _STATUSES.__contains__, f"one of {', '.join(Status)}"),
-    "reason": _Column(frozenset({str}), encodable, "text that is Unicode"),
-    "step": _integer(0, 2**62, empty=True),
+    "value": float | None,
+    "samples": list[float],
+    "step": _integer(0, 2**62) | None,
+    "labels": dict[str, str],
 }
+
+
+def _struct(name: str, columns: Sequence[str]) -> type[msgspec.Struct]:
+    fields = [(column, _TYPES[column]) for column in columns]
+    return msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False)
+
+
+_OWN = COLUMNS.index("metric")
+_Row, _CellColumns = _struct("Row", COLUMNS), _struct("CellColumns", CELL_COLUMNS)
+_decode_shared = msgspec.json.Decoder(_struct("Shared", COLUMNS[:_OWN])).decode
+_decode_own = msgspec.json.Decoder(_struct("Own", COLUMNS[_OWN:])).decode
+_decode = msgspec.json.Decoder().decode
+_texts = itemgetter(*_TEXTS)
+_NO_ROW = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+class BadRow(ValueError):
+    """No row: the message says column, value seen and value wanted."""
+
+
+class NewerRow(BadRow):
+    """Of a schema that this version cannot read, and sound for all one knows."""
+
 
 _COUNT = re.compile(r"[0-9]{1,15}")
 _ABOVE_0 = re.compile(r"[1-9][0-9]{0,14}")
@@ -152,168 +123,142 @@ _NEEDED = {
 """Labels without which a value of this metric says nothing."""
 
 
-def first_fault(rows: Sequence[Any]) -> Fault | None:
-    """Return what is wrong with the first row that is not sound, or None where all are.
+def read_row(line: bytes) -> dict[str, Any]:
+    """Return the row in a line of JSON, with exactly `COLUMNS`. Raises `BadRow`.
 
-    Args:
-        rows: Values as read from JSON, of any kind.
+    The columns before `metric`, two thirds of a line, are those of the line before, but where a row
+    is of a baseline: they are parsed and checked once. A line whose columns stand in another order
+    is parsed whole.
     """
-    for index, row in enumerate(rows):
-        if type(row) is not dict or row.keys() != _COLUMNS:
-            return min(
-                fault for fault in (_shape(index + 1, row), first_fault(rows[:index])) if fault
-            )
-    if not rows:
-        return None
-    columns = dict(zip(COLUMNS, zip(*map(itemgetter(*COLUMNS), rows), strict=True), strict=True))
-    found = [fault for name in _CHECKS if (fault := _column_fault(name, columns[name]))]
-    # What belongs together is compared only where each part has its type.
-    end = min((fault.line - 1 for fault in found), default=len(rows))
-    for line, row in enumerate(rows[:end], start=1):
-        message = _values_fault(row)
-        if message:
-            return Fault(line, message)
-    return min(found, default=None)
+    begin, metric, end = line.partition(b',"metric":')
+    try:
+        # Either part closed by itself is whole JSON: so the line is cut between two columns.
+        own = asdict(_decode_own(b"{" + metric[1:] + end))
+        row = {**_shared(begin), **own}
+    except _NO_ROW:
+        try:
+            anything = _decode(line)
+        except _NO_ROW as error:
+            raise BadRow(f"torn, not JSON ({error})") from error
+        return checked_row(anything)
+    _check_own(row)
+    return row
 
 
-def is_sound(names: Sequence[str], rows: Sequence[Any]) -> bool:
-    """Tell whether values as read from JSON are rows of some columns, each as it should be.
-
-    Args:
-        names: of the columns; with `metric` stand those that are checked together with it.
-        rows: The values.
-    """
-    wanted = {*names}
-    if not all(type(row) is dict and row.keys() == wanted for row in rows):
-        return False
-    if not rows:
-        return True
-    columns = zip(names, zip(*map(itemgetter(*names), rows), strict=True), strict=True)
-    if any(name in _CHECKS and _column_fault(name, values) for name, values in columns):
-        return False
-    return "metric" not in names or not any(map(_values_fault, rows))
+@lru_cache(maxsize=64)
+def _shared(begin: bytes) -> dict[str, Any]:
+    """Return the columns before `metric`, in which most rows of a cell are alike."""
+    shared = asdict(_decode_shared(begin + b"}"))
+    _check_shared(shared)
+    return shared
 
 
-def _values_fault(row: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with what belongs together in a row whose parts have their types."""
-    return _number_fault(row) or _labels_fault(row)
+def checked_row(row: Any) -> dict[str, Any]:
+    """Return what JSON holds as a row with exactly `COLUMNS`. Raises `BadRow`."""
+    columns = _typed(row, _Row)
+    _check_shared(columns)
+    _check_own(columns)
+    return columns
 
 
-def columns_fault(columns: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the columns that describe a cell, or None."""
-    for name in CELL_COLUMNS:
-        fault = _column_fault(name, (columns[name],))
-        if fault:
-            return fault.message
-    return None
+def check_cell_columns(columns: Any) -> None:
+    """Raise `BadRow` for what are no columns that describe a cell."""
+    _check_texts(_typed(columns, _CellColumns))
 
 
-def _shape(line: int, row: Any) -> Fault:
-    if not isinstance(row, dict):
-        return Fault(line, f"not a row of schema 1 to {SCHEMA}: got {_seen(row)}; wanted an object")
-    schema = row.get("schema")
+def _typed(columns: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    try:
+        return asdict(msgspec.convert(columns, kind))
+    except msgspec.ValidationError as error:
+        refusal = error
+    if not isinstance(columns, dict):
+        raise BadRow(f"not a row of schema 1 to {SCHEMA}: got {_seen(columns)}; wanted an object")
+    schema = columns.get("schema")
     if type(schema) is int and schema > SCHEMA:
-        return _newer(line, schema)
-    missing, unknown = sorted(_COLUMNS - row.keys()), sorted(row.keys() - _COLUMNS)
-    return Fault(
-        line,
-        f"not a row of schema 1 to {SCHEMA}: lacks {_seen(missing)}, has besides {_seen(unknown)}",
-    )
-
-
-def _newer(line: int, schema: int) -> Fault:
-    return Fault(
-        line,
-        f"written with schema {_seen(schema)}, this version reads up to {SCHEMA}; update lra",
-        newer=True,
-    )
-
-
-def _column_fault(name: str, values: Sequence[Any]) -> Fault | None:
-    """Check each distinct value once: most columns hold few."""
-    wanted = _CHECKS[name]
-    if set(map(type, values)) <= wanted.types and all(map(wanted.good, set(values))):
-        return None
-    for line, value in enumerate(values, start=1):
-        if type(value) not in wanted.types or not wanted.good(value):
-            if name == "schema" and type(value) is int and value > SCHEMA:
-                return _newer(line, value)
-            near = get_close_matches(str(value), METRICS, n=3) if name == "metric" else ()
-            hint = f"; near matches: {', '.join(near)}" if near else ""
-            unknown = "unknown " if name in ("status", "metric") else ""
-            return Fault(line, f"{unknown}{name} {_seen(value)}; wanted {wanted.words}{hint}")
-    raise AssertionError(f"column {name} passes one by one and not together")
-
-
-def _number_fault(row: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with unit, value, reason and samples."""
-    metric, status, value = METRICS[row["metric"]], row["status"], row["value"]
-    if (
-        row["unit"] == metric.unit
-        and status == _OK
-        and _is_number(value, metric)
-        and (
-            row["samples"] == []
-            or (type(row["samples"]) is list and _are_numbers(row["samples"], metric))
+        raise NewerRow(
+            f"written with schema {_seen(schema)}, this version reads up to {SCHEMA}; update lra"
         )
-    ):
-        return None
-    wanted = f"a number from {metric.least:g} to {metric.most:g} {metric.unit}"
-    problem = None
-    if row["unit"] != metric.unit:
-        problem = f"unit {_seen(row['unit'])}; wanted {metric.unit!r}"
-    elif status == Status.ok and not _is_number(value, metric):
-        problem = f"value {_seen(value)} under status ok; wanted {wanted}"
-    elif status != Status.ok and value is not None:
-        problem = f"value {_seen(value)} under status {status}; wanted null"
-    elif status != Status.ok and not row["reason"]:
-        problem = f"no reason under status {status}; wanted why there is no value"
-    elif type(row["samples"]) is not list:
-        problem = f"samples {_seen(row['samples'])}; wanted a list of numbers"
-    else:
-        for sample in row["samples"]:
-            if not _is_number(sample, metric):
-                problem = f"sample {_seen(sample)}; wanted {wanted}"
-    return problem and f"{row['metric']}: {problem}"
+    wanted = {*kind.__struct_fields__}
+    if columns.keys() != wanted:
+        missing, unknown = sorted(wanted - columns.keys()), sorted(columns.keys() - wanted)
+        raise BadRow(
+            f"not a row of schema 1 to {SCHEMA}: lacks {_seen(missing)}, has besides "
+            f"{_seen(unknown)}"
+        )
+    problem, _, place = str(refusal).partition(" - at `$.")
+    name = re.split(r"\W", place)[0]
+    value = columns[name]
+    wanted_kind = problem.removeprefix("Expected ").partition(", got")[0]
+    if name in _CHOICES:
+        near = get_close_matches(str(value), _CHOICES[name], n=3) or [*_CHOICES[name]]
+        wanted_kind = f"one that this version has, such as {', '.join(near[:8])}"
+        name = f"unknown {name}"
+    raise BadRow(f"{name} {_seen(value)}; wanted {wanted_kind}")
 
 
-def _are_numbers(values: list[Any], metric: Metric) -> bool:
-    return (
-        {*map(type, values)} <= _NUMBERS
-        and min(values) >= metric.least
-        and max(values) <= metric.most
-    )
+def _check_shared(row: Mapping[str, Any]) -> None:
+    """Raise `BadRow` for columns before `metric` that have their types and no sense."""
+    _check_texts(row)
+    if not _is_time(row["created"]):
+        raise BadRow(f"created {_seen(row['created'])}; wanted a time in ISO 8601 with its zone")
 
 
-def _is_number(value: Any, metric: Metric) -> bool:
-    return type(value) in (float, int) and metric.least <= value <= metric.most
-
-
-def _labels_fault(row: Mapping[str, Any]) -> str | None:
-    labels = row["labels"]
-    if type(labels) is not dict:
-        return f"labels {_seen(labels)}; wanted an object of texts"
+def _check_own(row: Mapping[str, Any]) -> None:
+    """Raise `BadRow` for columns from `metric` on that have their types and no sense."""
+    _check_numbers(row)
     needed = () if row["value"] is None else _NEEDED.get(row["metric"], ())
-    check = (
-        _labels_problem if {*map(type, labels.values())} <= _TEXT else _labels_problem.__wrapped__
-    )
-    return check(needed, tuple(labels.items()))
+    problem = _labels_problem(needed, tuple(row["labels"].items()))
+    if problem:
+        raise BadRow(problem)
+
+
+def _check_texts(columns: Mapping[str, Any]) -> None:
+    if not "".join(_texts(columns)).isprintable():
+        name = next(name for name in _TEXTS if not columns[name].isprintable())
+        raise BadRow(f"{name} {_seen(columns[name])}; wanted printable text")
+
+
+def _is_time(text: str) -> bool:
+    with suppress(ValueError):
+        when = datetime.fromisoformat(text)
+        return when.tzinfo is not None and _YEARS[0] < when.year < _YEARS[1]
+    return False
+
+
+def _check_numbers(row: Mapping[str, Any]) -> None:
+    """Compare metric, unit, status, value, reason and samples."""
+    name, status, value, samples = row["metric"], row["status"], row["value"], row["samples"]
+    metric = METRICS[name]
+    if row["unit"] != metric.unit:
+        raise BadRow(f"{name}: unit {_seen(row['unit'])}; wanted {metric.unit!r}")
+    wanted = "a number from {0.least:g} to {0.most:g} {0.unit}"
+    if status == Status.ok:
+        if value is None or not metric.least <= value <= metric.most:
+            raise BadRow(
+                f"{name}: value {_seen(value)} under status ok; wanted {wanted.format(metric)}"
+            )
+    elif value is not None:
+        raise BadRow(f"{name}: value {_seen(value)} under status {status}; wanted null")
+    elif not row["reason"]:
+        raise BadRow(f"{name}: no reason under status {status}; wanted why there is no value")
+    if samples and not (metric.least <= min(samples) and max(samples) <= metric.most):
+        sample = next(each for each in samples if not metric.least <= each <= metric.most)
+        raise BadRow(f"{name}: sample {_seen(sample)}; wanted {wanted.format(metric)}")
 
 
 @lru_cache(maxsize=4096)
-def _labels_problem(needed: tuple[str, ...], labels: tuple[tuple[str, Any], ...]) -> str | None:
+def _labels_problem(needed: tuple[str, ...], labels: tuple[tuple[str, str], ...]) -> str | None:
     """Return what is wrong with the labels of a row: most rows of a store have the same few."""
     for name, text in labels:
-        if type(text) is not str or len(text) > _LABEL or not text.isprintable():
+        if len(text) > _LABEL or not text.isprintable():
             return f"label {_seen(name)} {_seen(text)}; wanted printable text up to {_LABEL}"
-        if not name.isprintable() or len(name) > _NAME:
+        if len(name) > _NAME or not name.isprintable():
             return f"label named {_seen(name)}; wanted printable text up to {_NAME} characters"
         wanted = _LABELS.get(name)
         if wanted is not None and not wanted.fullmatch(text):
             return f"label {name} {_seen(text)}; wanted text like {wanted.pattern}"
         needed = (*needed, *_TOGETHER.get(name, ()))
-    found = {name for name, _ in labels}
-    lacking = [name for name in needed if name not in found]
+    lacking = [name for name in needed if name not in dict(labels)]
     if not lacking:
         return None
     return f"labels {_seen(dict(labels))}; wanted a label {lacking[0]!r}, too"

@@ -1,11 +1,13 @@
 """Rows as a table, one type per column."""
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from runners.records import COLUMNS
-from runners.storage.blocks import OWN, SHARED, Block
+from runners.storage.formats import some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,63 +19,57 @@ _TYPES = {
     "created": "datetime64[us, UTC]",
 }
 _TEXTS = (*(name for name in COLUMNS if name not in {*_TYPES, "samples", "labels"}), "created")
+_AT_ONCE = 2048
+"""Rows that are held whole."""
+_values = itemgetter(*COLUMNS)
 
 
-class Gathered:
-    """Rows on their way into a table, column by column.
-
-    Of a column of texts, each is kept once, and for each row its place among them: most columns
-    hold few, and 100,000 texts would be 100,000 objects to convert.
-    """
-
-    def __init__(self) -> None:
-        self._texts: dict[str, dict[str, int]] = {name: {} for name in _TEXTS}
-        self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-        self._counts: list[int] = []
-        """Rows of each block."""
-
-    def add(self, blocks: Sequence[Block]) -> None:
-        """Add rows that were checked: each has every column, and text where text belongs."""
-        if not blocks:
-            return
-        self._counts += [len(block.rows) for block in blocks]
-        self._gather(SHARED, [block.shared for block in blocks])
-        self._gather(OWN, [row for block in blocks for row in block.rows])
-
-    def _gather(self, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-        for name, values in zip(
-            names, zip(*map(itemgetter(*names), rows), strict=True), strict=True
-        ):
-            texts = self._texts.get(name)
-            if texts is None:
-                self._columns[name] += values
-            else:
-                self._columns[name] += [texts.setdefault(text, len(texts)) for text in values]
-
-    def table(self) -> "pd.DataFrame":
-        """Return what was added, as `table_of` does."""
-        import numpy as np
-        import pandas as pd
-
-        if not self._counts:
-            return table_of([])
-        blocks = np.repeat(np.arange(len(self._counts)), self._counts)
-        found: dict[str, Any] = {}
-        for name, values in self._columns.items():
-            kind: Any = _TYPES.get(name, "object")
-            if name in self._texts:
-                texts = pd.Series([*self._texts[name]])
-                places = np.array(values)
-                whole = (texts.astype(kind) if name in _TYPES else texts).array
-                found[name] = whole.take(places[blocks] if name in SHARED else places)
-            else:
-                whole = pd.Series(values, dtype="object").astype(kind).array
-                found[name] = whole.take(blocks) if name in SHARED else whole
-        return pd.DataFrame(found, copy=False)
-
-
-def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
-    """Return rows as a table with exactly `COLUMNS` and one type per column."""
+def table_of(rows: Iterable[Mapping[str, Any]]) -> "pd.DataFrame":
+    """Return rows that were checked as a table with exactly `COLUMNS` and one type per column."""
+    import numpy as np
     import pandas as pd
 
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(_TYPES)
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    rows = iter(rows)
+    while part := [*islice(rows, _AT_ONCE)]:
+        for name, values in zip(COLUMNS, zip(*map(_values, part), strict=True), strict=True):
+            columns[name] += values
+    arrays: dict[str, Any] = {}
+    for name, column in columns.items():
+        kind: Any = _TYPES.get(name)
+        if name in _TEXTS:  # most columns hold few, and each that differs is converted once
+            places, distinct = pd.factorize(np.array(column, dtype=object))
+            series = pd.Series([*distinct])
+            arrays[name] = (series.astype(kind) if kind else series).array.take(places)
+        else:
+            arrays[name] = pd.Series(column, dtype=object).astype(kind or object).array
+    return pd.DataFrame(arrays, copy=False)
+
+
+class MixedSources(UserWarning):
+    """Rows of one kind in one table come from different versions of the code."""
+
+
+def warn_if_mixed(table: "pd.DataFrame") -> None:
+    """Warn the caller's caller where one kind of measurement was made by several versions."""
+    # Other families, in some layers or as what the weights come from, have other sources; so has a
+    # mode that starts from trained weights.
+    kinds = table[["runner", "model", "task", "mode", "fingerprint"]].assign(
+        layers=[labels.get("layers", "") for labels in table["labels"]],
+        start=[labels.get("start", "") for labels in table["labels"]],
+    )
+    distinct = kinds.drop_duplicates()
+    measured = distinct.drop(columns="fingerprint")
+    mixed = sorted(
+        {
+            f"{runner}/{' '.join(filter(None, (model, layers, start)))}/{task}"
+            for runner, model, task, _, layers, start in measured[measured.duplicated()].to_numpy()
+        }
+    )
+    if mixed:
+        warnings.warn(
+            f"rows made by different versions of the code stand in one table: {some(mixed)} "
+            "(runner/model/task); run the sweep again for equal ground",
+            MixedSources,
+            stacklevel=3,
+        )

@@ -218,7 +218,7 @@ def test_two_halves_do_not_make_a_whole(store):
         ('{"schema": 1}', "line 2: not a row of schema 1 to 2"),
         ('{"schema": 99, "new": true}', "line 2: written with schema 99.*update lra"),
         ("", "line 2: torn, not JSON"),
-        ("\udcff", "line 2: not UTF-8"),
+        ("\udcff", "line 2: torn, not JSON"),
     ],
 )
 def test_a_damaged_line_names_file_and_line(store, line, message):
@@ -317,7 +317,9 @@ def test_cells_are_found_by_the_beginning_of_their_key(store):
 
 def test_what_no_reader_would_take_is_not_written(store):
     cell = make_cell(model="x" * 300)
-    with pytest.raises(ValueError, match=r"row 1: model 'x+\.\.\.x+'; wanted printable text"):
+    with pytest.raises(
+        ValueError, match=r"row 1: model 'x+\.\.\.x+'; wanted `str` of length <= 200"
+    ):
         store.write(cell, measurements(), [], ENVIRONMENT)
     labels = {"examples": "many"}
     bad = dataclasses.replace(measurements()[0], labels=labels)
