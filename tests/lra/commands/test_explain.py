@@ -29,7 +29,7 @@ def test_every_option_has_type_and_meaning(file: Path) -> None:
         node = yaml.safe_load(file.read_text())
         node = node.get("mixer") or node.get("stack") or node
         steering = {"dry_run", "shard", "retry", "timeout_s"}
-        wanted = {*node} - {"name", "about", "class_path"}
+        wanted = {*node} - {"name", "about", "class_path", "section"}
         wanted |= steering if file.parent.name == "runner" else set()
         assert {option.key.rpartition(".")[2] for option in own_options(file)} == wanted
     else:
