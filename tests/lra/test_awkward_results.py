@@ -186,6 +186,6 @@ def test_stores_with_nothing_in_them(tmp_path: Path, capsys: pytest.CaptureFixtu
         (store.root / os.fsdecode(folder)).mkdir()
     for verb in ("report", "dashboard"):
         code, told = lra(capsys, verb, *asked)
-        assert (code, f"left out: {path}, line 1: not UTF-8" in told) == (1, True)
+        assert (code, f"left out: {path}, line 1: torn, not JSON" in told) == (1, True)
         assert lra(capsys, verb, *asked, "--sweep", "mien")[0] == 2
     assert lra(capsys, "show", path.parent.name, *asked)[0] == 2
