@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -34,6 +34,13 @@ def full_precision(x: Tensor) -> AbstractContextManager[Any]:
 def finite(x: Tensor) -> Tensor:
     """Return 0 in place of -inf, so that differences to it have a value."""
     return x.masked_fill(x == -torch.inf, 0)
+
+
+def without_padding(
+    x: Float[Tensor, "b h s k"], keep: Bool[Tensor, "b s"] | None
+) -> Float[Tensor, "b h s k"]:
+    """Return zeros for padding, of which large numbers would become infinite."""
+    return x if keep is None else x.masked_fill(~keep[:, None, :, None], 0)
 
 
 def add_product(

@@ -26,7 +26,6 @@ from models.ops.linear.exponent_sums import (
     faint,
     mean_of_past,
     sums_of,
-    without_padding,
 )
 from models.ops.linear.feature_product import (
     Sums,
@@ -36,7 +35,7 @@ from models.ops.linear.feature_product import (
     query_gradients,
 )
 from models.ops.linear.features import FeatureMaps
-from models.ops.numerics import finite
+from models.ops.numerics import finite, without_padding
 
 
 class _KeySums(torch.autograd.Function):

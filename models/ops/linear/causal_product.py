@@ -13,7 +13,6 @@ negligible beside the largest key seen so far. Where that leaves a row (almost) 
 memory, `exponent_sums` computes the same with a reference for each feature.
 """
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -21,10 +20,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.linear.exponent_sums import faint, mean_of_past, without_padding
+from models.ops.chunks import scan, spans, written
+from models.ops.linear.exponent_sums import faint, mean_of_past
 from models.ops.linear.feature_product import augment, output_gradient
 from models.ops.linear.features import FeatureMaps, block_rows
-from models.ops.numerics import blocks, full_precision, sum_dtype
+from models.ops.numerics import full_precision, sum_dtype, without_padding
 
 
 class Memory(NamedTuple):
@@ -95,34 +95,6 @@ class _Rows(NamedTuple):
         return _Rows(self.q[:, :, rows], self.k[:, :, rows], self.v[:, :, rows], keep)
 
 
-def _scan(
-    first: Float[Tensor, "b h m w"],
-    gained: Float[Tensor, "b h n m w"],
-    decay: Float[Tensor, "b h n 1 1"] | None,
-    *,
-    backwards: bool = False,
-) -> tuple[Float[Tensor, "b h n m w"], Float[Tensor, "b h m w"]]:
-    """Return what each chunk finds, x_0 = first and x_(i+1) = decay_i x_i + gained_i, and x_n.
-
-    Backwards, the last chunk finds `first`.
-    """
-    order = range(gained.shape[2])
-    if backwards:
-        found, order = torch.cat((gained[:, :, 1:], first[:, :, None]), dim=2), order[::-1]
-    else:
-        found = torch.cat((first[:, :, None], gained[:, :, :-1]), dim=2)
-    parts = found.unbind(2)
-    factors = None if decay is None else decay.unbind(2)
-    for before, here in pairwise(order):
-        if factors is None:
-            parts[here].add_(parts[before])
-        else:
-            parts[here].addcmul_(parts[before], factors[before])
-    end = order[-1]
-    last = parts[end] if factors is None else parts[end] * factors[end]
-    return found, last + gained[:, :, end]
-
-
 class _Block(NamedTuple):
     """Everything that forward and backward need of n chunks of c rows in each of b h sequences.
 
@@ -171,29 +143,11 @@ def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block
         scores *= levels.pair
         carried, last = values * levels.key, levels.last
     gained = torch.bmm(phi_k.mT, carried).view(b, h, -1, *memory.sums.shape[2:])
-    states, sums = _scan(memory.sums, gained, None if levels is None else levels.decay)
+    states, sums = scan(memory.sums, gained, None if levels is None else levels.decay)
     return _Block(
         q, k, phi_q, phi_k, values, carried, mask, scores.tril_(),
         states.flatten(0, 2), levels, Memory(sums, last),
     )  # fmt: skip
-
-
-def _spans(q: Float[Tensor, "b h l k"], features: int, chunk: int) -> list[tuple[slice, int]]:
-    """Return the blocks and their chunk size: whole chunks, then the rest as one short chunk."""
-    length = q.shape[2]
-    whole = length - length % chunk
-    # A short sequence is cut as well, or its blocks would hold more than all its rows do.
-    rows = max(1, min(block_rows(q, features), length // 4) // chunk) * chunk
-    spans = [(rows_, chunk) for rows_ in blocks(whole, rows)]
-    return spans + ([(slice(whole, length), length - whole)] if whole < length else [])
-
-
-def _write(whole: Tensor, rows: slice, part: Tensor) -> Tensor:
-    """Return `whole` with `part` written to `rows`; `part` itself where that is all of it."""
-    if part.shape == whole.shape and whole.is_contiguous() and part.is_contiguous():
-        return part.to(whole.dtype)
-    whole[:, :, rows] = part
-    return whole
 
 
 class _CausalProduct(torch.autograd.Function):
@@ -216,7 +170,7 @@ class _CausalProduct(torch.autograd.Function):
         whole, memory = _Rows(q, k, v, keep), Memory(sums, level)
         memories: list[Tensor] = []
         with full_precision(q):
-            for rows, size in _spans(q, maps.width, chunk):
+            for rows, size in spans(q.shape[2], chunk, block_rows(q, maps.width)):
                 memories += memory
                 block = _block(whole.cut(rows), memory, maps.at(rows), size)
                 total = torch.bmm(block.phi_q, block.states)
@@ -228,8 +182,8 @@ class _CausalProduct(torch.autograd.Function):
                 if maps.normalise:
                     factor = maps.reciprocal(total[..., -1])
                     part = part * factor[..., None]
-                    inverse = _write(inverse, rows, factor)
-                o = _write(o, rows, part)
+                    inverse = written(inverse, rows, factor)
+                o = written(o, rows, part)
                 memory = block.memory
         ctx.maps, ctx.chunk = maps, chunk
         ctx.save_for_backward(q, k, v, keep, o, inverse, *memories)
@@ -252,17 +206,17 @@ class _CausalProduct(torch.autograd.Function):
             dsums = torch.zeros_like(memories[0])
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         whole = _Rows(q, k, v, keep)
-        spans = _spans(q, maps.width, ctx.chunk)
+        cuts = spans(q.shape[2], ctx.chunk, block_rows(q, maps.width))
         with full_precision(q):
-            for index in reversed(range(len(spans))):
-                rows, size = spans[index]
+            for index in reversed(range(len(cuts))):
+                rows, size = cuts[index]
                 here = maps.at(rows)
                 memory = Memory(*memories[2 * index : 2 * index + 2])
                 block = _block(whole.cut(rows), memory, here, size)
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
                 parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, here)
                 dq, dk, dv = (
-                    _write(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
+                    written(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
                     for target, part in zip((dq, dk, dv), parts[:3], strict=True)
                 )
                 dsums = parts[3]
@@ -282,7 +236,7 @@ def _pull_block(
     dscores.tril_()
     dstates = torch.bmm(block.phi_q.mT, past).view(*dsums.shape[:2], -1, *dsums.shape[2:])
     decay = None if levels is None else levels.decay
-    later, dsums = _scan(dsums, dstates, decay, backwards=True)
+    later, dsums = scan(dsums, dstates, decay, backwards=True)
     dgained = later.flatten(0, 2)
 
     dphi_q = torch.bmm(past, block.states.mT).baddbmm_(dscores, block.phi_k)

@@ -112,13 +112,6 @@ class Part(NamedTuple):
     """-inf where there is no key."""
 
 
-def without_padding(
-    x: Float[Tensor, "b h s k"], keep: Bool[Tensor, "b s"] | None
-) -> Float[Tensor, "b h s k"]:
-    """Return zeros for padding, whose features would be infinite where its numbers are large."""
-    return x if keep is None else x.masked_fill(~keep[:, None, :, None], 0)
-
-
 def joined(one: Part, other: Part) -> Part:
     """Return what rows gathered from both."""
     top = torch.maximum(one.top, other.top)

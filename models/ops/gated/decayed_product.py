@@ -1,0 +1,187 @@
+"""What queries read of a state that decays from token to token, in chunks.
+
+    S_t = D_t S_(t-1) + k_t v_t^T,    o_t = S_t^T q_t,  or S_(t-1)^T q_t where read before
+
+D_t = exp(g_t) is one number for all channels of the keys, or one for each of them. Inside a chunk
+of C tokens the weights between all pairs are formed (`pairs`); what came before enters through the
+state at the chunk's start, and states go from chunk to chunk:
+
+    o = W v + (q e^G) S,    S' = e^(G_C) S + (k e^(G_C - G))^T v,    G_i = g_1 + ... + g_i
+
+The gradient of g needs no table of its own: with z_i = q_i dq_i - k_i dk_i by channel, it is the
+sum of z_i over i >= t up to the chunk's end, and S' dS' summed over the values, there.
+
+Cost       per token and head: C (k + v) operations forward for the weights and 4 k v for the
+           states, twice as much backward and the weights once more; autograd keeps q, k, v, g and
+           a state for each block of chunks. State: k v numbers.
+"""
+
+from enum import StrEnum, auto
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.chunks import scan, spans, written
+from models.ops.gated.pairs import BASE, Decays, decays
+from models.ops.linear.features import block_rows
+from models.ops.numerics import full_precision, sum_dtype, without_padding
+
+
+class Reads(StrEnum):
+    """Which state a token reads."""
+
+    after = auto()
+    """That with its own key and value."""
+    before = auto()
+    """That which the token before left, not decayed since."""
+
+
+class _DecayedChunks(NamedTuple):
+    """n chunks of c tokens in each of b h sequences, all chunks behind each other."""
+
+    q: Float[Tensor, "bhn c k"]
+    k: Float[Tensor, "bhn c k"]
+    v: Float[Tensor, "bhn c v"]
+    decays: Decays
+    whole: Float[Tensor, "b h n j 1"]
+    """What a whole chunk leaves of what it starts from."""
+    states: Float[Tensor, "b h n k v"]
+    """Before each chunk."""
+    weights: Float[Tensor, "bhn c c"]
+    kept: Float[Tensor, "bhn c k"]
+    """Keys as they count at the chunk's end."""
+    last: Float[Tensor, "b h k v"]
+
+
+def _decayed_chunks(
+    inputs: tuple[Tensor, ...], rows: slice, chunk: int, state: Float[Tensor, "b h k v"]
+) -> _DecayedChunks:
+    q, k, v, g = (x[:, :, rows].to(state.dtype).reshape(-1, chunk, *x.shape[3:]) for x in inputs)
+    here = decays(g)
+    cut = (*state.shape[:2], -1)
+    whole = here.from_start[:, -1, :, None]
+    kept = k * here.to_end
+    gained = torch.bmm(kept.mT, v).view(*cut, *state.shape[2:])
+    whole = whole.view(*cut, *whole.shape[1:])
+    states, last = scan(state, gained, whole)
+    return _DecayedChunks(q, k, v, here, whole, states, here.weights(q, k), kept, last)
+
+
+class _DecayedProduct(torch.autograd.Function):
+    """`apply(q, k, v, g, state, chunk)`: forward from the first block, backward from the last."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 (autograd functions take positions only)
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, state: Tensor, chunk: int
+    ) -> tuple[Tensor, Tensor]:
+        ctx.cuts = spans(q.shape[2], chunk, _rows(q, v, g, chunk))
+        o, states = torch.empty_like(v), []
+        with full_precision(q):
+            for rows, size in ctx.cuts:
+                states.append(state)
+                block = _decayed_chunks((q, k, v, g), rows, size, state)
+                read = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
+                part = torch.baddbmm(read, block.weights, block.v)
+                o = written(o, rows, part.view(*v.shape[:2], -1, v.shape[3]))
+                state = block.last
+        ctx.save_for_backward(q, k, v, g, *states)
+        return o, state
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
+        # once: checkpoints that recompute count how often they are asked
+        saved = ctx.saved_tensors
+        inputs, states = saved[:4], saved[4:]
+        gradients = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
+        with full_precision(do):
+            for (rows, size), state in zip(reversed(ctx.cuts), reversed(states), strict=True):
+                block = _decayed_chunks(inputs, rows, size, state)
+                here = do[:, :, rows].to(state.dtype).reshape(-1, size, do.shape[3])
+                *parts, dstate = _pull(block, here, dstate, gates=ctx.needs_input_grad[3])
+                for index, part in enumerate(parts):
+                    shape = (*do.shape[:2], -1, *inputs[index].shape[3:])
+                    gradients[index] = written(gradients[index], rows, part.reshape(shape))
+        dg = gradients[3] if ctx.needs_input_grad[3] else None
+        return *gradients[:3], dg, dstate, None
+
+
+def _pull(
+    block: _DecayedChunks,
+    do: Float[Tensor, "bhn c v"],
+    dlast: Float[Tensor, "b h k v"],
+    *,
+    gates: bool,
+) -> list[Tensor]:
+    """Return the gradients of q, k, v, of g where asked for, and of the state before the block."""
+    q, k, v, here = block.q, block.k, block.v, block.decays
+    dstates = torch.bmm((q * here.from_start).mT, do).view_as(block.states)
+    ends, dfirst = scan(dlast, dstates, block.whole, backwards=True)
+    dends = ends.flatten(0, 2)
+    dq, dk = here.pull(torch.bmm(do, v.mT), q, k)
+    dq.addcmul_(torch.bmm(do, block.states.flatten(0, 2).mT), here.from_start)
+    dk.addcmul_(torch.bmm(v, dends.mT), here.to_end)
+    dv = torch.baddbmm(torch.bmm(block.kept, dends), block.weights.mT, do)
+    if not gates:
+        return [dq, dk, dv, dfirst]
+    after = torch.cat((block.states[:, :, 1:], block.last[:, :, None]), 2)
+    at_end = (after * ends).sum(-1).flatten(0, 2)
+    z = (q * dq).addcmul_(k, dk, value=-1)
+    z[:, -1] += at_end
+    if here.from_start.shape[-1] == 1:
+        z = z.sum(-1)
+    return [dq, dk, dv, z.flip(1).cumsum(1).flip(1), dfirst]
+
+
+def _rows(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
+    """Return how many tokens of all heads are worked on at once: by what they hold meanwhile."""
+    key, value = q.shape[3], v.shape[3]
+    gates = (BASE + 2) * key if g.ndim == 4 else chunk
+    return block_rows(q, key + value + chunk + gates + key * value // chunk)
+
+
+def decayed_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"],
+    *,
+    state: Float[Tensor, "b h k v"] | None = None,
+    chunk: int = 64,
+    keep: Bool[Tensor, "b l"] | None = None,
+    reads: Reads = Reads.after,
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
+    """Return what queries read, in the dtype of `v`, and the state behind the last token.
+
+    Any cut of a sequence into calls, each with the state of the one before, gives the same result.
+
+    Args:
+        q: Queries, scaled as the family wants them.
+        k: Keys.
+        v: Values.
+        g: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf.
+        state: What earlier tokens left; None: nothing. It is float32 at least.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+        keep: False for padding, which leaves the state as it was.
+        reads: Which state a token reads.
+    """
+    dtype = sum_dtype(v)
+    if state is None:
+        state = v.new_zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=dtype)
+    k, v = without_padding(k, keep), without_padding(v, keep)
+    if keep is not None:
+        g = without_padding(g, keep) if g.ndim == 4 else g.masked_fill(~keep[:, None], 0)
+    asked = q
+    if reads == Reads.before:  # what a token leaves is read by the next one's query
+        asked = torch.cat((q[:, :, 1:], torch.zeros_like(q[:, :, :1])), 2)
+    o, last = _DecayedProduct.apply(  # type: ignore[no-untyped-call]
+        asked, k, v, g, state.to(dtype), min(chunk, q.shape[2])
+    )
+    if reads == Reads.before:
+        with full_precision(q):
+            first = (q[:, :, :1].to(dtype) @ state.to(dtype)).to(o.dtype)
+        o = torch.cat((first, o[:, :, :-1]), 2)
+    return o, last

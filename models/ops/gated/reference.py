@@ -1,0 +1,30 @@
+"""Recurrences with decays as their papers write them: token by token."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def decayed_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"],
+    *,
+    state: Float[Tensor, "b h k v"],
+    keep: Bool[Tensor, "b l"] | None = None,
+    before: bool = False,
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
+    """S_t = exp(g_t) S_(t-1) + k_t v_t^T, o_t = S_t^T q_t; `before`: S_(t-1)^T q_t.
+
+    Padding leaves S as it was.
+    """
+    outputs = []
+    for t in range(q.shape[2]):
+        decay = g[:, :, t, None] if g.ndim == 3 else g[:, :, t]
+        after = decay.exp()[..., None] * state + k[:, :, t, :, None] * v[:, :, t, None]
+        if keep is not None:
+            after = torch.where(keep[:, t, None, None, None], after, state)
+        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state if before else after))
+        state = after
+    return torch.stack(outputs, 2), state
