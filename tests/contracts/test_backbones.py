@@ -147,8 +147,9 @@ def test_heads_have_the_width_they_are_given_or_the_family_refuses(family, head)
         if hasattr(block.mixer, "v_proj"):
             heads = narrow.mixer.v_proj.out_features // 8  # those of values may be fewer
             assert block.mixer.v_proj.weight.shape == (heads * 12, 16)
-            assert block.mixer.out_proj.weight.shape == (16, 24)
-            assert narrow.mixer.out_proj.weight.shape == (16, 16)
+            wide = getattr(narrow.mixer, "value_expansion", 1)  # values wider than keys
+            assert block.mixer.out_proj.weight.shape == (16, 24 * wide)
+            assert narrow.mixer.out_proj.weight.shape == (16, 16 * wide)
     target = tokens()[:, 0] if head in TOKEN_HEADS else torch.tensor([0, 1, 2])
     model(tokens(), target).nll.sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())

@@ -1,0 +1,205 @@
+"""RetNet: retention, a linear recurrence whose state decays at a rate of each head's own.
+
+    S_t = gamma S_(t-1) + k_t v_t^T,   o_t = S_t^T q_t,   gamma_h = 1 - 2^(-5 - h), h = 0, 1, ...
+    y = W_O (silu(W_G x) * norm_h(o)),   q = R_t W_Q x_t,   k = R_t W_K x_t / sqrt(k),   v = W_V x_t
+
+R_t rotates pairs of channels by the position t, so that o_t = sum_(j <= t) gamma^(t - j)
+(q_t · k_j) v_j depends on distances alone. norm_h is over the channels of one head and token.
+
+Not causal, by default: gamma^|t - j| over all j, a second pass from the end that reads the state
+before each token.
+
+Cost       8 d^2 operations a token for the projections with `value_expansion` 2 (twice as many, a
+           multiply-add being two), and per head C (k + v) + 4 k v with chunk C, in each direction.
+           State: k v numbers a head, and the position.
+Source     Sun et al. 2023, arXiv:2307.08621, equations 5 to 8, and the code, microsoft/torchscale.
+Notation   the paper's gamma, Theta and swish are as above; its d_k is `site.head_width`, and
+           v / k is `value_expansion`.
+Published  causal, with heads of 256 channels, `value_expansion` 2, no biases, networks of width
+           2 d, and no positions but the rotation: model.backbone.positions=none.
+Differs    The paper's GroupNorm has no weights here, as the code's; the code takes the root of the
+           mean square alone (`norm=rms`). The code's scales of rows, which keep half precision in
+           bounds, are left out: the norm undoes them. Channels are paired (i, i + k/2), the code's
+           (2 i, 2 i + 1), and the slowest pair turns by a little more than 1/10,000 a token, the
+           code's by just that. Projections are drawn as everywhere here. The paper has no form that
+           sees both sides.
+"""
+
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
+from models.multi_head import APPLIED, biases, projection
+from models.ops.gated.decayed_product import Reads, decayed_product
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+from models.positions import Spacing, rotate, rotation
+
+EPSILON = 1e-6
+
+
+class HeadNorm(StrEnum):
+    """What is normed of a head's output at a token."""
+
+    group = auto()
+    """Mean and variance over its channels."""
+    rms = auto()
+    """The mean square alone."""
+
+
+def log_decays(q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l"]:
+    """Return log(1 - 2^(-5 - h)) for each token: made anew, a buffer would be cast with a model."""
+    head = torch.arange(q.shape[1], device=q.device, dtype=sum_dtype(q))
+    return torch.log1p(-torch.exp2(-5 - head))[:, None].expand(q.shape[:3])
+
+
+def head_norm(o: Float[Tensor, "b h l v"], norm: HeadNorm) -> Float[Tensor, "b h l v"]:
+    """Norm each head's channels, in float32 at least."""
+    wide, width = o.to(sum_dtype(o)), (o.shape[-1],)
+    with full_precision(o):
+        if norm == HeadNorm.rms:
+            return F.rms_norm(wide, width, eps=EPSILON).to(o.dtype)
+        return F.layer_norm(wide, width, eps=EPSILON).to(o.dtype)
+
+
+class RetNet(Family):
+    """Retention at several scales, normed by head and gated.
+
+    Args:
+        site: Where it is built.
+        value_expansion: Width of a head's values, in widths of a head.
+        norm: What is normed of a head's output at a token.
+        rotary: Whether queries and keys are rotated by their position.
+        bidirectional: Whether tokens see later ones too, where they may.
+        bias: Whether projections have biases, where the backbone leaves that open.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+
+    Raises:
+        ValueError: A number is none that it can be.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        value_expansion: int = 2,
+        norm: HeadNorm = HeadNorm.group,
+        rotary: bool = True,
+        bidirectional: bool = True,
+        bias: bool = False,
+        chunk: int = 64,
+    ) -> None:
+        super().__init__()
+        for name, value in (("value_expansion", value_expansion), ("chunk", chunk)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+        if rotary and site.head_width % 2:
+            raise ValueError(
+                f"rotary=true turns pairs of channels: got heads of {site.head_width}; change "
+                "heads or head_width, or set rotary=false"
+            )
+        self.heads, self.head_width, self.chunk = site.heads, site.head_width, chunk
+        self.value_expansion = value_expansion
+        self.norm, self.rotary = norm, rotary
+        has, width = biases(site, bias, default=False), site.inner_width
+        values = value_expansion * width
+        self.q_proj = projection(site.width, width, bias=has.qkv)
+        self.k_proj = projection(site.width, width, bias=has.qkv)
+        self.v_proj = projection(site.width, values, bias=has.qkv)
+        self.gate_proj = projection(site.width, values, bias=has.qkv)
+        self.out_proj = projection(values, site.width, bias=has.output)
+        self.traits = Traits(
+            supports=frozenset({"keep", "start", "context"}),
+            causal=site.causal or not bidirectional,
+            options=APPLIED,
+        )
+
+    def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
+        """Fold the width of all heads into heads."""
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def project(
+        self, x: Float[Tensor, "b l d"], place: Int[Tensor, " b"] | Spacing | None
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l v"]]:
+        """Return queries, scaled keys and values, rotated where they are to be."""
+        q, k, v = (self.split(f(x)) for f in (self.q_proj, self.k_proj, self.v_proj))
+        if self.rotary:
+            turn = rotation(x, self.head_width, place)
+            q, k = rotate(q, turn), rotate(k, turn)
+        return q, k * self.head_width**-0.5, v
+
+    def merge(
+        self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"]
+    ) -> Float[Tensor, "b l d"]:
+        """Norm and gate what heads read, join and project it."""
+        normed = head_norm(o, self.norm).transpose(1, 2).flatten(-2)
+        return cast(Tensor, self.out_proj(F.silu(self.gate_proj(x)) * normed))
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        x = blanked(x, layout, self.traits)
+        q, k, v = self.project(x, layout.place)
+        o = self._retain(q, k, v, layout)
+        if not self.traits.causal:
+            # Read before a token, a state has decayed once less than by the distance.
+            gamma = log_decays(q)[..., None].exp().to(o.dtype)
+            o = o + gamma * self._retain(q, k, v, layout, backwards=True)
+        return self.merge(o, x)
+
+    def _retain(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        *,
+        backwards: bool = False,
+    ) -> Float[Tensor, "b h l v"]:
+        """Read from the first token to the last; or from the last, without the token itself."""
+        keep, context, reads = layout.keep, layout.context, Reads.after
+        if backwards:
+            q, k, v = q.flip(2), k.flip(2), v.flip(2)
+            keep, reads = None if keep is None else keep.flip(1), Reads.before
+        state = None
+        if context is not None:
+            empty = self._empty(len(q))
+            (state,) = context.received((empty,), (q, k, v), backwards=backwards)
+        o, after = decayed_product(
+            q, k, v, log_decays(q), state=state, chunk=self.chunk, keep=keep, reads=reads
+        )
+        if context is not None:
+            o = context.handed_on(o, (after,), backwards=backwards)
+        return o.flip(2) if backwards else o
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`, at `layout.start` or where the state ended."""
+        if flow.state is None:
+            return flow._replace(x=self.forward(flow.x, layout))
+        if layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        before, position = cast(tuple[Tensor, Tensor], flow.state)
+        start = position if layout.start is None else layout.start
+        q, k, v = self.project(flow.x, start)
+        o, after = decayed_product(q, k, v, log_decays(q), state=before, chunk=self.chunk)
+        return flow._replace(x=self.merge(o, flow.x), state=(after, start + q.shape[2]))
+
+    def _empty(self, batch_size: int) -> Float[Tensor, "b h k v"]:
+        like = self.q_proj.weight
+        value_width = self.value_expansion * self.head_width
+        shape = (batch_size, self.heads, self.head_width, value_width)
+        return like.new_zeros(shape, dtype=sum_dtype(like))
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return zeros, and the position of the next token: of one size for any memory."""
+        del memory
+        if not self.traits.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        state = self._empty(batch_size)
+        return state, state.new_zeros(batch_size, dtype=torch.int64)

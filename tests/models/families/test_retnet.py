@@ -1,0 +1,172 @@
+"""RetNet against its paper: the recurrence in complex numbers, the parallel form, norm and gate."""
+
+import math
+
+import pytest
+import torch
+
+from models.families.retnet import EPSILON, HeadNorm, RetNet, log_decays
+from models.mixer import Flow, Layout, Site, Unsupported
+from models.state import size_bytes
+from tests.attention import drawn, holes
+
+LENGTH, WIDTH, HEADS = 21, 12, 3
+SITE = {"width": WIDTH, "heads": HEADS, "max_length": 64}
+NORMS = pytest.mark.parametrize("norm", [*HeadNorm])
+
+
+def built(**options) -> RetNet:
+    """Return a mixer in evaluation mode, in float64, of chunks of 8."""
+    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
+    torch.manual_seed(3)
+    return RetNet(Site(**(SITE | facts)), **({"chunk": 8} | options)).double().eval()
+
+
+def projected(mixer, x):
+    """Return q, k and v of each head, neither rotated nor scaled."""
+    parts = (x @ layer.weight.mT for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj))
+    return [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in parts]
+
+
+def decays():
+    return torch.tensor([1 - 2 ** (-5 - h) for h in range(HEADS)], dtype=torch.float64)
+
+
+def angles(width):
+    return torch.tensor(
+        [10_000 ** (-2 * c / width) for c in range(width // 2)], dtype=torch.float64
+    )
+
+
+def as_complex(x):
+    return torch.complex(*x.chunk(2, -1))
+
+
+def recurrent(mixer, x):
+    """Equation 3: A = gamma e^(i theta), one state of complex channels after the other."""
+    q, k, v = projected(mixer, x)
+    q, k = as_complex(q), as_complex(k / math.sqrt(q.shape[-1]))
+    turn = torch.polar(torch.ones(q.shape[-1]).double(), angles(2 * q.shape[-1]))
+    step = decays()[:, None] * turn
+    state, outputs = torch.zeros(*q.shape[:2], q.shape[-1], v.shape[-1]).to(q.dtype), []
+    for t in range(x.shape[1]):
+        state = step[..., None] * state + k[:, :, t, :, None].conj() * v[:, :, t, None]
+        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state).real)
+    return torch.stack(outputs, 2)
+
+
+def parallel(mixer, x, *, both=False, rotary=True, distance=None):
+    """Equation 5: (Q K^T * D) V with D_nm = gamma^(n - m), or gamma^|n - m| of `both` sides."""
+    q, k, v = projected(mixer, x)
+    place = torch.arange(x.shape[1])
+    if rotary:
+        angle = place[:, None] * angles(q.shape[-1])
+        turn = torch.polar(torch.ones_like(angle), angle)
+        q, k = (torch.cat([y.real, y.imag], -1) for y in (turn * as_complex(z) for z in (q, k)))
+    apart = place[:, None] - place if distance is None else distance
+    d = decays()[:, None, None] ** apart.abs()
+    d = d if both else d.tril()
+    return (q @ k.mT / math.sqrt(q.shape[-1]) * d) @ v
+
+
+def finished(mixer, o, x, norm=HeadNorm.group):
+    """Equation 8, from what heads read."""
+    if norm == HeadNorm.group:
+        o = o - o.mean(-1, keepdim=True)
+    o = o / (o.square().mean(-1, keepdim=True) + EPSILON).sqrt()
+    gate = x @ mixer.gate_proj.weight.mT
+    joined = o.transpose(1, 2).flatten(2)
+    return (gate * gate.sigmoid() * joined) @ mixer.out_proj.weight.mT
+
+
+def compare(seen, wanted, leaves):
+    torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
+    direction = drawn(*wanted.shape, seed=9)
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (seen, wanted))
+    torch.testing.assert_close(here, there, atol=1e-9, rtol=1e-9)
+
+
+@NORMS
+@pytest.mark.parametrize("form", [recurrent, parallel])
+@pytest.mark.parametrize("value_expansion", [1, 2])
+def test_it_is_the_paper_when_causal(form, norm, value_expansion):
+    mixer = built(causal=True, norm=norm, value_expansion=value_expansion)
+    x = drawn(2, LENGTH, WIDTH).requires_grad_()
+    compare(mixer(x, Layout()), finished(mixer, form(mixer, x), x, norm), [x, *mixer.parameters()])
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_both_sides_decay_with_the_distance(rotary):
+    mixer, x = built(rotary=rotary), drawn(2, LENGTH, WIDTH).requires_grad_()
+    wanted = finished(mixer, parallel(mixer, x, both=True, rotary=rotary), x)
+    compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()])
+    assert not mixer.traits.causal
+
+
+def test_one_direction_is_the_causal_form():
+    one, causal, x = built(bidirectional=False), built(causal=True), drawn(2, LENGTH, WIDTH)
+    torch.testing.assert_close(one(x, Layout()), causal(x, Layout()), atol=0, rtol=0)
+    assert one.traits.causal
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_is_left_out_of_the_distance_of_a_decay(causal):
+    """Positions that queries and keys are rotated by count it."""
+    mixer, keep = built(causal=causal, rotary=False), holes(LENGTH)
+    x = drawn(2, LENGTH, WIDTH)
+    seen = mixer(x, Layout(keep=keep))
+    for row in range(2):
+        real = keep[row]
+        alone = mixer(x[row, real][None], Layout())[0]
+        torch.testing.assert_close(seen[row, real], alone, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [8, 1, LENGTH - 9]])
+def test_however_a_stream_is_cut_the_outputs_are_the_same(rotary, cut):
+    mixer, x = built(causal=True, rotary=rotary), drawn(2, LENGTH, WIDTH)
+    state, outputs = mixer.initial_state(2, LENGTH), []
+    held = size_bytes(state)
+    for piece in x.split(cut, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        outputs.append(flow.x)
+    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+    width = WIDTH // HEADS
+    assert size_bytes(state) == held == 2 * (8 * HEADS * width * 2 * width + 8)
+
+
+def test_decays_are_those_of_the_paper_in_half_precision_too():
+    """A model in bfloat16 would forget at rates that are off by a half per cent."""
+    gates = log_decays(torch.zeros(1, 6, 2, 4, dtype=torch.bfloat16))
+    wanted = torch.tensor([math.log1p(-(2.0 ** (-5 - h))) for h in range(6)])
+    torch.testing.assert_close(gates[0, :, 1], wanted, atol=0, rtol=1e-6)
+    half = built(causal=True, heads=6).bfloat16()
+    assert not [*half.buffers()]
+
+
+def test_parameters_are_counted_by_hand():
+    wanted = 8 * WIDTH**2  # q, k: 2 d^2; v, gate and out of twice the width: 6 d^2
+    assert sum(p.numel() for p in built().parameters()) == wanted
+    biased = built(bias=True)
+    assert sum(p.numel() for p in biased.parameters()) == wanted + 7 * WIDTH
+
+
+def test_what_it_cannot_do_is_refused():
+    with pytest.raises(ValueError, match="value_expansion must be at least 1: got 0"):
+        built(value_expansion=0)
+    with pytest.raises(ValueError, match="chunk must be at least 1"):
+        built(chunk=0)
+    with pytest.raises(ValueError, match="rotary=true turns pairs"):
+        built(heads=4)
+    built(heads=4, rotary=False)
+    with pytest.raises(Unsupported, match="sees all tokens"):
+        built().initial_state(1, 8)
+    with pytest.raises(Unsupported, match="bidirectional"):
+        built(causal=True, bidirectional=False)
+    mixer = built(causal=True)
+    with pytest.raises(ValueError, match="keep=None"):
+        mixer.extend(
+            Flow(drawn(1, 2, WIDTH), mixer.initial_state(1, 8)),
+            Layout(keep=torch.ones(1, 2, dtype=torch.bool)),
+        )
