@@ -19,3 +19,21 @@ def convolution(
                 y = y + weight[:, :, i, tap, None] * x[:, :, j]
         found.append(y)
     return torch.stack(found, dim=2)
+
+
+def long_convolution(
+    u: Float[Tensor, "*b d l"],
+    kernel: Float[Tensor, "d l"],
+    backward_kernel: Float[Tensor, "d l"] | None = None,
+) -> Float[Tensor, "*b d l"]:
+    """y_t = sum_{j <= t} K_{t-j} u_j, and sum_{j > t} K'_{j-t-1} u_j besides."""
+    length, outputs = u.shape[-1], []
+    for t in range(length):
+        y = torch.zeros_like(u[..., 0])
+        for j in range(length):
+            if j <= t:
+                y = y + kernel[:, t - j] * u[..., j]
+            elif backward_kernel is not None:
+                y = y + backward_kernel[:, j - t - 1] * u[..., j]
+        outputs.append(y)
+    return torch.stack(outputs, dim=-1)

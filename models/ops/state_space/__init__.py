@@ -1,0 +1,6 @@
+"""State spaces x_t = A x_{t-1} + B u_t, y_t = C x_t whose A, B and C are those of all tokens.
+
+Outputs are then a convolution of the inputs (`models.ops.convolution.long`). `kernels` makes its
+kernels from eigenvalues, and sums inputs into states; `hippo` has the eigenvalues to start from;
+`reference` is the literal form of each.
+"""

@@ -1,0 +1,56 @@
+"""Eigenvalues and inputs that a diagonal state space starts from: N real states as N / 2 pairs.
+
+    legs      the normal part of HiPPO-LegS: of A with A_nk = -sqrt((2n + 1) (2k + 1)) for n > k
+              and -(n + 1) for n = k, that of A + P P^T with P_n = sqrt(n + 1/2); its input is
+              B_n = sqrt(2n + 1)
+    inverse   -1/2 + i (N / pi) (N / (2p + 1) - 1), its limit for large N; inputs are 1
+    linear    -1/2 + i pi p, Fourier's; inputs are 1
+
+Of each pair the eigenvalue with positive imaginary part is given (`linear` has a real one), from
+the lowest. Eigenvectors turn freely: those of `legs` are turned so that their inputs are positive
+numbers, the same on every machine. All are computed on the CPU, in float64.
+
+Source     Gu et al. 2022, arXiv:2206.11893 (S4D-LegS, S4D-Inv, S4D-Lin); Gu et al. 2021,
+           arXiv:2111.00396, for the normal part.
+"""
+
+import math
+from enum import StrEnum, auto
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+Spectrum: TypeAlias = tuple[Complex[Tensor, " p"], Float[Tensor, " p"]]
+"""Eigenvalues, and the input of each."""
+
+
+class Initial(StrEnum):
+    """Which eigenvalues a state space starts from."""
+
+    legs = auto()
+    inverse = auto()
+    linear = auto()
+
+
+def spectrum(initial: Initial, states: int) -> Spectrum:
+    """Return the eigenvalues of a kind and their inputs, for an even number of real states."""
+    pair = torch.arange(states // 2, dtype=torch.float64, device="cpu")
+    if initial == Initial.legs:
+        frequency, inputs = _legs(states)
+    elif initial == Initial.inverse:
+        frequency = states / math.pi * (states / (2 * pair.flip(0) + 1) - 1)
+        inputs = torch.ones_like(pair)
+    else:
+        frequency, inputs = math.pi * pair, torch.ones_like(pair)
+    return torch.complex(torch.full_like(frequency, -0.5), frequency), inputs
+
+
+def _legs(states: int) -> tuple[Float[Tensor, " p"], Float[Tensor, " p"]]:
+    """Return frequencies and inputs of the normal part of LegS, which is skew but for -1/2."""
+    root = (2 * torch.arange(states, dtype=torch.float64, device="cpu") + 1).sqrt()
+    below = -torch.outer(root, root).tril(-1) / 2
+    frequency, vectors = torch.linalg.eigh(-1j * (below - below.T))
+    inputs = (vectors.mH @ root.to(vectors.dtype)).abs()
+    return frequency[states // 2 :], inputs[states // 2 :]

@@ -1,0 +1,98 @@
+"""Sums over powers of eigenvalues, both ways, without a table of all powers.
+
+    vandermonde   K_t = 2 Re sum_p c_p lambda_p^t       a kernel from weights of eigenvalues
+    polynomial    S_p = sum_t u_t lambda_p^t            an input summed into a state
+
+A power is that of two factors, t = i m + j with m about sqrt(n), so that both are batched products
+of tables with about sqrt(n) powers of each eigenvalue: 4 n P operations a channel with P complex
+eigenvalues, and 2 sqrt(n) P complex powers made and kept for the backward pass in place of n P.
+Powers are made by products alone: 0 and negative numbers will do, and what underflows is 0 in its
+gradients too. Half precision is computed in float32.
+"""
+
+import torch
+from jaxtyping import Inexact, Real
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.ops.numerics import full_precision
+
+
+def vandermonde(
+    c: Inexact[Tensor, "*b d p"], factor: Inexact[Tensor, "d p"], length: int
+) -> Real[Tensor, "*b d {length}"]:
+    """Return 2 Re sum_p c_p lambda_p^t of every t < `length`.
+
+    Args:
+        c: Weights, real or complex; further axes in front share the powers.
+        factor: The eigenvalues lambda, real or complex.
+        length: At least 1.
+    """
+    dtype = torch.promote_types(torch.promote_types(c.dtype, factor.dtype), torch.float32)
+    with full_precision(factor):
+        inner, outer = _tables(factor.to(dtype), length)
+        left = _as_real(2 * c.to(dtype).unsqueeze(-2) * outer, conjugate=True)
+        return torch.einsum("...diq,djq->...dij", left, _as_real(inner)).flatten(-2)[..., :length]
+
+
+def polynomial(
+    u: Real[Tensor, "*b d l"], factor: Inexact[Tensor, "d p"]
+) -> Inexact[Tensor, "*b d p"]:
+    """Return sum_t u_t lambda_p^t of every eigenvalue lambda: what `vandermonde` is transposed.
+
+    Args:
+        u: Coefficients, real, at least one.
+        factor: The eigenvalues, real or complex.
+    """
+    dtype = torch.promote_types(torch.promote_types(u.dtype, factor.dtype), torch.float32)
+    length = u.shape[-1]
+    with full_precision(factor):
+        inner, outer = _tables(factor.to(dtype), length)
+        number, size = outer.shape[-2], inner.shape[-2]
+        padded = F.pad(u.to(dtype.to_real()), (0, number * size - length))
+        parts = torch.unflatten(padded, -1, (number, size))
+        sums = torch.einsum("...dij,djq->...diq", parts, _as_real(inner))
+        if dtype.is_complex:
+            sums = torch.view_as_complex(torch.unflatten(sums, -1, (-1, 2)))
+        return (sums * outer).sum(-2)
+
+
+def power(base: Inexact[Tensor, "*s"], exponent: int) -> Inexact[Tensor, "*s"]:
+    """Return base^exponent for an exponent of at least 1, by squaring: exact gradients at 0 too."""
+    result = base if exponent % 2 else None
+    while exponent := exponent // 2:
+        base = base * base
+        if exponent % 2:
+            result = base if result is None else result * base
+    return base if result is None else result
+
+
+def _tables(
+    factor: Inexact[Tensor, "d p"], length: int
+) -> tuple[Inexact[Tensor, "d m p"], Inexact[Tensor, "d i p"]]:
+    """Return lambda^j of every j < m, and lambda^(m i) as far as i m < length.
+
+    m is a power of two of at least sqrt(length), so that doubling ends there.
+    """
+    size = 1 << ((length - 1).bit_length() + 1) // 2
+    inner = _powers(factor, size)
+    return inner, _powers(power(factor, size), -(-length // size))
+
+
+def _powers(base: Inexact[Tensor, "d p"], number: int) -> Inexact[Tensor, "d m p"]:
+    """Return base^0 … base^(number - 1): each doubling multiplies all by the next square."""
+    table = torch.ones_like(base).unsqueeze(-2)
+    while (size := table.shape[-2]) < number:
+        table = torch.cat((table, table[:, : number - size] * base.unsqueeze(-2)), dim=-2)
+        base = base * base
+    return table
+
+
+def _as_real(x: Inexact[Tensor, "*s p"], *, conjugate: bool = False) -> Real[Tensor, "*s q"]:
+    """Return real and imaginary parts in turns, so that a real product sums both; real: as it is.
+
+    Re(a b) = Re conj(a) Re b + Im conj(a) Im b.
+    """
+    if not x.is_complex():
+        return x
+    return torch.view_as_real(x.conj().resolve_conj() if conjugate else x).flatten(-2)
