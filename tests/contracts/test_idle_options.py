@@ -24,6 +24,7 @@ from models.mixer import (
     Positions,
     Remembers,
     Site,
+    Tuned,
     Unsupported,
 )
 from models.state import detach
@@ -142,7 +143,8 @@ class Tried:
 
     def promised(self):
         shapes = [(name, tuple(p.shape)) for name, p in self.mixer.state_dict().items()]
-        return shapes, self.mixer.traits
+        tuning = self.mixer.tuning() if isinstance(self.mixer, Tuned) else {}
+        return shapes, self.mixer.traits, tuning
 
     def evaluated(self):
         self.mixer.eval()
