@@ -205,7 +205,8 @@ def _drafted(
     models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
     by_kind = names_by_group(frame, groups)
     draft = _Draft(folder, looks(models), by_kind, left_out=not_shown)
-    here = {runner: sections[runner] for runner in sections if runner in set(frame["runner"])}
+    runners = set(frame["runner"])
+    here = {runner: section for runner, section in sections.items() if runner in runners}
     shown = {runner: section for runner, section in here.items() if not isinstance(section, str)}
     protocols = partial(arena.section, kinds=groups, sentences=deviations)
     every: list[SectionOf] = [protocols, *EVERY, *shown.values()]

@@ -270,13 +270,15 @@ def check_parts_of_batches(by_batch: str, stages: TrainingStages, processes: int
     """
     if not by_batch:
         return
-    parting = {
-        f"{stage.where}.micro_batch_size={stage.micro_batch_size}": "null"
+    parting = [
+        (f"{stage.where}.micro_batch_size={stage.micro_batch_size}", "null")
         for stage in stages.parts
         if stage.micro_batch_size not in (None, stage.batch_size)
-    }
-    parting |= {f"hardware.processes={processes}": "1"} if processes > 1 else {}
-    for seen, wanted in parting.items():
+    ]
+    if processes > 1:
+        parting.append((f"hardware.processes={processes}", "1"))
+    if parting:
+        seen, wanted = parting[0]
         option = by_batch.partition("=")[0]
         raise Unsupported(
             f"{by_batch} takes statistics of all examples of an update: got {seen}, which parts "
