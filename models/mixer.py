@@ -297,6 +297,13 @@ class Flow(NamedTuple):
     penalties: Mapping[str, Tensor] = NO_PENALTIES
     """That depend on activations; never mutated."""
 
+    def with_x(self, x: Float[Tensor, "b l d"]) -> "Flow":
+        """Return a new Flow with other tokens.
+
+        Not `_replace`, whose tuple PyTorch 2.11 leaves empty where it leaves a compiled graph.
+        """
+        return Flow(x, *self[1:])
+
     def add_penalty(self, name: str, value: Tensor) -> "Flow":
         """Return a new Flow with `value` added to the penalty `name`."""
         total = self.penalties[name] + value if name in self.penalties else value

@@ -100,6 +100,8 @@ def verify(
     width: int = 32,
     heads: int = 2,
     max_length: int = 256,
+    device: str = "cpu",
+    dtype: str = "float64",
     config_dir: "str | Path | None" = None,
     plugins: Sequence[str] = (),
     **options: Any,
@@ -112,6 +114,8 @@ def verify(
         width: Of the model around it.
         heads: Of attention.
         max_length: Longest sequence to offer.
+        device: Where the checks run: cpu or cuda.
+        dtype: Of most checks: float64, or float32 for kernels that know no other.
         config_dir: A folder with configuration files of your own.
         plugins: Packages that these files may name.
         **options: Options of the mixer by name.
@@ -120,7 +124,7 @@ def verify(
         What each check saw: look at `passed`, at `failed`, or at all of it, which a notebook shows.
 
     Raises:
-        ValueError: This is no mixer, or it has no such option.
+        ValueError: This is no mixer, it has no such option, or there is no such device.
 
     Examples:
         >>> import lra
@@ -128,8 +132,6 @@ def verify(
         >>> found.passed
         True
     """
-    from models.contract import verify as checks
-
     folders = [] if config_dir is None else [Path(config_dir)]
     if isinstance(mixer, str):
         from lra.composition.named import resolve
@@ -137,8 +139,38 @@ def verify(
         name, factory = mixer, resolve(mixer, options, folders, plugins)
     else:
         name, factory = _factory(mixer, options)
-    found = checks(factory, width=width, heads=heads, max_length=max_length)
+    found = checked(
+        factory, width=width, heads=heads, max_length=max_length, device=device, dtype=dtype
+    )
     return Findings(name, tuple(found))
+
+
+def checked(
+    factory: "MixerFactory", *, device: str, dtype: str, width: int, heads: int, max_length: int
+) -> "list[Finding]":
+    """Run the checks; refuse a device that is not here, and a number format without tolerances."""
+    import torch
+
+    from models.contract import verify as checks
+
+    if device not in ("cpu", "cuda") or dtype not in ("float64", "float32"):
+        raise ConfigError(
+            f"got device={device!r}, dtype={dtype!r}; wanted cpu or cuda, float64 or float32"
+        )
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "got device='cuda', but PyTorch sees no GPU here (`lra doctor` tells what is seen); "
+            "wanted device='cpu', or a machine with a GPU and a CUDA build of torch"
+        )
+    found: list[Finding] = checks(
+        factory,
+        width=width,
+        heads=heads,
+        max_length=max_length,
+        device=device,
+        dtype=getattr(torch, dtype),
+    )
+    return found
 
 
 def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":

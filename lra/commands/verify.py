@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from lra.api.verifying import counted, lines
+from lra.api.verifying import checked, counted, lines
 from lra.composition.arguments import Parser, add_own, whole
 from lra.composition.named import resolve
 from lra.composition.yaml_text import parse
@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
         "against finite differences, precisions, claims, extend against one pass, declared growth. "
         "A failed check names the likely cause (docs/contract.md). Exit code 1 where one fails.",
         epilog="examples: lra verify performer | lra verify performer features=128 | "
-        "lra verify my_pkg.mixer:MyMixer window=64 | "
+        "lra verify my_pkg.mixer:MyMixer window=64 | lra verify performer --device cuda | "
         "lra verify my_family --config-dir my_conf --plugin my_pkg",
     )
     made.add_argument(
@@ -44,6 +44,15 @@ def parser() -> argparse.ArgumentParser:
         default=256,
         help="longest sequence to offer; default: 256",
     )
+    made.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where they run; default: cpu"
+    )
+    made.add_argument(
+        "--dtype",
+        choices=("float64", "float32"),
+        default="float64",
+        help="of most checks; float32 for kernels that know no other; default: float64",
+    )
     add_own(made)
     made.add_argument("--quiet", action="store_true", help="print failed checks only")
     return made
@@ -55,13 +64,13 @@ def main(argv: list[str]) -> int:
     arguments = made.parse_intermixed_args(argv)
     given = options(arguments.options)
     factory = resolve(arguments.mixer, given, arguments.config_dir, arguments.plugin)
-    from models.contract import verify
-
-    findings = verify(
+    findings = checked(
         factory,
         width=arguments.width,
         heads=arguments.heads,
         max_length=arguments.max_length,
+        device=arguments.device,
+        dtype=arguments.dtype,
     )
     if rows := lines(f for f in findings if not (arguments.quiet and f.passed)):
         print_table(rows, indent="")

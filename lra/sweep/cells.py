@@ -212,13 +212,14 @@ def _items(argument: Mapping[str, Any]) -> Iterator[object]:
 
     from lra.sweep.trial_builds import without_weights
     from lra.sweep.work import CellWork
+    from runners.measurement.device import set_matmul_precision
 
     phase("building")
     name_plugins(argument["plugins"])
     run = typed(argument["config"])
     if run.runner.models:  # so that a refusal costs nothing and comes first
         without_weights(run, int(argument["length"]))
-    torch.set_float32_matmul_precision(run.hardware.matmul_precision.value)
+    set_matmul_precision(run.hardware.matmul_precision)
     if run.hardware.device is Device.cuda and run.hardware.memory_limit_bytes:
         device = int(os.environ.get("LOCAL_RANK", "0"))  # of one of several processes
         total = torch.cuda.get_device_properties(device).total_memory

@@ -103,7 +103,7 @@ class DecoderBlock(nn.Module):
         flow = self.own(flow, layout)
         seen = self.cross.attend(self.cross_norm(flow.x), layout, source, source_layout)
         x = flow.x + self.dropout(seen)
-        return flow._replace(x=x + self.dropout(self.network(self.network_norm(x))))
+        return flow.with_x(x + self.dropout(self.network(self.network_norm(x))))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the mixer's empty state; the source needs none."""
@@ -156,16 +156,16 @@ class EncoderDecoder(nn.Module):
             if layout.keep is not None:
                 keep = keep & layout.keep[:, :sources]
         seen = Layout(keep=keep)
-        encoded = self.encoder(flow._replace(x=flow.x[:, :sources]), seen)
+        encoded = self.encoder(flow.with_x(flow.x[:, :sources]), seen)
         steps = place[: min(self.facts.target_length, length)]
         # Behind a row's end stands its last token again, which no earlier one sees.
         index = (begins + steps).clamp(max=length - 1)[..., None].expand(-1, -1, width)
-        after: Flow = encoded._replace(x=flow.x.gather(1, index))
+        after: Flow = encoded.with_x(flow.x.gather(1, index))
         for block in self.decoder:
             after = block(after, Layout(), encoded.x, seen)
         index = (place - begins).clamp(0, len(steps) - 1)[..., None].expand(-1, -1, width)
         x = self.norm(after.x).gather(1, index).masked_fill((place < begins)[..., None], 0.0)
-        return after._replace(x=x)
+        return after.with_x(x)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Raise `Unsupported`: what follows a source is read as a whole."""

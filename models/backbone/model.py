@@ -370,7 +370,7 @@ class Backbone(nn.Module):
         else:
             asked = self.add_positions(self.query.to(x.dtype).expand_as(x), count)
             flow = cast(Stack, self.stack).queried(flow, self.embedding_dropout(asked), placed)
-        flow = flow._replace(x=self.output_dropout(flow.x))
+        flow = flow.with_x(self.output_dropout(flow.x))
         if count is not None:
             return flow._replace(state=(count + tokens.shape[1], flow.state))
         return flow

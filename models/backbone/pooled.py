@@ -205,17 +205,17 @@ class PooledStack(Stack):
                 sources = [self.source(None, level, level)] * count
                 if self.cut.query_only:
                     sources[0] = self.source(flow.x, level, longer)
-                flow = flow._replace(x=x)
+                flow = flow.with_x(x)
             for source in sources:
                 flow = self.through(next(layers), flow, level.layout, level.blank, source)
             if not number:
                 low = flow.x
         if self.cut.full:
             times = 2 ** (len(self.cut.layers) - 1)
-            flow = flow._replace(x=low + repeated(flow.x, times, length, apart=apart))
+            flow = flow.with_x(low + repeated(flow.x, times, length, apart=apart))
             for block in layers:
                 flow = self.through(block, flow, full.layout, full.blank)
-        return flow._replace(x=self.closed(flow.x))
+        return flow.with_x(self.closed(flow.x))
 
     def source(
         self, x: Float[Tensor, "b s d"] | None, queries: Level, keys: Level

@@ -240,4 +240,4 @@ class ReversibleStack(Stack):
         else:
             y1, y2 = run.run(flow.x, flow.x, replay=False)
         x = torch.cat((y1, y2), dim=-1) if self.concat else (y1 + y2) / 2
-        return flow._replace(x=self.norm(x), state=tuple(run.after) if given else None)
+        return flow._replace(state=tuple(run.after) if given else None).with_x(self.norm(x))

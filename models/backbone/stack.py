@@ -212,7 +212,7 @@ class TransformerBlock(nn.Module):
         x = flow.x + mixed.x
         if self.network is not None:
             x = x + self.by_pieces(x)
-        return mixed._replace(x=x)
+        return mixed.with_x(x)
 
     def by_pieces(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what `transformed` makes of every position, one piece after the other."""
@@ -230,8 +230,8 @@ class TransformerBlock(nn.Module):
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Return what the mixer adds to the residual stream; `blank` tokens enter it as zeros."""
-        mixed = self.mix(flow._replace(x=self.entering(flow.x, blank)), layout, source)
-        return mixed._replace(x=self.dropout(mixed.x))
+        mixed = self.mix(flow.with_x(self.entering(flow.x, blank)), layout, source)
+        return mixed.with_x(self.dropout(mixed.x))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
         """Return what the mixer sees of the residual stream."""
@@ -252,13 +252,13 @@ class TransformerBlock(nn.Module):
         mixer = cast(Any, self.mixer)
         if source is not None:
             read = flow.x if source.x is None else self.entering(source.x, source.blank)
-            return flow._replace(x=mixer.attend(flow.x, layout, read, source.layout, source.at))
+            return flow.with_x(mixer.attend(flow.x, layout, read, source.layout, source.at))
         if self.extends:
             extended: Flow = mixer.extend(flow, layout)
             return extended
         if flow.state is not None:
             raise Unsupported(f"{family(mixer)} has no `extend`: it cannot continue from a state")
-        return flow._replace(x=mixer(flow.x, layout))
+        return flow.with_x(mixer(flow.x, layout))
 
 
 class PostNormBlock(TransformerBlock):
@@ -268,9 +268,9 @@ class PostNormBlock(TransformerBlock):
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Mix along the length, then transform each position."""
-        mixed = self.mix(flow._replace(x=self.entering(flow.x, blank)), layout, source)
+        mixed = self.mix(flow.with_x(self.entering(flow.x, blank)), layout, source)
         joined: Tensor = self.mixer_norm(flow.x + self.dropout(mixed.x))
-        return mixed._replace(x=joined if self.network is None else self.by_pieces(joined))
+        return mixed.with_x(joined if self.network is None else self.by_pieces(joined))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
         """Return what the mixer sees: the block before has normed it."""
@@ -296,7 +296,7 @@ class PlainBlock(TransformerBlock):
     ) -> Flow:
         """Mix along the length, then transform each position."""
         mixed = self.mixed(flow, layout, blank, source)
-        return mixed if self.network is None else mixed._replace(x=self.by_pieces(mixed.x))
+        return mixed if self.network is None else mixed.with_x(self.by_pieces(mixed.x))
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return the block's output at each position."""
@@ -376,7 +376,8 @@ class Stack(nn.Module):
         for block, state in zip(self.blocks, states, strict=True):
             flow = self.through(block, flow._replace(state=state), layout, blank)
             after.append(flow.state)
-        return flow._replace(x=self.closed(flow.x), state=tuple(after) if given else None)
+        flow = flow._replace(state=tuple(after) if given else None)
+        return flow.with_x(self.closed(flow.x))
 
     def queried(self, flow: Flow, queries: Float[Tensor, "b l d"], layout: Layout) -> Flow:
         """Return what a second stream makes of `queries`, which reads the first and is not read.
@@ -384,7 +385,7 @@ class Stack(nn.Module):
         A token of the first stream sees those of no higher rank, itself among them; the query at
         its place only those of lower rank (XLNet, arXiv:1906.08237, section 2.3).
         """
-        content, asked = self.opened(flow), self.opened(flow._replace(x=queries))
+        content, asked = self.opened(flow), self.opened(flow.with_x(queries))
         layout, blank = self.checked(layout)
         assert layout.order is not None, "the model refuses batches without ranks"
         below = layout._replace(order=layout.order - 1)
@@ -392,7 +393,7 @@ class Stack(nn.Module):
             source = KeySource(content.x, layout, blank, At(Spacing(), Spacing()))
             asked = self.through(block, asked, below, blank, source)
             content = self.through(block, content, layout, blank)
-        return content._replace(x=self.closed(asked.x))
+        return content.with_x(self.closed(asked.x))
 
     def through(self, block: nn.Module, flow: Flow, *facts: Any) -> Flow:
         """Return what a block makes of what passes through it."""
@@ -432,7 +433,7 @@ class PostNormStack(Stack):
 
     def opened(self, flow: Flow) -> Flow:
         """Return the normed embeddings."""
-        return flow._replace(x=self.norm(flow.x))
+        return flow.with_x(self.norm(flow.x))
 
     def closed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return the last block's output, which is normed already."""

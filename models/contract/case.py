@@ -59,10 +59,16 @@ class Result(NamedTuple):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Fix the global random states of torch (CPU), numpy and Python inside, and restore them."""
+    """Fix the global random states of torch, numpy and Python inside, and restore them.
+
+    That of a GPU only where one is in use: to ask for it would take one.
+    """
     python, arrays = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
+    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if in_use else []):
         torch.default_generator.manual_seed(seed)
+        if in_use:
+            torch.cuda.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)
         try:
@@ -101,6 +107,8 @@ class Case:
     heads: int = 2
     dtype: torch.dtype = torch.float64
     seed: int = 0
+    device: str = "cpu"
+    """Where mixers and inputs lie; both are drawn on the CPU."""
 
     @property
     def lengths(self) -> list[int]:
@@ -169,7 +177,7 @@ class Case:
             for parameter in mixer.parameters():
                 if not parameter.any():
                     parameter.normal_(std=0.3)
-        return mixer
+        return mixer.to(self.device)
 
     def input(
         self, length: int | None = None, *, rows: int = ROWS, salt: int = 0, scale: float = 1.0
@@ -178,7 +186,7 @@ class Case:
         generator = torch.Generator().manual_seed(1_000_003 * (salt + 1) + self.seed)
         shape = (rows, length or self.max_length, self.width)
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
-        return (drawn * scale).to(self.dtype)
+        return (drawn * scale).to(self.device, self.dtype)
 
     def noise(self, like: Float[Tensor, "b l d"], salt: int = 99) -> Float[Tensor, "b l d"]:
         """Return outliers that replace tokens which should not matter."""
@@ -190,12 +198,13 @@ class Case:
 
     def before(self, ends: list[int]) -> Bool[Tensor, "b l"]:
         """Return, for each of `ends`, which tokens of the longest sequence lie before it."""
-        return torch.arange(self.max_length)[None] < torch.tensor(ends)[:, None]
+        ahead = torch.arange(self.max_length)[None] < torch.tensor(ends)[:, None]
+        return ahead.to(self.device)
 
     def holes(self) -> Bool[Tensor, "b l"]:
         """Return padding at random places, in front and in the middle as well."""
         generator = torch.Generator().manual_seed(self.seed + 5)
-        return torch.rand(ROWS, self.max_length, generator=generator) < 0.6
+        return (torch.rand(ROWS, self.max_length, generator=generator) < 0.6).to(self.device)
 
     def masks(self, traits: Traits) -> dict[str, Bool[Tensor, "b l"] | None]:
         """Return no mask and, where padding is supported, padding behind and in the middle."""
@@ -205,7 +214,7 @@ class Case:
 
     def globals(self) -> Bool[Tensor, "b l"]:
         """Return two global tokens in the first row, one in the second, none in the third."""
-        flags = torch.zeros(ROWS, self.max_length, dtype=torch.bool)
+        flags = torch.zeros(ROWS, self.max_length, dtype=torch.bool, device=self.device)
         flags[0, 0] = flags[0, self.max_length // 2] = True
         flags[1, self.max_length // 3] = True
         return flags

@@ -192,7 +192,7 @@ def _tries(case: Case, traits: Traits) -> list[Try]:
     kinds = [{}, together] if together else [{}]
     tries += [Try(tiny, RANKS, facts, training) for facts in kinds for training in (True, False)]
     if "keep" in traits.supports:
-        keep = torch.ones(ROWS, short, dtype=torch.bool)
+        keep = torch.ones(ROWS, short, dtype=torch.bool, device=case.device)
         first, *_, last = shares(short, RANKS)
         keep[:, short - last :] = keep[0, :first] = False
         tries += [Try(short, RANKS, {"keep": keep}, training) for training in (True, False)]

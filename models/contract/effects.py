@@ -64,7 +64,7 @@ def check_calls(case: Case) -> Result:
             stream(mixer, [x[:, :1], x[:, 1:2]], empty(mixer, case))
 
     def under_autocast() -> None:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(case.device, torch.bfloat16):
             call(mixer, x)
 
     between: dict[str, Callable[[], object]] = {
@@ -130,9 +130,11 @@ def check_random_draws(case: Case) -> Result:
 
 def random_states() -> dict[str, bytes]:
     """Return global random states by name; not Python's, from which type checkers draw."""
+    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
         "torch": torch.get_rng_state().numpy().tobytes(),
         "numpy": pickle.dumps(np.random.get_state()),
+        **({"cuda": torch.cuda.get_rng_state().numpy().tobytes()} if in_use else {}),
     }
 
 

@@ -51,7 +51,8 @@ def _facts(case: Case, length: int) -> dict[str, Tensor]:
     prefix = torch.tensor([length // 3 + 1, length, 0])
     every = {"keep": keep, "document": document, "prefix": prefix, "order": order}
     assert set(MASKS) < set(every)
-    return {**every, "is_global": is_global}
+    every["is_global"] = is_global
+    return {name: fact.to(case.device) for name, fact in every.items()}
 
 
 def layout_of(facts: Facts) -> Layout:
@@ -64,8 +65,9 @@ def visible(facts: Facts, length: int, *, causal: bool) -> Bool[Tensor, "b l l"]
 
     Global tokens, and those within a reach, see no more than this.
     """
-    place = torch.arange(length)
-    seen = torch.ones(ROWS, length, length, dtype=torch.bool)
+    device = next((fact.device for fact in facts.values()), None)
+    place = torch.arange(length, device=device)
+    seen = torch.ones(ROWS, length, length, dtype=torch.bool, device=device)
     if causal:
         seen &= place <= place[:, None]
         if "prefix" in facts:

@@ -103,7 +103,7 @@ def check_half(case: Case) -> Result:
     x = case.input(length).float()
     with torch.no_grad():
         y = call(case.mixer().bfloat16(), x.bfloat16())
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(case.device, torch.bfloat16):
             z = call(case.mixer().float(), x)
     if y.dtype != torch.bfloat16:
         return Result(False, f"a bfloat16 mixer gives {y.dtype} for bfloat16").because(

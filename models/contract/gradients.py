@@ -83,7 +83,8 @@ def check_gradients(case: Case) -> Result:
 
 def learns_in_stream(case: Case, mixer: Any, parameter: Tensor) -> bool:
     """Say whether a stream that outgrows its memory gives a parameter a gradient."""
-    state, total = mixer.initial_state(ROWS, MEMORY), torch.zeros((), dtype=case.dtype)
+    state = mixer.initial_state(ROWS, MEMORY)
+    total = torch.zeros((), dtype=case.dtype, device=case.device)
     for piece in torch.split(case.input(4 * MEMORY), MEMORY, dim=1):
         flow = mixer.extend(Flow(piece, state), Layout())
         state, total = flow.state, total + flow.x.sum() + sum(flow.penalties.values())

@@ -36,7 +36,7 @@ def _shifted(case: Case, positions: Positions) -> Result:
     mixer = case.mixer(positions=positions)
     length = max(1, case.max_length // 2)
     x = case.input(length)
-    start = torch.tensor([0, length // 3, case.max_length - length])
+    start = torch.tensor([0, length // 3, case.max_length - length], device=case.device)
     try:
         y = call(mixer, x, start=start)
     except Unsupported as refusal:
@@ -64,7 +64,7 @@ def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Result:
     shift = 1 << (case.max_length.bit_length() - 2) if case.max_length > 1 else 0
     x = case.input(case.max_length - shift)
     longer = torch.cat((case.input(shift, salt=8), x), dim=1) if shift else x
-    start = torch.full((ROWS,), shift)
+    start = torch.full((ROWS,), shift, device=case.device)
     what = f"start of {shift} against {shift} tokens before, positions={positions.value}"
     parts = attention(mixer)
     if parts is not None:
@@ -78,7 +78,7 @@ def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Result:
         return worst(seen)
     if positions == Positions.none or "keep" not in traits_of(mixer).supports:
         return Result(True, "no positions inside to shift")
-    keep = (torch.arange(case.max_length) >= shift).expand(ROWS, -1)
+    keep = (torch.arange(case.max_length, device=case.device) >= shift).expand(ROWS, -1)
     return case.agree(what, call(mixer, x, start=start), call(mixer, longer, keep)[:, shift:])
 
 
@@ -119,7 +119,7 @@ def check_document(case: Case) -> Result:
         x, third, how = case.input(length), length // 3, f"positions={positions.value}"
         if positions != Positions.none and not _shifts_freely(case, mixer, x):
             continue
-        index = torch.arange(length).expand(ROWS, -1)
+        index = torch.arange(length, device=case.device).expand(ROWS, -1)
         one = torch.full_like(index, 4)
         plain = call(mixer, x)
         seen.append(case.agree(f"one document, {how}", call(mixer, x, document=one), plain))
@@ -149,7 +149,7 @@ def _shifts_freely(case: Case, mixer: nn.Module, x: Float[Tensor, "b l d"]) -> b
     if "start" not in traits_of(mixer).supports:
         return False
     try:
-        shifted = call(mixer, x, start=torch.full((ROWS,), x.shape[1]))
+        shifted = call(mixer, x, start=torch.full((ROWS,), x.shape[1], device=case.device))
     except Unsupported:  # it takes a start beside a state alone
         return False
     return case.agree("shifted", shifted, call(mixer, x)).passed
@@ -169,12 +169,12 @@ def check_prefix(case: Case) -> Result:
         x, how = case.input(length), f"positions={positions.value}"
         plain = call(mixer, x)
         if not traits.causal:
-            y = call(mixer, x, prefix=torch.full((ROWS,), length // 2))
+            y = call(mixer, x, prefix=torch.full((ROWS,), length // 2, device=case.device))
             return case.agree(f"prefix where all see each other, {how}", y, plain).because(
                 "prefix takes sight away: it gives it, and only where a mixer is causal"
             )
         prefixes = [0, length // 3 + 1, length]
-        prefix = torch.tensor(prefixes)
+        prefix = torch.tensor(prefixes, device=case.device)
         y = call(mixer, x, prefix=prefix)
         seen.append(case.agree(f"a prefix of no tokens, {how}", y[0], plain[0]))
         for row, count in enumerate(prefixes):
@@ -191,7 +191,7 @@ def check_prefix(case: Case) -> Result:
     if twin is None:
         return found
     x = case.input(case.middling)
-    whole = torch.full((ROWS,), case.middling)
+    whole = torch.full((ROWS,), case.middling, device=case.device)
     return case.agree(
         "a prefix of all against the bidirectional form",
         call(case.mixer(), x, prefix=whole),
@@ -218,6 +218,7 @@ def check_ranks(case: Case) -> Result:
         generator = torch.Generator().manual_seed(case.seed + 7)
         order = torch.randint(5, (ROWS, length), generator=generator)
         order[0] = torch.randperm(length, generator=generator)
+        order = order.to(case.device)
         same = torch.full_like(order, 3)
         plain = call(mixer, x)
         seen.append(
@@ -236,7 +237,7 @@ def check_ranks(case: Case) -> Result:
     twin = _twin(case, mixer, causal=True)
     if twin is None:
         return found
-    ascending = torch.arange(case.middling).expand(ROWS, -1)
+    ascending = torch.arange(case.middling, device=case.device).expand(ROWS, -1)
     return case.agree(
         "ascending ranks against the causal form", call(mixer, x, order=ascending), call(twin, x)
     ).because("some token of no higher rank is not seen, or is weighed otherwise")
@@ -337,7 +338,7 @@ def _unseeing(
     loud[0, token] = case.noise(loud)[0, token]
     seen_by = (call(mixer, loud, is_global=own) - y)[0].abs().amax(1) > 0
     if mixer_is_causal := traits_of(mixer).causal:
-        index = torch.arange(case.max_length)
+        index = torch.arange(case.max_length, device=case.device)
         sees, seen_by = sees | (index > token), seen_by | (index < token)
     earlier = " earlier" if mixer_is_causal else ""
     if not sees.all():

@@ -102,7 +102,7 @@ def check_order(case: Case) -> Result:
         return Result(True, "not applicable: sequences are too short to be permuted")
     seen, x = [], case.input()
     generator = torch.Generator().manual_seed(case.seed)
-    order = torch.randperm(case.max_length, generator=generator)
+    order = torch.randperm(case.max_length, generator=generator).to(case.device)
     for positions in (Positions.none, *case.inside(traits_of(case.build()))):
         mixer = case.mixer(positions=positions)
         with torch.no_grad():
@@ -178,9 +178,10 @@ def _lone_token(case: Case, mixer: nn.Module) -> Result:
     if traits.max_length is not None or len(positions) < 2:
         return Result(True, "tokens have positions in tables")
     x = case.input(rows=1).repeat(len(positions), 1, 1)
-    index, rows = torch.tensor(positions), torch.arange(len(positions))
+    index = torch.tensor(positions, device=case.device)
+    rows = torch.arange(len(positions), device=case.device)
     x[rows, index] = case.input(1, rows=1, salt=9)[0]
-    every = torch.arange(case.max_length)
+    every = torch.arange(case.max_length, device=case.device)
     keep = every >= index[:, None] if traits.causal else every == index[:, None]
     y = call(mixer, x, keep)[rows, index]
     return case.agree("a token behind padding against it at other positions", y, y[:1].expand_as(y))

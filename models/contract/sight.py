@@ -55,13 +55,13 @@ class Hidden(NamedTuple):
 def hide(facts: Facts, length: int, *, causal: bool, queries: int = QUERIES) -> Hidden:
     """Choose real tokens of each row, the first and the last among them."""
     may = visible(facts, length, causal=causal)
-    real = facts.get("keep", torch.ones(ROWS, length, dtype=torch.bool))
+    real = facts.get("keep", torch.ones_like(may[:, 0]))
     chosen = []
     for own in range(ROWS):
         tokens = real[own].nonzero()[:, 0].tolist()
         places = {round(each * (len(tokens) - 1) / (queries - 1)) for each in range(queries)}
         chosen += [(own, tokens[place]) for place in sorted(places)]
-    row, query = torch.tensor(chosen).T
+    row, query = torch.tensor(chosen, device=may.device).T
     seen = may[row, query]
     more = (may[row] & ~seen[:, None]).any(-1)
     copied = {name: fact[row] for name, fact in facts.items()}
@@ -159,7 +159,7 @@ def _gradient(
     """Return the gradient of each copy's chosen token by all of its tokens."""
     copies = hidden.copies(x).requires_grad_()
     y = run(copies, hidden.facts)
-    own = y[torch.arange(len(y)), hidden.query] * case.input(1, salt=3)[0]
+    own = y[torch.arange(len(y), device=y.device), hidden.query] * case.input(1, salt=3)[0]
     return torch.autograd.grad(own.sum(), copies)[0]
 
 
@@ -203,7 +203,7 @@ def _in_precisions(case: Case) -> list[Result]:
 
 def _rounded(mixer: nn.Module, auto: bool, x: Tensor, facts: Facts) -> Tensor:
     """Run one pass: as a stack trains, by `extend` where it is offered; else by `forward`."""
-    with seeded(41), torch.autocast("cpu", torch.bfloat16, enabled=auto):
+    with seeded(41), torch.autocast(x.device.type, torch.bfloat16, enabled=auto):
         if mixer.training and isinstance(mixer, Extends):
             return mixer.extend(Flow(x), layout_of(facts)).x.float()
         return call(mixer, x, **facts).float()
@@ -215,7 +215,8 @@ def _left_out(case: Case) -> Result:
 
     def unread(length: int) -> Bool[Tensor, " l"]:
         x = case.input(length).requires_grad_()  # what one row does not choose, another may
-        y, even = call(mixer, x) * case.input(length, salt=3), torch.arange(length) % 2 == 0
+        y = call(mixer, x) * case.input(length, salt=3)
+        even = torch.arange(length, device=x.device) % 2 == 0
         of_even, of_odd = (
             torch.autograd.grad(y[:, one].sum(), x, retain_graph=True)[0].abs().amax((0, 2)) == 0
             for one in (even, ~even)

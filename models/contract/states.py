@@ -40,7 +40,7 @@ def stream(
     mixer: nn.Module, pieces: list[Tensor], state: State, *, first: int | list[int] = 0
 ) -> tuple[Tensor, State]:
     """Extend piece by piece from `first`, of all rows or of each; return outputs and last state."""
-    position, out = torch.tensor(first).expand(pieces[0].shape[0]), []
+    position, out = torch.tensor(first, device=pieces[0].device).expand(pieces[0].shape[0]), []
     for piece in pieces:
         start = position if "start" in traits_of(mixer).supports else None
         flow = cast(Remembers, mixer).extend(Flow(piece, state), Layout(start=start))
@@ -94,10 +94,10 @@ def _flowing(case: Case, mixer: Extends, pieces: list[Tensor], memory: int | Non
     """Pass segments on, each beside penalties that are there already; without a state for None."""
     supports = traits_of(cast(nn.Module, mixer)).supports
     state: State = None if memory is None else empty(cast(nn.Module, mixer), case, memory)
-    one, place, seen = torch.ones((), dtype=case.dtype), 0, []
+    one, place, seen = torch.ones((), dtype=case.dtype, device=case.device), 0, []
     for number, x in enumerate(pieces):
         starts = state is not None and "start" in supports
-        layout = Layout(start=torch.full((ROWS,), place) if starts else None)
+        layout = Layout(start=torch.full((ROWS,), place, device=case.device) if starts else None)
         flow, alone = mixer.extend(Flow(x, state), layout), mixer.extend(Flow(x), Layout())
         names = {"of another", *flow.penalties}
         again = mixer.extend(Flow(x, state, penalties=dict.fromkeys(names, one)), layout)
@@ -251,7 +251,7 @@ def check_forgetting(case: Case) -> Result:
     if (reason := _never_full(case, mixer, pieces)) is not None:
         return Result(True, f"not applicable: {reason}")
     traits, x = traits_of(mixer), case.input(sum(pieces))
-    place, seen = torch.arange(sum(pieces))[:, None], []
+    place, seen = torch.arange(sum(pieces), device=case.device)[:, None], []
 
     def streamed(x: Tensor) -> Tensor:
         return stream(mixer, list(torch.split(x, pieces, dim=1)), empty(mixer, case, REMEMBERED))[0]

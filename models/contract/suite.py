@@ -4,11 +4,13 @@
         print(finding.check, finding.passed, finding.detail)
 
 A factory takes a `Site` and returns a mixer; options beyond the site must be bound. Checks that do
-not apply to a mixer pass and say why. Everything runs on the CPU, in float64 by default, because a
-bound of 1e-9 shows leaks that float32 would hide in rounding.
+not apply to a mixer pass and say why. By default all runs on the CPU in float64, because a bound
+of 1e-9 shows leaks that float32 would hide in rounding.
 """
 
-from dataclasses import fields
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
 
 import torch
 
@@ -70,6 +72,9 @@ from models.mixer import MixerFactory, Traits, Unsupported
 
 __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
 
+ON_A_CPU = {"operations", "memory", "context"}
+"""Checks of what is the same on every device. Ranks are threads there, whose backward passes wait
+for each other, and those of one GPU share a thread."""
 CHECKS: dict[str, Check] = {
     "traits": check_traits,
     "lengths": check_lengths,
@@ -131,8 +136,9 @@ def check_mixer(
     heads: int = 2,
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
+    device: str = "cpu",
 ) -> list[Finding]:
-    """Run every check in one direction.
+    """Run every check in one direction, on a device: cpu or cuda.
 
     A direction that the mixer refuses with `Unsupported` gives one finding, which passes.
 
@@ -149,6 +155,7 @@ def check_mixer(
         heads=heads,
         dtype=dtype,
         seed=seed,
+        device=device,
     )
     name = direction(causal)
     try:
@@ -165,7 +172,9 @@ def check_mixer(
         return [Finding(f"{name}.builds", False, f"{type(error).__name__}: {error}{hint}")]
     findings = [Finding(f"{name}.builds", True, "builds from a site")]
     for label, check in CHECKS.items():
-        findings.append(Finding(f"{name}.{label}", *_run(check, case)))
+        here = replace(case, device="cpu") if label in ON_A_CPU else case
+        with _exact_convolutions():
+            findings.append(Finding(f"{name}.{label}", *_run(check, here)))
     return findings
 
 
@@ -177,8 +186,9 @@ def verify(
     heads: int = 2,
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
+    device: str = "cpu",
 ) -> list[Finding]:
-    """Run every check in both directions; at least one must be offered."""
+    """Run every check in both directions, on cpu or cuda; at least one must be offered."""
     findings: list[Finding] = []
     offered = []
     for causal in (False, True):
@@ -190,12 +200,24 @@ def verify(
             heads=heads,
             dtype=dtype,
             seed=seed,
+            device=device,
         )
         findings += found
         if len(found) > 1:
             offered.append(direction(causal))
     detail = f"works {' and '.join(offered)}" if offered else "works in no direction: wanted one"
     return [*findings, Finding("directions", bool(offered), detail)]
+
+
+@contextmanager
+def _exact_convolutions() -> Iterator[None]:
+    """Keep convolutions and recurrences in float32 from TensorFloat-32, which a GPU takes."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 def _name(make: MixerFactory) -> str:

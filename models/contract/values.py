@@ -44,7 +44,7 @@ def check_precisions(case: Case) -> Result:
             if not near.passed:
                 return near.because("float32 is rounded to half precision inside, or overflows")
     half = x.float().requires_grad_()
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(case.device, torch.bfloat16):
         y = call(single, half)
     torch.autograd.backward(y.float().square().sum())
     parts = [y, half.grad, *(parameter.grad for parameter in single.parameters())]
@@ -120,7 +120,7 @@ def check_large_inputs(case: Case) -> Result:
     for scale in LARGE:
         for name, half in (("float32", False), ("bfloat16 under autocast", True)):
             x = case.input(case.middling, scale=scale).float().requires_grad_()
-            with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            with torch.autocast(case.device, torch.bfloat16, enabled=half):
                 y = call(mixer, x)
             passes.append((f"inputs x {scale:g} in {name}", x, y))
     for what, _, y in passes:

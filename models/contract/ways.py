@@ -135,7 +135,7 @@ def _passes_rounded(case: Case) -> list[Result]:
             for what, facts in kinds.items():
                 real = facts.get("keep", slice(None))
                 with ExitStack() as stack:
-                    stack.enter_context(torch.autocast("cpu", torch.bfloat16, enabled=auto))
+                    stack.enter_context(torch.autocast(case.device, torch.bfloat16, enabled=auto))
                     stack.enter_context(torch.set_grad_enabled(mixer.training))
                     y = run(case.input(length).to(dtype), facts)
                 label = f"{name}, {what}, in {precision}"
@@ -188,7 +188,7 @@ def _streams(case: Case, positions: Positions) -> list[Result]:
     for precision, (dtype, auto) in PRECISIONS.items():
         mixer.to(dtype)
         rounded = x.to(dtype)
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=auto):
+        with torch.no_grad(), torch.autocast(case.device, torch.bfloat16, enabled=auto):
             y, _ = streamed(mixer, rounded)
             whole = wanted if precision == "float32" else call(mixer, rounded)
         if precision != "float32" or not traits.selection_leak:

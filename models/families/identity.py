@@ -40,7 +40,7 @@ class Identity(Family):
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue: there is nothing to remember."""
-        return flow._replace(x=self.forward(flow.x, layout))
+        return flow.with_x(self.forward(flow.x, layout))
 
     def initial_state(self, batch_size: int, memory: int) -> State:  # noqa: ARG002
         """Return the state of a mixer that needs none: an empty tuple, of any memory."""

@@ -221,7 +221,7 @@ class LatentAttention(Family):
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, exactly `forward`."""
         if flow.state is None:
-            return flow._replace(x=self.forward(flow.x, layout))
+            return flow.with_x(self.forward(flow.x, layout))
         if layout.keep is not None:
             raise ValueError("extend with a state takes full rows: pass keep=None")
         refuse_in_stream(layout)

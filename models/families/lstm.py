@@ -22,9 +22,13 @@ Differs    AWD-LSTM's inner layers are wider than its embedding; here `hidden_wi
            the backbone, `window_deviation` of a training, `average_after` of an optimiser.
 """
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -64,7 +68,8 @@ class LSTMCells(nn.Module):
             weights["weight_hh_l0"] = dropped
         given = None if state is None else tuple(part[None] for part in cast(Pair, state))
         if x.device.type != "cpu":
-            y, (h, c) = self._read(weights, x, given, real)
+            with _cudnn_for(self.training):
+                y, (h, c) = self._read(weights, x, given, real)
             return y, (h[0], c[0])
         # oneDNN has no layer in half precision on most CPUs
         dtype, kind = sum_dtype(x), x.dtype
@@ -98,6 +103,20 @@ class LSTMCells(nn.Module):
         like = cast(Tensor, self.lstm.weight_hh_l0)
         zeros = like.new_zeros(batch_size, self.lstm.hidden_size)
         return zeros, zeros.clone()
+
+
+@contextmanager
+def _cudnn_for(training: bool) -> Iterator[None]:
+    """Let cuDNN run but where gradients are taken in evaluation, which it refuses.
+
+    It warns of weights that do not lie behind each other, as after weight_drop.
+    """
+    cudnn: Any = torch.backends.cudnn
+    found = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32")}
+    enabled = cudnn.enabled and (training or not torch.is_grad_enabled())
+    with warnings.catch_warnings(), cudnn.flags(enabled=enabled, **found):
+        warnings.filterwarnings("ignore", "RNN module weights are not part")
+        yield
 
 
 class LSTM(RecurrentMixer):

@@ -212,7 +212,7 @@ class Luna(Family):
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Take the slots from `flow.stream` and hand them on; causal: continue from the state."""
-        flow = flow._replace(x=blanked(flow.x, layout, self.traits))
+        flow = flow.with_x(blanked(flow.x, layout, self.traits))
         if self.traits.causal:
             return self.continued(flow, layout)
         if flow.state is not None:

@@ -304,7 +304,7 @@ class Reformer(Family):
         """Do as `forward`: there is no state to continue."""
         if flow.state is not None:
             self.initial_state(flow.x.shape[0], 0)
-        return flow._replace(x=self.forward(flow.x, layout))
+        return flow.with_x(self.forward(flow.x, layout))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Refuse."""

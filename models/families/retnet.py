@@ -181,7 +181,7 @@ class RetNet(Family):
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`, at `layout.start` or where the state ended."""
         if flow.state is None:
-            return flow._replace(x=self.forward(flow.x, layout))
+            return flow.with_x(self.forward(flow.x, layout))
         if layout.keep is not None:
             raise ValueError("extend with a state takes full rows: pass keep=None")
         before, position = cast(tuple[Tensor, Tensor], flow.state)

@@ -299,7 +299,7 @@ class Synthesizer(Family):
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`, whose count says where the tokens stand."""
         if flow.state is None:
-            return flow._replace(x=self.forward(flow.x, layout))
+            return flow.with_x(self.forward(flow.x, layout))
         if layout.keep is not None:
             raise ValueError("extend with a state takes full rows: pass keep=None")
         x, seen = flow.x, cast(tuple[Tensor, ...], flow.state)[2]

@@ -150,7 +150,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
                 state = state.detach()
             part = None if keep_chunks is None else keep_chunks[:, number]
             state = self._step(state, chunks[:, number], part)
-        return flow._replace(x=self.norm(state))
+        return flow.with_x(self.norm(state))
 
     def _step(
         self, state: Float[Tensor, "b s d"], x: Float[Tensor, "b c d"], keep: Tensor | None

@@ -65,7 +65,7 @@ class SegmentRecurrence(MultiHead):
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Read a segment behind `flow.state`; without one, exactly `forward`."""
         if flow.state is None:
-            return flow._replace(x=self.forward(flow.x, layout))
+            return flow.with_x(self.forward(flow.x, layout))
         refuse_in_stream(layout)
         x, remembered = flow.x, len(cast(tuple[Tensor, ...], flow.state))
         if remembered == 2:

@@ -1,14 +1,20 @@
-"""The number format of a forward pass."""
+"""The number formats of a forward pass."""
 
 import torch
 
-from runners.measurement.hardware import HardwareProfile, Precision
+from runners.measurement.hardware import HardwareProfile, MatmulPrecision, Precision
 
 DTYPES = {
     Precision.float32: torch.float32,
     Precision.bfloat16: torch.bfloat16,
     Precision.float16: torch.float16,
 }
+
+
+def set_matmul_precision(precision: MatmulPrecision) -> None:
+    """Say how precise products in float32 are, those of cuDNN's convolutions and LSTMs included."""
+    torch.set_float32_matmul_precision(precision.value)
+    torch.backends.cudnn.allow_tf32 = precision is not MatmulPrecision.highest
 
 
 def autocast(hardware: HardwareProfile) -> torch.autocast:

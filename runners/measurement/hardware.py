@@ -71,7 +71,7 @@ def device_name(device: Device) -> str:
 
 
 class MatmulPrecision(StrEnum):
-    """As in `torch.set_float32_matmul_precision`."""
+    """As in `torch.set_float32_matmul_precision`; of cuDNN's products too."""
 
     highest = auto()
     high = auto()

@@ -114,14 +114,14 @@ def measure_rates(hardware: HardwareProfile, threads: int) -> Rates:
     """
     import torch
 
-    from runners.measurement.device import DTYPES
+    from runners.measurement.device import DTYPES, set_matmul_precision
 
     device_name(hardware.device)
     device, dtype = torch.device(str(hardware.device)), DTYPES[hardware.precision]
     before = torch.get_num_threads()
     if hardware.device is Device.cpu:
         torch.set_num_threads(threads)
-    torch.set_float32_matmul_precision(hardware.matmul_precision.value)
+    set_matmul_precision(hardware.matmul_precision)
     try:
         return _measured(device, dtype)
     finally:

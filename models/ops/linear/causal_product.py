@@ -171,7 +171,7 @@ class _CausalProduct(torch.autograd.Function):
         memories: list[Tensor] = []
         with full_precision(q):
             for rows, size in spans(q.shape[2], chunk, block_rows(q, maps.width)):
-                memories += memory
+                memories.extend(memory)  # += does not compile before PyTorch 2.13
                 block = _block(whole.cut(rows), memory, maps.at(rows), size)
                 total = torch.bmm(block.phi_q, block.states)
                 if block.levels is not None:
