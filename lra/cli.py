@@ -145,9 +145,21 @@ def _ended(argv: list[str]) -> int:
         standard_streams.give_up_output()  # the reader left, as in `lra list | head`
         return 141
     except Exception as error:  # noqa: BLE001  the last stop: nothing is swallowed, all is printed
+        if _of_an_interrupt(error):
+            print("interrupted", file=sys.stderr)
+            return 130
         if isinstance(error, standard_streams.OutputError):
             standard_streams.give_up_output()
         return explain(error, argv)
+
+
+def _of_an_interrupt(error: BaseException) -> bool:
+    """Tell whether an interrupt led to an error, as where it left something half made."""
+    causes = [error]
+    for cause in causes:
+        found = (cause.__cause__, cause.__context__)
+        causes += [each for each in found if each is not None and each not in causes]
+    return any(isinstance(cause, KeyboardInterrupt) for cause in causes)
 
 
 def dispatch(argv: list[str]) -> int:

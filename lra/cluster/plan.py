@@ -216,7 +216,7 @@ _HEAD: Types = {
     "made": (float, int), "control": dict, "logger": dict, "groups": list, "sources": dict,
     "versions": dict,
 }  # fmt: skip
-_NO_FILE = {errno.EISDIR, errno.ELOOP, errno.ENOTDIR}
+_NO_FILE = {errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR}
 
 
 @contextmanager

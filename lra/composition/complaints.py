@@ -6,6 +6,7 @@ import shlex
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -82,14 +83,14 @@ def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> 
     return (
         slip(words, Choices.of(config_dir))
         or refusal(words)
-        or _of_a_reference(error, words)
+        or _of_a_reference(error, words, config_dir)
         or _of_a_name(error)
         or _of_a_key(error, words)
         or _of_the_rest(error, words, config_dir)
     )
 
 
-def _of_a_reference(error: Exception, words: Sequence[str]) -> str | None:
+def _of_a_reference(error: Exception, words: Sequence[str], config_dir: str | None) -> str | None:
     """Return the answer to a `${...}` that leads nowhere, or None where it is about none."""
     of_choice = "Error resolving interpolation" in str(error)
     of_value = any(isinstance(each, REFERENCES) for each in (error, error.__cause__))
@@ -98,6 +99,8 @@ def _of_a_reference(error: Exception, words: Sequence[str]) -> str | None:
     key = str(getattr(error, "full_key", None) or "")
     word = next((w for w in words if "${" in w and w.lstrip("+").startswith(f"{key}=")), None)
     word = word or next((w for w in words if "${" in w), key)
+    if not word:  # what cannot be parsed has no key yet
+        return f"{_unclosed(config_dir)}: ${{...}} that is not closed, or holds no name of a key"
     found = re.search(r"(?:key|type|variable) (\S.*?)(?: not found|$)", str(error), re.MULTILINE)
     reason = f": there is no {short(found[1])}" if found else ""
     name, _, value = word.partition("=")
@@ -105,6 +108,15 @@ def _of_a_reference(error: Exception, words: Sequence[str]) -> str | None:
     text = read.value() if read is not None else value
     answer = f"{short(word)}: ${{...}} stands for the value of another key, and this leads to none"
     return answer + reason + proposal(name, text if isinstance(text, str) else value, AS_TEXT)
+
+
+def _unclosed(config_dir: str | None) -> str:
+    """Return the place of the first `${` that its line does not close, as far as it is known."""
+    for file in sorted(Path(config_dir).rglob("*.yaml")) if config_dir else ():
+        for number, line in enumerate(file.read_text("utf-8", "replace").splitlines(), 1):
+            if line.count("${") > line.count("}"):
+                return f"{file}, line {number}"
+    return f"a file below {config_dir}" if config_dir else "a file of the configuration"
 
 
 def _of_a_name(error: Exception) -> str | None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from fuzz import cases
 
+from lra.cli import main
+from lra.errors import ConfigError
 from runners.isolation.descendants import below
 
 WORDS = (
@@ -61,3 +63,20 @@ def test_ctrl_c_at_any_moment_is_no_traceback(seed: int, tmp_path: Path) -> None
     assert "leaked" not in said, told
     # A shell says 130 of both: Python ends by the signal where it met text that was being executed.
     assert program.returncode in (130, -signal.SIGINT), told
+
+
+def half_made(_: list[str]) -> int:
+    """Fail as code does that cleans up after what an interrupt left half made."""
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        error = AttributeError("'NoneType' object has no attribute 'flags'")
+        raise ConfigError("it cannot be composed") from error
+
+
+def test_an_error_that_an_interrupt_led_to_is_the_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lra.commands.run.main", half_made)
+    assert main(["run"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"

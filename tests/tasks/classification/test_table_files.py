@@ -39,8 +39,10 @@ def as_tsv(path, header, rows, end):
 
 
 def as_csv(path, header, rows, end):
+    lone = any("\r" in value for row in rows for value in row)  # bare before 3.13
     with path.open("w", newline="", encoding="utf-8-sig") as file:
-        csv.writer(file, lineterminator=end).writerows([header, *rows])
+        quoting = csv.QUOTE_ALL if lone else csv.QUOTE_MINIMAL
+        csv.writer(file, lineterminator=end, quoting=quoting).writerows([header, *rows])
         file.write(end)
 
 
