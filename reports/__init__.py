@@ -1,1 +1,1 @@
-"""Stored rows to tables, figures, statistics and a W&B mirror; knows nothing of models."""
+"""Stored rows to tables, figures, statistics and dashboards; knows nothing of models."""

@@ -57,11 +57,11 @@ class LiveCells(LiveSweep):
     def _begun(self, cell: Cell, event: str) -> dict[str, Any]:
         return {**super()._begun(cell, event), "planned": about_cell(cell, waiting=True)}
 
-    def close(self) -> None:
+    def close(self, seconds: float | None = None) -> None:
         """End the process that writes; another cell would start one again."""
         if self.runs is None:
             return
-        super().close()
+        super().close(seconds)
         runs, self.runs = self.runs, None
         if runs.failed:
             self.say(f"{self._name} lacks something of this worker's cells: {runs.failed}")

@@ -94,11 +94,6 @@ class Logger:
             if (value := getattr(self, name)) is not None and not value.strip():
                 raise ValueError(f"{name}: got {value!r}; wanted a name")
 
-    @property
-    def for_wandb(self) -> bool:
-        """Whether W&B gets the runs, by its files or its server."""
-        return self.mode in (LoggerMode.offline, LoggerMode.online)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:

@@ -47,7 +47,7 @@ class Executed(NamedTuple):
 def execute(
     found: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal
 ) -> Executed:
-    """Plan and run the entries; report and mirror at the end."""
+    """Plan and run the entries; report, and what its dashboard lacks, at the end."""
     from lra.results.style import read_style
     from lra.sweep import cell_list
     from lra.sweep.places import check_places

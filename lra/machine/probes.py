@@ -202,7 +202,7 @@ def places() -> ProbeResult:
     return ProbeResult(True, "; ".join(found))
 
 
-# -- where results, data and the mirror go ---------------------------------------------------------
+# -- where results, data and runs go -----------------------------------------------------------
 
 
 def writable(folder: Path) -> ProbeResult:

@@ -1,8 +1,8 @@
 """What a finished sweep leaves for its reader: report, dashboard, and tables on the terminal."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lra.composition.selection import kinds
 from lra.composition.spelling import in_results
@@ -37,16 +37,16 @@ def finish(
     from lra.composition.runner_class import first_metrics, sections
     from lra.results.accounts import stored_accounts
     from lra.results.stored import destination, deviations, stored
-    from lra.sweep.live import shown_by_tensorboard
+    from lra.sweep.live import name_of
     from lra.terminal.console import print_result
     from reports.report import write_report
 
     wanted = multirun if report_wanted is None else report_wanted
     logger = sweep.logger
-    mirrored = logger.for_wandb
+    logged = logger.mode is not LoggerMode.disabled
     written: list[Path] = []
     sentence = ""
-    if wanted or mirrored:
+    if wanted or logged:
         rows, cells, left_out = stored(sweep.root, sweep.name)
         for line in left_out:
             print(f"left out: {line}")
@@ -66,8 +66,10 @@ def finish(
             )
             for found in conclusions(rows):
                 print(f"\n{found}") if isinstance(found, str) else print_result(found)
-        if mirrored:
-            sentence = _mirror(sweep, live, rows, cells, written)
+        if logged:
+            from lra.results.replay import replay
+
+            sentence = replay(sweep, live, rows, written)
     print()
     for planned in sweep.planned if len(sweep.planned) == 1 else ():
         print(f"rows          {sweep.store.cell_folder(planned.cell.key)}")
@@ -78,44 +80,9 @@ def finish(
                 print(f"{label:13} {path}")
     print(f"results       {sweep.root}")
     if sentence:
-        print(f"W&B           {sentence}")
-    if logger.mode is LoggerMode.tensorboard:
-        print(f"TensorBoard   {shown_by_tensorboard(sweep, live)}")
+        print(f"{name_of(logger):13} {sentence}")
     if live is not None and (lost := live.dropped):
         print(f"dashboard     {lost:,} numbers of running cells were left out: it was too slow")
-
-
-def _mirror(
-    sweep: "Sweep",
-    live: "LiveSweep | None",
-    rows: "pd.DataFrame",
-    cells: Mapping[str, Mapping[str, Any]],
-    written: Sequence[Path],
-) -> str:
-    """Copy what W&B has not got live; return the sentence that tells where its runs are."""
-    from lra.sweep.live import apart
-    from lra.sweep.model_names import own_name
-    from reports.dashboard.mirror import MirrorMode, mirror
-
-    runs, logger = None if live is None else live.runs, sweep.logger
-    words = {p.cell.key: apart(sweep, p.cell) for p in sweep.planned}
-    try:
-        return mirror(
-            rows,
-            list(written),
-            sweep=sweep.name,
-            cells=cells,
-            names={key: own_name(cell) for key, cell in cells.items()},
-            apart={key: word for key, word in words.items() if word is not None},
-            own={planned.cell.key for planned in sweep.planned},
-            mode=MirrorMode[logger.mode],
-            folder=sweep.root / "wandb",
-            project=logger.project,
-            entity=logger.entity,
-            unreachable=runs.offline if runs is not None else "",
-        ).sentence
-    except OSError as error:  # no room, no right: the rows are there
-        return f"W&B got nothing: {error}"
 
 
 def conclusions(rows: "pd.DataFrame") -> "Iterator[Table | str]":

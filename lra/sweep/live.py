@@ -13,11 +13,10 @@ from lra.sweep.cell_list import Sweep
 from lra.sweep.model_names import own_name
 from lra.sweep.planned import Planned
 from lra.sweep.titles import title
-from lra.terminal.progress import failure
 from reports.dashboard import keys
 from reports.dashboard.describe import group
 from runners.isolation.progress import Begun, Progress
-from runners.records import Cell, Measurement, Status
+from runners.records import Cell, Measurement
 from runners.storage import writers
 
 if TYPE_CHECKING:
@@ -39,6 +38,11 @@ class LiveSweep:
 
     alone = False
     """Whether each cell has a run of its own, and other processes write those of others."""
+
+    unreachable = ""
+    """Why the server cannot be reached, where that is known: nothing tries it again."""
+    staged: Path | None = None
+    """Where the files of a report wait until they are sent; None: there is none."""
 
     def __init__(self, sweep: Sweep, waiting: Sequence[Planned]) -> None:
         """Start the process that writes, which tries key and server at once.
@@ -64,10 +68,11 @@ class LiveSweep:
         from reports.dashboard.live import LiveRuns
 
         sweep, folder = self.sweep, folder_of(self.sweep)
+        online = sweep.logger.mode is LoggerMode.online and not self.unreachable
         return LiveRuns(
             {
                 "kind": "tensorboard" if sweep.logger.mode is LoggerMode.tensorboard else "wandb",
-                "mode": "online" if sweep.logger.mode is LoggerMode.online else "offline",
+                "mode": "online" if online else "offline",
                 "project": sweep.logger.project,
                 "entity": sweep.logger.entity,
                 "folder": str(folder),
@@ -84,7 +89,8 @@ class LiveSweep:
             },
             folder,
             "lra.sweep.live_process",
-            _staged(folder / "data"),
+            self.staged or _staged(folder / "data"),
+            keep=self.staged is not None,
         )
 
     def check(self) -> str:
@@ -175,11 +181,11 @@ class LiveSweep:
         """How many events were left out because the process that writes fell behind."""
         return 0 if self.runs is None or self.runs.failed else self.runs.dropped
 
-    def close(self) -> None:
-        """End the process that writes."""
+    def close(self, seconds: float | None = None) -> None:
+        """End the process that writes, after so many seconds at most; None: as many as usual."""
         if self.runs is not None:
             stopped = self.sweep.stopped_by is not None
-            self.runs.close(STOPPED_S if stopped else CLOSED_S)
+            self.runs.close(STOPPED_S if stopped else CLOSED_S if seconds is None else seconds)
 
 
 def _staged(folder: Path) -> Path:
@@ -193,42 +199,6 @@ def _staged(folder: Path) -> Path:
             if writers.has_died(old) and old.stat().st_mtime < time.time() - STAGED_S:
                 shutil.rmtree(old)
     return writers.temporary(folder / "live")
-
-
-def shown_by_tensorboard(sweep: Sweep, live: LiveSweep | None) -> str:
-    """Write what is stored and was not written live; return what a person should know."""
-    from reports.dashboard.state import read_state
-
-    folder = folder_of(sweep)
-    failed = live.runs.failed if live is not None and live.runs else ""
-    there = {
-        cell
-        for was in read_state(folder).values()
-        if was.sweep == sweep.name and Path(was.path).is_dir()
-        for cell, content in was.cells.items()
-        if content
-    }
-    left = [
-        planned
-        for planned in sweep.planned
-        if planned.cell.key not in there and sweep.store.complete(planned.cell)
-    ]
-    if left and not failed:
-        copied = LiveSweep(sweep, left)
-        for planned in left:
-            row = failure([_measured(row) for row in sweep.store.rows_of(planned.cell)])
-            copied.ended(planned.cell, Status.ok if row is None else row.status,
-                         "" if row is None else row.reason)  # fmt: skip
-        copied.close()
-        failed = copied.runs.failed if copied.runs is not None else ""
-    if failed:
-        return f"nothing more is written: {failed}"
-    return f"`tensorboard --logdir {folder}` shows its runs"
-
-
-def _measured(row: Mapping[str, Any]) -> Measurement:
-    named = {name: row[name] for name in ("metric", "value", "reason", "labels")}
-    return Measurement(status=Status(row["status"]), **named)
 
 
 def folder_of(sweep: Sweep) -> Path:

@@ -1,1 +1,1 @@
-"""The W&B mirror of stored rows."""
+"""Runs of dashboards, written while cells run and from stored rows, and workspaces of W&B."""

@@ -1,6 +1,6 @@
 """Which panels a dashboard has: those whose keys its runs carry, and no others.
 
-`plan_dashboard` looks at the runs that the mirror writes of some rows, and at the rows themselves
+`plan_dashboard` looks at the runs that are written of some rows, and at the rows themselves
 for what a report says in words. `reports.dashboard.workspace` makes W&B's own specification of it.
 """
 

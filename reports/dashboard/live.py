@@ -28,7 +28,9 @@ MOST_NUMBERS = 1_000
 class LiveRuns:
     """The runs of one sweep while its cells run."""
 
-    def __init__(self, job: Mapping[str, Any], folder: Path, module: str, staged: Path) -> None:
+    def __init__(
+        self, job: Mapping[str, Any], folder: Path, module: str, staged: Path, *, keep: bool = False
+    ) -> None:
         """Start the process that writes; the first line that it gets is the job.
 
         Args:
@@ -36,6 +38,7 @@ class LiveRuns:
             folder: everything is written below it.
             module: whose `main` is the process: that of `live_writer`, with a store at its side.
             staged: place of this process alone for what W&B is to send.
+            keep: whether that stays behind the end: the files of a report, until it is sent.
         """
         self.offline = ""
         """Why runs go into files although the server was wanted."""
@@ -52,7 +55,9 @@ class LiveRuns:
         folder.mkdir(parents=True, exist_ok=True)
         self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MOST)
         self._answered = threading.Event()
-        self._data = staged
+        self._data, self._keep = staged, keep
+        self.lost = ""
+        """Why something of a cell was not written."""
         self._writer = WritingProcess(
             module,
             folder,
@@ -78,6 +83,13 @@ class LiveRuns:
             self._queue.put_nowait(event)
         except queue.Full:
             self.dropped += 1
+
+    def hand(self, event: Mapping[str, Any]) -> None:
+        """Hand an event over that must not be dropped: waits for room while the process lives."""
+        while not self.failed and self._writer.process.poll() is None:
+            with suppress(queue.Full):
+                self._queue.put(event, timeout=1.0)
+                return
 
     @property
     def process_group(self) -> int:
@@ -108,7 +120,7 @@ class LiveRuns:
             if pipe is not None:
                 pipe.close()
         self._writer.clear()
-        if not self.failed:
+        if not (self.failed or self._keep):
             shutil.rmtree(self._data, ignore_errors=True)
 
     def _hand_over(self) -> None:
@@ -132,6 +144,8 @@ class LiveRuns:
                 self.offline = self.offline or said["reason"]
             elif said["event"] == "failed":
                 self.failed = said["reason"]
+            elif said["event"] == "lost":
+                self.lost = self.lost or said["reason"]
             elif said["event"] == "unsent":
                 self.unsent.append(said["path"])
             elif said["event"] == "written":

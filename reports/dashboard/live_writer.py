@@ -18,11 +18,20 @@ from typing import Any, Protocol
 import pandas as pd
 
 from reports.dashboard.backend import Backend, OpenRun
-from reports.dashboard.describe import BASELINES, describe
+from reports.dashboard.describe import BASELINES, Description, describe
 from reports.dashboard.events import say
 from reports.dashboard.keys import LENGTH_AXIS, REASON, STATUS, STEP_AXIS
-from reports.dashboard.plan import RunPlan, contents, plan_runs, score_of
-from reports.dashboard.state import RUN, Mirrored, StateFiles, forget_files, taken, write_state
+from reports.dashboard.plan import RunPlan, contents, plan_run, score_of
+from reports.dashboard.state import (
+    REPORT,
+    RUN,
+    Mirrored,
+    StateFiles,
+    forget_files,
+    forget_older_reports,
+    taken,
+    write_state,
+)
 from runners.records import Status, digest, legible
 
 _KILLED = 255
@@ -129,6 +138,8 @@ class Runs:
         cell, kind = str(event["cell"]), event["event"]
         if kind == "begun":
             self._begin(event)
+        elif kind == "report":
+            self._report(RunPlan.from_json(event["plan"]), event["content"], event["cells"])
         elif kind == "progress" and cell in self.homes:
             self._log(self.runs[self.homes[cell]], int(event["step"]), event["values"])
         elif kind == "row" and cell in self.homes:
@@ -173,8 +184,12 @@ class Runs:
             together = [key for key, each in self.planned.items() if each["group"] == group]
         name, lock = self._taken(cell, group, together)
         was = self.state.of(name)  # as it is now that nobody else writes it
-        # A training that had ended, and is done again, begins its run again as well.
-        again = was is not None and len(together) == 1 and was.cells.get(cell)
+        cells = dict(was.cells) if was is not None else {}
+        # Where a cell that had ended is done again, its run begins again as well.
+        done = [key for key, content in cells.items() if content]
+        now = contents(self.stored.rows(done)) if done else {}
+        again = [key for key in done if now.get(key) != cells[key]]
+        cells = {key: content for key, content in cells.items() if key not in again}
         before = Path(was.path) if was is not None and not again else None
         about = event["about"]
         described = describe(
@@ -196,7 +211,6 @@ class Runs:
         except BaseException:
             lock.release()
             raise
-        cells = dict(was.cells) if was is not None and not again else {}
         waiting = {key for key in together if self.planned[key]["waiting"]}
         self.runs[name] = run = _Live(name, group, opened, lock, cells, waiting)
         run.last = opened.steps - 1
@@ -253,15 +267,14 @@ class Runs:
             bad = rows[(rows["cell"] == key) & (rows["status"] != Status.ok)]["status"]
             run.statuses.setdefault(key, Status.ok if bad.empty else str(bad.iloc[0]))
         hashes = contents(rows)
-        run.plan = plan_runs(
+        run.plan = plan_run(
             rows,
+            run.id,
             sweep=self.sweep,
             cells=run.about,
             names={key: about["model"] for key, about in run.about.items()},
             apart={k: v["apart"] for k, v in run.about.items() if v["apart"] is not None},
-            known={run.id: hashes},
-            own=list(hashes),
-        )[0]
+        )
         for line in run.plan.history:
             self._add(run, line)
         run.cells |= hashes
@@ -328,6 +341,32 @@ class Runs:
             group=run.group,
         )
         write_state(self.folder, run.id, state)
+
+    def _report(self, plan: RunPlan, content: str, cells: Mapping[str, str]) -> None:
+        """Write the run that holds tables, figures and all rows; others of less give way to it."""
+        lock = taken(self.folder, plan.id)
+        if lock is None:
+            raise RunTaken(f"another process writes the report {plan.name}")
+        about = Description(
+            name=plan.name, job_type=plan.job_type, tags=plan.tags, config=plan.config
+        )
+        try:
+            run = self.backend.open(plan.id, about, curve=False, process=None, before=None)
+            run.complete(plan)
+            run.end({}, 0)
+            state = Mirrored(
+                content=content,
+                path=str(run.path),
+                mode=self.backend.mode,
+                sweep=self.sweep,
+                kind=REPORT,
+                cells=cells,
+            )
+            write_state(self.folder, plan.id, state)
+            forget_files(plan.id, keep=run.path)
+            forget_older_reports(self.folder, self.state.now(), plan.id)
+        finally:
+            lock.release()
 
     def lose(self, event: Mapping[str, Any], reason: str) -> None:
         """Note that an event could not be written: the rows are copied at the end of the sweep."""

@@ -1,16 +1,12 @@
-"""What the W&B mirror sends, as plain data: a run per cell or curve of cost, and a report run.
+"""What a dashboard gets of stored rows, as plain data: a run per cell or curve, and a report run.
 
-Which cells share a run: each stands in one, whichever part of a sweep comes first.
-
-The cells of one curve, equal in all but length and mode, are one run, and so are all baselines. A
-later part of a curve, from another shard or a longer sweep, is a run of its own beside the first:
-nothing is replaced.
+The cells of one curve, equal in all but length and mode, are one run, and so are all baselines.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,46 +39,6 @@ def curves(
         name = group(cell, identity, baseline=baseline, curve=timed)
         found.setdefault(name, []).append(cell)
     return list(found.values())
-
-
-def shared_out(
-    together: Sequence[Sequence[str]],
-    own: Collection[str],
-    known: Mapping[str, Mapping[str, str]],
-    contents: Mapping[str, str],
-    sweep: str,
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield id and cells of each run that has a cell of `own`.
-
-    A run that exists keeps its cells. Where not all of them have rows now, it stays as it is, and
-    what has changed of it goes into a run of its own.
-
-    Args:
-        together: cells that have rows, those of one curve in one group.
-        own: cells to send.
-        known: runs of this sweep that exist: the content of each of their cells.
-        contents: what every cell that has rows holds now.
-        sweep: part of every new id.
-    """
-    homes: dict[str, str] = {}
-    for name, cells in known.items():
-        for cell, content in cells.items():
-            if cell not in homes or content == contents.get(cell):
-                homes[cell] = name
-    for curve in together:
-        members = [cell for cell in curve if cell in own]
-        old = list(dict.fromkeys(homes[cell] for cell in members if cell in homes))
-        whole = [name for name in old if known[name].keys() <= contents.keys()]
-        for name in whole:
-            yield name, sorted(known[name])
-        fresh = sorted(
-            cell
-            for cell in members
-            if cell not in homes
-            or (homes[cell] not in whole and known[homes[cell]][cell] != contents[cell])
-        )
-        if fresh:
-            yield digest([sweep, *fresh], digits=16), fresh
 
 
 Scalar = float | int | str | None
@@ -132,6 +88,12 @@ class RunPlan:
         """Return plain JSON for the process that writes it."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "RunPlan":
+        """Return what `as_json` was called on."""
+        tables = {name: TablePlan(**table) for name, table in fields["tables"].items()}
+        return cls(**{**fields, "tables": tables})
+
     def content(self) -> str:
         """Return a hash of everything in the run, files included."""
         paths = [*self.images.values(), *(p for files in self.artifact.values() for p in files)]
@@ -150,37 +112,61 @@ def plan_runs(
     sweep: str,
     cells: Mapping[str, Mapping[str, Any]],
     names: Mapping[str, str] | None = None,
-    apart: Mapping[str, str] | None = None,
-    known: Mapping[str, Mapping[str, str]] | None = None,
-    own: Collection[str] | None = None,
 ) -> list[RunPlan]:
     """Plan the runs of a sweep: one per cell, and one per curve of cost against length.
 
-    The id of a run derives from the cells in it, so that parts of a sweep that were computed apart
-    never replace each other, and its name from these cells alone.
+    The id of a run derives from the cells in it.
 
     Args:
         rows: of the sweep, as stored or as `lra.sweep.model_names.tell_apart` returns them.
         sweep: names the group.
         cells: what the store says of each cell: `identity`, `config`.
         names: of models, by cell; by default the model column.
-        apart: words that tell cells of the sweep apart, by cell, for the names of runs.
-        known: runs that exist, by id: what `contents` said of their cells, which stay together.
-        own: cells to send; by default all that have rows.
     """
-    # Plain rows: a frame for each of thousands of runs would take most of the time.
-    found: dict[str, list[Row]] = {}
-    for row in prepare(raw(rows)).itertuples(index=False):
-        found.setdefault(str(row.cell), []).append(row)
-    plans = []
-    wanted = set(found) if own is None else set(own) & set(found)
-    shares = shared_out(curves(found, cells), wanted, known or {}, contents(rows), sweep)
-    for name, members in shares:
-        part = [row for cell in members for row in found[cell]]
-        plans.append(
-            _plan(part, run=name, sweep=sweep, cells=cells, names=names or {}, apart=apart or {})
+    parts = _by_cell(rows)
+    return [
+        _plan(
+            [row for cell in sorted(members) for row in parts[cell]],
+            run=digest([sweep, *sorted(members)], digits=16),
+            sweep=sweep,
+            cells=cells,
+            names=names or {},
+            apart={},
         )
-    return plans
+        for members in curves(parts, cells)
+    ]
+
+
+def plan_run(
+    rows: pd.DataFrame,
+    run: str,
+    *,
+    sweep: str,
+    cells: Mapping[str, Mapping[str, Any]],
+    names: Mapping[str, str],
+    apart: Mapping[str, str],
+) -> RunPlan:
+    """Plan one run of all these rows.
+
+    Args:
+        rows: as stored.
+        run: its id.
+        sweep: names the group.
+        cells: what the store says of each cell: `identity`, `config`.
+        names: of models, by cell.
+        apart: words that tell cells of the sweep apart, by cell, for the name of the run.
+    """
+    parts = _by_cell(rows)
+    part = [row for cell in sorted(parts) for row in parts[cell]]
+    return _plan(part, run=run, sweep=sweep, cells=cells, names=names, apart=apart)
+
+
+def _by_cell(rows: pd.DataFrame) -> dict[str, list[Row]]:
+    """Return prepared rows by cell: plain ones, since a frame for each run would take most time."""
+    parts: dict[str, list[Row]] = {}
+    for row in prepare(raw(rows)).itertuples(index=False):
+        parts.setdefault(str(row.cell), []).append(row)
+    return parts
 
 
 def contents(rows: pd.DataFrame) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the W&B mirror wrote before: a file per run, so that processes do not disturb each other."""
+"""Which runs were written before: a file for each, so that processes do not disturb each other."""
 
 import json
 import shutil

@@ -131,11 +131,23 @@ class WandbRun(OpenRun):
 
     def end(self, summary: Mapping[str, Any], exit_code: int) -> None:
         """Write what is left, and finish."""
-        for name, table in (self._plan.tables if self._plan else {}).items():
-            rows = self._wandb.Table(columns=table.columns, data=table.rows, allow_mixed_types=True)
-            self._run.log({name: rows})
+        if self._plan is not None:
+            self._log_files(self._plan)
         self._run.summary.update(dict(summary))
         self._run.finish(exit_code=exit_code)
+
+    def _log_files(self, plan: RunPlan) -> None:
+        for name, table in plan.tables.items():
+            rows = self._wandb.Table(columns=table.columns, data=table.rows, allow_mixed_types=True)
+            self._run.log({name: rows})
+        for name, path in plan.images.items():
+            self._run.log({name: self._wandb.Image(path)})
+        for name, files in plan.artifact.items():
+            safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:128]
+            artifact = self._wandb.Artifact(name=safe, type="results")
+            for path in files:
+                artifact.add_file(path, name=Path(path).name)
+            self._run.log_artifact(artifact)
 
 
 class WandbRuns(Backend):

@@ -149,7 +149,7 @@ def test_the_terminal_says_so(make: SimpleNamespace) -> None:
     assert "leaves out 4,096" in told
 
 
-def test_the_mirror_lists_it(make: SimpleNamespace) -> None:
+def test_a_run_lists_it(make: SimpleNamespace) -> None:
     rows = make.frame(*cells(make, disturbed=(512,)))
     (plan,) = plan_runs(rows, sweep="s", cells={})
     assert plan.summary["disturbed/at_512_speed_step_time"] == WHY

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from lra.composition.binding import bind, make
-from lra.composition.run import Control, Logger, LoggerMode
+from lra.composition.run import Control, Logger
 from lra.errors import ConfigError
 from models.backbone.model import BackboneConfig
-from reports.dashboard.mirror import MirrorMode
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.timing import Timing
 from runners.measures.approximation import Approximation
@@ -138,8 +137,3 @@ def test_values_that_no_run_can_use_are_refused(target: Any, node: Any, named: s
     with pytest.raises(ConfigError) as caught:
         make(target, node, "group")
     assert named in str(caught.value)
-
-
-def test_the_dashboards_modes_are_those_of_the_mirror() -> None:
-    others = [mode.name for mode in LoggerMode if mode is not LoggerMode.tensorboard]
-    assert others == [mode.name for mode in MirrorMode]

@@ -12,12 +12,12 @@ import pytest
 
 from lra.cli import main
 from lra.composition.hydra_entry import entries
+from lra.results.replay import replay
 from lra.results.stored import stored
 from lra.sweep import cell_list, live as live_module
-from lra.sweep.live import LiveSweep, shown_by_tensorboard
+from lra.sweep.live import LiveSweep
 from reports.dashboard.describe import BASELINES
 from reports.dashboard.keys import GRADIENT_NORM, LOSS, STEP_LOSS, TRAINING
-from reports.dashboard.mirror import MirrorMode, mirror
 from reports.dashboard.state import read_state, taken
 from runners.isolation.progress import Begun, Progress, TrainingStep
 from runners.records import Cell, Measurement, Status
@@ -131,17 +131,10 @@ def test_a_file_and_a_server_get_the_same_of_a_training(
     assert not any("." in key or isinstance(value, dict) for key, value in run.config.items()
                    if key != "_wandb")  # fmt: skip
     # the copy at the end adds the report and leaves the run alone
-    rows, cells, _ = stored(offline.root, offline.name)
     before = [file.stat().st_mtime_ns for file in run.folder.glob("*.wandb")]
-    told = {
-        "sweep": offline.name,
-        "cells": cells,
-        "project": "lra",
-        "folder": tmp_path / "off/wandb",
-    }
-    result = mirror(rows, [], mode=MirrorMode.offline, **told)
-    assert [Run(path).run.job_type for path in result.paths] == ["train", "report"]
-    assert result.paths[0] == run.folder
+    sentence = replay(offline, None, stored(offline.root, offline.name)[0], [])
+    assert sentence.startswith("2 W&B runs are offline")
+    assert {each.run.job_type for each in written(tmp_path / "off")} == {"train", "report"}
     assert [file.stat().st_mtime_ns for file in run.folder.glob("*.wandb")] == before
 
     _, told_online = one_training(tmp_path / "on", "logger=wandb_online")
@@ -345,7 +338,8 @@ def test_tensorboard_gets_the_same_by_the_same_keys(
     assert [e.value for e in read.Scalars("quality/test_accuracy")] == [0.5]
     options = read.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     assert b"optim__steps" in options
-    assert str(tmp_path / "r/tensorboard") in shown_by_tensorboard(sweep, again)
+    rows = stored(sweep.root, sweep.name)[0]
+    assert str(tmp_path / "r/tensorboard") in replay(sweep, again, rows, [])
     assert len(list((tmp_path / "r/tensorboard").rglob("events.*"))) == len(files)
 
 

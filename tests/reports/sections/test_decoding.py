@@ -217,7 +217,7 @@ def test_only_refusals_leave_no_figure(make: SimpleNamespace, tmp_path: Path) ->
     assert "decoding-token-time: no number among its points, only reasons" in page
 
 
-def test_the_mirror_sends_them_by_length(rows: pd.DataFrame) -> None:
+def test_a_run_holds_them_by_length(rows: pd.DataFrame) -> None:
     plans = {plan.name: plan for plan in plan_runs(rows, sweep="s", cells={})}
     history = plans["linear/mnist/s0/decode/256-1024"].history
     assert [line["sequence_length"] for line in history] == [256, 512, 1024]

@@ -1,0 +1,196 @@
+"""What is stored of a sweep and was not written while its cells ran, for its dashboard.
+
+The same process writes it, from the same events. It neither asks, hangs nor fails, and ends with
+one sentence that says where the runs lie or why there are none.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lra.composition.run import LoggerMode
+from lra.sweep import live as live_events
+from lra.sweep.cell_list import Sweep
+from lra.sweep.live import LiveSweep, folder_of, group_of
+from lra.sweep.planned import Planned
+from lra.terminal.progress import failure
+from reports.dashboard.plan import RunPlan, contents, plan_report, raw
+from reports.dashboard.state import REPORT, RUN, Mirrored, read_state
+from runners.records import Measurement, Status
+
+RUN_S = 60.0
+"""How long a run, or the report, may take at most to be written."""
+
+
+def replay(
+    sweep: Sweep, live: LiveSweep | None, rows: pd.DataFrame, report_files: Sequence[Path]
+) -> str:
+    """Write what the dashboard lacks; return what a person should know.
+
+    A run that holds these rows is left alone. W&B gets a run with the report as well.
+
+    Args:
+        sweep: whose cells have rows.
+        live: what the dashboard was told while cells ran; None: nothing had to be run.
+        rows: of the sweep, as `runners.store.read_rows` returns them.
+        report_files: what `write_report` returned; may be empty.
+    """
+    folder, logger = folder_of(sweep), sweep.logger
+    first = None if live is None else live.runs
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replayed = _Replay(sweep, rows, report_files, "" if first is None else first.offline)
+        if logger.mode is not LoggerMode.tensorboard:
+            return replayed.sentence_for_wandb()
+    except OSError as error:  # no room, no right: the rows are there
+        return f"{live_events.name_of(logger)} got nothing: {error}"
+    failed = first.failed if first is not None else ""
+    failed = failed or replayed.write(None)
+    if failed:
+        return f"nothing more is written: {failed}"
+    return f"`tensorboard --logdir {folder}` shows its runs"
+
+
+class _Replay:
+    """The cells and the report of a sweep, beside what its dashboard has."""
+
+    def __init__(
+        self, sweep: Sweep, rows: pd.DataFrame, files: Sequence[Path], unreachable: str
+    ) -> None:
+        self.sweep, self.unreachable = sweep, unreachable
+        self.folder = folder_of(sweep)
+        self.contents = contents(rows)
+        self.rows, self.files = rows, [Path(file).resolve() for file in files]
+
+    def sentence_for_wandb(self) -> str:
+        """Write runs and report, offline where the server does not take them."""
+        report = plan_report(
+            raw(self.rows), self.files, sweep=self.sweep.name, rows_folder=self.folder / "rows"
+        )
+        failed = self.write(report)
+        if self._wants_server and (self._left() or self._due(report)):
+            # in a new process, since W&B's service keeps the run that it could not send
+            self.unreachable = failed or "the server did not answer in time"
+            failed = self.write(report)
+        return self._sentence(report, failed)
+
+    @property
+    def _wants_server(self) -> bool:
+        return self.sweep.logger.mode is LoggerMode.online and not self.unreachable
+
+    def write(self, report: RunPlan | None) -> str:
+        """Replay what is not there; return why something is missing then, or ""."""
+        left = self._left()
+        due = report if report is not None and self._due(report) else None
+        if not left and due is None:
+            return ""
+        copied = _Copied(self.sweep, left, self.unreachable, due, self.folder)
+        for planned in left:
+            row = failure([_measured(row) for row in self.sweep.store.rows_of(planned.cell)])
+            status, reason = (Status.ok, "") if row is None else (row.status, row.reason)
+            copied.replay(planned, status, reason)
+        if due is not None:
+            cells = {cell: self.contents[cell] for cell in due.config["cells"]}
+            copied.report(due, cells)
+        copied.close(live_events.CLOSED_S + RUN_S * (len(left) + (due is not None)))
+        runs = copied.runs
+        if runs is None:
+            return copied.fault
+        self.unreachable = self.unreachable or runs.offline
+        return runs.failed or runs.lost
+
+    def _left(self) -> list[Planned]:
+        """Return the cells whose rows no run holds, those of one run behind each other."""
+        there: dict[str, set[str]] = {}
+        for was in self._runs().values():
+            if self._is_where_it_should(was):
+                for cell, content in was.cells.items():
+                    there.setdefault(cell, set()).add(content)
+        lacking = [
+            planned
+            for planned in self.sweep.planned
+            if self.contents.get(planned.cell.key) not in (None, *there.get(planned.cell.key, ()))
+            and self.sweep.store.complete(planned.cell)
+        ]
+        return sorted(lacking, key=lambda planned: group_of(planned.cell))
+
+    def _due(self, report: RunPlan) -> bool:
+        was = read_state(self.folder).get(report.id)
+        return was is None or not (
+            was.kind == REPORT
+            and was.content == report.content()
+            and Path(was.path).is_dir()
+            and self._is_where_it_should(was)
+        )
+
+    def _is_where_it_should(self, was: Mirrored) -> bool:
+        return was.mode == "online" or not self._wants_server
+
+    def _runs(self) -> dict[str, Mirrored]:
+        return {
+            run: was
+            for run, was in read_state(self.folder).items()
+            if (was.sweep, was.kind) == (self.sweep.name, RUN) and Path(was.path).is_dir()
+        }
+
+    def _sentence(self, report: RunPlan, failed: str) -> str:
+        own = {planned.cell.key for planned in self.sweep.planned}
+        done = [was for was in self._runs().values() if own & was.cells.keys()]
+        lost = len(self._left())
+        if self._due(report):
+            lost += 1
+        else:
+            done.append(read_state(self.folder)[report.id])
+        failed = failed or "the process that writes them ended early"
+        if not done:
+            return f"W&B got nothing: {failed}."
+        online = sum(was.mode == "online" for was in done)
+        parts = [f"{online} W&B runs are on the server"] if online else []
+        if offline := len(done) - online:
+            where = Path(done[0].path).parent if not online else self.folder
+            text = f"{offline} W&B runs are offline under {where}"
+            if self.unreachable:
+                text += f" because going online failed ({self.unreachable.rstrip('.')})"
+            parts.append(text + "; `wandb sync` sends them")
+        if lost:
+            parts.append(f"{lost} could not be written: {failed}")
+        return "; ".join(parts) + "."
+
+
+class _Copied(LiveSweep):
+    """The process that writes, for cells that have ended already."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        left: Sequence[Planned],
+        unreachable: str,
+        report: RunPlan | None,
+        folder: Path,
+    ) -> None:
+        self.unreachable = unreachable
+        if report is not None:  # its files must outlive the run until it is sent, but no longer
+            self.staged = folder / "data" / report.id
+            shutil.rmtree(self.staged, ignore_errors=True)
+        super().__init__(sweep, left or sweep.planned)
+
+    def replay(self, planned: Planned, status: str, reason: str) -> None:
+        """Pass on that a cell has ended."""
+        if self.runs is not None:
+            event = self._begun(planned.cell, "ended")
+            self.runs.hand(event | {"status": status, "reason": reason})
+
+    def report(self, plan: RunPlan, cells: Mapping[str, str]) -> None:
+        """Pass on the report of these cells, each with the hash of its rows."""
+        if self.runs is not None:
+            content = plan.content()
+            event = {"event": "report", "cell": "report", "plan": plan.as_json()}
+            self.runs.hand(event | {"content": content, "cells": dict(cells)})
+
+
+def _measured(row: Mapping[str, Any]) -> Measurement:
+    named = {name: row[name] for name in ("metric", "value", "reason", "labels")}
+    return Measurement(status=Status(row["status"]), **named)
