@@ -35,6 +35,7 @@ STANDS_FOR = {
     "KEY": "{key}",
     "3fa9": "{key}",
     "hardware=h100": "hardware=cpu",
+    "--device cuda": "--device cpu",
     "runner.weights=3fa9": "runner.weights={key}",
 }
 """What the reader puts for a word."""

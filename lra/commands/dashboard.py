@@ -1,9 +1,10 @@
-"""`lra dashboard`: a W&B workspace and report over stored results, as files and on the server.
+"""`lra dashboard`: a W&B workspace over the runs of stored results, as a file and on the server.
 
-No key and no network are needed to make the files.
+No key and no network are needed to make the file.
 """
 
 import argparse
+import json
 import math
 import re
 import sys
@@ -17,7 +18,7 @@ PROJECT_OF = "wandb_online"
 
 
 def main(argv: list[str]) -> int:
-    """Parse the words after `lra dashboard`; write the files, and save them where that is asked."""
+    """Parse the words after `lra dashboard`; write the file, and save it where that is asked."""
     parser = Parser(
         prog="lra dashboard",
         description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
@@ -28,14 +29,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--out", type=path_word, help="file; default: RESULTS/reports/SWEEP/dashboard.json"
     )
-    parser.add_argument("--title", help="of workspace and report")
+    parser.add_argument("--title", help="of the workspace")
     parser.add_argument(
         "--project", type=_name, help="of W&B; default: that of logger=wandb_online"
     )
     parser.add_argument(
         "--entity", type=_name, help="account or team of W&B; default: the account's own"
     )
-    parser.add_argument("--save", action="store_true", help="save both on W&B's server, too")
+    parser.add_argument("--save", action="store_true", help="save it on W&B's server, too")
     parser.add_argument(
         "--deadline", type=_seconds, default=60.0, metavar="SECONDS",
         help="how long saving may take; default: 60",
@@ -47,33 +48,35 @@ def main(argv: list[str]) -> int:
     project, entity = _account()
     rows, cells, left_out = stored(choice.results, choice.sweep)
     from lra.sweep.model_names import own_name
-    from reports.dashboard.arrangement import plan_dashboard
+    from reports.dashboard.panels import plan_workspace
     from reports.dashboard.plan import plan_runs
-    from reports.rows import prepare
 
     names = {key: own_name(cell) for key, cell in cells.items()}
     runs = plan_runs(rows, sweep=choice.sweep or "all", cells=cells, names=names)
     folder, title = destination(choice.results, choice.sweep)
     title = (choice.title or title).encode(errors="replace").decode()  # bytes that are no text
-    dashboard = plan_dashboard(prepare(rows), runs, title=title, sweep=choice.sweep)
     made = publish.specification(
-        dashboard, project=choice.project or project, entity=choice.entity or entity
+        plan_workspace(runs, title=title, sweep=choice.sweep),
+        project=choice.project or project,
+        entity=choice.entity or entity,
     )
-    for path in publish.write(made, dashboard, choice.out or folder / "dashboard.json"):
-        print(path)
+    out = choice.out or folder / "dashboard.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(made, indent=1, sort_keys=True, ensure_ascii=False)
+    out.write_text(text + "\n", encoding="utf-8")
+    print(out)
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
     if choice.save:
         saved = publish.save(made, deadline_s=choice.deadline)
-        for url in saved.urls:
-            print(url)
         if saved.problem:
             print(
-                f"lra: W&B's server does not have all of it: {saved.problem.rstrip('.')}. "
-                "The files are written; once it answers, the same command saves them",
+                f"lra: W&B's server does not have it: {saved.problem.rstrip('.')}. "
+                "The file is written; once it answers, the same command saves it",
                 file=sys.stderr,
             )
             return 2
+        print(saved.url)
     return 1 if left_out else 0
 
 

@@ -1,10 +1,9 @@
-"""From a planned dashboard to files for review, and to W&B's server.
+"""From a planned workspace to W&B's specification of it, and to its server.
 
 What the library needs happens in a child process without a terminal and with a deadline: it asks
 for keys, starts a service, and waits for servers.
 """
 
-import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from reports.dashboard.child import WritingProcess
-from reports.dashboard.panels import Dashboard, Form, Panel, PanelSection
-from reports.tables.table import escape_markdown
+from reports.dashboard.panels import Workspace
 
 BUILD_S = 120.0
 """A second or two; more where the disk is slow and the library is imported for the first time."""
-
-
 _SILENT = "service process is busy"
 """What W&B's client says where a server refuses connections or hangs."""
 
@@ -29,42 +25,42 @@ class MissingLibrary(ImportError):
 
 
 class NotBuilt(RuntimeError):
-    """W&B's library refuses the dashboard; the message is its own."""
+    """W&B's library refuses the workspace; the message is its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What became of saving a dashboard."""
+    """What became of saving a workspace."""
 
-    urls: tuple[str, ...]
-    """Of the workspace and of the report, as far as they were saved."""
+    url: str
+    """Where it is shown; "" where it was not saved."""
     problem: str
-    """Why not all of it was; "" where it was."""
+    """Why it was not; "" where it was."""
 
 
 def check_library() -> None:
-    """Raise `MissingLibrary` where what makes dashboards is not installed."""
+    """Raise `MissingLibrary` where what makes workspaces is not installed."""
     if find_spec("wandb_workspaces") is None:
         raise MissingLibrary(
             "lra dashboard: wandb-workspaces is not installed: pip install 'lra[dashboard]'"
         )
 
 
-def specification(dashboard: Dashboard, *, project: str, entity: str | None) -> dict[str, Any]:
-    """Return workspace and report as W&B stores them: plain JSON, equal for equal dashboards.
+def specification(workspace: Workspace, *, project: str, entity: str | None) -> dict[str, Any]:
+    """Return the workspace as W&B stores it: plain JSON, equal for equal workspaces.
 
     No key and no network are needed.
 
     Args:
-        dashboard: what to show.
+        workspace: what to show.
         project: of W&B.
         entity: account or team; None: the one that is logged in when it is saved.
 
     Raises:
         MissingLibrary: wandb-workspaces is not installed.
-        NotBuilt: it refuses the dashboard, or takes longer than `BUILD_S`.
+        NotBuilt: it refuses the workspace, or takes longer than `BUILD_S`.
     """
-    job = {"dashboard": dashboard.as_json(), "project": project, "entity": entity}
+    job = {"workspace": workspace.as_json(), "project": project, "entity": entity}
     events, complaint = _ask(job, BUILD_S)
     for event in events:
         if event["event"] == "missing":
@@ -75,7 +71,7 @@ def specification(dashboard: Dashboard, *, project: str, entity: str | None) -> 
         if event["event"] == "made":
             made: dict[str, Any] = event["specification"]
             return made
-    raise NotBuilt(f"the dashboard could not be built: {_why(events, complaint, BUILD_S)}")
+    raise NotBuilt(f"the workspace could not be built: {_why(events, complaint, BUILD_S)}")
 
 
 def save(made: Mapping[str, Any], *, deadline_s: float) -> Saved:
@@ -87,12 +83,11 @@ def save(made: Mapping[str, Any], *, deadline_s: float) -> Saved:
         made: of `specification`.
         deadline_s: how long it may take.
     """
-    job = {"save": made, "timeout_s": deadline_s / 2}
-    events, complaint = _ask(job, deadline_s)
-    urls = tuple(event["url"] for event in events if event["event"] == "saved")
-    if len(urls) == 2:
-        return Saved(urls=urls, problem="")
-    return Saved(urls=urls, problem=_why(events, complaint, deadline_s))
+    events, complaint = _ask({"save": made, "timeout_s": deadline_s / 2}, deadline_s)
+    for event in events:
+        if event["event"] == "saved":
+            return Saved(url=str(event["url"]), problem="")
+    return Saved(url="", problem=_why(events, complaint, deadline_s))
 
 
 def _why(events: list[dict[str, Any]], complaint: str | None, deadline_s: float) -> str:
@@ -110,49 +105,3 @@ def _ask(job: Mapping[str, Any], deadline_s: float) -> tuple[list[dict[str, Any]
         folder = Path(temporary)
         child = WritingProcess("reports.dashboard.workspace", folder, folder / "data")
         return child.ask(job, deadline_s)
-
-
-# ----------------------------------------------------------------------------- the files
-
-
-def write(made: Mapping[str, Any], dashboard: Dashboard, target: Path) -> list[Path]:
-    """Write the specification, and beside it as Markdown what both show; return the two paths."""
-    beside = target.with_suffix(".md")
-    if beside == target:
-        raise ValueError(
-            f"--out {target}: wanted a name that ends in .json; {beside} stands beside"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(made, indent=1, sort_keys=True, ensure_ascii=False)
-    target.write_text(text + "\n", encoding="utf-8")
-    beside.write_text(_markdown(dashboard), encoding="utf-8")
-    return [target, beside]
-
-
-def _markdown(dashboard: Dashboard) -> str:
-    shows = f"the runs of the sweep {dashboard.sweep}" if dashboard.sweep else "all runs"
-    lines = [
-        f"# {escape_markdown(dashboard.title)}",
-        "",
-        f"A workspace and a report of W&B over {escape_markdown(shows)}; lines are grouped by "
-        f"{', '.join(f'`{name}`' for name in dashboard.group_by)}.",
-    ]
-    for title, sections in (("Workspace", dashboard.workspace), ("Report", dashboard.report)):
-        lines += ["", f"## {title}"]
-        for section in sections:
-            lines += ["", f"### {escape_markdown(section.title)}", *_described(section)]
-    return "\n".join(lines) + "\n"
-
-
-def _described(section: PanelSection) -> list[str]:
-    lines = ["", section.text.rstrip()] if section.text else []
-    return [*lines, "", *map(_sentence, section.panels)] if section.panels else lines
-
-
-def _sentence(panel: Panel) -> str:
-    values = ", ".join(f"`{key.place}:{key.name}`" for key in panel.values)
-    along = panel.along
-    against = f" against `{along.place}:{along.name}`" if along else ""
-    scales = [key.log for key in (along, *panel.values) if key] if panel.form is Form.lines else []
-    log = ", both axes logarithmic" if scales and all(scales) else ""
-    return f"- {panel.form}, {escape_markdown(panel.title)}: {values}{against}{log}"

@@ -1,12 +1,12 @@
-"""The child of `lra dashboard`: W&B's own specification of a dashboard, and the way to its server.
+"""The child of `lra dashboard`: W&B's own specification of a workspace, and the way to its server.
 
-As `reports.dashboard.process`, it alone imports what it is about, in a process of its own.
+It alone imports what it is about, in a process of its own.
 """
 
 import importlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -41,7 +41,7 @@ def main() -> None:
         if "save" in job:
             save(job["save"], timeout_s=job["timeout_s"])
         else:
-            made = specification(job["dashboard"], project=job["project"], entity=job["entity"])
+            made = specification(job["workspace"], project=job["project"], entity=job["entity"])
             say(event="made", specification=made)
     except Exception as error:  # noqa: BLE001 - whatever an answer of a server makes wandb raise
         say(event="failed", reason=one_line(error, LONGEST))
@@ -56,38 +56,29 @@ def _library(module: str) -> Any:
 
 
 def specification(
-    dashboard: Mapping[str, Any], *, project: str, entity: str | None
+    workspace: Mapping[str, Any], *, project: str, entity: str | None
 ) -> dict[str, Any]:
-    """Return workspace and report as W&B stores them; the same dashboard gives the same words.
+    """Return the view that W&B stores; the same workspace gives the same words.
 
     Args:
-        dashboard: `reports.dashboard.panels.Dashboard.as_json`.
+        workspace: `reports.dashboard.panels.Workspace.as_json`.
         project: of W&B.
         entity: account or team; None: the one that is logged in, when it is saved.
     """
-    # one of each in a project for a sweep: saved again, it takes the place of the one before
-    identity = digest([project, dashboard["sweep"]], digits=11)
+    # one in a project for a sweep: saved again, it takes the place of the one before
+    identity = digest([project, workspace["sweep"]], digits=11)
     return {
         "project": project,
         "entity": entity,
-        "workspace": {
-            "name": f"nw-{identity}-v",
-            "displayName": dashboard["title"],
-            "description": "",
-            "type": "project-view",
-            "spec": _workspace(dashboard, identity),
-        },
-        "report": {
-            "name": f"lra{identity}",
-            "displayName": dashboard["title"],
-            "description": "Made by lra dashboard.",
-            "type": "runs",
-            "spec": _report(dashboard, identity),
-        },
+        "name": f"nw-{identity}-v",
+        "displayName": workspace["title"],
+        "description": "",
+        "type": "project-view",
+        "spec": _spec(workspace, identity),
     }
 
 
-def _workspace(dashboard: Mapping[str, Any], identity: str) -> dict[str, Any]:
+def _spec(workspace: Mapping[str, Any], identity: str) -> dict[str, Any]:
     expr, workspaces = _library("expr"), _library("workspaces")
 
     made = workspaces.Workspace(
@@ -95,74 +86,37 @@ def _workspace(dashboard: Mapping[str, Any], identity: str) -> dict[str, Any]:
         project="",
         sections=[
             workspaces.Section(
-                name=section["title"],
-                panels=_panels(section["panels"], f"{identity} workspace {section['title']}"),
+                name=title,
+                panels=_panels(panels, f"{identity} workspace {title}"),
                 is_open=True,
                 layout_settings=workspaces.SectionLayoutSettings(columns=_COLUMNS, rows=3),
             )
-            for section in dashboard["workspace"]
+            for title, panels in workspace["sections"].items()
         ],
         settings=workspaces.WorkspaceSettings(max_runs=_MOST),
         runset_settings=workspaces.RunsetSettings(
-            groupby=[expr.Config(name) for name in dashboard["group_by"]],
-            pinned_columns=[f"{k['place']}:{k['name']}" for k in dashboard["columns"]],
+            groupby=[expr.Config(name) for name in workspace["group_by"]],
+            pinned_columns=[f"summary:{name}" for name in workspace["columns"]],
         ),
     )
     made._internal_runset_id = identity
-    _filter(made, made.runset_settings, dashboard["sweep"], {})
+    if workspace["sweep"] is not None:
+        # not as the text of an expression, which a quotation mark in the name would end
+        group = expr.Key(section="run", name="group")
+        leaf = expr.Filters(op="=", key=group, value=workspace["sweep"])
+        tree = expr.Filters(op="OR", filters=[expr.Filters(op="AND", filters=[leaf])])
+        made._stashed_filters_v2 = expr.filters_tree_to_v2(tree)
+        made._stashed_filter_string = made.runset_settings.filters
     spec: dict[str, Any] = json.loads(
         made._to_model().spec.model_dump_json(by_alias=True, exclude_none=True)
     )
     return spec
-
-
-def _report(dashboard: Mapping[str, Any], identity: str) -> dict[str, Any]:
-    v2 = _library("reports.v2")
-
-    blocks: list[Any] = [v2.TableOfContents()]
-    for section in dashboard["report"]:
-        blocks.append(v2.H1(section["title"]))
-        if section["text"]:
-            blocks.append(v2.MarkdownBlock(section["text"]))
-        if section["panels"]:
-            # without a project of its own a run set is the report's; with one the server is asked
-            runs = v2.Runset(
-                name="runs", groupby=[f"config.{name}" for name in section["group_by"]]
-            )
-            runs._id = digest([identity, section["title"]], digits=12)
-            _filter(runs, runs, dashboard["sweep"], section["where"])
-            panels = _panels(section["panels"], f"{identity} report {section['title']}")
-            blocks.append(v2.PanelGrid(runsets=[runs], panels=panels))
-    made = v2.Report(project="", entity="", title="", blocks=blocks, width="fluid")
-    spec: dict[str, Any] = json.loads(
-        made._to_model().spec.model_dump_json(by_alias=True, exclude_none=True)
-    )
-    return spec
-
-
-def _filter(keeps: Any, settings: Any, sweep: str | None, where: Mapping[str, object]) -> None:
-    """Let a run set show the runs of a sweep and of a setting.
-
-    Not as the text of an expression, which the library would make and read again: a quotation mark
-    in the name of a device ends it.
-    """
-    expr = _library("expr")
-
-    wanted = [(f"{name}.value", "config", value) for name, value in where.items()]
-    if sweep is not None:
-        wanted.insert(0, ("group", "run", sweep))
-    leaves = [
-        expr.Filters(op="=", key=expr.Key(section=section, name=name), value=value)
-        for name, section, value in wanted
-    ]
-    tree = expr.Filters(op="OR", filters=[expr.Filters(op="AND", filters=leaves)])
-    keeps._stashed_filters_v2 = expr.filters_tree_to_v2(tree)
-    keeps._stashed_filter_string = settings.filters
 
 
 def _panels(panels: Sequence[Mapping[str, Any]], salt: str) -> list[Any]:
-    v2, found = _library("reports.v2"), list(_made(panels))
-    for number, panel in enumerate(found):
+    v2 = _library("reports.v2")
+    drawn = [_drawn(panel) for panel in panels]
+    for number, panel in enumerate(drawn):
         panel._id = digest([salt, number], digits=12)
         panel.layout = v2.Layout(
             x=number % _COLUMNS * 24 // _COLUMNS,
@@ -170,64 +124,47 @@ def _panels(panels: Sequence[Mapping[str, Any]], salt: str) -> list[Any]:
             w=24 // _COLUMNS,
             h=_HEIGHT,
         )
-    return found
+    return drawn
 
 
-def _made(panels: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+def _drawn(panel: Mapping[str, Any]) -> Any:
     v2 = _library("reports.v2")
-
-    for panel in panels:
-        title, values, along = panel["title"], panel["values"], panel["along"]
-        if panel["form"] == "lines":
-            yield v2.LinePlot(
-                title=title,
-                x=along["name"],
-                y=[value["name"] for value in values],
-                log_x=along["log"],
-                log_y=values[0]["log"],
-                title_x=along["title"],
-                title_y=values[0]["title"],
-                max_runs_to_show=_MOST,
-                smoothing_type="none",
-            )
-        elif panel["form"] == "scatter":
-            (value,) = values
-            yield v2.ScatterPlot(
-                title=title,
-                x=_key(along),
-                y=_key(value),
-                log_x=along["log"],
-                log_y=value["log"],
-                legend_template="${run:displayName}",
-            )
-        elif panel["form"] == "parallel":
-            columns = [
-                v2.ParallelCoordinatesPlotColumn(
-                    metric=_key(value), display_name=value["title"], log=value["log"] or None
-                )
-                for value in values
-            ]
-            yield v2.ParallelCoordinatesPlot(title=title, columns=columns)
-        elif panel["form"] == "bars":
-            yield v2.BarPlot(
-                title=title, metrics=[value["name"] for value in values], max_bars_to_show=_MOST
-            )
-        else:
-            yield v2.WeavePanelSummaryTable(table_name=values[0]["name"])
-
-
-def _key(key: Mapping[str, Any]) -> Any:
-    v2 = _library("reports.v2")
-
-    kind = v2.Config if key["place"] == "config" else v2.SummaryMetric
-    return kind(key["name"])
+    title, names, along, log = (panel[name] for name in ("title", "names", "along", "log"))
+    if panel["form"] == "lines":
+        return v2.LinePlot(
+            title=title,
+            x=along,
+            y=names,
+            log_x=log,
+            log_y=log,
+            max_runs_to_show=_MOST,
+            smoothing_type="none",
+        )
+    if panel["form"] == "scatter":
+        return v2.ScatterPlot(
+            title=title,
+            x=v2.SummaryMetric(along),
+            y=v2.SummaryMetric(names[0]),
+            log_x=log,
+            legend_template="${run:displayName}",
+        )
+    if panel["form"] == "parallel":
+        columns = []
+        for name in names:
+            option = name.removeprefix("config:")
+            metric = v2.SummaryMetric(name) if option == name else v2.Config(option)
+            columns.append(v2.ParallelCoordinatesPlotColumn(metric=metric, display_name=option))
+        return v2.ParallelCoordinatesPlot(title=title, columns=columns)
+    if panel["form"] == "bars":
+        return v2.BarPlot(title=title, metrics=names, max_bars_to_show=_MOST)
+    return v2.WeavePanelSummaryTable(table_name=names[0])
 
 
 # ---------------------------------------------------------------------------------- the server
 
 
 def save(made: Mapping[str, Any], *, timeout_s: float) -> None:
-    """Put workspace and report on the server, in the place of those of the same name."""
+    """Put a workspace on the server, in the place of that of the same name."""
     import wandb
 
     graphql, mutation = _library("_graphql"), _library("reports.v2.gql").upsert_view
@@ -235,26 +172,17 @@ def save(made: Mapping[str, Any], *, timeout_s: float) -> None:
     entity, project = made["entity"] or api.default_entity, made["project"]
     if not entity:
         raise ValueError("the account has no default team: name one with --entity")
-    for part in ("workspace", "report"):
-        view = made[part]
-        asked = {
-            "entity": entity, "project": project, "type": view["type"], "name": view["name"],
-        }  # fmt: skip
-        there = graphql.execute_graphql(api, _VIEW, asked)["project"]
-        if there is None:
-            api.create_project(project, entity)
-        edges = there["allViews"]["edges"] if there else []
-        told = {key: view[key] for key in ("name", "displayName", "description", "type")}
-        told |= {"entityName": entity, "projectName": project, "spec": json.dumps(view["spec"])}
-        told |= {"id": edges[0]["node"]["id"] if edges else None}
-        saved = graphql.execute_graphql(api, mutation, told)["upsertView"]["view"]
-        base = f"{graphql.get_app_url(api).rstrip('/')}/{quote(entity)}/{quote(project)}"
-        title = quote(view["displayName"].replace(" ", "-"))
-        url = {
-            "workspace": f"{base}?nw={view['name'][3:-2]}",
-            "report": f"{base}/reports/{title}--{saved['id']}",
-        }
-        say(event="saved", part=part, url=url[part])
+    asked = {"entity": entity, "project": project, "type": made["type"], "name": made["name"]}
+    there = graphql.execute_graphql(api, _VIEW, asked)["project"]
+    if there is None:
+        api.create_project(project, entity)
+    edges = there["allViews"]["edges"] if there else []
+    view = {key: made[key] for key in ("name", "displayName", "description", "type")}
+    view |= {"entityName": entity, "projectName": project, "spec": json.dumps(made["spec"])}
+    view |= {"id": edges[0]["node"]["id"] if edges else None}
+    graphql.execute_graphql(api, mutation, view)
+    base = f"{graphql.get_app_url(api).rstrip('/')}/{quote(entity)}/{quote(project)}"
+    say(event="saved", url=f"{base}?nw={made['name'][3:-2]}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Workspaces and reports as code: over keys that runs carry, built offline, saved to a stub."""
+"""Workspaces as code: over keys that runs carry, built offline, saved to a stub."""
 
 import json
 import os
@@ -12,17 +12,16 @@ import pytest
 from stub_server import KEY, serving
 
 from reports.dashboard import keys, publish
-from reports.dashboard.arrangement import plan_dashboard
-from reports.dashboard.panels import Dashboard
-from reports.dashboard.plan import RunPlan, plan_runs, raw
-from reports.rows import prepare
+from reports.dashboard.panels import Workspace, plan_workspace
+from reports.dashboard.plan import RunPlan, plan_runs
 
 DEVICE = "AMD \"E'P\\ 9"
+SWEEP = 'quick "one"'
 
 
-def planned(rows: pd.DataFrame) -> tuple[list[RunPlan], Dashboard]:
-    runs = plan_runs(rows, sweep="quick", cells={})
-    return runs, plan_dashboard(prepare(raw(rows)), runs, title="Quick", sweep="quick")
+def planned(rows: pd.DataFrame) -> tuple[list[RunPlan], Workspace]:
+    runs = plan_runs(rows, sweep=SWEEP, cells={})
+    return runs, plan_workspace(runs, title="Quick", sweep=SWEEP)
 
 
 @pytest.fixture
@@ -76,16 +75,15 @@ def carries(run: RunPlan, needed: list[tuple[str, str]]) -> bool:
 
 
 def test_every_panel_has_all_its_keys_in_one_run(rows: pd.DataFrame) -> None:
-    runs, dashboard = planned(rows)
-    made = publish.specification(dashboard, project="lra", entity=None)
-    sections = made["workspace"]["spec"]["section"]["panelBankConfig"]["sections"]
-    assert [section["name"] for section in sections] == [
+    runs, workspace = planned(rows)
+    made = publish.specification(workspace, project="lra", entity=None)
+    section = made["spec"]["section"]
+    sections = section["panelBankConfig"]["sections"]
+    assert [each["name"] for each in sections] == [
         "Cost against length", "Learning curves", "While training", "Scores", "Score against cost",
-        "Parallel coordinates", "Failures",
+        "Failures",
     ]  # fmt: skip
-    grids = [b for b in made["report"]["spec"]["blocks"] if b["type"] == "panel-grid"]
-    shown = [p for s in sections for p in s["panels"]]
-    shown += [p for g in grids for p in g["metadata"]["panelBankSectionConfig"]["panels"]]
+    shown = [panel for each in sections for panel in each["panels"]]
     forms = {panel["viewType"] for panel in shown}
     assert forms == {"Run History Line Plot", "Scatter Plot", "Parallel Coordinates Plot",
                      "Bar Chart", "Weave"}  # fmt: skip
@@ -97,18 +95,14 @@ def test_every_panel_has_all_its_keys_in_one_run(rows: pd.DataFrame) -> None:
     speedup = lines["speed/step_speedup_against_sdpa"]
     assert speedup["xLogScale"]
     assert speedup["yLogScale"]
-    carried = [run.config for run in runs]
-    grouped = {key["name"].removesuffix(".value") for key in
-               made["workspace"]["spec"]["section"]["runSets"][0]["grouping"]}  # fmt: skip
-    assert grouped == {"model", "device"}
-    assert all(grouped <= config.keys() for config in carried)
-
-    # machines stand in sections of their own, whatever is in their names
-    filters = [{f["key"]["name"]: f["value"] for f in g["metadata"]["runSets"][0]["filters"]
-                ["filters"]} for g in grids]  # fmt: skip
-    assert [f.get("device.value") for f in filters[:2]] == [DEVICE, "chip"]
-    assert {f["group"] for f in filters} == {"quick"}
-    assert publish.specification(dashboard, project="lra", entity=None) == made
+    assert lines["speed/step_time"]["chartTitle"] == "speed/step_time, s"
+    (runset,) = section["runSets"]
+    grouped = {key["name"].removesuffix(".value") for key in runset["grouping"]}
+    assert grouped == {"model", "device"}  # machines are lines of their own
+    assert all(grouped <= run.config.keys() for run in runs)
+    (group,) = runset["filters"]["filters"]
+    assert (group["key"]["name"], group["value"]) == ("group", SWEEP)
+    assert publish.specification(workspace, project="lra", entity=None) == made
 
 
 def test_runs_that_an_option_tells_apart_are_lines_of_their_own(make: SimpleNamespace) -> None:
@@ -122,17 +116,8 @@ def test_runs_that_an_option_tells_apart_are_lines_of_their_own(make: SimpleName
         for cell, (rate, limit) in rates.items()
     }
     runs = plan_runs(rows, sweep="quick", cells=cells)
-    dashboard = plan_dashboard(prepare(rows), runs, title="Quick", sweep=None)
-    assert dashboard.group_by == ("model", "optim__peak_learning_rate")
-    assert [section.group_by for section in dashboard.report] == [dashboard.group_by]
-
-
-def test_numbers_and_reasons_are_in_the_report_and_escaped(rows: pd.DataFrame) -> None:
-    _, dashboard = planned(rows)
-    text = {section.title: section.text for section in dashboard.report}
-    assert "40.0 (2 seeds)" in text["Scores"].replace(" [40.0, 40.0; 2 seeds]", " (2 seeds)")
-    assert r"| \<script\> |" in text["Failures"]
-    assert r"a \| b \<b\>50%\_$x$\</b\>" in text["Failures"]
+    workspace = plan_workspace(runs, title="Quick", sweep=None)
+    assert workspace.group_by == ("model", "optim__peak_learning_rate")
 
 
 @pytest.fixture
@@ -145,13 +130,9 @@ def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPat
     return monkeypatch
 
 
-VIEWS: dict[str, Any] = {
-    "project": "lra",
-    "entity": None,
-    "workspace": {"name": "nw-0ab-v", "displayName": "Quick", "description": "",
-                  "type": "project-view", "spec": {"section": {}}},
-    "report": {"name": "lra0ab", "displayName": "Quick? yes", "description": "",
-               "type": "runs", "spec": {"blocks": []}},
+VIEW: dict[str, Any] = {
+    "project": "lra", "entity": None, "name": "nw-0ab-v", "displayName": "Quick? yes",
+    "description": "", "type": "project-view", "spec": {"section": {}},
 }  # fmt: skip
 
 
@@ -160,31 +141,27 @@ def test_what_is_saved_is_the_specification_and_takes_its_own_place_again(
 ) -> None:
     with serving() as stub:
         account.setenv("WANDB_BASE_URL", stub.url)
-        first = publish.save(VIEWS, deadline_s=30)
-        assert first == publish.Saved(
-            urls=(f"{stub.url}/somebody/lra?nw=0ab",
-                  f"{stub.url}/somebody/lra/reports/Quick%3F-yes--id-of-lra0ab"), problem="",
-        )  # fmt: skip
-        assert [told["id"] for told in stub.saved.values()] == [None, None]
-        assert publish.save(VIEWS, deadline_s=30) == first
-    assert {told["id"] for told in stub.saved.values()} == {"id-of-nw-0ab-v", "id-of-lra0ab"}
-    for part in ("workspace", "report"):
-        told = stub.saved[VIEWS[part]["name"]]
-        assert json.loads(told["spec"]) == VIEWS[part]["spec"]
-        assert (told["entityName"], told["projectName"]) == ("somebody", "lra")
+        first = publish.save(VIEW, deadline_s=30)
+        assert first == publish.Saved(url=f"{stub.url}/somebody/lra?nw=0ab", problem="")
+        assert [sent["id"] for sent in stub.saved.values()] == [None]
+        assert publish.save(VIEW, deadline_s=30) == first
+    (sent,) = stub.saved.values()
+    assert sent["id"] == "id-of-nw-0ab-v"
+    assert json.loads(sent["spec"]) == VIEW["spec"]
+    assert (sent["entityName"], sent["projectName"]) == ("somebody", "lra")
     assert sum("upsertModel" in query for query in stub.asked) == 1  # the project is made once
 
 
 def test_a_server_that_does_not_take_it(account: pytest.MonkeyPatch) -> None:
     with serving(status=401) as stub:
         account.setenv("WANDB_BASE_URL", stub.url)
-        assert "not allowed" in publish.save(VIEWS, deadline_s=30).problem
+        assert "not allowed" in publish.save(VIEW, deadline_s=30).problem
     with serving(delay_s=60) as stub:
         account.setenv("WANDB_BASE_URL", stub.url)
-        assert publish.save(VIEWS, deadline_s=0.2).problem == "no answer within 0.2 s"
-        assert "no answer" in publish.save(VIEWS, deadline_s=4).problem
+        assert publish.save(VIEW, deadline_s=0.2).problem == "no answer within 0.2 s"
+        assert "no answer" in publish.save(VIEW, deadline_s=4).problem
     account.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens there
-    assert "no answer" in publish.save(VIEWS, deadline_s=4).problem
+    assert "no answer" in publish.save(VIEW, deadline_s=4).problem
 
 
 def test_the_library_is_missing(
