@@ -109,7 +109,8 @@ def parameters(class_path: str) -> dict[str, Parameter]:
     options: dict[str, Parameter] = {}
     for each in reversed(lineage):
         if any("dataclass" in ast.unparse(mark) for mark in each.node.decorator_list):
-            options |= _of_dataclass(each, meanings)
+            inherited = {name: option.meaning for name, option in options.items()}
+            options |= _of_dataclass(each, inherited | meanings)
     return options
 
 

@@ -13,7 +13,8 @@ drawn by itself, and `copies_allowed` says so.
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeAlias
@@ -51,8 +52,12 @@ class Rows(NamedTuple):
     """`NOT_ASKED` where nothing is asked."""
 
 
+@dataclass(kw_only=True, eq=False)
 class DiagnosticTask(RowsTask):
-    """Rows made here; a task says `generated_as` in its constructor, and how rows are drawn."""
+    """Rows made here; a task adds its own options as fields, and says how rows are drawn.
+
+    Its `__post_init__` calls `generated_as`.
+    """
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
@@ -60,56 +65,49 @@ class DiagnosticTask(RowsTask):
     """Every length is a multiple of this."""
     bucket_batches = 1
 
-    def generated_as(
-        self,
-        *,
-        vocabulary: int,
-        options: Mapping[str, object],
-        difficulty: str,
-        length: int,
-        test_length: int | None,
-        train_examples: int,
-        validation_examples: int,
-        test_examples: int,
-        data_seed: int,
-    ) -> None:
-        """Take the options that all diagnostics have.
+    length: int
+    """Tokens of a training or validation row."""
+    test_length: int | None = None
+    """Tokens of a test row; null: the same."""
+    train_examples: int = 50_000
+    """Training rows."""
+    validation_examples: int = 2000
+    """Validation rows."""
+    test_examples: int = 2000
+    """Test rows."""
+    data_seed: int = 0
+    """Of the rows."""
+
+    def generated_as(self, *, vocabulary: int, difficulty: str) -> None:
+        """Take what follows from the options.
 
         Args:
             vocabulary: Number of token ids; answers are among them.
-            options: What the rows depend on besides length and seed; whole numbers count
-                something, at least 1.
             difficulty: The difficulty in a few words, for print beside every number.
-            length: Tokens of a training or validation row.
-            test_length: Tokens of a test row; none: the same.
-            train_examples: Training rows.
-            validation_examples: Validation rows.
-            test_examples: Test rows.
-            data_seed: Of the rows (of the data, not of a run).
 
         Raises:
             ValueError: A number is too small.
         """
-        self.vocabulary, self.options, self.difficulty = vocabulary, dict(options), difficulty
-        self.length = length
-        self.test_length = length if test_length is None else test_length
-        self.max_length = max(self.length, self.test_length)
-        self.data_seed = data_seed
-        self.sizes = dict(
-            zip(SPLITS, (train_examples, validation_examples, test_examples), strict=True)
-        )
+        self.vocabulary, self.difficulty = vocabulary, difficulty
+        common = {each.name for each in fields(DiagnosticTask)}
+        own = [each.name for each in fields(self) if each.name not in common]
+        self.options = {name: getattr(self, name) for name in own}
+        """What the rows depend on besides length and seed; whole numbers count something."""
+        self.max_length = max(self.length, self.tested_length)
+        sizes = (self.train_examples, self.validation_examples, self.test_examples)
+        self.sizes = dict(zip(SPLITS, sizes, strict=True))
         numbers = {f"{split}_examples": size for split, size in self.sizes.items()} | {
-            name: value for name, value in options.items() if isinstance(value, int)
+            name: value for name, value in self.options.items() if isinstance(value, int)
         }
         wrong = [f"{name}={number}" for name, number in numbers.items() if number < 1]
         if wrong:
             raise ValueError(f"task.{', task.'.join(wrong)}: wanted at least 1")
-        if data_seed < 0:
-            raise ValueError(f"task.data_seed={data_seed}: wanted at least 0")
+        if self.data_seed < 0:
+            raise ValueError(f"task.data_seed={self.data_seed}: wanted at least 0")
 
     def least(self, tokens: int, because: str) -> None:
         """Raise ValueError where rows are too short for what they have to hold."""
-        for option, length in (("length", self.length), ("test_length", self.test_length)):
+        for option, length in (("length", self.length), ("test_length", self.tested_length)):
             if length < tokens:
                 raise ValueError(
                     f"task.{option}={length}: {because} need at least {tokens} tokens; make it "
@@ -135,7 +133,7 @@ class DiagnosticTask(RowsTask):
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts."""
-        trained = "" if self.length == self.test_length else f", trained at {self.length}"
+        trained = "" if self.length == self.tested_length else f", trained at {self.length}"
         return TaskSpec(
             name=self.name,
             version=self.version,
@@ -151,7 +149,7 @@ class DiagnosticTask(RowsTask):
                     "task": self.name,
                     "version": self.version,
                     "length": self.length,
-                    "test_length": self.test_length,
+                    "test_length": self.tested_length,
                     "sizes": self.sizes,
                     "data_seed": self.data_seed,
                     **self.options,
@@ -167,7 +165,7 @@ class DiagnosticTask(RowsTask):
 
     def length_of(self, split: str) -> int:
         """Return the tokens of a row of a split."""
-        return self.test_length if split == "test" else self.length
+        return self.tested_length if split == "test" else self.length
 
     @property
     def trained_length(self) -> int:
@@ -177,7 +175,7 @@ class DiagnosticTask(RowsTask):
     @property
     def tested_length(self) -> int:
         """Tokens of a test row."""
-        return self.test_length
+        return self.length if self.test_length is None else self.test_length
 
     def stretched(self, factor: float) -> dict[str, object]:
         """Return the options that make test rows `factor` times as long as training rows.
@@ -185,7 +183,7 @@ class DiagnosticTask(RowsTask):
         Rows of another length meet no training row, so that next to none of those are made.
         """
         length = max(1, round(factor * self.length / self.multiple)) * self.multiple
-        if length == self.test_length:
+        if length == self.tested_length:
             return {}
         few = {} if length == self.length else {"train_examples": 1, "validation_examples": 1}
         return {"test_length": length, **few}
@@ -213,7 +211,7 @@ class DiagnosticTask(RowsTask):
             vocabulary=[self.spelled(token) for token in range(self.vocabulary)],
             options=self.options,
             length=self.length,
-            test_length=self.test_length,
+            test_length=self.tested_length,
             data_seed=self.data_seed,
             licence=GENERATED,
         )

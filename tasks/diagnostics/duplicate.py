@@ -9,57 +9,35 @@ solves, and one of hashed attention with 4 rounds or more nearly so.
 """
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import UInt64
 
+from conf.choices import by_name
 from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
 
 BORDER = 0
 
 
+@by_name
+@dataclass(kw_only=True, eq=False)
 class Duplicate(DiagnosticTask):
-    """The task; see the module's text.
-
-    Args:
-        length: Tokens of a training or validation row: an even number.
-        test_length: Tokens of a test row, an even number; null: the same.
-        symbols: Different symbols; the border is another token id.
-        train_examples: Training rows.
-        validation_examples: Validation rows.
-        test_examples: Test rows.
-        data_seed: Of the rows.
-    """
+    """The task; see the module's text."""
 
     name: ClassVar[str] = "duplicate"
     multiple: ClassVar[int] = 2
 
-    def __init__(
-        self,
-        *,
-        length: int = 1024,
-        test_length: int | None = None,
-        symbols: int = 127,
-        train_examples: int = 50_000,
-        validation_examples: int = 2000,
-        test_examples: int = 2000,
-        data_seed: int = 0,
-    ) -> None:
-        self.symbols = symbols
-        self.generated_as(
-            vocabulary=symbols + 1,
-            options={"symbols": symbols},
-            difficulty=f"{symbols} symbols",
-            length=length,
-            test_length=test_length,
-            train_examples=train_examples,
-            validation_examples=validation_examples,
-            test_examples=test_examples,
-            data_seed=data_seed,
-        )
+    length: int = 1024
+    symbols: int = 127
+    """Different symbols; the border is another token id."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        self.generated_as(vocabulary=self.symbols + 1, difficulty=f"{self.symbols} symbols")
         self.least(4, "two borders and a symbol twice")
-        for option, tokens in (("length", self.length), ("test_length", self.test_length)):
+        for option, tokens in (("length", self.length), ("test_length", self.tested_length)):
             if tokens % 2:
                 raise ValueError(
                     f"task.{option}={tokens}: 0 w 0 w has an even number of tokens; wanted "

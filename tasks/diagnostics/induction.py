@@ -12,54 +12,32 @@ from 64 to 1,048,576 tokens: `test_length`.
 """
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import UInt64
 
+from conf.choices import by_name
 from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
 
 SPECIAL = 0
 
 
+@by_name
+@dataclass(kw_only=True, eq=False)
 class Induction(DiagnosticTask):
-    """The task; see the module's text.
-
-    Args:
-        length: Tokens of a training or validation row.
-        test_length: Tokens of a test row; null: the same.
-        symbols: Different ordinary tokens; the special one is another token id.
-        train_examples: Training rows.
-        validation_examples: Validation rows.
-        test_examples: Test rows.
-        data_seed: Of the rows.
-    """
+    """The task; see the module's text."""
 
     name: ClassVar[str] = "induction"
 
-    def __init__(
-        self,
-        *,
-        length: int = 256,
-        test_length: int | None = None,
-        symbols: int = 15,
-        train_examples: int = 50_000,
-        validation_examples: int = 2000,
-        test_examples: int = 2000,
-        data_seed: int = 0,
-    ) -> None:
-        self.symbols = symbols
-        self.generated_as(
-            vocabulary=symbols + 1,
-            options={"symbols": symbols},
-            difficulty=f"{symbols} symbols",
-            length=length,
-            test_length=test_length,
-            train_examples=train_examples,
-            validation_examples=validation_examples,
-            test_examples=test_examples,
-            data_seed=data_seed,
-        )
+    length: int = 256
+    symbols: int = 15
+    """Different ordinary tokens; the special one is another token id."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        self.generated_as(vocabulary=self.symbols + 1, difficulty=f"{self.symbols} symbols")
         self.least(3, "the special token, what follows it, and the special token again")
 
     def words(self, length: int) -> int:

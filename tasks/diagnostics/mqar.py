@@ -13,12 +13,14 @@ Their Figure 2: length 64, 128, 256, 512 with 4, 8, 16, 64 pairs, a vocabulary o
 """
 
 import math
+from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int, UInt64
 
+from conf.choices import by_name
 from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below, distinct
 from tasks.task import Baseline
 
@@ -30,62 +32,37 @@ class Filler(StrEnum):
     blank = auto()
 
 
+@by_name
+@dataclass(kw_only=True, eq=False)
 class MQAR(DiagnosticTask):
-    """The task; see the module's text.
-
-    Args:
-        length: Tokens of a training or validation row.
-        test_length: Tokens of a test row; null: the same.
-        pairs: Keys with their values, each of which is asked for once.
-        vocabulary: Token ids: 0 is blank, one half are keys, the other values.
-        power: Of the gaps' power law: above 0; 1 makes all gaps equally frequent.
-        filler: random or blank.
-        train_examples: Training rows.
-        validation_examples: Validation rows.
-        test_examples: Test rows.
-        data_seed: Of the rows.
-    """
+    """The task; see the module's text."""
 
     name: ClassVar[str] = "mqar"
 
-    def __init__(
-        self,
-        *,
-        length: int = 64,
-        test_length: int | None = None,
-        pairs: int = 4,
-        vocabulary: int = 8192,
-        power: float = 0.01,
-        filler: Filler = Filler.random,
-        train_examples: int = 100_000,
-        validation_examples: int = 3000,
-        test_examples: int = 3000,
-        data_seed: int = 0,
-    ) -> None:
-        self.pairs, self.power, self.filler = pairs, power, filler
-        self.generated_as(
-            vocabulary=vocabulary,
-            options={
-                "pairs": pairs,
-                "vocabulary": vocabulary,
-                "power": power,
-                "filler": self.filler.value,
-            },
-            difficulty=f"{pairs} pairs of {vocabulary} tokens",
-            length=length,
-            test_length=test_length,
-            train_examples=train_examples,
-            validation_examples=validation_examples,
-            test_examples=test_examples,
-            data_seed=data_seed,
-        )
+    length: int = 64
+    pairs: int = 4
+    """Keys with their values, each of which is asked for once."""
+    vocabulary: int = 8192
+    """Token ids: 0 is blank, one half are keys, the other values."""
+    power: float = 0.01
+    """Of the gaps' power law: above 0; 1 makes all gaps equally frequent."""
+    filler: Filler = Filler.random
+    """What stands between: random or blank."""
+    train_examples: int = 100_000
+    validation_examples: int = 3000
+    test_examples: int = 3000
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        vocabulary, pairs = self.vocabulary, self.pairs
+        self.generated_as(vocabulary=vocabulary, difficulty=f"{pairs} pairs of {vocabulary} tokens")
         if vocabulary // 2 - 1 < pairs:
             raise ValueError(
                 f"task.vocabulary={vocabulary} has {max(0, vocabulary // 2 - 1)} keys for "
                 f"task.pairs={pairs}: wanted a vocabulary of at least {2 * pairs + 2}"
             )
-        if not 0 < power <= 1:
-            raise ValueError(f"task.power={power}: wanted above 0, at most 1 (evenly spread)")
+        if not 0 < self.power <= 1:
+            raise ValueError(f"task.power={self.power}: wanted above 0, at most 1 (evenly spread)")
         self.least(4 * pairs, f"{pairs} pairs and as many slots for queries, two tokens each,")
 
     def words(self, length: int) -> int:

@@ -19,6 +19,7 @@ draws two that generate the group (z2, z60: 0 and 1), so that the state moves sl
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum, auto
 from functools import cache
 from itertools import permutations
@@ -27,6 +28,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt64
 
+from conf.choices import by_name
 from tasks.diagnostics.base import DiagnosticTask, Rows, below
 
 
@@ -56,48 +58,27 @@ class GroupTable(NamedTuple):
     generators: Sequence[int]
 
 
+@by_name
+@dataclass(kw_only=True, eq=False)
 class Permutations(DiagnosticTask):
-    """The task; see the module's text.
-
-    Args:
-        length: Tokens of a training or validation row.
-        test_length: Tokens of a test row; null: the same.
-        group: z2, z60, s3, a5 or s5.
-        steps: elements or generators.
-        train_examples: Training rows.
-        validation_examples: Validation rows.
-        test_examples: Test rows.
-        data_seed: Of the rows.
-    """
+    """The task; see the module's text."""
 
     name: ClassVar[str] = "permutations"
 
-    def __init__(
-        self,
-        *,
-        length: int = 32,
-        test_length: int | None = None,
-        group: Group = Group.a5,
-        steps: Steps = Steps.elements,
-        train_examples: int = 100_000,
-        validation_examples: int = 2000,
-        test_examples: int = 2000,
-        data_seed: int = 0,
-    ) -> None:
-        self.group, self.steps = group, steps
+    length: int = 32
+    group: Group = Group.a5
+    """z2, z60, s3, a5 or s5."""
+    steps: Steps = Steps.elements
+    """What a token is: any element, or a generator."""
+    train_examples: int = 100_000
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
         self.table = table_of(self.group)
         everything = range(len(self.table.names))
         self.moves = everything if self.steps is Steps.elements else self.table.generators
         self.generated_as(
-            vocabulary=len(self.table.names),
-            options={"group": self.group.value, "steps": self.steps.value},
-            difficulty=f"{self.steps} of {self.group.upper()}",
-            length=length,
-            test_length=test_length,
-            train_examples=train_examples,
-            validation_examples=validation_examples,
-            test_examples=test_examples,
-            data_seed=data_seed,
+            vocabulary=len(self.table.names), difficulty=f"{self.steps} of {self.group.upper()}"
         )
         self.least(1, "products")
 

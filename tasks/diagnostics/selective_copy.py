@@ -12,57 +12,36 @@ and 2 layers of width 64 with 400,000 steps.
 """
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import UInt64
 
+from conf.choices import by_name
 from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below, distinct
 from tasks.task import Baseline
 
 BLANK = 0
 
 
+@by_name
+@dataclass(kw_only=True, eq=False)
 class SelectiveCopy(DiagnosticTask):
-    """The task; see the module's text.
-
-    Args:
-        length: Tokens of a training or validation row, the marks included.
-        test_length: Tokens of a test row; null: the same.
-        items: Symbols that are to be copied.
-        symbols: Different symbols; blank and mark are two more token ids.
-        train_examples: Training rows.
-        validation_examples: Validation rows.
-        test_examples: Test rows.
-        data_seed: Of the rows.
-    """
+    """The task; see the module's text."""
 
     name: ClassVar[str] = "selective_copy"
 
-    def __init__(
-        self,
-        *,
-        length: int = 4112,
-        test_length: int | None = None,
-        items: int = 16,
-        symbols: int = 14,
-        train_examples: int = 50_000,
-        validation_examples: int = 2000,
-        test_examples: int = 2000,
-        data_seed: int = 0,
-    ) -> None:
-        self.items, self.symbols = items, symbols
-        self.generated_as(
-            vocabulary=symbols + 2,
-            options={"items": items, "symbols": symbols},
-            difficulty=f"{items} items of {symbols} symbols",
-            length=length,
-            test_length=test_length,
-            train_examples=train_examples,
-            validation_examples=validation_examples,
-            test_examples=test_examples,
-            data_seed=data_seed,
-        )
+    length: int = 4112
+    items: int = 16
+    """Symbols that are to be copied."""
+    symbols: int = 14
+    """Different symbols; blank and mark are two more token ids."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        items, symbols = self.items, self.symbols
+        self.generated_as(vocabulary=symbols + 2, difficulty=f"{items} items of {symbols} symbols")
         self.least(2 * items, f"{items} items and as many marks")
 
     def words(self, length: int) -> int:

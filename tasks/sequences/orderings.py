@@ -10,7 +10,7 @@ arXiv:1511.06391, has sorting, of real numbers).
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 from functools import cached_property
 from typing import ClassVar
@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int, UInt64
 
+from conf.choices import by_name
 from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
 from tasks.task import Batch, Kind, TaskSpec
 
@@ -32,49 +33,30 @@ class Target(StrEnum):
     sorted = auto()
 
 
+@by_name
+@dataclass(kw_only=True, eq=False)
 class Ordering(DiagnosticTask):
-    """The task; see the module's text.
-
-    Args:
-        target: What a source becomes: reversed, or sorted.
-        length: Tokens of a source of training or validation.
-        test_length: Tokens of a test source; null: the same.
-        symbols: Different tokens of a source.
-        train_examples: Training rows.
-        validation_examples: Validation rows.
-        test_examples: Test rows.
-        data_seed: Of the rows.
-    """
+    """The task; see the module's text. Its attributes of length are those of rows."""
 
     name: ClassVar[str] = "ordering"
 
-    def __init__(
-        self,
-        *,
-        target: Target = Target.reversed,
-        length: int = 32,
-        test_length: int | None = None,
-        symbols: int = 16,
-        train_examples: int = 50_000,
-        validation_examples: int = 2000,
-        test_examples: int = 2000,
-        data_seed: int = 0,
-    ) -> None:
-        for option, value in (("length", length), ("test_length", test_length)):
+    target: Target = Target.reversed
+    """What a source becomes: reversed, or sorted."""
+    length: int = 32
+    """Tokens of a source of training or validation."""
+    test_length: int | None = None
+    """Tokens of a test source; null: the same."""
+    symbols: int = 16
+    """Different tokens of a source."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        for option, value in (("length", self.length), ("test_length", self.test_length)):
             if value is not None and value < 1:
                 raise ValueError(f"task.{option}={value}: wanted a source of at least 1 token")
-        self.target, self.symbols = target, symbols
-        self.generated_as(
-            vocabulary=symbols + 1,
-            options={"target": target.value, "symbols": symbols},
-            difficulty=f"{symbols} symbols",
-            length=row_length(length),
-            test_length=None if test_length is None else row_length(test_length),
-            train_examples=train_examples,
-            validation_examples=validation_examples,
-            test_examples=test_examples,
-            data_seed=data_seed,
-        )
+        self.length = row_length(self.length)
+        self.test_length = None if self.test_length is None else row_length(self.test_length)
+        self.generated_as(vocabulary=self.symbols + 1, difficulty=f"{self.symbols} symbols")
 
     def answered(self, source: Int[np.ndarray, "n s"]) -> Int[np.ndarray, "n s"]:
         """Return the target of each source."""
@@ -98,7 +80,7 @@ class Ordering(DiagnosticTask):
             masks=frozenset({"prefix"}),
             source_length=longest,
             target_length=longest + 1,
-            sources_vary=self.length != self.test_length,
+            sources_vary=self.length != self.tested_length,
         )
 
     def words(self, length: int) -> int:
@@ -132,7 +114,7 @@ class Ordering(DiagnosticTask):
         """Return the options that make test sources `factor` times as long as training's."""
         trained = source_length(self.length)
         length = max(1, round(factor * trained))
-        if row_length(length) == self.test_length:
+        if row_length(length) == self.tested_length:
             return {}
         few = {} if length == trained else {"train_examples": 1, "validation_examples": 1}
         return {"test_length": length, **few}
