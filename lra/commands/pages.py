@@ -19,7 +19,6 @@ from runners.storage.fingerprint import sources
 
 if TYPE_CHECKING:
     from reports.rows import CostPoint
-    from reports.tables.table import Table
 
 BACKGROUND = ("softmax", "sdpa", "identity")
 COMMANDS = {
@@ -44,8 +43,9 @@ same process; ≈ marks a factor whose 95 % interval from timing noise contains 
 interval is wider than a factor of 2 it stands in the factor's place. The crossover is the length
 from which the family stays faster than the reference as far as measured, interpolated on
 logarithmic axes [95 % interval]; ≤: from the shortest length. Growth is the exponent e of cost per
-sequence = c × length^e over all lengths [95 % interval], and over the last doubling alone. Not
-resolved: too few lengths, or an interval too wide to tell.
+sequence = c × length^e over all lengths [95 % interval]. Not resolved: too few lengths, or an
+interval too wide to tell. `lra report --rows reports/published/FILE` has sequences per second,
+bytes and the growth over the last doubling.
 
 Accuracy is in percent [95 % interval; what it accounts for]: over seeds a t interval, over the
 examples of one seed Wilson's, which says nothing about another seed. Baselines need no long-range
@@ -143,9 +143,8 @@ def page(
     lines += table(("option", "default", ""), list(options(file))) or ["None.", ""]
     lines += ["## What it guarantees", ""]
     lines += table(("", ""), guarantees)
-    for source, frame in rows:
-        lines += measured(name, source, frame, folder)
-    return lines
+    numbers = [line for source, frame in rows for line in measured(name, source, frame, folder)]
+    return [*lines, "## Measured", "", *numbers] if numbers else lines
 
 
 def linked(paper: str) -> str:
@@ -160,70 +159,71 @@ def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list
     """
     from reports.rows import cost_points, cost_rows, settings
     from reports.tables.costs import modes
-    from reports.tables.table import escape_markdown, to_markdown
+    from reports.tables.table import escape_markdown
 
-    tables = scores(name, frame[(frame["model"] == name) | (frame["baseline"] != "")])
-    lines = [line for table in tables for line in (to_markdown(table).strip(), "")]
-    timed = frame[frame["model"].isin([name, "sdpa"])]
+    lines = scores(frame[frame["model"] == name])
+    timed, settings_of = frame[frame["model"].isin([name, "sdpa"])], list[str]()
     for part in settings(cost_rows(timed)) if (timed["model"] == name).any() else []:
         points = cost_points(part.rows)
         for mode in modes(points):
             alone = [point for point in points if point.mode == mode and point.model == name]
-            lines += [escape_markdown(part.title[0].upper() + part.title[1:]) + ".", ""]
-            for table in costs(alone, mode):
-                lines += [to_markdown(table).strip(), ""]
+            settings_of.append(part.title)
+            lines += costs(alone, mode)
             lines += curve(name, frame, mode, source.stem, folder)
     if not lines:
         return []
-    sweep = source.stem.partition("-")[0]
-    command = f"; command `{COMMANDS[sweep]}`" if sweep in COMMANDS else ""
-    rows = f"Rows: `{source.name}`{command}. [How to read them](README.md#{ANCHOR})."
-    return [f"## Measured: {sweep}", "", rows, "", *lines]
+    setting = escape_markdown("; ".join(dict.fromkeys(settings_of)))
+    return [f"[`{source.name}`](README.md#{ANCHOR}): {setting or 'accuracy'}.", "", *lines]
 
 
-def scores(name: str, rows: pd.DataFrame) -> "list[Table]":
-    """Return the accuracies of a family as one table, splits and baselines below each other."""
+def scores(rows: pd.DataFrame) -> list[str]:
+    """Return accuracies as lines of a list: of whom, of which task and of which split."""
     from reports.tables.scores import accuracy_table, splits
-    from reports.tables.table import Entry
+    from reports.tables.table import escape_markdown
 
-    by_split = {split: accuracy_table(rows, split) for split in splits(rows)}
-    known = [(split, table) for split, table in by_split.items() if table is not None]
-    if not known or not (rows["model"] == name).any():
-        return []
-    titles = dict.fromkeys(column for _, table in known for column in table.columns)
     lines = []
-    for split, table in known:
-        for row in table.rows:
-            entries = dict(zip(table.columns, row.entries, strict=True))
-            shown = [replace(entries.get(column, Entry(text="")), notes=()) for column in titles]
-            lines.append(
-                replace(row, title=f"{row.title}, {split}", entries=tuple(shown), section="")
-            )
-    return [replace(known[0][1], title="Accuracy, in percent", caption="", stub="",
-                    columns=tuple(titles), rows=tuple(lines))]  # fmt: skip
+    for split in splits(rows):
+        table = accuracy_table(rows, split)
+        for row in () if table is None else table.rows:
+            for column, entry in zip(table.columns if table else (), row.entries, strict=True):
+                if entry.text:
+                    line = f"{row.title}, {column.group or column.title}, {split}: {entry.text} %"
+                    lines.append(f"- {escape_markdown(line)}")
+    return [*lines, ""] if lines else []
 
 
-def costs(points: "Sequence[CostPoint]", mode: str) -> "Iterator[Table]":
-    """Yield what one kind of pass costs by length, and what follows: crossover and growth."""
+def costs(points: "Sequence[CostPoint]", mode: str) -> Iterator[str]:
+    """Yield the lines on what one kind of pass costs by length, crossover and growth."""
     from reports.tables.costs import crossover_table, efficiency_table, growth_table
-    from reports.tables.table import Column, Entry, TableRow
+    from reports.tables.table import escape_markdown, to_markdown
 
     by_length = efficiency_table(points, mode)
     if by_length is not None:
-        sizes = {f"{point.length:,}": str(point.batch_size) for point in points}
-        batches = [Entry(text=sizes[column.title]) for column in by_length.columns]
-        rows = [TableRow(title="batch size", entries=tuple(batches))]
-        rows += [replace(row, title=row.section, section="") for row in by_length.rows]
-        yield replace(by_length, caption="", stub="by length", rows=tuple(rows))
-    follows = [table for table in (crossover_table(points), growth_table(points)) if table]
-    rows = [
-        TableRow(title=f"{column.group}: {column.title}", entries=(entry,))
-        for table in follows
-        for column, entry in zip(table.columns, table.rows[0].entries, strict=True)
+        rows = [replace(row, title=row.section, section="") for row in by_length.rows]
+        if all(entry.text.startswith("unsupported") for row in rows for entry in row.entries):
+            yield f"Refused: {escape_markdown(by_length.footnotes()[0])}."
+            yield ""
+            return
+        paired = [
+            replace(row, title=f"{what}, × SDPA")
+            for row in rows
+            for what in ("speed", "memory")
+            if what in row.title and "relative" in row.title
+        ]
+        table = replace(by_length, title="", caption="", stub=mode, rows=tuple(paired or rows))
+        yield to_markdown(table).partition("\n\n")[2].strip()  # without a line for the title
+        yield ""
+    facts = [
+        f"{column.group}, {column.title}: {entry.text}"
+        for table in (crossover_table(points), growth_table(points))
+        for column, entry in zip(
+            table.columns if table else (), table.rows[0].entries if table else (), strict=True
+        )
+        if column.title != "last doubling"
     ]
-    if rows:
-        yield replace(follows[0], title="Crossover and growth", caption="", stub="",
-                      columns=(Column(title=""),), rows=tuple(rows))  # fmt: skip
+    if facts:
+        yield f"{escape_markdown('; '.join(facts))}."
+        yield ""
 
 
 def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) -> list[str]:
@@ -246,10 +246,15 @@ def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) ->
     return [f"![time of {name} against length](figures/{path.name})", ""]
 
 
-def index(files: Mapping[str, Path], config_dirs: Sequence[Path] = ()) -> list[str]:
+def index(
+    files: Mapping[str, Path], config_dirs: Sequence[Path] = (), baselines: Sequence[str] = ()
+) -> list[str]:
     """Return the lines of the overview."""
     lines = ["# Families", "", "One page each, made by `lra pages` from the code and stored rows.",
              "", *READING.splitlines(), ""]  # fmt: skip
+    lines += ["| rows | command |", "| --- | --- |"]
+    lines += [f"| `{sweep}-…` | `{command}` |" for sweep, command in COMMANDS.items()]
+    lines += ["", *baselines]
     by_kind = kinds(config_dirs)
     shown = {name for names in by_kind.values() for name in names}
     if rest := sorted(set(files) - shown):
@@ -287,8 +292,8 @@ def main(argv: list[str]) -> int:
         text = "\n".join(page(name, file, rows, choice.out, choice.plugin)).rstrip() + "\n"
         (choice.out / f"{name}.md").write_text(text, encoding="utf-8")
         print(choice.out / f"{name}.md")
-    (choice.out / "README.md").write_text(
-        "\n".join(index(files, choice.config_dir)).rstrip() + "\n", encoding="utf-8"
-    )
+    baselines = [line for _, frame in rows for line in scores(frame[frame["baseline"] != ""])]
+    overview = index(files, choice.config_dir, baselines)
+    (choice.out / "README.md").write_text("\n".join(overview).rstrip() + "\n", encoding="utf-8")
     print(choice.out / "README.md")
     return 0
