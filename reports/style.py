@@ -23,7 +23,7 @@ NARROWEST, WIDEST = 2.0, 40.0
 SMALLEST, LARGEST = 3.0, 60.0
 """Points of a letter."""
 LONGEST_DASH = 100
-AGAINST_LENGTH = ("scaling", "decode", "peers", "approximation")
+AGAINST_LENGTH = ("scaling", "decode", "approximation")
 """Runners that measure one model at several lengths, of which a style may choose."""
 
 

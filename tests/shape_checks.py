@@ -22,7 +22,7 @@ from beartype import beartype
 from jaxtyping import AbstractArray, jaxtyped
 from torch import Tensor
 
-PACKAGES = ("models", "tasks", "runners")
+PACKAGES = ("models", "tasks", "runners", "peers")
 WRAPPER = "_with_its_shapes_compared"
 _SPELT = re.compile(r"\b(Float|Int|UInt|Bool|Complex|Num|Real|Inexact|Integer|Shaped)\w*\[")
 

@@ -1,8 +1,9 @@
 """Every command of README, CONTRIBUTING and docs, as written, from a folder of somebody's own.
 
-The folder holds a package with a mixer, configuration files, a table of texts, and folders called
-as some of ours are. Of `lra run` the cells are listed, of `lra data` the task is built, of
-`lra verify` the mixer is found; other verbs do what they say, on a store of one short training.
+The folder holds a package with a mixer, configuration files, a table of texts, folders called as
+some of ours are, and of a clone the plug-in `peers` and the published rows. Of `lra run` the cells
+are listed, of `lra data` the task is built, of `lra verify` the mixer is found; other verbs do what
+they say, on a store of one short training.
 """
 
 import re
@@ -115,6 +116,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("home")
     for name in ("models", "tasks", "my_package", "my_conf/model"):
         (folder / name).mkdir(parents=True)
+    for name in ("tests/parity", "reports/published"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to(ROOT / name)
     (folder / "models/mine.py").write_text("raise RuntimeError('this is another project')\n")
     (folder / "my_package/__init__.py").touch()
     (folder / "my_package/mixer.py").write_text(MIXER)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.composition.arguments import Parser, add_plugin, path_word
+from lra.composition.arguments import Parser, add_own, path_word
 from lra.results.stored import (
     destination,
     deviations,
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
         help="how figures and tables look: default, paper_column, paper_full, slides, a YAML file "
         "or a matplotlib .mplstyle file (docs/figures-for-papers.md)",
     )  # fmt: skip
-    add_plugin(parser, "a package of yours whose runner says how its rows are shown")
+    add_own(parser)
     parser.add_argument(
         "--publish", type=path_word, help="only write the sweep's rows, and its cells beside them"
     )
@@ -87,9 +87,9 @@ def main(argv: list[str]) -> int:
                 rows,
                 choice.out or folder,
                 title=choice.title or name,
-                groups=kinds(),
+                groups=kinds(choice.config_dir),
                 left_out=left_out,
-                sections=sections(cells),
+                sections=sections(cells, choice.config_dir, choice.plugin),
                 metrics=first_metrics(cells),
                 deviations={key: deviations(node) for key, node in about.items()},
                 style=style,

@@ -5,10 +5,11 @@ from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from inspect import isabstract
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from lra.composition.catalogue import names, roots
+from lra.composition.catalogue import choices, names, roots
 from lra.composition.class_path import NotNamed, check_place, locate, locate_module
 from lra.composition.yaml_text import load
 from lra.errors import ConfigError, UnknownName, unknown
@@ -111,20 +112,28 @@ def first_metrics(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str
 
 def sections(
     cells: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    config_dirs: Sequence[Path] = (),
+    plugins: Sequence[str] = (),
 ) -> "dict[str, SectionOf | str]":
     """Return what shows the rows of each runner whose file names a section, by the runner's name.
 
     Args:
         cells: cell.json of each, by key, for runners of the user's own. One whose package was not
             named is left out; of one whose section is not to be had, a sentence says why.
+        config_dirs: Folders of the user's own choices, for rows without a cell.json.
+        plugins: Packages that their runners may name.
+
+    Raises:
+        ConfigError: A section that one of the folders names is not to be had.
     """
     located: dict[str, SectionOf | str] = {}
-    for name in names("runner"):
-        located[name] = _section(_options(name)["section"], ())
-    for name, node, plugins in _runners(cells):
+    for file in choices("runner", config_dirs):
+        if path := load(file).get("section"):
+            located[file.stem] = _section(path, plugins)
+    for name, node, packages in _runners(cells):
         if name not in located and node.get("section"):
             try:
-                located[name] = _section(node["section"], plugins)
+                located[name] = _section(node["section"], packages)
             except NotNamed:
                 continue
             except ConfigError as error:

@@ -2,8 +2,7 @@
 
 A preset that names a set takes up every family to come. The sets: `all`; `causal`, those that can
 be built so that a position sees only earlier ones; `approximations`, those whose files have a
-budget, `about.approximation`; every kind, as in `windows_and_blocks`; and `with_peers`, those that
-some other implementation in `runners.measures.external` is compared with.
+budget, `about.approximation`; and every kind, as in `windows_and_blocks`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from lra.composition.catalogue import choices, names
 from lra.composition.yaml_text import load
 
-ALL, CAUSAL, APPROXIMATIONS, WITH_PEERS = "all", "causal", "approximations", "with_peers"
+ALL, CAUSAL, APPROXIMATIONS = "all", "causal", "approximations"
 
 
 def kinds(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
@@ -27,7 +26,7 @@ def kinds(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
 
 
 def sets(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
-    """Return the models of every set but `with_peers`: families of one kind stand together."""
+    """Return the models of every set: families of one kind stand together."""
     return {name: [*models] for name, models in _sets(tuple(config_dirs)).items()}
 
 
@@ -45,13 +44,6 @@ def _sets(config_dirs: tuple[Path, ...]) -> dict[str, list[str]]:
     }
 
 
-def with_peers(config_dirs: Sequence[Path] = ()) -> list[str]:
-    """Return the models that have a peer. Imports torch, and no peer."""
-    from runners.measures.external.catalogue import of_family
-
-    return [name for name in sets(config_dirs)[ALL] if of_family(name)]
-
-
 def spelt_out(word: str, config_dirs: Sequence[Path] = ()) -> str:
     """Return a word of the command line with sets of models spelt out: `model=all`.
 
@@ -64,8 +56,6 @@ def spelt_out(word: str, config_dirs: Sequence[Path] = ()) -> str:
     if {*parts} <= {*names("model", config_dirs)}:  # no file has to be opened
         return word
     known = sets(config_dirs)
-    if WITH_PEERS in parts and WITH_PEERS not in known[ALL]:
-        known[WITH_PEERS] = with_peers(config_dirs)
     if not {*parts} & ({*known} - {*known[ALL]}):
         return word
     found = dict.fromkeys(

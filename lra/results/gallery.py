@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from lra.errors import ConfigError
 
+ROOT = Path(str(resources.files("reports"))).parent
+PEERS = "tests/parity"
+"""Where the plug-in `peers` lies in a clone."""
 DPI = 130
 """Of its pictures, which are looked at on a screen."""
 INTRODUCTION = """# Gallery
@@ -54,7 +57,7 @@ EXHIBITS = (
             "Time of one token while writing"),
     Exhibit("reports.figures.panels.line_figures", "decode", "paper_column",
             "decoding-state-bytes", "Memory of a state while writing"),
-    Exhibit("reports.sections.peers.speed_figure", "peers_linear", "paper_full",
+    Exhibit("peers.section.speed_figure", "peers_linear", "paper_full",
             "peers-speed-step", "Speed beside other implementations"),
     Exhibit("reports.sections.extrapolation.extrapolation_figure", "extrapolate", "paper_full",
             "extrapolation", "Beyond the trained length"),
@@ -103,7 +106,7 @@ WITHOUT_ROWS = {
 
 def published_file(rows: str) -> Path:
     """Return the published rows of a sweep. Raises ConfigError outside of a clone of lra."""
-    folder = Path(str(resources.files("reports"))) / "published"
+    folder = ROOT / "reports" / "published"
     found = sorted(folder.glob(f"{rows}-epyc-*.jsonl"))
     if not found:
         raise ConfigError(f"{folder} holds no rows of {rows}: the gallery needs a clone of lra")
@@ -113,7 +116,10 @@ def published_file(rows: str) -> Path:
 def command(exhibit: Exhibit) -> str:
     """Return the line that makes a figure, in a clone of lra."""
     file = published_file(exhibit.rows).name
-    return f"lra report --rows reports/published/{file} --style {exhibit.style} --out figures"
+    line = f"lra report --rows reports/published/{file} --style {exhibit.style} --out figures"
+    if exhibit.function.startswith("peers."):
+        return f"PYTHONPATH={PEERS} {line} --config-dir {PEERS}/peers/conf --plugin peers"
+    return line
 
 
 def picture(exhibit: Exhibit) -> str:
@@ -143,6 +149,8 @@ def write_gallery(docs: Path, exhibits: Sequence[Exhibit] = EXHIBITS) -> list[Pa
 
 
 def _draw(rows: str, style: str, folder: Path) -> None:
+    from lra import guard
+    from lra.composition.class_path import name_plugins
     from lra.composition.runner_class import sections
     from lra.composition.selection import kinds
     from lra.results.stored import deviations, published_apart, published_cells
@@ -153,8 +161,11 @@ def _draw(rows: str, style: str, folder: Path) -> None:
     wanted, _ = read_style(style)
     settings = {**wanted.matplotlib, "savefig.dpi": DPI}
     file = published_file(rows)
+    guard.see(str(ROOT / PEERS))
+    name_plugins(["peers"])
     write_parts(
-        published_apart(file), folder, sections=sections(), groups=kinds(),
+        published_apart(file), folder, groups=kinds(),
+        sections=sections(config_dirs=[ROOT / PEERS / "peers/conf"], plugins=["peers"]),
         deviations={key: deviations(node) for key, node in published_cells(file).items()},
         style=replace(wanted, formats=[Format.png], matplotlib=settings),
     )  # fmt: skip

@@ -18,6 +18,7 @@ from runners.metrics import METRICS
 from runners.records import COLUMNS
 
 PUBLISHED = Path(__file__).parents[2] / "reports" / "published"
+PEERS = ("--plugin", "peers", "--config-dir", Path(__file__).parents[1] / "parity/peers/conf")
 BASE = {
     "schema": 1, "cell": "3fa9c1e07b2d4c58", "fingerprint": "f00d", "runner": "train",
     "created": "2026-01-02T03:04:05.000006Z", "mode": "train", "model": "linear",
@@ -121,7 +122,7 @@ DRAWN = {"figure", "svg", "defs", "style", "g", "path", "use", "clippath", "rect
 @pytest.fixture
 def plain(tmp_path, capsys, monkeypatch):
     """The page of sound rows."""
-    monkeypatch.setattr("lra.composition.selection.kinds", dict)  # which reads fifty files
+    monkeypatch.setattr("lra.composition.selection.kinds", lambda _: {})  # which reads fifty files
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "sound.jsonl", scores())
     assert lra(capsys, "report", "--rows", "sound.jsonl", "--out", "plain")[0] == 0
@@ -187,7 +188,7 @@ def report_of(rows, folder, plain, capsys):
     try:
         code, err = lra(
             capsys, "report", "--rows", folder / "rows.jsonl", "--out", folder / "out",
-            f"--title={NAMES[len(rows) % len(NAMES)]}",
+            f"--title={NAMES[len(rows) % len(NAMES)]}", *PEERS,
         )  # fmt: skip
         assert {path.name for path in folder.iterdir()} <= {"rows.jsonl", "out"}
         if code:

@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from runners.measures.external.peer import WAY_OUT, Missing
+from peers.peer import WAY_OUT, Missing
+from tests.reports.conftest import make
+
+__all__ = ["make"]  # the fixture
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from runners.measures.external.catalogue import PEERS
-from runners.measures.external.peer import Peer, PeerCase, disagreement
+from peers.catalogue import PEERS
+from peers.peer import Peer, PeerCase, disagreement
 
 SAME = [
     pytest.param(peer, causal, id=f"{peer.name}, {'causal' if causal else 'bidirectional'}")

@@ -6,7 +6,7 @@ from torch import nn
 
 from models.compression.canonical import CanonicalFactors, decompose_heads
 from models.compression.int8 import Int8Form, Int8Linear
-from runners.measures.external.peer import package
+from peers.peer import package
 
 pytestmark = [
     pytest.mark.parity,

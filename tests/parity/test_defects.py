@@ -7,7 +7,7 @@ from torch import Tensor
 
 from models.families.big_bird import BigBird
 from models.mixer import Layout
-from runners.measures.external.peer import PeerCase, package
+from peers.peer import PeerCase, package
 
 pytestmark = pytest.mark.parity
 

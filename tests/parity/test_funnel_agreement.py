@@ -9,7 +9,7 @@ from models.backbone.config import BackboneConfig
 from models.backbone.stack import Stack
 from models.families.funnel import Funnel
 from models.mixer import Flow, Layout, Positions, Site
-from runners.measures.external.peer import package
+from peers.peer import package
 
 WIDTH, HEADS, HIDDEN = 16, 2, 24
 CASES = {

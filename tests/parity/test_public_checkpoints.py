@@ -18,7 +18,7 @@ from models.backbone.model import (
 from models.families.softmax import SoftmaxAttention
 from models.transfer.checkpoints import read_checkpoint
 from models.transfer.weights import transfer
-from runners.measures.external.peer import package
+from peers.peer import package
 
 pytestmark = pytest.mark.parity
 

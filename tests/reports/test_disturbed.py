@@ -16,7 +16,6 @@ from reports.page.document import to_html
 from reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
 from reports.sections.approximation import approximation_data, approximation_table
 from reports.sections.decoding import decode_data, decode_points, decode_table
-from reports.sections.peers import peer_rows, peer_table, speed_data
 from reports.statistics.power_law import Reach
 from reports.tables.costs import (
     crossover_table,
@@ -171,20 +170,6 @@ def test_decoding_marks_it_and_fits_without(make: SimpleNamespace) -> None:
     table = decode_table(found)
     assert table is not None
     assert [DAGGER in entry.text for entry in table.rows[0].entries] == [False, True, False, False]
-
-
-def test_comparisons_with_peers_mark_it(make: SimpleNamespace) -> None:
-    rows = []
-    for n in (256, 512):
-        cell = {"runner": "peers", "mode": "forward", "model": "linear", "length": n}
-        labels = {"peer": "other", "setting": "plain", "version": "1"}
-        labels |= {"disturbed": WHY} if n == 512 else {}
-        rows.append(make.row("peer_speedup", 2.0, samples=[2.0, 2.0], labels=labels, **cell))
-    own = peer_rows(prepare(make.frame(*rows)))
-    table = peer_table(own, "forward")
-    assert table is not None
-    assert [DAGGER in entry.text for entry in table.rows[0].entries] == [False, True]
-    assert list(speed_data(own, "forward")["disturbed"]) == ["", WHY]
 
 
 def test_approximations_mark_it(make: SimpleNamespace) -> None:

@@ -16,7 +16,6 @@ from runners.measurement.timing import Timing
 from runners.measures.approximation import Approximation
 from runners.measures.decode import Decode
 from runners.measures.extrapolate import Extrapolate
-from runners.measures.peers import Peers
 from runners.measures.scaling import Scaling
 from runners.measures.span import Span
 from runners.training.config import TrainConfig
@@ -125,7 +124,6 @@ def test_what_fits_stays_what_it_is() -> None:
         (Scaling, {"step_limit_s": -1}, "step_limit_s"),
         (Scaling, {"batch": "fixed", "batch_size": 0}, "batch_size"),
         (Scaling, {"reference_max_length": {"sdpa": 0}}, "reference_max_length.sdpa"),
-        (Peers, {"step_limit_s": 0}, "step_limit_s"),
         (Decode, {"batch_size": 0}, "batch_size"),
         (Extrapolate, {"examples": 0}, "examples"),
         (Span, {"keeps": 0}, "keeps"),

@@ -104,9 +104,9 @@ def tasks_of(protocol):
 def ways():
     """Return a runner for each way in which runners ask for a model: direction and length."""
     found = {}
-    for name, kind in RUNNERS.items():
+    for kind in RUNNERS.values():
         for way in ("task", "bidirectional", "causal"):
-            if not kind.models or (name == "peers" and way == "task"):  # which asks for one
+            if not kind.models:
                 continue
             runner = kind(direction=way) if "direction" in defaults(kind) else kind()
             found[runner.facing, runner.by_length] = runner

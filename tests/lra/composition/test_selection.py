@@ -12,7 +12,6 @@ from lra.composition.selection import sets, spelt_out
 from lra.errors import ConfigError
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.mixer import Unsupported
-from runners.measures.external.catalogue import PEERS
 
 
 def test_all_is_every_model_once() -> None:
@@ -48,12 +47,6 @@ def test_approximations_are_those_with_a_budget_among_their_options() -> None:
     assert "softmax" not in nodes
     for name, node in nodes.items():
         assert node["about"]["approximation"]["option"] in node["mixer"], name
-
-
-def test_models_with_peers_are_those_of_the_adapters() -> None:
-    models = spelt_out("model=with_peers").removeprefix("model=").split(",")
-    assert sorted(models) == sorted({peer.family for peer in PEERS})
-    assert spelt_out("model=fnet,with_peers").startswith("model=fnet,")
 
 
 def test_words_are_spelt_out() -> None:

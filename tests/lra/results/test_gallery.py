@@ -25,10 +25,11 @@ PARTS_OF_OTHERS = {"new_figure"}
 
 
 def drawn_in_reports() -> set[str]:
-    """The dotted paths of public functions of reports that draw a figure."""
+    """The dotted paths of public functions of reports, and of peers, that draw a figure."""
     found = set()
-    for file in (ROOT / "reports").rglob("*.py"):
-        module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    files = [(ROOT, file) for file in (ROOT / "reports").rglob("*.py")]
+    for home, file in [*files, (ROOT / "tests/parity", ROOT / "tests/parity/peers/section.py")]:
+        module = ".".join(file.relative_to(home).with_suffix("").parts)
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and re.fullmatch(r"[a-z]\w*_figure", node.name):
                 found.add(f"{module}.{node.name}")
@@ -47,12 +48,13 @@ def test_its_page_has_a_picture_and_a_command_for_each_that_parses() -> None:
     assert re.findall(r"!\[[^]]+\]\(gallery/([^)]+)\)", text) == pictures
     assert {file.name for file in (ROOT / "docs/gallery").iterdir()} == {*pictures}
     assert sum(file.stat().st_size for file in (ROOT / "docs/gallery").iterdir()) < 3e6
-    commands = re.findall(r"^```\n(lra .*)\n```$", text, re.MULTILINE)
+    commands = re.findall(r"^```\n((?:PYTHONPATH=\S+ )?lra .*)\n```$", text, re.MULTILINE)
     assert commands == [command(exhibit) for exhibit in EXHIBITS]
     for line in commands:
-        _, verb, *words = shlex.split(line)
-        assert verb == "report"
-        assert words[::2] == ["--rows", "--style", "--out"]
+        *_, words = line.partition("lra report ")
+        words = shlex.split(words)
+        assert words[:6:2] == ["--rows", "--style", "--out"]
+        assert words[6::2] in ([], ["--config-dir", "--plugin"])
         assert (ROOT / words[1]).is_file()
         assert words[3] in shipped()
 

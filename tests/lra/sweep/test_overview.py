@@ -2,7 +2,6 @@
 
 import json
 import re
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -75,19 +74,6 @@ def test_a_sweep_lists_what_is_refused_though_there_was_no_time(tmp_path, capsys
     *lines, last = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == ["to", "to", "refused"]
     assert "3 to do, 1 of them refused" in last
-
-
-def test_peers_that_are_not_installed_are_named(tmp_path, capsys, monkeypatch) -> None:
-    def missing(name: str) -> str:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr("runners.measures.external.peer.version", missing)
-    words = ["runner=peers", "runner.lengths=[64]", "runner.modes=[forward]"]
-    line = line_of(tmp_path, capsys, "model=performer", *words)
-    assert "performer-pytorch is not installed; pip install 'lra[parity]'" in line
-    assert "  refused  " in line_of(tmp_path, capsys, "model=identity", *words)
-    monkeypatch.setattr("runners.measures.external.peer.version", lambda _: "1.0")
-    assert "not installed" not in line_of(tmp_path, capsys, "model=performer", *words)
 
 
 def test_changed_code_is_named_by_module(tmp_path, capsys, cell) -> None:

@@ -148,7 +148,7 @@ def test_what_is_no_runner_is_refused() -> None:
 def test_every_runner_of_lra_says_what_it_is() -> None:
     kinds = bundled()
     assert {name for name, kind in kinds.items() if kind.by_length} == {
-        "approximation", "decode", "parallel", "peers", "scaling",
+        "approximation", "decode", "parallel", "scaling",
     }  # fmt: skip
     assert {name for name, kind in kinds.items() if kind.trains} == {
         "compress", "train", "transfer",

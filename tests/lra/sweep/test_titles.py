@@ -72,7 +72,7 @@ def drawn(draw: random.Random, values: tuple[Any, ...]) -> tuple[list[Cell], lis
         flat = {name: draw.choice(values) for name in OPTIONS if draw.random() < 0.7}
         cell = made(
             nested(flat),
-            runner=draw.choice(["train", "scaling", "peers", "transfer", "certify"]),
+            runner=draw.choice(["train", "scaling", "decode", "transfer", "certify"]),
             model=draw.choice(["linear", "softmax"]),
             task=draw.choice(["listops", "text"]),
             length=draw.choice([8, 16]),
@@ -173,7 +173,7 @@ def test_an_ablation_of_four_cells(tmp_path) -> None:
 def test_cells_by_length_name_task_seed_and_runner_where_there_are_several() -> None:
     cells = [
         made({}, runner=runner, task=task, seed=seed)
-        for runner in ("scaling", "peers") for task in ("listops", "text") for seed in (0, 1)
+        for runner in ("scaling", "decode") for task in ("listops", "text") for seed in (0, 1)
     ]  # fmt: skip
     assert named(cells)[0] == "step linear at 8, runner=scaling, seed=0, task=listops"
     assert named(cells[:2]) == ["step linear at 8, seed=0", "step linear at 8, seed=1"]

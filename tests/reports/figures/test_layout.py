@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from lra.composition.class_path import name_plugins
 from lra.composition.runner_class import sections
 from reports.figures.drawing import style
 from reports.figures.layout import arrange, chunks, sheet
@@ -22,6 +23,7 @@ from tests.fuzz import cases
 from tests.reports.awkward_stores import GROUPS, STORES
 from tests.reports.tables.test_latex import ENGINES, compiled, document, overfull
 
+PEERS = Path(__file__).parents[2] / "parity/peers"
 CENTIMETRE = 1 / 2.54
 LARGEST = {"whole_store", "many_models", "many_settings"}
 LONG = (
@@ -97,6 +99,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Report
     @cache
     def write(name: str) -> Reported:
         report = Reported(tmp_path_factory.mktemp(name), {})
+        name_plugins(["peers"])
 
         def measured(self: Figure, path: Path, **options: Any) -> None:
             Path(path).write_text("<svg></svg>")
@@ -106,8 +109,9 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Report
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Figure, "savefig", measured)
             write_report(
-                STORES[name](), report.folder, title=name, sections=sections(), groups=GROUPS
-            )
+                STORES[name](), report.folder, title=name, groups=GROUPS,
+                sections=sections(config_dirs=[PEERS / "conf"], plugins=["peers"]),
+            )  # fmt: skip
         return report
 
     return write

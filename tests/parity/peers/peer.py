@@ -1,7 +1,7 @@
 """What it takes to compare a family with another public implementation of it.
 
 A peer is never needed by the project: its package is imported when a pair is made, and `Missing`
-says how to install it. Nothing is timed here; `runners.measures.peers` does that, after
+says how to install it. Nothing is timed here; `peers.runner` does that, after
 `disagreement`.
 """
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from models.families.reformer import LogitScale, Reformer
 from models.families.yoso import Yoso, YosoEstimator
 from models.mixer import Layout
-from runners.measures.external.peer import (
+from peers.peer import (
     Given,
     Peer,
     PeerCase,

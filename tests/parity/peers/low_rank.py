@@ -8,7 +8,7 @@ from torch import Tensor
 from models.families.linformer import Linformer
 from models.families.nystromformer import Nystromformer
 from models.ops.low_rank.iterative_inverse import Initialisation
-from runners.measures.external.peer import Peer, PeerCase, PeerPair, layer_of, package, twins
+from peers.peer import Peer, PeerCase, PeerPair, layer_of, package, twins
 
 SLOTS = 256
 LANDMARKS = 64

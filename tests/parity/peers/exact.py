@@ -11,7 +11,7 @@ from models.families.latent_attention import NORM_EPSILON, LatentAttention
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions
-from runners.measures.external.peer import (
+from peers.peer import (
     Peer,
     PeerCase,
     PeerPair,

@@ -1,6 +1,6 @@
 """Every peer that ours is compared with."""
 
-from runners.measures.external import (
+from peers import (
     blocks,
     convolutions,
     exact,
@@ -9,7 +9,7 @@ from runners.measures.external import (
     low_rank,
     windows,
 )
-from runners.measures.external.peer import Peer
+from peers.peer import Peer
 
 PEERS: tuple[Peer, ...] = (
     *exact.PEERS,

@@ -1,13 +1,17 @@
+"""The section of the plug-in `peers`."""
+
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from peers.section import peer_rows, peer_table, speed_data, speed_figure
 from reports.names import display_name
-from reports.rows import prepare
-from reports.sections.peers import peer_rows, peer_table, speed_data, speed_figure
+from reports.rows import DAGGER, prepare
+from reports.style import ReportStyle, using
 
+WHY = "waited for a processor (20 of 20 samples)"
 UNLIKE = "another function: largest relative error 3.0e+00; it is blind"
 
 
@@ -131,3 +135,23 @@ def test_the_figure_holds_the_measured_ratios_alone(rows: pd.DataFrame) -> None:
         if line.get_marker() == "o" and len(line.get_xdata())
     }
     assert {12.0, 1.5, 2.0} <= dots
+
+
+def test_comparisons_with_peers_mark_it(make: SimpleNamespace) -> None:
+    rows = []
+    for n in (256, 512):
+        cell = {"runner": "peers", "mode": "forward", "model": "linear", "length": n}
+        labels = {"peer": "other", "setting": "plain", "version": "1"}
+        labels |= {"disturbed": WHY} if n == 512 else {}
+        rows.append(make.row("peer_speedup", 2.0, samples=[2.0, 2.0], labels=labels, **cell))
+    own = peer_rows(prepare(make.frame(*rows)))
+    table = peer_table(own, "forward")
+    assert table is not None
+    assert [DAGGER in entry.text for entry in table.rows[0].entries] == [False, True]
+    assert list(speed_data(own, "forward")["disturbed"]) == ["", WHY]
+
+
+def test_a_style_chooses_among_the_lengths(make: SimpleNamespace) -> None:
+    rows = compared(make, "linear", "A", 256, 1.5) + compared(make, "linear", "A", 512, 2.0)
+    with using(ReportStyle(lengths=[512])):
+        assert set(peer_rows(prepare(make.frame(*rows)))["length"]) == {512}

@@ -5,7 +5,7 @@ from torch import nn
 from models.families.local import LocalAttention
 from models.families.longformer import Longformer
 from models.families.sliding_window import SlidingWindow
-from runners.measures.external.peer import (
+from peers.peer import (
     Peer,
     PeerCase,
     PeerPair,

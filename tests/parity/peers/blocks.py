@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from models.families.big_bird import BigBird
-from runners.measures.external.peer import Peer, PeerCase, PeerPair, layer_of, package, projections
+from peers.peer import Peer, PeerCase, PeerPair, layer_of, package, projections
 
 BLOCK = 64
 RANDOM = 3

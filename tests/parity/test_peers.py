@@ -1,20 +1,25 @@
-from dataclasses import replace
+"""The plug-in `peers`: its runner, and the way to it from the command line."""
+
+import json
+import os
+from dataclasses import fields, replace
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from lra.cli import main
 from lra.composition.hydra_entry import entries
+from lra.composition.run import Control
+from lra.composition.yaml_text import load
+from lra.errors import ConfigError
 from models.families.sdpa import SDPA
 from models.mixer import Unsupported
-from runners.measurement.disturbance import Shares
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.watch import Sample, Watch
-from runners.measures import peers
-from runners.measures.bench import CostMode
-from runners.measures.external.catalogue import PEERS
-from runners.measures.external.peer import (
+from peers.catalogue import PEERS
+from peers.peer import (
     Missing,
     Peer,
     PeerCase,
@@ -24,10 +29,17 @@ from runners.measures.external.peer import (
     package,
     twins,
 )
-from runners.measures.peers import Peers, compare
+from peers.runner import Peers, compare
+from runners.measurement.disturbance import Shares
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.watch import Sample, Watch
+from runners.measures.bench import CostMode
 from runners.records import Measurement, Status
 from runners.runner import Direction
+from tests import lra_process
 
+CONF = Path(__file__).with_name("peers") / "conf"
+PLUG_IN = (f"--config-dir={CONF}", "plugins=peers", "logger=none")
 QUICK = Peers(lengths=[32], heads=2, head_width=8, timed_steps=3, long_timed_steps=3)
 
 
@@ -49,9 +61,43 @@ PEER = Peer(
 
 
 def test_the_preset_has_every_family_with_a_peer() -> None:
-    found = entries(("-m", "+experiment=peers", "logger=none"))
+    found = entries(("-m", "+experiment=peers", *PLUG_IN))
     models = {entry.config["model"]["name"] for entry in found}
     assert models == {peer.family for peer in PEERS}
+
+
+def test_its_file_has_every_option_at_its_default() -> None:
+    steering = {option.name for option in fields(Control)}
+    named = {"name", "about", "class_path", "section", *steering}
+    options = {key: value for key, value in load(CONF / "runner/peers.yaml").items()
+               if key not in named}  # fmt: skip
+    assert options == vars(Peers())
+
+
+def test_without_the_plug_in_its_name_is_none() -> None:
+    with pytest.raises(ConfigError, match="peers"):
+        entries(("runner=peers", "logger=none"))
+
+
+def dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    small = ("runner=peers", "runner.lengths=[64]", "runner.modes=[forward]", "task=listops")
+    steering = (f"results={tmp_path}", "runner.dry_run=true")
+    assert main(["run", *PLUG_IN, *small, *steering, *words]) == 0
+    return capsys.readouterr().out.splitlines()[0]
+
+
+def test_a_dry_run_names_packages_that_are_not_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("peers.peer.version", missing)
+    line = dry_run(tmp_path, capsys, "model=performer")
+    assert "performer-pytorch is not installed; pip install 'lra[parity]'" in line
+    assert "  refused  " in dry_run(tmp_path, capsys, "model=identity")
+    monkeypatch.setattr("peers.peer.version", lambda _: "1.0")
+    assert "not installed" not in dry_run(tmp_path, capsys, "model=performer")
 
 
 def measured(
@@ -61,7 +107,7 @@ def measured(
     config: Peers = QUICK,
     length: int = 32,
 ) -> list[Measurement]:
-    monkeypatch.setattr(peers, "of_family", lambda family: [peer])
+    monkeypatch.setattr("peers.runner.of_family", lambda family: [peer])
     found = compare(
         "sdpa", length=length, mode=mode, config=config, hardware=HardwareProfile(name="t"), seed=0
     )
@@ -222,8 +268,42 @@ def test_weights_are_copied_into_a_view_of_theirs() -> None:
         ({"direction": Direction.task}, "bidirectional or causal"),
         ({"tolerance": 0.0}, "tolerance must be positive"),
         ({"timed_steps": 2}, "timed_steps must be at least 3: got 2"),
+        ({"step_limit_s": 0}, "step_limit_s"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Peers(**options)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_the_documented_way_from_a_clone(tmp_path: Path) -> None:
+    """Measure, report on the store, and on published rows: in a process of its own, as written."""
+
+    def lra(*words: str) -> str:
+        environment = os.environ | {"PYTHONPATH": "tests/parity", "OMP_NUM_THREADS": "1"}
+        done = lra_process.run(words, cwd=ROOT, env=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    conf = ("--config-dir", "tests/parity/peers/conf")
+    store = tmp_path / "results"
+    lra(
+        "run", *conf, "plugins=peers", "runner=peers", "model=sdpa", "runner.modes=[step]",
+        "runner.lengths=[32]", "runner.heads=2", "runner.head_width=8", "runner.timed_steps=3",
+        "runner.warmup_steps=1", "runner.repeat_limit_s=0", "logger=none", f"results={store}",
+    )  # fmt: skip
+    (file,) = store.glob("cells/*/*/rows-*.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {row["status"] for row in rows} == {"ok"}
+    assert "peer_speedup" in {row["metric"] for row in rows}
+    assert "peers-step.md" in lra("report", "--results", str(store), "--plugin", "peers")
+    shown = lra("show", file.parent.name, "--results", str(store))
+    assert "plugins=peers" in shown
+    assert "--config-dir=tests/parity/peers/conf" in shown
+    published = "reports/published/peers_convbert-epyc-2026-11-23.jsonl"
+    out = ("--out", str(tmp_path / "report"))
+    assert "peers-step.md" in lra("report", "--rows", published, *conf, "--plugin", "peers", *out)

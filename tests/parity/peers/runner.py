@@ -21,16 +21,8 @@ from torch import Tensor
 
 from conf.choices import by_name
 from models.mixer import Unsupported
-from runners.isolation.child import MEMORY_WORDS
-from runners.isolation.progress import phase, within
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.measure import in_turns, peak_tensor_bytes, timed
-from runners.measurement.timing import Timing, check_limit
-from runners.measurement.watch import Watch
-from runners.measurement.watched_rows import marked, over_limit, watch_rows
-from runners.measures.bench import CostMode
-from runners.measures.external.catalogue import of_family
-from runners.measures.external.peer import (
+from peers.catalogue import of_family
+from peers.peer import (
     Missing,
     Mix,
     Peer,
@@ -40,6 +32,14 @@ from runners.measures.external.peer import (
     disagreement,
     gradients,
 )
+from runners.isolation.child import MEMORY_WORDS
+from runners.isolation.progress import phase, within
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.measure import in_turns, peak_tensor_bytes, timed
+from runners.measurement.timing import Timing, check_limit
+from runners.measurement.watch import Watch
+from runners.measurement.watched_rows import marked, over_limit, watch_rows
+from runners.measures.bench import CostMode
 from runners.records import Measurement, Status
 from runners.runner import Direction, Passes, Runner, Work
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from models.families.linear import LinearAttention
 from models.families.performer import Performer
 from models.ops.linear.random_features import Kernel
-from runners.measures.external.peer import Peer, PeerCase, PeerPair, core_of, package
+from peers.peer import Peer, PeerCase, PeerPair, core_of, package
 
 FEATURES = 256
 FROM_SOURCE = (

@@ -21,6 +21,7 @@ from reports.rows import MARKS, Value, named, short
 from reports.sections.section import PagesPart, Part, TablePart, alike
 from reports.statistics.intervals import median_interval
 from reports.stems import stem
+from reports.style import chosen
 from reports.tables.costs import describe_pass, significant, trusted
 from reports.tables.table import Column, Entry, Table, TableRow
 from runners.records import Status
@@ -40,8 +41,13 @@ COLOURS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#084594", "#041f4a")
 
 
 def peer_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of comparisons with peers, their labels as columns."""
+    """Return the rows of comparisons with peers, their labels as columns.
+
+    Of the lengths that the style in force shows.
+    """
     own = rows[rows["runner"] == "peers"].copy()
+    if lengths := chosen().style.lengths:
+        own = own[own["length"].isin(lengths)].copy()
     own["name"] = [named(row, without={DIRECTION}) for row in own.to_dict("records")]
     for name in (*LABELS, "side", "compared_in"):
         own[name] = [labels.get(name, "") for labels in own["labels"]]

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from models.families.convbert import MixedAttention
-from runners.measures.external.peer import (
+from peers.peer import (
     Peer,
     PeerCase,
     PeerPair,

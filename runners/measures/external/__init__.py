@@ -1,1 +1,0 @@
-"""Other implementations of our families: adapters that put one beside ours, with equal weights."""
