@@ -23,7 +23,7 @@ Differs    B of init=legs starts from positive numbers: C is drawn from a law th
            eigenvector changes. Tokens of interior padding are left out of the distances.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum, auto
 from math import log
 from typing import cast
@@ -51,6 +51,7 @@ from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import BOTH_WAYS, check_share, reading
 from models.ops.state_space.hippo import Initial, spectrum
 from models.ops.state_space.kernels import polynomial, power, vandermonde
+from models.ops.state_space.unrounded import Unrounded
 
 
 class Discretisation(StrEnum):
@@ -107,11 +108,8 @@ def state_space(
     return y, power(factor, length) * before + entry * polynomial(u.flip(-1), factor)
 
 
-class Dynamics(nn.Module):
-    """A, B and dt, which no move to half precision rounds.
-
-    A phase is the product of frequency, dt and distance: it turns by many radians where the first
-    two have 8 bits.
+class Dynamics(Unrounded):
+    """A, B and dt.
 
     Args:
         rates: Eigenvalues to start from.
@@ -155,15 +153,6 @@ class Dynamics(nn.Module):
         rates = torch.complex(-decay.exp(), frequency)
         step = (self.middle + self.log_step.to(dtype)).exp()
         return discretise(rates, torch.view_as_complex(entry), step, rule)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Dynamics":
-        def unrounded(x: Tensor) -> Tensor:
-            moved = fn(x)
-            kept = sum_dtype(moved)
-            return moved if moved.dtype == kept else x.to(moved.device, kept)
-
-        super()._apply(unrounded, recurse)  # type: ignore[no-untyped-call]
-        return self
 
 
 class S4(Family):

@@ -16,14 +16,20 @@ from torch import Tensor
 
 
 def linear_recurrence(
-    a: Inexact[Tensor, "b l d"], b: Inexact[Tensor, "b l d"], start: Inexact[Tensor, "b d"]
+    a: Inexact[Tensor, "b l d"] | Inexact[Tensor, " d"],
+    b: Inexact[Tensor, "b l d"],
+    start: Inexact[Tensor, "b d"],
 ) -> Inexact[Tensor, "b l d"]:
-    """Return every c_t = a_t c_{t-1} + b_t, from c_0 = `start`."""
+    """Return every c_t = a_t c_{t-1} + b_t, from c_0 = `start`.
+
+    Where `a` is the same at all tokens of all rows, [d], no factors are kept.
+    """
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), start.dtype)
     a, b, start = a.to(dtype), b.to(dtype), start.to(dtype)
-    if a.shape[1] == 1:
+    if b.shape[1] == 1:
         return torch.addcmul(b, a, start[:, None])
-    c: Tensor = _LinearRecurrence.apply(a, b, start)  # type: ignore[no-untyped-call]
+    kind = _ConstantRecurrence if a.dim() == 1 else _LinearRecurrence
+    c: Tensor = kind.apply(a, b, start)  # type: ignore[no-untyped-call]
     return c
 
 
@@ -45,6 +51,23 @@ class _LinearRecurrence(torch.autograd.Function):
         g = linear_recurrence(factors, gradient.flip(1), empty).flip(1)
         before = torch.cat((start[:, None], c[:, :-1]), dim=1)
         return g * before.conj(), g, g[:, 0] * a[:, 0].conj()
+
+
+class _ConstantRecurrence(torch.autograd.Function):
+    """The same for factors that no token changes."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, start: Tensor) -> Tensor:
+        c = _in_chunks(a.expand(b.shape), b, start)
+        ctx.save_for_backward(a, c, start)
+        return c
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        a, c, start = ctx.saved_tensors
+        g = linear_recurrence(a.conj(), gradient.flip(1), torch.zeros_like(start)).flip(1)
+        before = torch.cat((start[:, None], c[:, :-1]), dim=1)
+        return (g * before.conj()).sum((0, 1)), g, g[:, 0] * a.conj()
 
 
 def _in_chunks(a: Tensor, b: Tensor, start: Tensor) -> Tensor:

@@ -27,6 +27,18 @@ def test_it_is_the_loop(length):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.parametrize("length", [1, 2, 5, 16, 17])
+def test_a_constant_factor_is_the_same_at_every_token(length):
+    _, b, start = (torch.complex(x, x.flip(0)).detach().requires_grad_() for x in inputs(length))
+    a = torch.complex(drawn(3, seed=6), drawn(3, seed=7)).requires_grad_()
+    given = [a, b, start]
+    torch.testing.assert_close(
+        linear_recurrence(*given), literal(a.expand(b.shape), b, start), atol=1e-12, rtol=1e-12
+    )
+    assert torch.autograd.gradcheck(linear_recurrence, given)
+    assert torch.autograd.gradgradcheck(linear_recurrence, given)
+
+
 @pytest.mark.parametrize("length", [1, 7])
 def test_gradients_equal_finite_differences_twice_over(length):
     given = inputs(length, batch=1, width=2)

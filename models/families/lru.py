@@ -1,0 +1,206 @@
+"""LRU: one diagonal linear recurrence of complex numbers, which all channels enter and read.
+
+    lambda = exp(-exp(nu) + i exp(theta)),  gamma trained, sqrt(1 - |lambda|^2) at the start
+    x_t = lambda x_{t-1} + gamma (B u_t),   y_t = Re(C x_t) + D u_t
+    g = gelu(y)
+    out = (W1 g) sigmoid(W2 g)              (mixing=half_glu: g sigmoid(W g + b))
+
+Two-sided: a second C reads the same recurrence from the end, the token itself included.
+
+Cost       O(n (d N + d^2)) operations, in about 3 sqrt(n) steps of the recurrence; memory O(n N).
+State      x: N complex numbers in float32, whatever the length.
+Source     Orvieto et al. 2023, arXiv:2303.06349, sections 3 and 4; sizes and rates of appendix D.
+Notation   N is `states`; r_min, r_max and max_phase are `radius_min`, `radius_max`, `phase_max`.
+Published  in blocks without a network behind the mixer (feed_forward=none), with batch norm; causal
+           on ListOps, text, retrieval and images, two-sided on Pathfinder and Path-X.
+Optimiser  nu, theta, gamma and B learn at `rate` times the run's rate, without decay of weights.
+Differs    B_re and B_im are drawn from N(0, 1 / (2 d)): the paper's words allow another scale,
+           which gamma learns. How both sides are joined is S5's way: the paper does not say.
+           Tokens of padding are left out of the distances.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+from math import pi
+from typing import cast
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import (
+    Family,
+    Flow,
+    Growth,
+    Layout,
+    Site,
+    State,
+    Traits,
+    Tuning,
+    Unsupported,
+    blanked,
+)
+from models.multi_head import projection
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS, check_share, reading
+from models.ops.recurrent.linear_recurrence import linear_recurrence
+from models.ops.state_space.unrounded import Unrounded
+
+
+class Mixing(StrEnum):
+    """The gated map behind the recurrence: of two maps, or of one that gates what it reads."""
+
+    glu = auto()
+    half_glu = auto()
+
+
+class Recurrence(Unrounded):
+    """lambda, gamma and B.
+
+    Args:
+        width: Channels.
+        states: N.
+        radius: Smallest and largest |lambda| to start from.
+        phase_max: Largest phase to start from, in radians.
+    """
+
+    def __init__(
+        self, width: int, states: int, radius: tuple[float, float], phase_max: float
+    ) -> None:
+        super().__init__()
+        self.nu = nn.Parameter(torch.empty(states))
+        self.theta = nn.Parameter(torch.empty(states))
+        self.log_gamma = nn.Parameter(torch.empty(states))
+        self.entry = nn.Parameter(torch.empty(2, states, width))
+        least = torch.finfo(torch.float32).eps  # of a draw: no logarithm of 0
+        inner, outer = radius[0] ** 2, radius[1] ** 2
+        with torch.no_grad():
+            share = self.nu.uniform_(0, 1).clamp(least, 1 - least)
+            squared = inner + share * (outer - inner)
+            self.nu.copy_((-squared.log() / 2).log())
+            self.theta.copy_((self.theta.uniform_(0, 1).clamp(min=least) * phase_max).log())
+            self.log_gamma.copy_(torch.log1p(-squared) / 2)
+        nn.init.normal_(self.entry, std=(2 * width) ** -0.5)
+
+    def forward(
+        self, u: Float[Tensor, "b l d"], before: Complex[Tensor, "b n"] | None
+    ) -> Complex[Tensor, "b l n"]:
+        """Return the state at every token."""
+        nu, theta, gamma, entry = (
+            part.to(u.dtype) for part in (self.nu, self.theta, self.log_gamma, self.entry)
+        )
+        factor = torch.polar((-nu.exp()).exp(), theta.exp())
+        real, imaginary = (F.linear(u, part) for part in entry * gamma.exp()[:, None])
+        inputs = torch.complex(real, imaginary)
+        start = torch.zeros_like(inputs[:, 0]) if before is None else before
+        return linear_recurrence(factor, inputs, start)
+
+
+class LRU(Family):
+    """A linear recurrent unit and the gated map behind it.
+
+    Args:
+        site: Where it is built.
+        states: N, the complex numbers that a layer remembers; None: the width of the model.
+        radius_min: Smallest |lambda| to start from.
+        radius_max: Largest |lambda| to start from, at most 1.
+        phase_max: Largest phase to start from, in radians.
+        bidirectional: Whether later tokens are seen, where they may be.
+        mixing: The map behind.
+        dropout: Share of what the recurrence gives that is dropped before the map.
+        rate: Learning rate of nu, theta, gamma and B, in multiples of the run's.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        states: int | None = None,
+        radius_min: float = 0.0,
+        radius_max: float = 1.0,
+        phase_max: float = 2 * pi,
+        bidirectional: bool = False,
+        mixing: Mixing = Mixing.glu,
+        dropout: float = 0.0,
+        rate: float = 0.25,
+    ) -> None:
+        super().__init__()
+        width = site.width
+        number = width if states is None else states
+        if number < 1:
+            raise ValueError(f"states must be at least 1: got {states}")
+        if not 0 <= radius_min < radius_max <= 1:
+            raise ValueError(
+                "a recurrence is stable within the unit circle: wanted 0 <= radius_min < "
+                f"radius_max <= 1, got radius_min={radius_min}, radius_max={radius_max}"
+            )
+        if not 0 < phase_max <= 2 * pi:
+            raise ValueError(f"phase_max must lie in (0, 2 pi]: got {phase_max}")
+        if not rate > 0:
+            raise ValueError(f"rate must be positive: got {rate}")
+        check_share("dropout", dropout)
+        self.mixing, self.dropout, self.rate = mixing, dropout, rate
+        directions = 2 if bidirectional and not site.causal else 1
+        self.recurrence = Recurrence(width, number, (radius_min, radius_max), phase_max)
+        self.readout = nn.Parameter(torch.empty(directions, 2, width, number))
+        self.skip = nn.Parameter(torch.empty(width))
+        nn.init.normal_(self.readout, std=number**-0.5)
+        nn.init.normal_(self.skip)
+        gates = 2 if mixing == Mixing.glu else 1
+        self.out_proj = projection(width, gates * width, bias=True)
+        self.traits = Traits(
+            supports=frozenset({"keep", "start"}),
+            causal=directions == 1,
+            operations=Growth(1.0),
+            training_noise=dropout > 0,
+        )
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length, then over channels."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`; with state None, from an empty one."""
+        if flow.state is not None and layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        x = blanked(flow.x, layout, self.traits)
+        u = x.to(sum_dtype(x))
+        before = None
+        if flow.state is not None:
+            before = torch.view_as_complex(cast(Tensor, flow.state).to(u.dtype))
+        y, state = self.skip.to(u.dtype) * u, flow.state
+        with full_precision(x):
+            for side, readout in enumerate(self.readout.to(u.dtype)):
+                # Padding goes behind the real tokens: else distances would count it.
+                order = reading(layout.keep, backwards=bool(side))
+                states = self.recurrence(order.of(u), before)
+                real, imaginary = readout
+                read = F.linear(states.real, real) - F.linear(states.imag, imaginary)
+                y = y + order.back(read)
+                if before is not None:
+                    state = torch.view_as_real(states[:, -1]).to(cast(Tensor, flow.state).dtype)
+        y = blanked(y.to(x.dtype), layout, self.traits)
+        y = F.dropout(F.gelu(y), self.dropout, self.training)
+        gates = self.out_proj(y)
+        y = F.glu(gates, dim=-1) if self.mixing == Mixing.glu else y * gates.sigmoid()
+        return flow._replace(x=y, state=state)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return zeros, real and imaginary part of each state, whatever the memory."""
+        del memory
+        if not self.traits.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        like = self.readout
+        return like.new_zeros(batch_size, like.shape[-1], 2, dtype=sum_dtype(like))
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Let lambda, gamma and B learn slowly and without decay."""
+        names = ("nu", "theta", "log_gamma", "entry")
+        special = Tuning(learning_rate_scale=self.rate, weight_decay=0.0, matrix=False)
+        return {f"recurrence.{name}": special for name in names}

@@ -1,0 +1,145 @@
+"""LRU against its equations, token by token: values, gradients, states, start, padding."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.families.lru import LRU
+from models.mixer import Flow, Layout, Site, Unsupported
+from models.state import size_bytes
+from runners.training.optimisers.groups import tunings
+from tests.attention import drawn, holes
+
+SITE = {"width": 6, "heads": 2, "max_length": 32}
+LENGTH = 13
+
+
+def built(**options) -> LRU:
+    """Return a mixer of few states in evaluation mode, in float64."""
+    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
+    torch.manual_seed(3)
+    return LRU(Site(**(SITE | facts)), **{"states": 4} | options).double().eval()
+
+
+def equations(mixer, x):
+    """Compute a layer from its parameters, one token after the other, and from the end."""
+    parts = mixer.recurrence
+    factor = torch.exp(torch.complex(-parts.nu.exp(), parts.theta.exp()))
+    entry, gamma = torch.complex(*parts.entry), parts.log_gamma.exp()
+    y = mixer.skip * x
+    for side, readout in enumerate(mixer.readout):
+        state, read = torch.zeros(len(x), len(factor), dtype=torch.complex128), []
+        for u in (x.flip(1) if side else x).unbind(1):
+            state = factor * state + gamma * (u.to(state.dtype) @ entry.T)
+            read.append((state @ torch.complex(*readout).T).real)
+        read = torch.stack(read, dim=1)
+        y = y + (read.flip(1) if side else read)
+    g = F.gelu(y)
+    gates = mixer.out_proj(g)
+    if mixer.mixing == "half_glu":
+        return g * gates.sigmoid()
+    return gates[..., : x.shape[-1]] * gates[..., x.shape[-1] :].sigmoid()
+
+
+@pytest.mark.parametrize("mixing", ["glu", "half_glu"])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"states": 1, "causal": True}])
+def test_it_is_its_equations(options, mixing):
+    mixer = built(mixing=mixing, **options)
+    x = drawn(2, LENGTH, 6).requires_grad_()
+    y, wanted = mixer(x, Layout()), equations(mixer, x)
+    torch.testing.assert_close(y, wanted, atol=1e-10, rtol=0)
+    leaves, direction = [x, *mixer.parameters()], drawn(*wanted.shape, seed=9)
+    here, there = (torch.autograd.grad(each, leaves, direction) for each in (y, wanted))
+    for one, other in zip(here, there, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_padding_is_as_if_it_were_not_there(bidirectional):
+    mixer, keep = built(bidirectional=bidirectional), holes(LENGTH, end=9)
+    x = drawn(2, LENGTH, 6)
+    y = mixer(x, Layout(keep=keep))
+    for row in range(2):
+        wanted = mixer(x[row, keep[row]][None], Layout())[0]
+        torch.testing.assert_close(y[row, keep[row]], wanted, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
+def test_however_a_stream_is_cut_the_outputs_are_the_same(cut):
+    mixer, x = built(causal=True), drawn(2, LENGTH, 6)
+    state, outputs = mixer.initial_state(2, LENGTH), []
+    held = size_bytes(state)
+    for piece in x.split(cut, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        outputs.append(flow.x)
+    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-10, rtol=0)
+    assert size_bytes(state) == held == 8 * 2 * 2 * 4
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+def test_parameters_are_those_of_its_paper(sides):
+    width, states = 6, 4
+    mixer = built(bidirectional=sides == 2)
+    wanted = 3 * states + (2 + 2 * sides) * width * states + width + 2 * (width**2 + width)
+    assert sum(parameter.numel() for parameter in mixer.parameters()) == wanted
+
+
+def test_eigenvalues_start_in_their_ring_and_inputs_keep_their_size():
+    mixer = built(states=20_000, radius_min=0.5, radius_max=0.9, phase_max=0.3)
+    parts = mixer.recurrence
+    radius, phase = (-parts.nu.exp()).exp(), parts.theta.exp()
+    assert 0.5 <= radius.min() < 0.51
+    assert 0.89 < radius.max() <= 0.9 + 1e-6
+    assert abs(phase.mean() - 0.15) < 0.005
+    assert phase.max() <= 0.3 + 1e-6
+    # uniform over the ring's area, so that half of it lies within the root of the mean square
+    inside = (radius < math.sqrt((0.25 + 0.81) / 2)).double().mean()
+    assert abs(inside - 0.5) < 0.02
+    torch.testing.assert_close(parts.log_gamma.exp() ** 2 + radius**2, torch.ones_like(radius))
+    assert abs(parts.entry.std() * math.sqrt(2 * 6) - 1) < 0.02
+    assert abs(mixer.readout.std() * math.sqrt(20_000) - 1) < 0.02
+
+
+def test_the_whole_disc_gives_no_infinite_parameter():
+    parts = built(states=100_000).recurrence
+    assert all(parameter.isfinite().all() for parameter in parts.parameters())
+
+
+def test_the_recurrence_learns_slowly_without_decay():
+    mixer = built(rate=0.5)
+    names = {id(parameter): name for name, parameter in mixer.named_parameters()}
+    special = [(names[id(parameter)], tuning) for parameter, tuning in tunings(mixer)]
+    slow = {name for name, tuning in special if tuning.learning_rate_scale == 0.5}
+    assert {tuning.weight_decay for name, tuning in special if name in slow} == {0.0}
+    assert slow == {f"recurrence.{name}" for name in ("nu", "theta", "log_gamma", "entry")}
+
+
+def test_phases_survive_a_move_to_half_precision():
+    parts = built().bfloat16().recurrence
+    assert {parameter.dtype for parameter in parts.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"states": 0}, "states must be at least 1"),
+        ({"radius_min": 0.9, "radius_max": 0.9}, "wanted 0 <= radius_min < radius_max <= 1"),
+        ({"radius_max": 1.1}, "wanted 0 <= radius_min < radius_max <= 1"),
+        ({"phase_max": 0.0}, "phase_max must lie in"),
+        ({"rate": 0.0}, "rate must be positive"),
+        ({"dropout": 1.0}, "dropout must lie in"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, why):
+    with pytest.raises(ValueError, match=why):
+        built(**options)
+
+
+def test_two_directions_have_no_state():
+    with pytest.raises(Unsupported, match="causal mixer"):
+        built(bidirectional=True).initial_state(1, 8)
+    with pytest.raises(Unsupported, match="bidirectional"):
+        built(bidirectional=True, causal=True)
