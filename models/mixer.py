@@ -101,7 +101,7 @@ class PaddingRule(StrEnum):
     exact = auto()
     """Nothing: a padded row equals the same row alone."""
     original = auto()
-    """What it is in the authors' code, which puts zeros in its place and lets them count."""
+    """What it is in the authors' code, which lets it count, most often as zeros."""
 
     @property
     def traits(self) -> dict[str, Any]:

@@ -6,7 +6,10 @@ Equation   o_i = sum_j p_ij v_j, p = softmax of q k / sqrt(d), over the keys in 
 Plan       uniform    the r blocks are any that the row does not see anyway, all equally likely
            official   as in the published code: among the first 1,024 tokens where the length is
                       1,024, 3,072 or 4,096, else among the first 2r + 4 blocks where it is longer
-                      than 2r + 5 (it also rules out two pairs of blocks, which is left out here)
+                      than 2r + 5
+           verbatim   official, with two oddities of that code: rows 1 and 2r + 3 of sequences
+                      longer than 2r + 5 blocks do not draw each other; at 1,024 tokens the two rows
+                      before the last may draw what they see anyway, which then counts twice
            Numbers are drawn once for every layer, head and row of the longest sequence, and saved
            with the weights. A length's plan is made from them: shorter sequences also see r blocks.
 Exact      below 5 + r blocks everything is seen anyway, and the call runs as exact attention.
@@ -18,6 +21,8 @@ Source     Zaheer et al., "Big Bird: Transformers for Longer Sequences", arXiv:2
 Notation   the paper's b, w, r, g are `block` = C, 3, `random_blocks`, and 2 blocks.
 Padding    a padded example is treated as if alone: its last block is the one of its last token,
            and its plan that of its own length. Lengths between blocks are filled up and masked.
+           `padding: original` is the published code: the last block and the plan are those of the
+           padded length, and padding is masked in them.
 Causal     an extension, not in the paper, whose sparse form looks ahead: a row sees its own block
            up to each query, the one before, the first, and r drawn from those earlier. Any prefix
            has the same plan, but no state of fixed size: it does not decode step by step.
@@ -42,7 +47,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Layout, Need, Positions, Site, Traits, Unsupported, Variant
+from models.mixer import (
+    Growth,
+    Layout,
+    Need,
+    PaddingRule,
+    Positions,
+    Site,
+    Traits,
+    Unsupported,
+    Variant,
+)
 from models.multi_head import MultiHead
 from models.ops.exact import distance_bias, sdpa, visibility
 from models.ops.sparse.big_bird_lra import ReleasedPlan, released_blocks
@@ -65,9 +80,9 @@ class BigBirdCore(nn.Module):
     draws: Int[Tensor, "h m t"]
     slopes: Float[Tensor, " h"] | None
 
-    def __init__(self, site: Site, pattern: BigBirdPlan) -> None:
+    def __init__(self, site: Site, pattern: BigBirdPlan, padding: PaddingRule) -> None:
         super().__init__()
-        self.pattern, self.causal = pattern, site.causal
+        self.pattern, self.causal, self.padding = pattern, site.causal, padding
         lra = isinstance(pattern, ReleasedPlan)
         self.full = lra and site.causal
         self.longest = site.max_length if lra and not site.causal else None
@@ -97,6 +112,7 @@ class BigBirdCore(nn.Module):
             weight_dropout=not lra,
             random_draws=not lra and pattern.random(blocks),
             sees_order=site.causal or blocks >= pattern.least,
+            **padding.traits,
         )
 
     def forward(
@@ -110,6 +126,7 @@ class BigBirdCore(nn.Module):
         if self.longest is not None:
             return self.filled(q, k, v, layout.keep, self.longest)
         length, pattern, keep = q.shape[2], self.pattern, layout.keep
+        alike = keep is None or self.padding == PaddingRule.original
         count = -(-length // pattern.block)
         if self.full or count < pattern.least:
             if not (self.full or torch.compiler.is_compiling()):
@@ -118,7 +135,7 @@ class BigBirdCore(nn.Module):
             position = torch.arange(length, device=q.device)[None]
             return self.exact(q, k, v, position, visible, causal=self.causal)
         counts = torch.full((1,), count, device=q.device)
-        if keep is not None and not self.causal:
+        if keep is not None and not self.causal and not alike:
             position = torch.arange(1, length + 1, device=q.device)
             counts = -(-(position * keep).amax(1).clamp(min=1) // pattern.block)
         if missing := count * pattern.block - length:
@@ -127,7 +144,6 @@ class BigBirdCore(nn.Module):
             keep = F.pad(keep, (0, missing))
         if self.causal:
             return self.listed(q, k, v, keep, counts, start=0, stop=count)[:, :, :length]
-        alike = layout.keep is None
         stop = count - 1 if alike else count
         middle = self.listed(q, k, v, keep, counts, start=1, stop=stop)
         within = torch.arange(pattern.block, device=q.device)
@@ -227,6 +243,8 @@ class BigBird(MultiHead):
             words="variant=faithful or a model that sees both sides",
             holds=lambda site, chosen: not (site.causal and chosen.variant == Variant.lra),
         ),
+        Need("padding", variant=Variant.faithful),
+        Need("padding", causal=False),
         Need(
             "plan", words="random_blocks=1 or more",
             holds=lambda _, chosen: chosen.random_blocks > 0,
@@ -245,6 +263,7 @@ class BigBird(MultiHead):
         block: int = 64,
         random_blocks: int = 3,
         plan: PlanChoice = PlanChoice.uniform,
+        padding: PaddingRule = PaddingRule.exact,
         variant: Variant = Variant.faithful,
         bias: bool = True,
     ) -> None:
@@ -252,11 +271,11 @@ class BigBird(MultiHead):
             raise ValueError(f"block counts tokens: got {block}; use 1 or more")
         if random_blocks < 0:
             raise ValueError(f"random_blocks counts blocks: got {random_blocks}; use 0 or more")
-        if plan == PlanChoice.official and site.causal:
+        if plan != PlanChoice.uniform and site.causal:
             raise Unsupported(
-                "plan=official depends on the whole length, which a causal model does not know: "
+                f"plan={plan} depends on the whole length, which a causal model does not know: "
                 "set plan=uniform"
             )
         kind = ReleasedPlan if variant == Variant.lra else BigBirdPlan
         pattern = kind(block=block, drawn=random_blocks, causal=site.causal, plan=plan)
-        super().__init__(site, BigBirdCore(site, pattern), bias=bias)
+        super().__init__(site, BigBirdCore(site, pattern, padding), bias=bias)

@@ -18,20 +18,22 @@ class PlanChoice(StrEnum):
 
     uniform = auto()
     official = auto()
+    verbatim = auto()
 
 
 def choose(
     draws: Int[Tensor, "h r t"],
+    start: Int[Tensor, "b r"],
     end: Int[Tensor, "b r"],
     skip: Int[Tensor, "b r"],
     skipped: Int[Tensor, "b r"],
 ) -> tuple[Int[Tensor, "b h r t"], Bool[Tensor, "b h r t"]]:
-    """Choose distinct blocks out of 1 ... end-1 without `skipped` ones from `skip` on.
+    """Choose distinct blocks out of start ... end-1 without `skipped` ones from `skip` on.
 
     Every choice of as many blocks as there are draws is equally likely (Floyd's algorithm); where
     there are fewer blocks all are chosen, and what is left over is False in the second tensor.
     """
-    number = (end - 1 - skipped)[:, None]
+    number = (end - start - skipped)[:, None]
     picks: list[Tensor] = []
     for index, draw in enumerate(draws.long().unbind(-1)):
         last = number - draws.shape[-1] + index
@@ -40,7 +42,7 @@ def choose(
             pick = torch.where(pick == earlier, -1, pick)
         picks.append(torch.where((pick < 0) | (last < 0), last, pick))
     picked = torch.stack(picks, -1)
-    blocks = 1 + picked
+    blocks = start[:, None, :, None] + picked
     blocks = blocks + torch.where(blocks >= skip[:, None, :, None], skipped[:, None, :, None], 0)
     return blocks.clamp(min=0), picked >= 0
 
@@ -58,7 +60,7 @@ class BigBirdPlan:
 
     def random(self, count: int) -> bool:
         """Return whether draws decide anything in sequences of `count` blocks."""
-        front = self.plan == PlanChoice.official and count * self.block in FORMER_LENGTHS
+        front = self.plan != PlanChoice.uniform and count * self.block in FORMER_LENGTHS
         number = FORMER_REACH // self.block - 1 if front else count
         return 0 < self.drawn < number and count >= self.least
 
@@ -68,11 +70,15 @@ class BigBirdPlan:
             return (rows[None] - 1).clamp(min=1)
         end = count - 1
         reach = FORMER_REACH // self.block
-        if self.plan == PlanChoice.official:
-            former = torch.stack([count * self.block == n for n in FORMER_LENGTHS]).any(0)
+        if self.plan != PlanChoice.uniform:
+            former = self.former(count)
             later = torch.where(count > 2 * self.drawn + 5, 2 * self.drawn + 4, end)
             end = torch.minimum(end, torch.where(former, reach, later))
         return end.clamp(min=1)[:, None].expand(-1, len(rows))
+
+    def former(self, count: Int[Tensor, " b"]) -> Bool[Tensor, " b"]:
+        """Return which lengths have the first plan of the published code."""
+        return torch.stack([count * self.block == n for n in FORMER_LENGTHS]).any(0)
 
     def lists(
         self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
@@ -106,4 +112,11 @@ class BigBirdPlan:
         end = self.end(count, rows)
         skip = torch.minimum((rows - 1).clamp(min=1), end)
         skipped = 0 * skip if self.causal else torch.minimum(rows + 2, end) - skip
-        return choose(draws[:, rows % draws.shape[1]], end, skip, skipped.clamp(min=0))
+        skipped, start = skipped.clamp(min=0), torch.ones_like(end)
+        if self.plan == PlanChoice.verbatim:
+            former, top = self.former(count)[:, None], 2 * self.drawn + 3
+            later = ~former & (count[:, None] > top + 2)
+            start = start + (later & (rows == top)).int()
+            end = end - (later & (rows == 1)).int()
+            skipped = skipped.masked_fill(former & (rows >= count[:, None] - 3), 0)
+        return choose(draws[:, rows % draws.shape[1]], start, end, skip, skipped)

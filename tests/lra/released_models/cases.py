@@ -10,11 +10,17 @@ LENGTH = 256
 """Of every sequence: a fourth of the shortest task's, so that comparisons stay fast."""
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 LENGTHS = {
+    ("skyformer", "big_bird"): {
+        **{"listops": 2048, "text": 4096, "retrieval": 4096},
+        **dict.fromkeys(TASKS[3:], 1024),
+    },
     ("lra_code", "big_bird"): dict.fromkeys(TASKS, 512),
     ("lra_code", "longformer"): dict.fromkeys(TASKS, 640),
     ("lra_code", "sinkhorn"): dict.fromkeys(TASKS[:3], 250),
 }
 """Where blocks have to be whole, or so many that some are not seen, by task."""
+LONG = 1024
+"""From here on, short rows are as long in proportion."""
 ROWS = 3
 GAIN = 1.5
 """Of every matrix, so that weights of attention are far from equal."""
@@ -60,7 +66,9 @@ def tokens(task: str, length: int = LENGTH) -> Tensor:
     ids = torch.randint(1, HIGHEST.get(task, 255) + 1, shape, generator=draws)
     if task in SHARE_OF_PADDING:
         return ids.where(torch.rand(shape, generator=draws) > SHARE_OF_PADDING[task], 0)
-    lengths = torch.tensor([length, 150, 61])[:, None].roll(1) - 7 * torch.arange(parts)
+    times = length // LENGTH if length >= LONG else 1
+    lengths = torch.tensor([length, 150 * times, 61 * times])
+    lengths = lengths[:, None].roll(1) - 7 * torch.arange(parts)
     return ids.where(torch.arange(length) < lengths[..., None], 0)
 
 

@@ -6,7 +6,8 @@ CHECKOUT is a clone of github.com/mlpen/Nystromformer (commit 5689313) or, for `
 github.com/pkuzengqi/Skyformer (commit 1a677cb). LIBRARIES holds what they import, as `pip install
 --no-deps --target LIBRARIES performer-pytorch==1.0.0 einops transformers==3.5.1` (skyformer:
 transformers==4.5.0) leaves it. The code is run as it stands, but on a CPU, in float64, with shorter
-sequences, weights by the rule of `cases.py`, and two libraries that no model here needs left out.
+sequences (but for Big Bird), weights by the rule of `cases.py`, draws in place of random ones, and
+libraries that no model here needs left out.
 Beside answers it stores every setting of the configuration files, as JSON.
 """
 
@@ -38,7 +39,7 @@ MODELS = {
     "skyformer": {
         "softmax": "softmax", "kernelised": "kernelized", "skyformer": "skyformer",
         "nystromformer": "nystrom", "linformer": "linformer", "performer": "performer",
-        "reformer": "reformer",
+        "reformer": "reformer", "big_bird": "bigbird",
     },
 }  # fmt: skip
 CODE = {"nystrom": "LRA/code", "skyformer": "src"}
@@ -62,6 +63,7 @@ def prepare(protocol: str, checkout: Path, libraries: Path) -> None:
     parts = ["transformers"]
     if protocol == "skyformer":
         parts += ["transformers.models", "transformers.models.reformer"]
+        empty("transformers.models.big_bird.modeling_big_bird", BigBirdConfig=None)  # never read
     for part in parts:  # without what their __init__ files import
         folder = package.joinpath(*part.split(".")[1:])
         empty(part, __path__=[str(folder)], __version__="4.5.0")
@@ -69,15 +71,15 @@ def prepare(protocol: str, checkout: Path, libraries: Path) -> None:
     torch.Tensor.type_as = lambda tensor, _: tensor
 
 
-def built(protocol: str, task: str, model: str) -> torch.nn.Module:
-    """Return a released model with weights by the rule."""
+def built(protocol: str, task: str, model: str, length: int) -> torch.nn.Module:
+    """Return a released model of sequences of some length, with weights by the rule."""
     module, name = SETTINGS[protocol]
     entry = getattr(importlib.import_module(module), name)[TASKS[protocol][task]]
     attention = MODELS[protocol][model]
     config = {
         **entry["model"], **entry["extra_attn_config"][attention],
         "mixed_precision": False, "attn_type": attention, "device": "cpu", "random_seed": 42,
-        "max_seq_len": cases.LENGTH, "seq_len": cases.LENGTH, "attention_grad_checkpointing": False,
+        "max_seq_len": length, "seq_len": length, "attention_grad_checkpointing": False,
     }  # fmt: skip
     wrapper = importlib.import_module(WRAPPER[protocol])
     if model == "linformer":  # its first instance decides the shape of all
@@ -95,7 +97,7 @@ def built(protocol: str, task: str, model: str) -> torch.nn.Module:
         block = getattr(found.model, f"transformer_{layer}")
         block.mha.grad_checkpointing = False
         block.mha.attn.hash_seed = cases.HASH_SEED
-        block.mha.attn.layer = layer
+        block.mha.attn.layer = block.mha.attn.seed = layer
     return found
 
 
@@ -107,15 +109,26 @@ def chosen(attention: torch.nn.Module, n: int, rows: int, columns: int, real: to
     return picks, torch.ones(picks.shape, dtype=torch.float64)
 
 
-def answer(model: torch.nn.Module, task: str) -> np.ndarray:
+class FirstOrLast:
+    """Stands for numpy's generator in Big Bird: layer 0 draws the first blocks, others the last."""
+
+    def seed(self, layer: int) -> None:
+        self.step = -1 if layer else 1
+
+    def permutation(self, blocks: np.ndarray) -> np.ndarray:
+        return blocks[:: self.step]
+
+
+def answer(protocol: str, task: str, model: str) -> np.ndarray:
     """Return a released model's logits for the inputs of a task."""
-    seen = {}
-    model.seq_classifer.register_forward_hook(lambda *call: seen.update(logits=call[-1]))
+    inputs = cases.inputs(protocol, model, task)
+    found, seen = built(protocol, task, model, inputs.shape[-1]), {}
+    found.seq_classifer.register_forward_hook(lambda *call: seen.update(logits=call[-1]))
     given = {}
-    for part, ids in enumerate(cases.tokens(task).unbind(1)):
+    for part, ids in enumerate(inputs.unbind(1)):
         given |= {f"input_ids_{part}": ids, f"mask_{part}": (ids != 0).double()}
     with torch.no_grad():
-        model(**given, label=torch.zeros(cases.ROWS, dtype=torch.long))
+        found(**given, label=torch.zeros(cases.ROWS, dtype=torch.long))
     return seen["logits"].numpy()
 
 
@@ -125,8 +138,10 @@ def main(protocol: str, checkout: Path, libraries: Path) -> None:
     if protocol == "skyformer":
         sky = importlib.import_module("models.attention_skyformer")
         sky.Skyformer.uniform_sketching = chosen
+        bird = importlib.import_module("models.attention_bigbird")
+        bird.np = types.SimpleNamespace(**{**vars(np), "random": FirstOrLast()})
     found = {
-        f"{task}.{model}": answer(built(protocol, task, model), task)
+        f"{task}.{model}": answer(protocol, task, model)
         for task in TASKS[protocol]
         for model in MODELS[protocol]
     }
@@ -143,9 +158,6 @@ def main(protocol: str, checkout: Path, libraries: Path) -> None:
         }
         for task, own in TASKS[protocol].items()
     }
-    if protocol == "skyformer":
-        for task, own in TASKS[protocol].items():
-            settings[task]["attention"]["big_bird"] = whole[own]["extra_attn_config"]["bigbird"]
     (HERE / f"{protocol}.json").write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
 
 

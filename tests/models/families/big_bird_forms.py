@@ -26,7 +26,7 @@ def heads(length: int) -> list[Tensor]:
 
 
 def built(max_length: int = 64, *, block: int = 4, random_blocks: int = 2, **facts) -> BigBird:
-    options = {name: facts.pop(name) for name in ("plan", "variant") if name in facts}
+    options = {name: facts.pop(name) for name in ("plan", "padding", "variant") if name in facts}
     seed = facts.pop("seed", 0)
     site = Site(
         width=HEADS * WIDTH,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.families import big_bird
-from models.mixer import Layout, Positions
+from models.mixer import Layout, PaddingRule, Positions
 from models.ops.exact import softmax_attention
 from models.ops.sparse import block_lists
 from models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
@@ -46,6 +46,14 @@ def test_holes_are_hidden_as_in_the_dense_mask(causal: bool) -> None:
     keep[:, -1] = True
     keep[0, 9:40] = False
     agree(mixer.core(*qkv, Layout(keep=keep)), dense(mixer, *qkv, keep=keep), qkv)
+
+
+def test_original_padding_is_masked_in_the_plan_of_the_padded_length() -> None:
+    mixer, qkv = built(padding=PaddingRule.original), heads(64)
+    keep = torch.arange(64) < torch.tensor([[9], [47]])
+    agree(mixer.core(*qkv, Layout(keep=keep)), dense(mixer, *qkv, keep=keep), qkv)
+    exact = built().core(*qkv, Layout(keep=keep))
+    assert not torch.allclose(mixer.core(*qkv, Layout(keep=keep))[1, :, :47], exact[1, :, :47])
 
 
 @DIRECTIONS

@@ -10,7 +10,7 @@ from torch import Tensor
 from models.contract import CHECKS, Case
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.big_bird import BigBird
-from models.mixer import Growth, Layout, Site, Unsupported, Variant
+from models.mixer import Growth, Layout, PaddingRule, Site, Unsupported, Variant
 from models.ops.exact import softmax_attention
 from models.ops.sparse import block_lists
 from models.ops.sparse.big_bird_plan import PlanChoice, choose
@@ -57,7 +57,7 @@ def test_every_choice_of_blocks_is_equally_likely() -> None:
     draws = torch.randint(2**31 - 1, (1, 30_000, 2), generator=torch.Generator().manual_seed(0))
     # 1 ... 7 without 3 and 4: five blocks, ten pairs
     end, skip, skipped = (torch.full((1, 30_000), x) for x in (8, 3, 2))
-    blocks, real = choose(draws.int(), end, skip, skipped)
+    blocks, real = choose(draws.int(), torch.ones_like(end), end, skip, skipped)
     assert real.all()
     pairs, counts = blocks[0, 0].sort(-1).values.unique(dim=0, return_counts=True)
     wanted = [[a, b] for a in (1, 2, 5, 6, 7) for b in (1, 2, 5, 6, 7) if a < b]
@@ -113,6 +113,33 @@ def test_official_plans_draw_from_the_front(length: int, reach: int) -> None:
         assert len(blocks) == 3
         assert blocks <= set(range(1, reach)) - {row - 1, row, row + 1}
     assert {block for _, blocks in found for block in blocks} == set(range(1, reach))
+
+
+def published_candidates(row: int, count: int, r: int) -> set[int]:
+    """Return what the published code chooses from, written from it; blocks have 64 tokens."""
+    around = {row - 1, row, row + 1}
+    if count * 64 not in {1024, 3072, 4096}:
+        top = 2 * r + 5
+        ends = {0, top - 1} | ({top - 2} if row == 1 else set())
+        return set(range(top)) - around - ends - ({1} if row == top - 2 else set())
+    middle, last = list(range(1, count - 1)), 15
+    if row < 3:
+        return {*middle[row + 1 : last]}
+    if row >= count - 3 or row - 2 > last:
+        return {*middle[:last]}
+    return {*middle[: row - 2], *(middle[row + 1 : last] if row + 1 != last else [])}
+
+
+@pytest.mark.parametrize("length", [1024, 2048, 3072, 4096])
+def test_verbatim_plans_draw_all_that_the_published_code_may(length: int) -> None:
+    found: dict[int, set[int]] = {}
+    for seed in range(40):
+        mixer = built(length, block=64, random_blocks=3, plan=PlanChoice.verbatim, seed=seed)
+        for row, blocks in random_of(mixer, length // 64):
+            assert len(blocks) == 3
+            found.setdefault(row, set()).update(blocks)
+    count = length // 64
+    assert found == {row: published_candidates(row, count, 3) for row in range(1, count - 1)}
 
 
 def test_lra_plans_draw_from_the_first_1024_tokens() -> None:
@@ -245,8 +272,10 @@ def test_what_cannot_be_is_refused() -> None:
         ValueError, match="variant=lra fixes plan at lra: got official; leave it at uniform"
     ):
         built(plan=PlanChoice.official, variant=Variant.lra)
-    with pytest.raises(Unsupported, match="set plan=uniform"):
-        built(plan=PlanChoice.official, causal=True)
+    with pytest.raises(Unsupported, match=r"plan=verbatim depends on .* set plan=uniform"):
+        built(plan=PlanChoice.verbatim, causal=True)
+    with pytest.raises(Unsupported, match="padding has nothing to act on"):
+        built(padding=PaddingRule.original, causal=True)
     with pytest.raises(Unsupported, match="no state along time"):
         built(causal=True).initial_state(2, 30)
     with pytest.raises(Unsupported, match="offers no cross attention"):
