@@ -7,6 +7,7 @@ from peers import (
     feature_maps,
     hashing,
     low_rank,
+    state_spaces,
     windows,
 )
 from peers.peer import Peer
@@ -19,6 +20,7 @@ PEERS: tuple[Peer, ...] = (
     *low_rank.PEERS,
     *hashing.PEERS,
     *convolutions.PEERS,
+    *state_spaces.PEERS,
 )
 
 
