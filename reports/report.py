@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from reports.figures.curves import page_names
 from reports.figures.drawing import Look, looks, save
-from reports.figures.processes import beside
+from reports.figures.processes import parallel_drawing
 from reports.install import install
 from reports.page.configurations import CellAccount
 from reports.page.document import ReportSection, write_documents
@@ -210,7 +210,7 @@ def _drafted(
     shown = {runner: section for runner, section in here.items() if not isinstance(section, str)}
     protocols = partial(arena.section, kinds=groups, sentences=deviations)
     every: list[SectionOf] = [protocols, *EVERY, *shown.values()]
-    with beside(wanted=len(frame) >= _LARGE):
+    with parallel_drawing(wanted=len(frame) >= _LARGE):
         for section in dict.fromkeys(every):
             draft.show(section(frame))
     draft.show(LeftOut(f"section of {r}", why) for r, why in here.items() if isinstance(why, str))

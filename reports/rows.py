@@ -232,7 +232,7 @@ def names_by_group(rows: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> d
     }
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a setting as text; 1.0 as 1, nothing as a dash."""
     if value is None or (isinstance(value, float) and np.isnan(value)) or value is pd.NA:
         return "–"
@@ -245,10 +245,10 @@ def _sentence(column: str, value: Any) -> str:
     if column == "causal":
         return "causal" if str(value) in {"True", "1", "1.0"} else "bidirectional"
     if column == "threads":
-        return f"{shown(value)} thread{'' if shown(value) == '1' else 's'}"
+        return f"{as_text(value)} thread{'' if as_text(value) == '1' else 's'}"
     if column == "task_version":
-        return f"version {shown(value)}"
-    return shown(value)
+        return f"version {as_text(value)}"
+    return as_text(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +259,7 @@ class ComparableRows:
     """Ends file names; empty where there is only one setting."""
     title: str
     rows: pd.DataFrame
-    apart: str = ""
+    differences: str = ""
     """What tells the setting from the others, in words; empty where there is only one."""
 
 
@@ -279,7 +279,7 @@ def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[
         apart = ", ".join(part[c] for c in differing if part[c])
         suffix = f"-{slug}" if slug else ""
         own = rows[keys == key]
-        found.append(ComparableRows(suffix=suffix, title=title, rows=own, apart=apart))
+        found.append(ComparableRows(suffix=suffix, title=title, rows=own, differences=apart))
     return found
 
 

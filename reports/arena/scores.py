@@ -18,7 +18,7 @@ from reports.arena.rules import (
     place,
 )
 from reports.arena.runs import SHARED, ProtocolRuns
-from reports.rows import AMBIGUOUS, DAGGER, MISSING, shown
+from reports.rows import AMBIGUOUS, DAGGER, MISSING, as_text
 from reports.statistics.intervals import Interval, wilson_interval
 from reports.tables.scores import ACCURACY, entry, final_scores
 from reports.tables.table import Entry
@@ -152,10 +152,10 @@ def _columns(rows: pd.DataFrame) -> "pd.Series[Any]":
     found = [
         ArenaColumn(
             task=str(row["task"]),
-            version=shown(row["task_version"]),
+            version=as_text(row["task_version"]),
             source=str(row["source"]),
             marks=", ".join(filter(None, (row["regime"], row["tokenizer"]))),
-            length="" if row["task"] in BEST_OF_LENGTHS else shown(row["length"]),
+            length="" if row["task"] in BEST_OF_LENGTHS else as_text(row["length"]),
         )
         for row in rows.to_dict("records")
     ]

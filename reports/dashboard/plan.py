@@ -16,7 +16,7 @@ import pandas as pd
 from reports.dashboard import keys as named
 from reports.dashboard.describe import BASELINES, describe, group, is_baseline
 from reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
-from reports.rows import TIMED, disturbed, labels_of, prepare, shown
+from reports.rows import TIMED, as_text, disturbed, labels_of, prepare
 from runners.records import CELL_COLUMNS, COLUMNS, digest
 
 
@@ -220,13 +220,13 @@ def _plan(
     summary["status"] = "incomplete" if bad else "complete"
     failed = [row for row in bad if row.reference == ""]
     for row in failed:
-        where = f"at_{shown(row.length)}_{row.mode}"
+        where = f"at_{as_text(row.length)}_{row.mode}"
         summary[f"failed/{where}"] = f"{row.status}: {row.reason}"
     if failed_lengths := [int(row.length) for row in failed if _given(row.length)]:
         summary["failed_at_length"] = min(failed_lengths)
     shaken = [row for row in part if row.disturbed != ""]
     for row in shaken:
-        where = f"at_{shown(row.length)}_{_key(row).replace('/', '_')}"
+        where = f"at_{as_text(row.length)}_{_key(row).replace('/', '_')}"
         summary[f"disturbed/{where}"] = str(row.disturbed)
     columns = ["mode", "length", "metric", "reference", "step", "status", "reason", "cell"]
     listed = [[_plain(getattr(row, column)) for column in columns] for row in bad]

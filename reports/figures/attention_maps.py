@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.figures.drawing import PALETTE, style
 from reports.figures.layout import Sheet, arrange, sheet
-from reports.rows import shown
+from reports.rows import as_text
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 MODEL = (*TASK, "model")
@@ -63,7 +63,7 @@ def setting(data: pd.DataFrame) -> str:
 
 def _setting(of: dict[Any, Any]) -> str:
     marks = [of["regime"], of["tokenizer"]]
-    facts = [of["task"], f"length {shown(of['length'])}", *filter(None, marks)]
+    facts = [of["task"], f"length {as_text(of['length'])}", *filter(None, marks)]
     return ", ".join(map(str, facts))
 
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, Symmetric
 
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, chunks, sheet
-from reports.rows import first_position, model_order, shown
+from reports.rows import as_text, first_position, model_order
 
 TRAINING = ("task", "task_version", "source")
 EVALUATION = (*TRAINING, "length", "regime", "tokenizer")
@@ -78,7 +78,7 @@ def class_data(rows: pd.DataFrame, split: str, kind: str) -> pd.DataFrame:
     ]
     parts = parts[parts["baseline"] == ""]
     first = [first_position({"labels": found}) for found in parts["labels"]]
-    texts = [shown(value) for value in parts["length"]]
+    texts = [as_text(value) for value in parts["length"]]
     return _means(parts.assign(place=first, length=texts), EVALUATION, "place")
 
 
@@ -157,7 +157,7 @@ def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figu
 
 def _title(key: tuple[Any, ...]) -> str:
     task, version, source, *further = key
-    facts = [str(source), f"version {shown(version)}"]
+    facts = [str(source), f"version {as_text(version)}"]
     if further:
         length, *marks = further
         facts += [f"length {length}", *(str(mark) for mark in marks if mark)]

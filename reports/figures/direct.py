@@ -105,7 +105,7 @@ class _Ends(NamedTuple):
         if not self.labels:
             return
         wanted = np.clip([up for _, up in self.points], 0.0, 1.0)
-        places = apart(wanted, self.heights)
+        places = spread(wanted, self.heights)
         ends = zip(self.lines, self.points, self.texts, places, strict=True)
         for line, (across, up), text, place in ends:
             axes.annotate(
@@ -121,7 +121,7 @@ class _Ends(NamedTuple):
             axes.add_artist(leader)
 
 
-def apart(wanted: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.float64]:
+def spread(wanted: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return middles as near to the wanted ones as may be, none of which overlap.
 
     Neighbours that would overlap become one block around the mean of what they want (isotonic

@@ -19,7 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from reports.figures.captions import Caption
-from reports.figures.processes import drawn
+from reports.figures.processes import submit
 from reports.stems import fitting
 from reports.style import Format, chosen
 from reports.tables.table import csv_text
@@ -178,5 +178,5 @@ def _pictures(figure: Figure, folder: Path, stem: str) -> list[Path]:
             for form, path in paths.items():
                 figure.savefig(path, format=form, metadata=_METADATA[form], dpi=dpi)
 
-    drawn(draw)
+    submit(draw)
     return [*paths.values()]

@@ -54,8 +54,8 @@ class FigureProcesses:
 _DRAWING: ContextVar[FigureProcesses | None] = ContextVar("drawing", default=None)
 
 
-def drawn(draw: Callable[[], object]) -> None:
-    """Draw now, or beside what comes next where `beside` allows it."""
+def submit(draw: Callable[[], object]) -> None:
+    """Draw now, or beside what comes next where `parallel_drawing` allows it."""
     found = _DRAWING.get()
     if found is None:
         draw()
@@ -64,7 +64,7 @@ def drawn(draw: Callable[[], object]) -> None:
 
 
 @contextmanager
-def beside(*, wanted: bool) -> Iterator[None]:
+def parallel_drawing(*, wanted: bool) -> Iterator[None]:
     """Let figures be drawn in further processes; at the end all are there.
 
     Args:

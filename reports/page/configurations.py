@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.rows import MARKS, shown, values
+from reports.rows import MARKS, as_text, values
 
 MOST_CELLS = 5_000
 """Whose configurations one page holds."""
@@ -160,7 +160,7 @@ def _rows(
     for cell, name, task, runner, mode, length, seed in zip(*columns, strict=True):
         outcome = MARKS.get(failed[cell], str(failed[cell])) if cell in failed else "ok"
         facts[places[cell]] = [
-            str(name), shown(task), str(runner), str(mode),
+            str(name), as_text(task), str(runner), str(mode),
             None if pd.isna(length) else int(length), None if pd.isna(seed) else int(seed), outcome,
             words.place(str(reasons.get(cell, ""))),
         ]  # fmt: skip

@@ -110,7 +110,7 @@ def _panels(rows: pd.DataFrame, runner: str) -> Iterator[ChartPanel]:
             kind = (str(record["metric"]), str(record["reference"]))
             found.setdefault(place, {}).setdefault(kind, []).append(record)
         for mode in sorted(by_mode, key=lambda m: (m != "step", m)):
-            choice = {"of": mode_name(mode), "setting": part.apart or part.title}
+            choice = {"of": mode_name(mode), "setting": part.differences or part.title}
             yield from _pass_panels(by_mode[mode], choice)
 
 

@@ -23,7 +23,7 @@ from reports.page.learning import learning_chart
 from reports.page.markup import embedded, render
 from reports.page.scores import score_chart, scored_columns, trade_off_chart
 from reports.page.specifications import specifications
-from reports.rows import MARKS, TIMED, labels_of, model_order, short, shown, values
+from reports.rows import MARKS, TIMED, as_text, labels_of, model_order, short, values
 from reports.tables.table import Entry, Table, escape_markdown, groups_of, sections_of, to_markdown
 
 MOST_DRAWN = 1_500_000
@@ -254,7 +254,7 @@ def _tiles(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ("not measured", f"{len(absent):,}"),
         ("rows", f"{len(frame):,}"),
     ]
-    devices = [shown(device) for device in frame["device"].unique()]
+    devices = [as_text(device) for device in frame["device"].unique()]
     return [*found, ("machine", devices[0] if len(devices) == 1 else f"{len(devices)} kinds")]
 
 
@@ -263,7 +263,7 @@ def _machine(
 ) -> list[tuple[str, list[str]]]:
     """Return hardware, settings and packages, each name with its values."""
     columns = ("hardware", "device", "precision", "threads", "schema", "fingerprint")
-    found = [(name, sorted({shown(v) for v in frame[name].unique()})) for name in columns]
+    found = [(name, sorted({as_text(v) for v in frame[name].unique()})) for name in columns]
     return [*found, *environment_table(accounts)]
 
 
@@ -334,7 +334,7 @@ def failed_lines(frame: pd.DataFrame) -> list[FailedLine]:
             what = f"against {reference}" if reference else str(metric).replace("_", " ")
             if factor := labels_of(labels).get("factor"):
                 what += f" at {factor} times the training length"
-        key = (what, str(name), shown(task), str(mode), str(status), str(reason))
+        key = (what, str(name), as_text(task), str(mode), str(status), str(reason))
         groups.setdefault(key, {})[str(cell)] = (length, seed)
     return [
         FailedLine(
@@ -365,12 +365,12 @@ def provenance(frame: pd.DataFrame) -> list[str]:
     """Return what the rows say about where they come from."""
 
     def values(column: str) -> str:
-        found = sorted({shown(v) for v in frame[column].unique()} - {"–"})
+        found = sorted({as_text(v) for v in frame[column].unique()} - {"–"})
         return _some(found, 6, ", ") if found else "not recorded"
 
     tasks = frame[["task", "task_version", "source"]].drop_duplicates()
     named = sorted(
-        f"{shown(t)} version {shown(v)} (data: {shown(s)})" for t, v, s in tasks.to_numpy()
+        f"{as_text(t)} version {as_text(v)} (data: {as_text(s)})" for t, v, s in tasks.to_numpy()
     )
     written = pd.to_datetime(frame["created"], utc=True).dropna()
     newest = written.max().strftime("%Y-%m-%d %H:%M UTC") if len(written) else "not recorded"
@@ -393,9 +393,9 @@ def failures(frame: pd.DataFrame) -> list[str]:
     for row in bad.itertuples():
         against = f" against {row.reference!s}" if row.reference else ""
         where = (
-            f"length {shown(row.length)}"
+            f"length {as_text(row.length)}"
             if row.metric in {*TIMED, "output_error"} or against
-            else f"seed {shown(row.seed)}"
+            else f"seed {as_text(row.seed)}"
         )
         if factor := labels_of(row.labels).get("factor"):
             where = f"{factor} times the training length, {where}"

@@ -7,7 +7,7 @@ import pandas as pd
 
 from reports.figures.curves import CLASSES, EVALUATION, TRAINING, Axis, class_data
 from reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
-from reports.rows import model_order, shown
+from reports.rows import as_text, model_order
 from reports.tables.scores import splits
 from runners.metrics import METRICS
 
@@ -56,7 +56,7 @@ def _by_step(frame: pd.DataFrame) -> Iterator[ChartPanel]:
         higher = METRICS[str(metric)].higher_is_better
         lines = {str(name): line for name, line in own.groupby("name", sort=False)}
         yield ChartPanel(
-            choice={"metric": title, "task": f"{task} ({source}, version {shown(version)})"},
+            choice={"metric": title, "task": f"{task} ({source}, version {as_text(version)})"},
             x=ChartAxis(title="optimiser step"),
             y=ChartAxis(title=title, unit=unit if unit in {"s", "B"} else ""),
             points=[
@@ -91,7 +91,7 @@ def _class_panels(data: pd.DataFrame, axis: Axis, split: str) -> Iterator[ChartP
     panel = [column for column in EVALUATION if column in data.columns]
     for key, own in data.groupby(panel, dropna=False, sort=True):
         task, version, source, length, *marks = key
-        facts = [str(source), f"version {shown(version)}", f"length {length}"]
+        facts = [str(source), f"version {as_text(version)}", f"length {length}"]
         facts += [str(mark) for mark in marks if mark]
         columns = (own[c] for c in ("model", "place", "loss", "low", "high", "seeds"))
         yield ChartPanel(

@@ -21,7 +21,7 @@ from reports.figures.attention_maps import (
     spectrum_figure,
     within_figure,
 )
-from reports.rows import model_order, short, shown
+from reports.rows import as_text, model_order, short
 from reports.sections.section import PagesPart, Part, TablePart, alike
 from reports.sections.spans import span_data, span_figure
 from reports.tables.costs import significant
@@ -113,7 +113,7 @@ def map_table(data: pd.DataFrame) -> Table:
         "head and of all heads beside each other.",
         stub="layer",
         columns=tuple(
-            Column(group=f"{t[0]}, length {shown(t[3])}", title=title, key=f"{t[0]} {title}")
+            Column(group=f"{t[0]}, length {as_text(t[3])}", title=title, key=f"{t[0]} {title}")
             for t in tasks
             for title in titles
         ),

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from reports.figures.drawing import style
 from reports.figures.layout import arrange, sheet
-from reports.rows import model_order, short, shown
+from reports.rows import as_text, model_order, short
 from reports.sections.section import PagesPart, SimpleSection, alike
 from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
@@ -65,7 +65,7 @@ def mass_figure(data: pd.DataFrame) -> Figure:
             own = drawn[(drawn[panel] == list(key)).all(axis=1)]
             _draw(axes, own)
             task, _, source, length, *marks, model = key
-            facts = [str(source), f"length {shown(length)}", *(str(m) for m in marks if m)]
+            facts = [str(source), f"length {as_text(length)}", *(str(m) for m in marks if m)]
             axes.set_title(f"{model}, {task} ({', '.join(facts)})", size=8.5)
         seen = [region for region in REGIONS if region in set(drawn["region"])]
         handles: list[Any] = [Patch(color=COLORS[region], label=region) for region in seen]
@@ -114,7 +114,7 @@ def mass_table(data: pd.DataFrame) -> Table:
     tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
     columns = tuple(
         Column(
-            group=", ".join([str(task[0]), f"length {shown(task[3])}", *filter(None, task[4:])]),
+            group=", ".join([str(task[0]), f"length {as_text(task[3])}", *filter(None, task[4:])]),
             title=region,
             key=f"{task[0]} {region}",
         )

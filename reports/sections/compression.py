@@ -18,12 +18,12 @@ from reports.figures.drawing import PALETTE, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import (
     DAGGER,
+    as_text,
     disturbed,
     labels_of,
     model_order,
     named,
     short,
-    shown,
 )
 from reports.sections.section import PagesPart, SimpleSection, alike
 from reports.statistics.intervals import median_interval
@@ -176,7 +176,7 @@ def compression_table(data: pd.DataFrame) -> Table:
         of_task = data[(data[list(TASK)] == list(task)).all(axis=1)]
         for name in model_order([str(n) for n in of_task["model"]]):
             for _, own in of_task[of_task["model"] == name].iterrows():
-                section = f"{name}, {task[0]} (length {shown(task[3])})"
+                section = f"{name}, {task[0]} (length {as_text(task[3])})"
                 rows.append(
                     TableRow(title=str(own["what"]), entries=_entries(own), section=section)
                 )
@@ -242,7 +242,7 @@ def compression_figure(data: pd.DataFrame) -> Figure:
             own = data[(data[[*TASK, "model"]] == list(place)).all(axis=1)]
             own = own.assign(file=own[["dense", "sparse"]].astype(float).min(axis=1) / 1024)
             own = own.assign(products=own["flops"].astype(float) / 2e6)
-            title = f"{place[-1]}, {place[0]} (length {shown(place[3])})"
+            title = f"{place[-1]}, {place[0]} (length {as_text(place[3])})"
             score = _BY_METRIC[str(own["metric"].iloc[0])]
             for axes, column, label in zip(
                 made.axes[2 * number : 2 * number + 2],

@@ -13,7 +13,7 @@ from reports.figures.curves import page_names
 from reports.figures.drawing import Look, looks as looks_of, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import why_absent
-from reports.rows import AMBIGUOUS, MARKS, model_order, short, shown
+from reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
 from reports.sections.extrapolation import draw_lines, unit
 from reports.sections.section import LeftOut, PagesPart, Part, TablePart
 from reports.statistics.intervals import Interval, Uncertainty, mean_interval
@@ -52,7 +52,7 @@ def context_rows(rows: pd.DataFrame) -> pd.DataFrame:
     ways = own[["name", "regime", "length"]].drop_duplicates()
     several = set(ways["name"][ways["name"].duplicated()])
     own["model"] = [
-        f"{name}, {regime}, length {shown(length)}" if name in several else str(name)
+        f"{name}, {regime}, length {as_text(length)}" if name in several else str(name)
         for name, regime, length in zip(own["name"], own["regime"], own["length"], strict=True)
     ]
     return own
@@ -128,7 +128,7 @@ def context_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
             for name, line in draw_lines(axes, drawn, looks).items():
                 handles.setdefault(name, line)
             task, version, source, *marks = key
-            facts = [str(source), f"version {shown(version)}", *(str(m) for m in marks if m)]
+            facts = [str(source), f"version {as_text(version)}", *(str(m) for m in marks if m)]
             axes.set_title(f"{task} ({', '.join(facts)})", size=8.5)
             axes.set_xlabel("context (tokens before)")
             axes.set_ylabel(f"{score.title.lower()} ({_unit(score)})")

@@ -14,7 +14,7 @@ from reports.figures.drawing import Look, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from reports.figures.ticks import length_axis
-from reports.rows import model_order, short, shown
+from reports.rows import as_text, model_order, short
 from reports.sections.section import PagesPart, Part, TablePart
 from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry
 from reports.tables.table import Column, Entry, Table, TableRow
@@ -101,7 +101,7 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
             for name, line in _draw(axes, own, looks).items():
                 handles.setdefault(name, line)
             task, version, source, _, *marks = key
-            text = ", ".join([str(source), f"version {shown(version)}", *filter(None, marks)])
+            text = ", ".join([str(source), f"version {as_text(version)}", *filter(None, marks)])
             axes.set_title(f"{task} ({text})", size=8.5)
         lengths = sorted({int(n) for n in data["trained_tokens"]})
         trained = " or ".join(f"{n:,}" for n in lengths)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from reports.rows import COST_SETTING, RUN_MARKS, model_order, settings, shown
+from reports.rows import COST_SETTING, RUN_MARKS, as_text, model_order, settings
 from reports.sections.section import TablePart
 from reports.statistics.intervals import LEVEL
 from reports.stems import stem
@@ -75,7 +75,7 @@ def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> 
                     TableRow(
                         title=f"{name}{words[label]}",
                         entries=tuple(_entry(here[here["metric"] == m], m) for m in ordered),
-                        section=f"{mode}, length {shown(length)}",
+                        section=f"{mode}, length {as_text(length)}",
                     )
                 )
     beside = "".join(f", {key}={value}" for key, value in sorted(shared.items()))

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from reports.figures.curves import EVALUATION
 from reports.figures.drawing import PALETTE, style
 from reports.figures.layout import arrange, sheet
-from reports.rows import shown
+from reports.rows import as_text
 from reports.sections.section import PagesPart, Part, TablePart, alike
 from reports.style import chosen
 from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry, final_scores
@@ -100,7 +100,7 @@ def key_width_figure(data: pd.DataFrame, score: Score) -> Figure:
             axes.minorticks_off()
             axes.set_xlabel("width of a head's queries and keys")
             axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
-            axes.set_title(f"{panel[0]}, length {shown(panel[3])} ({panel[2]})", size=8.5)
+            axes.set_title(f"{panel[0]}, length {as_text(panel[3])} ({panel[2]})", size=8.5)
         handles = [
             Line2D([], [], color=colors[name], marker="o", markersize=3.5, label=name)
             for name in names
@@ -154,7 +154,7 @@ def key_width_table(rows: pd.DataFrame, score: Score) -> Table:
         "and keys.",
         stub="model",
         columns=tuple(
-            Column(group=f"{task[0]}, length {shown(task[3])}", title=str(width),
+            Column(group=f"{task[0]}, length {as_text(task[3])}", title=str(width),
                    key=f"{task[0]} {width}")
             for task, width in places
         ),

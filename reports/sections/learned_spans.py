@@ -5,7 +5,7 @@ from functools import partial
 
 import pandas as pd
 
-from reports.rows import model_order, shown
+from reports.rows import as_text, model_order
 from reports.sections.section import PagesPart, Part, TablePart
 from reports.sections.spans import ALL, TASK, span_data, span_figure
 from reports.tables.costs import significant
@@ -31,7 +31,7 @@ def learned_span_table(rows: pd.DataFrame) -> Table | None:
     tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
     columns = tuple(
         Column(
-            group=f"{task[0]}, length {shown(task[3])}", title=title, key=f"{task[0]} {n} {title}"
+            group=f"{task[0]}, length {as_text(task[3])}", title=title, key=f"{task[0]} {n} {title}"
         )
         for task in tasks
         for n, title in enumerate(COLUMNS)

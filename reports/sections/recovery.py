@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from reports.figures.curves import EVALUATION
 from reports.figures.drawing import style
 from reports.figures.layout import arrange, sheet
-from reports.rows import model_order, short, shown
+from reports.rows import as_text, model_order, short
 from reports.sections.section import PagesPart, Part, TablePart, alike
 from reports.tables.marks import absent, failed
 from reports.tables.table import Column, Entry, Table, TableRow
@@ -66,7 +66,7 @@ def recovery_data(rows: pd.DataFrame, measure: RecoveryScore) -> pd.DataFrame:
     lines = [PLAIN if start == SCRATCH else TUNED for start in curves["start"]]
     given = own[own["metric"] == f"source_{measure.metric}"]
     both = pd.concat([curves.assign(line=lines), given.assign(line=SOURCE)])
-    both = both.assign(length=[shown(value) for value in both["length"]])
+    both = both.assign(length=[as_text(value) for value in both["length"]])
     keys = [*EVALUATION, "base", "start", "line", "step"]
     records = []
     for key, part in both.groupby(keys, sort=True, dropna=False):
@@ -132,7 +132,7 @@ def recovery_figure(data: pd.DataFrame, measure: RecoveryScore) -> Figure:
 
 def _facts(key: tuple[Any, ...]) -> str:
     task, version, source, length, *marks = key[:-1]
-    facts = [f"{task} ({source}", f"version {shown(version)}", f"length {length}"]
+    facts = [f"{task} ({source}", f"version {as_text(version)}", f"length {length}"]
     return ", ".join([*facts, *(str(mark) for mark in marks if mark)]) + ")"
 
 

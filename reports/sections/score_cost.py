@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
-from reports.rows import model_order, shown
+from reports.rows import as_text, model_order
 from reports.sections.section import PagesPart, SimpleSection
 from reports.tables.scores import LANGUAGE
 
@@ -70,7 +70,11 @@ def score_cost_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
                     label=legend_name(point["model"]),
                 )  # fmt: skip
             task, _, source, length, *marks, metric = key
-            facts = [str(source), f"length {shown(length)}", *(str(mark) for mark in marks if mark)]
+            facts = [
+                str(source),
+                f"length {as_text(length)}",
+                *(str(mark) for mark in marks if mark),
+            ]
             axes.set_title(f"{task} ({', '.join(facts)})", size=8.5)
             low, high = own["multiply_adds"].min(), own["multiply_adds"].max()
             if high > 10 * low:

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
-from reports.rows import model_order, short, shown
+from reports.rows import as_text, model_order, short
 from reports.sections.section import PagesPart, SimpleSection
 from reports.tables.costs import significant
 from reports.tables.marks import absent, failed
@@ -77,7 +77,7 @@ def span_figure(
             for name, line in _draw(axes, own, looks).items():
                 handles.setdefault(name, line)
             task, version, source, length, *marks = key
-            facts = [str(source), f"version {shown(version)}", f"length {shown(length)}"]
+            facts = [str(source), f"version {as_text(version)}", f"length {as_text(length)}"]
             text = ", ".join([*facts, *(str(mark) for mark in marks if mark)])
             axes.set_title(f"{task} ({text})", size=8.5)
         return arrange(
@@ -144,7 +144,7 @@ def span_table(data: pd.DataFrame) -> Table:
         *MEASURES[1:],
     )
     columns = tuple(
-        Column(group=f"{task[0]}, length {shown(task[3])}", title=head, key=f"{task[0]} {head}")
+        Column(group=f"{task[0]}, length {as_text(task[3])}", title=head, key=f"{task[0]} {head}")
         for task in tasks
         for head in heads
     )

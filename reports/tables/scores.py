@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from reports.names import display_name
-from reports.rows import AMBIGUOUS, MARKS, model_order, short, shown
+from reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
 from reports.statistics.intervals import LEVEL, Interval, mean_interval, wilson_interval
 from reports.tables.marks import absent
 from reports.tables.table import Column, Entry, Table, TableRow
@@ -93,7 +93,7 @@ def accuracy_table(
     if final is None:
         return None
     final = final[list(_USED)].copy()
-    final["column"] = [tuple(shown(v) for v in key) for key in final[list(TASK)].to_numpy()]
+    final["column"] = [tuple(as_text(v) for v in key) for key in final[list(TASK)].to_numpy()]
     columns = sorted(set(final["column"]))
     same_length = {c[0] for c in columns if len({o[3] for o in columns if o[0] == c[0]}) == 1}
     heads = tuple(
@@ -146,7 +146,7 @@ def _without_score(rows: pd.DataFrame, final: pd.DataFrame) -> set[tuple[str, tu
     """Return names and columns of trainings that neither have the score of others nor failed."""
     trained = rows[(rows["runner"] == "train") & rows["task"].isin(set(final["task"]))]
     trained = trained.drop_duplicates(["name", *TASK])
-    places = [tuple(shown(v) for v in key) for key in trained[list(TASK)].to_numpy()]
+    places = [tuple(as_text(v) for v in key) for key in trained[list(TASK)].to_numpy()]
     found = set(zip(map(str, trained["name"]), places, strict=True))
     return found - set(zip(map(str, final["name"]), final["column"], strict=True))
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lra.composition.runner_class import sections
-from reports.figures.direct import apart
+from reports.figures.direct import spread
 from reports.figures.drawing import looks, save
 from reports.figures.panels import panel_figure
 from reports.figures.scaling import scaling_data, scaling_figure
@@ -90,7 +90,7 @@ def test_every_figure_is_as_wide_as_wanted_and_nothing_overlaps(
 @settings(max_examples=60, deadline=None)
 def test_names_at_the_ends_of_lines_keep_apart(wanted: list[tuple[float, float]]) -> None:
     middles, heights = np.array(sorted(wanted)).T
-    found = apart(middles, heights)
+    found = spread(middles, heights)
     assert (np.diff(found) >= (heights[1:] + heights[:-1]) / 2 - 1e-9).all()
     if heights.sum() <= 1:
         assert found[0] - heights[0] / 2 >= -1e-9
