@@ -39,7 +39,7 @@ def bubble_data(
     families = dict(zip(rows["line"], rows["family"], strict=True))
     scored = {line.name for line in scores.lines}
     reference = best_reference(points)
-    kinds = {family: kind for kind, own in groups.items() for family in own}
+    kinds = {family: kind for kind, members in groups.items() for family in members}
     rule = scores.averages.get(RULE)
     records = []
     for name in sorted({*scored, *costs}, key=lambda n: (place(families[n]), n)):
@@ -51,14 +51,14 @@ def bubble_data(
             lacking.append("no average: not all of its tasks were run")
         elif name not in scored:
             lacking.append("no scores under this protocol")
-        elif (found := scores.average(name, rule)).value is None:
-            lacking += found.notes
+        elif (average := scores.average(name, rule)).value is None:
+            lacking += average.notes
         else:
-            record["score"] = found.value
+            record["score"] = average.value
         record |= _cost(point, reference, lacking)
         records.append(record | {"reason": "; ".join(lacking)})
-    own = dict.fromkeys(EXACT[0] if each["family"] in EXACT else each["family"] for each in records)
-    for family in own:
+    unique = dict.fromkeys(EXACT[0] if r["family"] in EXACT else r["family"] for r in records)
+    for family in unique:
         printed = _published(scores.runs.protocol, str(family), length)
         if printed is not None:
             kind = kinds.get(str(family), OTHER_KIND)
@@ -68,10 +68,10 @@ def bubble_data(
 
 def _published(protocol: str, family: str, length: int) -> dict[str, object] | None:
     """Return what a paper has of a model at a length; None where it lacks one of the numbers."""
-    found = published_bubble(protocol, family, RULE)
-    if found is None or length not in LENGTHS:
+    bubble = published_bubble(protocol, family, RULE)
+    if bubble is None or length not in LENGTHS:
         return None
-    (average, cost), at = found, PUBLISHED_LENGTHS.index(LENGTHS[length])
+    (average, cost), at = bubble, PUBLISHED_LENGTHS.index(LENGTHS[length])
     steps, gigabytes = cost.steps_per_second[at], cost.gigabytes[at]
     if average.percent is None or steps is None or gigabytes is None:
         return None
@@ -97,13 +97,13 @@ def _cost(point: CostPoint | None, reference: str, lacking: list[str]) -> dict[s
     if point.time.value is None:
         lacking.append(f"no speed: {point.time.reason}")
         return {}
-    found: dict[str, object] = {"disturbed": point.time.disturbed or None}
-    found["examples_per_second"] = (point.batch_size or BATCH) / point.time.value
+    numbers: dict[str, object] = {"disturbed": point.time.disturbed or None}
+    numbers["examples_per_second"] = (point.batch_size or BATCH) / point.time.value
     ratio: Value | None = point.time_ratio.get(reference)
     if ratio is not None and ratio.value:
-        found |= {"speed_ratio": 1 / ratio.value, "reference": reference}
+        numbers |= {"speed_ratio": 1 / ratio.value, "reference": reference}
     if point.memory.value is None:
         lacking.append(f"no memory: {point.memory.reason}")
     else:
-        found["memory_bytes"] = point.memory.value
-    return found
+        numbers["memory_bytes"] = point.memory.value
+    return numbers

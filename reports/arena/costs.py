@@ -1,4 +1,4 @@
-"""The paper's table 2: speed and memory of a training step on text, beside exact attention."""
+"""The paper's table 2: speed and memory of a training step on text, relative to exact attention."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -46,9 +46,9 @@ def arena_points(runs: ProtocolRuns) -> Iterator[tuple[ComparableRows, list[Cost
 
 
 def best_reference(points: Sequence[CostPoint]) -> str:
-    """Return the exact attention that was measured beside: the literal one, as in the paper."""
-    found = references(points)
-    return next((name for name in REFERENCES if name in found), "")
+    """Return the exact attention among the references: the literal one first, as published."""
+    measured = references(points)
+    return next((name for name in REFERENCES if name in measured), "")
 
 
 def cost_table(runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPoint]) -> Table:
@@ -64,14 +64,14 @@ def cost_table(runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPo
     families = dict(zip(part.rows["line"], part.rows["family"], strict=True))
     rows, printed = [], set()
     for name in sorted({p.model for p in points}, key=lambda n: (place(families[n]), n)):
-        own = [measured.get((name, n)) for n in lengths]
+        row_points = [measured.get((name, n)) for n in lengths]
         itself = families[name] == reference
-        entries = [_steps(p, reference, itself) for p in own]
-        entries += [_memory(p, reference, itself) for p in own]
+        entries = [_steps(p, reference, itself) for p in row_points]
+        entries += [_memory(p, reference, itself) for p in row_points]
         rows.append(TableRow(title=name, entries=tuple(entries)))
-        beside = _published(families[name], lengths)
-        if beside and families[name] not in printed:
-            rows.append(TableRow(title=f"{families[name]} ({ON_TPU})", entries=tuple(beside)))
+        published = _published(families[name], lengths)
+        if published and families[name] not in printed:
+            rows.append(TableRow(title=f"{families[name]} ({ON_TPU})", entries=tuple(published)))
             printed.add(families[name])
     heads = [
         Column(group=group, title=LENGTHS.get(n, f"{n:,}"), key=f"{key} {n}")
@@ -90,27 +90,27 @@ def cost_table(runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPo
 def _caption(
     runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPoint], *, printed: bool
 ) -> list[str]:
-    reference, found = best_reference(points), []
+    reference, sentences = best_reference(points), []
     if runs.scale:
-        found.append(f"Scale {runs.scale}: smaller than what the paper measured.")
+        sentences.append(f"Scale {runs.scale}: smaller than what the paper measured.")
     sizes = sorted({p.batch_size for p in points if p.batch_size is not None})
     lengths = ", ".join(f"{n:,}" for n in sorted({p.length for p in points}))
-    found.append(
+    sentences.append(
         f"One training step on {COSTED}, batch {', '.join(map(str, sizes))}, lengths {lengths} "
         f"({part.title}). Peak memory: tensors alive at once, 10^9 bytes."
     )
     if reference:
-        found.append(
+        sentences.append(
             f"In brackets: how many times {REFERENCE_NAMES.get(reference, reference)}, measured "
             "in turns with the model in the same run."
         )
     if printed:
         source, remark = cost_source()
-        found.append(
+        sentences.append(
             f"Lines ({ON_TPU}): {source} ({remark}); another machine and another model size, so "
             "their ratios may be compared with ours, and no more."
         )
-    return [*found, CAVEAT]
+    return [*sentences, CAVEAT]
 
 
 def _steps(point: CostPoint | None, reference: str, itself: bool) -> Entry:
@@ -126,7 +126,7 @@ def _steps(point: CostPoint | None, reference: str, itself: bool) -> Entry:
         facts={"batch_size": point.batch_size or ""},
     )
     ratio = point.time_ratio.get(reference)
-    return trusted(_beside(entry, _inverse(ratio), itself), point.time)
+    return trusted(_with_ratio(entry, _inverse(ratio), itself), point.time)
 
 
 def _inverse(ratio: Value | None) -> Value | None:
@@ -142,10 +142,10 @@ def _memory(point: CostPoint | None, reference: str, itself: bool) -> Entry:
         return mark(point.memory)
     size = point.memory.value / GIGABYTE
     entry = Entry(text=significant(size), value=size, facts={"batch_size": point.batch_size or ""})
-    return _beside(entry, point.memory_ratio.get(reference), itself)
+    return _with_ratio(entry, point.memory_ratio.get(reference), itself)
 
 
-def _beside(entry: Entry, ratio: Value | None, itself: bool) -> Entry:
+def _with_ratio(entry: Entry, ratio: Value | None, itself: bool) -> Entry:
     """Put the ratio to exact attention behind a number, or say why there is none."""
     if itself:
         return replace(entry, text=f"{entry.text} (1)", facts={**entry.facts, "ratio": 1.0})
@@ -160,12 +160,12 @@ def _beside(entry: Entry, ratio: Value | None, itself: bool) -> Entry:
 
 def _published(family: str, lengths: Sequence[int]) -> list[Entry]:
     """Return the paper's numbers at these lengths; nothing where it has none."""
-    found = published_cost(family)
-    if found is None or not any(n in LENGTHS for n in lengths):
+    cost = published_cost(family)
+    if cost is None or not any(n in LENGTHS for n in lengths):
         return []
     at = [_ROUND.index(LENGTHS[n]) if n in LENGTHS else None for n in lengths]
-    return [_printed(found.steps_per_second, found.ratio, i) for i in at] + [
-        _printed(found.gigabytes, None, i) for i in at
+    return [_printed(cost.steps_per_second, cost.ratio, i) for i in at] + [
+        _printed(cost.gigabytes, None, i) for i in at
     ]
 
 

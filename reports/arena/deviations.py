@@ -21,9 +21,9 @@ def deviation_table(runs: Sequence[ProtocolRuns], sentences: Sentences) -> Table
 
     Args:
         runs: rows of each protocol and scale.
-        sentences: of the cells, as far as they are known.
+        sentences: of the cells, where they are stored.
     """
-    rows = [row for each in runs if each.protocol for row in _lines(each, sentences)]
+    rows = [row for group in runs if group.protocol for row in _lines(group, sentences)]
     if not rows:
         return None
     return Table(
@@ -37,19 +37,19 @@ def deviation_table(runs: Sequence[ProtocolRuns], sentences: Sentences) -> Table
 
 
 def _lines(runs: ProtocolRuns, sentences: Sentences) -> list[TableRow]:
-    found: dict[tuple[int, str, str], list[Mapping[Any, Any]]] = {}
+    grouped: dict[tuple[int, str, str], list[Mapping[Any, Any]]] = {}
     cells = runs.rows.drop_duplicates(["cell", "line"])
     for row in cells[["cell", "family", "task", "labels", "unlike", "shared"]].to_dict("records"):
-        own = sentences.get(str(row["cell"]), {})
+        by_name = sentences.get(str(row["cell"]), {})
         for name in listed(row["labels"].get("deviations", "")):
-            found.setdefault((0, name, own.get(name, UNSTORED)), []).append(row)
+            grouped.setdefault((0, name, by_name.get(name, UNSTORED)), []).append(row)
         if row["unlike"]:
-            found.setdefault((1, row["unlike"], CHANGED), []).append(row)
+            grouped.setdefault((1, row["unlike"], CHANGED), []).append(row)
         if row["shared"]:
-            found.setdefault((2, "settings=shared", SHARED_SETTINGS), []).append(row)
+            grouped.setdefault((2, "settings=shared", SHARED_SETTINGS), []).append(row)
     return [
-        TableRow(title=name, entries=_entries(text, found[key]), section=runs.title)
-        for key in sorted(found)
+        TableRow(title=name, entries=_entries(text, grouped[key]), section=runs.title)
+        for key in sorted(grouped)
         for _, name, text in [key]
     ]
 

@@ -42,25 +42,25 @@ class PublishedCost:
 @cache
 def _registry() -> Mapping[str, Any]:
     text = resources.files("reports.arena").joinpath("published.yaml").read_text("utf-8")
-    found: Mapping[str, Any] = yaml.safe_load(text)
-    return found
+    registry: Mapping[str, Any] = yaml.safe_load(text)
+    return registry
 
 
 def published_scores(protocol: str, family: str) -> dict[str, PublishedScore]:
     """Return what the source of a protocol reports of a model, by task and name of average."""
-    found = {}
+    scores = {}
     for table in _registry()["scores"].values():
         line = table["models"].get(_printed(family))
         if protocol not in table["protocols"] or line is None:
             continue
         for column, value in zip(table["columns"], line, strict=True):
             if value is not None:
-                found[column] = PublishedScore(
+                scores[column] = PublishedScore(
                     percent=None if value == FAIL else float(value),
                     source=table["source"],
                     remark=table["remark"],
                 )
-    return found
+    return scores
 
 
 def published_cost(family: str) -> PublishedCost | None:
@@ -72,16 +72,16 @@ def published_cost(family: str) -> PublishedCost | None:
 def published_bubble(
     protocol: str, family: str, rule: str
 ) -> tuple[PublishedScore, PublishedCost] | None:
-    """Return a published average beside what the same model cost in the same paper.
+    """Return a published average, and what the same model cost in the same paper.
 
     Args:
         protocol: whose source the paper is, or None is returned.
         family: the model.
         rule: name of the average.
     """
-    found, cost = published_scores(protocol, family).get(rule), published_cost(family)
+    score, cost = published_scores(protocol, family).get(rule), published_cost(family)
     same = protocol in _registry()["costs"]["protocols"]
-    return (found, cost) if found and cost and same else None
+    return (score, cost) if score and cost and same else None
 
 
 def cost_source() -> tuple[str, str]:

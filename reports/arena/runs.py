@@ -1,4 +1,4 @@
-"""Rows of runs under a protocol, told apart by what may share a table: protocol and scale."""
+"""Rows of runs under a protocol, grouped by what may share a table: protocol and scale."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,29 +49,29 @@ def protocol_runs(frame: pd.DataFrame) -> list[ProtocolRuns]:
         frame: prepared.
     """
     final = frame[(frame["baseline"] == "") & frame["step"].isna()]
-    own = final[(final["protocol"] != "") | (final["task"] == COSTED)]
-    own = own.assign(
-        unlike=[_unlike(row) for row in _records(own)],
-        shared=[found.get("settings") == SHARED for found in own["labels"]],
+    kept = final[(final["protocol"] != "") | (final["task"] == COSTED)]
+    kept = kept.assign(
+        unlike=[_changed_keys(row) for row in _records(kept)],
+        shared=[labels.get("settings") == SHARED for labels in kept["labels"]],
     )
-    own["line"] = [_line(row) for row in _records(own)]
+    kept["line"] = [_line(row) for row in _records(kept)]
     return [
         ProtocolRuns(protocol=str(protocol), scale=str(scale), rows=rows)
-        for (protocol, scale), rows in own.groupby(["protocol", "scale"], sort=True)
+        for (protocol, scale), rows in kept.groupby(["protocol", "scale"], sort=True)
     ]
 
 
 def _records(rows: pd.DataFrame) -> list[dict[Any, Any]]:
     needed = ["family", "options", "labels", "task", "length"]
     needed += [column for column in ("unlike",) if column in rows]
-    found: list[dict[Any, Any]] = rows[needed].to_dict("records")
-    return found
+    records: list[dict[Any, Any]] = rows[needed].to_dict("records")
+    return records
 
 
-def _unlike(row: Mapping[Any, Any]) -> str:
+def _changed_keys(row: Mapping[Any, Any]) -> str:
     """Return the changed keys; the length is none where the rules have several.
 
-    That data are a part is said by their source, which has a column of its own.
+    Partial data are not among them: their source says so, in another column.
     """
     keys = listed(row["labels"].get("changed", ""))
     if row["length"] in BEST_OF_LENGTHS.get(row["task"], ()):
@@ -83,7 +83,7 @@ def _unlike(row: Mapping[Any, Any]) -> str:
 def _line(row: Mapping[Any, Any]) -> str:
     labels = row["labels"]
     options = {k: v for k, v in row["options"].items() if not k.startswith(_OF_TASK)}
-    # which keys is said of each number: presets may change others for every task
+    # each number says which keys: presets may change others for every task
     further = ["changed"] if row["unlike"] and "scale" not in labels else []
     further += [f"from {labels['start']}"] if "start" in labels else []
     return chosen().name(row["family"], options, departures_of(labels), further)

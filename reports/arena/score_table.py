@@ -1,4 +1,4 @@
-"""The paper's table 1: models by task with averages, published numbers beside."""
+"""The paper's table 1: models by task with averages, and published numbers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,28 +20,28 @@ def score_table(scores: ArenaScores) -> Table:
     """Build the table: a line for each model, the published numbers of its family below."""
     rules = [scores.averages[name] for name in scores.averages]
     heads = [
-        Column(title=TASKS[c.task] + _apart(scores, index), key=c.task)
+        Column(title=TASKS[c.task] + _column_number(scores, index), key=c.task)
         for index, c in enumerate(scores.columns)
     ]
     heads += [Column(group="average", title=rule.title, key=rule.name) for rule in rules]
     measured = {line.name: _entries(scores, line.name, rules) for line in scores.lines}
-    every = [entry for own in measured.values() for entry in own]
+    every = [entry for entries in measured.values() for entry in entries]
     bases = Counter(str(entry.facts["basis"]) for entry in every if "basis" in entry.facts)
     usual = max(bases, key=lambda basis: bases[basis], default="")
     ranked = _ranked([measured[line.name] for line in scores.lines])
     rows: list[TableRow] = []
     used: list[PublishedScore] = []
-    for line, own in zip(scores.lines, ranked, strict=True):
-        told = [_told(e, usual) for e in own]
-        rows.append(TableRow(title=line.name, entries=tuple(told)))
+    for line, line_entries in zip(scores.lines, ranked, strict=True):
+        annotated = [_with_basis(e, usual) for e in line_entries]
+        rows.append(TableRow(title=line.name, entries=tuple(annotated)))
         printed = published_scores(scores.runs.protocol, line.family)
-        first = next(each for each in scores.lines if each.family == line.family)
+        first = next(other for other in scores.lines if other.family == line.family)
         if printed and line is first:
             columns = [column.task for column in scores.columns] + [rule.name for rule in rules]
             used += [printed[key] for key in columns if key in printed]
             entries = tuple(
-                _published(printed.get(key), _unlike(scores, line, e))
-                for key, e in zip(columns, own, strict=True)
+                _published(printed.get(key), _caveats(scores, line, e))
+                for key, e in zip(columns, line_entries, strict=True)
             )
             rows.append(TableRow(title=f"{line.family} ({PUBLISHED})", entries=entries))
     for name, title in scores.baselines:
@@ -59,21 +59,21 @@ def score_table(scores: ArenaScores) -> Table:
 
 
 def _entries(scores: ArenaScores, name: str, rules: Sequence[AverageRule]) -> list[Entry]:
-    own = [scores.entries[name, column] for column in scores.columns]
-    return own + [scores.average(name, rule) for rule in rules]
+    task_entries = [scores.entries[name, column] for column in scores.columns]
+    return task_entries + [scores.average(name, rule) for rule in rules]
 
 
-def _apart(scores: ArenaScores, index: int) -> str:
-    """Return what tells columns of one task apart; nothing where there is one."""
-    own = scores.columns[index]
-    several = [column for column in scores.columns if column.task == own.task]
-    return f" ({several.index(own) + 1})" if len(several) > 1 else ""
+def _column_number(scores: ArenaScores, index: int) -> str:
+    """Return the number of a column among those of its task; nothing where there is one."""
+    current = scores.columns[index]
+    several = [column for column in scores.columns if column.task == current.task]
+    return f" ({several.index(current) + 1})" if len(several) > 1 else ""
 
 
-def _told(found: Entry, usual: str) -> Entry:
-    """Say behind a score what its interval accounts for, where that is not as usual."""
-    basis = found.facts.get("basis", usual)
-    return found if basis == usual else replace(found, notes=(str(basis), *found.notes))
+def _with_basis(entry: Entry, usual: str) -> Entry:
+    """Add what the interval of a score accounts for, where that is unusual."""
+    basis = entry.facts.get("basis", usual)
+    return entry if basis == usual else replace(entry, notes=(str(basis), *entry.notes))
 
 
 def _ranked(lines: Sequence[Sequence[Entry]]) -> list[list[Entry]]:
@@ -85,71 +85,71 @@ def _ranked(lines: Sequence[Sequence[Entry]]) -> list[list[Entry]]:
         ranks.append({value: rank for rank, value in enumerate(best, 1)} if len(good) > 1 else {})
     return [
         [
-            replace(e, rank=own.get(round(e.value, 3), 0)) if e.status == "ok" and e.value else e
-            for e, own in zip(line, ranks, strict=True)
+            replace(e, rank=rank.get(round(e.value, 3), 0)) if e.status == "ok" and e.value else e
+            for e, rank in zip(line, ranks, strict=True)
         ]
         for line in lines
     ]
 
 
-def _unlike(scores: ArenaScores, line: ArenaLine, beside: Entry) -> tuple[str, ...]:
-    """Return why a published number is not that of the run beside it."""
-    found = []
+def _caveats(scores: ArenaScores, line: ArenaLine, measured: Entry) -> tuple[str, ...]:
+    """Return how the run above a published number differs from it."""
+    notes = []
     if scores.runs.scale:
-        found.append(f"the runs here are {scores.runs.scale}, the published one is not")
+        notes.append(f"the runs here are {scores.runs.scale}, the published one is not")
     elif line.changed:
-        found.append("the run above has changed options, as its note says")
+        notes.append("the run above has changed options, as its note says")
     if line.start:
-        found.append(f"the run above began from {line.start}")
-    if beside.facts.get("settings"):
-        found.append("the run above had the settings for all models, which the source did not use")
-    return tuple(found)
+        notes.append(f"the run above began from {line.start}")
+    if measured.facts.get("settings"):
+        notes.append("the run above had the settings for all models, which the source did not use")
+    return tuple(notes)
 
 
-def _published(found: PublishedScore | None, notes: tuple[str, ...]) -> Entry:
-    if found is None:
+def _published(score: PublishedScore | None, notes: tuple[str, ...]) -> Entry:
+    if score is None:
         return absent()
-    if found.percent is None:
-        return Entry(text=found.text, status=AT_CHANCE, notes=notes)
-    return Entry(text=found.text, value=found.percent / 100, notes=notes)
+    if score.percent is None:
+        return Entry(text=score.text, status=AT_CHANCE, notes=notes)
+    return Entry(text=score.text, value=score.percent / 100, notes=notes)
 
 
 def _caption(scores: ArenaScores, usual: str, used: Sequence[PublishedScore]) -> list[str]:
-    found = []
+    sentences = []
     if scores.runs.scale:
-        found.append(
+        sentences.append(
             f"Scale {scores.runs.scale}: smaller than what the protocol's source trained, so no "
             "number here is to be held against a published one."
         )
-    found.append(
+    sentences.append(
         f"Percent of the test split, mean over seeds [{100 * LEVEL:g} % interval: over seeds, or, "
         f"of one seed, Wilson's over examples]; {usual or 'no score'} where no note says otherwise."
         " Bold: best of the column; underlined: second; neither says that a difference is "
         "significant."
     )
-    found += [
+    sentences += [
         f"Lines ({PUBLISHED}): {source} ({remark})."
-        for source, remark in dict.fromkeys((each.source, each.remark) for each in used)
+        for source, remark in dict.fromkeys((score.source, score.remark) for score in used)
     ]
     ran = ", ".join(f"{n:,}" for n in scores.lengths)
     if len(scores.lengths) > 1:
-        wanted = ", ".join(f"{n:,}" for n in BEST_OF_LENGTHS["text"])
-        found.append(
+        paper_lengths = ", ".join(f"{n:,}" for n in BEST_OF_LENGTHS["text"])
+        sentences.append(
             f"Rule best_of_lengths: of Text the best of the lengths run ({ran}; the paper has "
-            f"{wanted}); notes say which won; it was chosen by the test split, which is the "
+            f"{paper_lengths}); notes say which won; it was chosen by the test split, which is the "
             "validation split as well where validation=test."
         )
     elif ran:
-        found.append(f"Text at length {ran} alone, so not by the rule best_of_lengths.")
-    found += [_of_average(rule) for rule in AVERAGES if rule.name in scores.averages]
-    found += _no_average(scores)
-    found.append(
+        sentences.append(f"Text at length {ran} alone, so not by the rule best_of_lengths.")
+    sentences += [_of_average(rule) for rule in AVERAGES if rule.name in scores.averages]
+    sentences += _no_average(scores)
+    sentences.append(
         f"{DAGGER}: breaks the rule parameters_within_10_percent of exact attention's. FAIL: not "
         "told from the majority class, or from chance where no baseline is here. "
         f"{REFUSED}: refused by the model."
     )
-    found.append(f"Data: {'; '.join(map(str, scores.columns))}.")
-    return [*found, CAVEAT]
+    sentences.append(f"Data: {'; '.join(map(str, scores.columns))}.")
+    return [*sentences, CAVEAT]
 
 
 def _of_average(rule: AverageRule) -> str:
@@ -168,5 +168,5 @@ def _no_average(scores: ArenaScores) -> list[str]:
         "not run": [title for title, count in counts.items() if not count],
         "in several columns": [title for title, count in counts.items() if count > 1],
     }
-    reasons = "; ".join(f"{words}: {', '.join(own)}" for words, own in why.items() if own)
+    reasons = "; ".join(f"{words}: {', '.join(titles)}" for words, titles in why.items() if titles)
     return [f"No average {', '.join(rule.name for rule in absent)} ({reasons})."]

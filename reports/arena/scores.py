@@ -25,9 +25,9 @@ from reports.tables.table import Entry
 from runners.records import Status, baseline_model
 
 AT_CHANCE = "at_chance"
-"""Status of a score that is not told from guessing."""
+"""Status of a score that is not significantly better than guessing."""
 REFUSED = "×"
-"""Printed where a model cannot do a task, by its own word."""
+"""Printed where a model refuses a task."""
 MAJORITY = baseline_model("majority")
 """Model column of the baseline that always answers the commonest class."""
 
@@ -88,15 +88,15 @@ class ArenaScores:
 
     def average(self, name: str, rule: AverageRule) -> Entry:
         """Return the average of a line, or why there is none: never one of fewer tasks."""
-        own = {column.task: self.entries[name, column] for column in self.columns}
-        counted = {task: _counted(own[task], task, rule) for task in rule.tasks}
+        entries = {column.task: self.entries[name, column] for column in self.columns}
+        counted = {task: _counted(entries[task], task, rule) for task in rule.tasks}
         lacking = [TASKS[task] for task, value in counted.items() if value is None]
         if lacking:
             note = f"no average: {' and '.join(lacking)} without a number"
             return Entry(text="–", status=MISSING, notes=(note,))
         mean = sum(value for value in counted.values() if value is not None) / len(rule.tasks)
         facts: dict[str, float | int | str] = {"tasks": len(rule.tasks)}
-        if any("settings" in own[task].facts for task in rule.tasks):
+        if any("settings" in entries[task].facts for task in rule.tasks):
             facts["settings"] = SHARED
         return Entry(text=f"{100 * mean:.1f}", value=mean, facts=facts)
 
@@ -125,31 +125,31 @@ def arena_scores(
     sizes = runs.rows[runs.rows["metric"] == "parameters"].groupby("cell")["value"].median()
     final = final.assign(column=_columns(final), parameters=final["cell"].map(sizes))
     columns = sorted(set(final["column"]), key=lambda c: ([*TASKS].index(c.task), c))
-    beside = _beside(frame, columns, split)
+    baselines = _baselines(frame, columns, split)
     lines = sorted({_arena_line(row) for row in final.to_dict("records")}, key=_order)
     entries: dict[tuple[str, ArenaColumn], Entry] = {}
     for column in columns:
-        known = beside[beside["column"] == column]
-        for name in beside["line"].unique():
-            entries[str(name), column] = _best_of(known[known["line"] == name])
+        here = baselines[baselines["column"] == column]
+        for name in baselines["line"].unique():
+            entries[str(name), column] = _best_of(here[here["line"] == name])
         floor = _floor(entries.get((MAJORITY, column)), column.task)
-        own = final[final["column"] == column]
+        column_rows = final[final["column"] == column]
         for line in lines:
-            found = _best_of(own[own["line"] == line.name])
-            entries[line.name, column] = _sized(_judged(found, floor, column.task), own)
+            score = _best_of(column_rows[column_rows["line"] == line.name])
+            entries[line.name, column] = _sized(_judged(score, floor, column.task), column_rows)
     several = final[final["task"].isin(list(BEST_OF_LENGTHS))]["length"]
     return ArenaScores(
         runs=runs,
         columns=columns,
         lines=lines,
-        baselines=_titles(beside),
+        baselines=_titles(baselines),
         entries=entries,
         lengths=sorted({int(n) for n in several}),
     )
 
 
 def _columns(rows: pd.DataFrame) -> "pd.Series[Any]":
-    found = [
+    columns = [
         ArenaColumn(
             task=str(row["task"]),
             version=as_text(row["task_version"]),
@@ -159,21 +159,21 @@ def _columns(rows: pd.DataFrame) -> "pd.Series[Any]":
         )
         for row in rows.to_dict("records")
     ]
-    return pd.Series(found, rows.index, dtype=object)
+    return pd.Series(columns, rows.index, dtype=object)
 
 
-def _beside(frame: pd.DataFrame, columns: Sequence[ArenaColumn], split: str) -> pd.DataFrame:
+def _baselines(frame: pd.DataFrame, columns: Sequence[ArenaColumn], split: str) -> pd.DataFrame:
     """Return the final scores of baselines on the data of some columns."""
-    known = frame[(frame["baseline"] != "") & frame["task"].isin(list(TASKS))]
-    scored = final_scores(known, split, ACCURACY)
-    found = known.iloc[:0] if scored is None else scored
-    found = found.assign(column=_columns(found), line=found["model"], parameters=float("nan"))
-    return found[found["column"].isin(columns)]
+    baselines = frame[(frame["baseline"] != "") & frame["task"].isin(list(TASKS))]
+    scored = final_scores(baselines, split, ACCURACY)
+    final = baselines.iloc[:0] if scored is None else scored
+    final = final.assign(column=_columns(final), line=final["model"], parameters=float("nan"))
+    return final[final["column"].isin(columns)]
 
 
-def _titles(beside: pd.DataFrame) -> list[tuple[str, str]]:
-    means = beside[beside["status"] == "ok"].groupby("line")["value"].mean()
-    titles = dict(zip(beside["line"], beside["baseline"], strict=True))
+def _titles(baselines: pd.DataFrame) -> list[tuple[str, str]]:
+    means = baselines[baselines["status"] == "ok"].groupby("line")["value"].mean()
+    titles = dict(zip(baselines["line"], baselines["baseline"], strict=True))
     ordered = sorted(titles, key=lambda name: (means.get(name, 0.0), name))
     return [(str(name), str(titles[name]).replace("_", " ")) for name in ordered]
 
@@ -196,43 +196,43 @@ def _best_of(rows: pd.DataFrame) -> Entry:
     if rows.empty:
         return entry(rows, ACCURACY)
     by_length = {n: rows[rows["length"] == n] for n in sorted({int(n) for n in rows["length"]})}
-    found = {n: _brief(own) for n, own in by_length.items()}
-    best = max(found, key=lambda n: -1.0 if (value := found[n].value) is None else value)
-    chosen = found[best]
+    scores = {n: _brief(part) for n, part in by_length.items()}
+    best = max(scores, key=lambda n: -1.0 if (value := scores[n].value) is None else value)
+    chosen = scores[best]
     sizes = by_length[best]["parameters"].dropna()
     facts = {**chosen.facts, "length": best}
     facts |= {"parameters": float(sizes.median())} if len(sizes) else {}
     notes = chosen.notes
-    if len(found) > 1:
-        tried = ", ".join(f"{n:,}" for n in found)
+    if len(scores) > 1:
+        tried = ", ".join(f"{n:,}" for n in scores)
         notes += (f"best_of_lengths: length {best:,} won of {tried}",)
     return replace(chosen, notes=notes, facts=facts)
 
 
 def _brief(rows: pd.DataFrame) -> Entry:
     """Return the score of one model at one length; its interval without what it accounts for."""
-    found = entry(rows, ACCURACY)
+    score = entry(rows, ACCURACY)
     changes = sorted(set(rows["unlike"])) if "unlike" in rows else []
     if len(changes) > 1:
         why = f"{len(changes)} sets of changed options share this name: report one sweep at a time"
         return Entry(text="ambiguous", status=AMBIGUOUS, notes=(why,))
     if changes[:1] != [""] and changes and not rows["scale"].any():
-        found = replace(found, notes=(*found.notes, f"changed: {changes[0]}"))
-    if found.status == Status.unsupported:
-        return replace(found, text=REFUSED)
-    if found.value is None:
-        return found
-    seeds, lost = int(found.facts["seeds"]), int(found.facts["seeds_failed"])
+        score = replace(score, notes=(*score.notes, f"changed: {changes[0]}"))
+    if score.status == Status.unsupported:
+        return replace(score, text=REFUSED)
+    if score.value is None:
+        return score
+    seeds, lost = int(score.facts["seeds"]), int(score.facts["seeds_failed"])
     basis = f"{seeds} of {seeds + lost} seeds" if lost else f"{seeds} seeds"
-    if seeds == 1 and found.facts["examples"]:
-        basis = f"{basis if lost else 'one seed'}, {found.facts['examples']:,} examples"
-    text = _percent(found.value) + _bounds(found.interval)
-    facts = {**found.facts, "basis": basis}
+    if seeds == 1 and score.facts["examples"]:
+        basis = f"{basis if lost else 'one seed'}, {score.facts['examples']:,} examples"
+    text = _percent(score.value) + _bounds(score.interval)
+    facts = {**score.facts, "basis": basis}
     if "shared" in rows and rows["shared"].any():
         note = "the settings for all models: the protocol's source did not train this one"
-        found = replace(found, notes=(*found.notes, note))
+        score = replace(score, notes=(*score.notes, note))
         facts["settings"] = SHARED
-    return replace(found, text=text, facts=facts)
+    return replace(score, text=text, facts=facts)
 
 
 def _percent(value: float) -> str:
@@ -246,22 +246,22 @@ def _bounds(interval: Interval | None) -> str:
     return f" [{_percent(max(0.0, interval.low))}, {_percent(min(1.0, interval.high))}]"
 
 
-def _sized(found: Entry, rows: pd.DataFrame) -> Entry:
-    """Mark a score whose model has too many parameters beside exact attention at this task."""
-    size, length = found.facts.get("parameters"), found.facts.get("length")
+def _sized(score: Entry, rows: pd.DataFrame) -> Entry:
+    """Mark a score whose model has too many parameters compared with exact attention."""
+    size, length = score.facts.get("parameters"), score.facts.get("length")
     exact = rows[rows["family"].isin(EXACT) & rows["parameters"].notna()]
     exact = exact[exact["length"] == length].sort_values("unlike", kind="stable")
     if size is None or exact.empty:
-        return found
+        return score
     usual = float(exact["parameters"].iloc[0])
-    facts = {**found.facts, "parameters_ratio": float(size) / usual}
+    facts = {**score.facts, "parameters_ratio": float(size) / usual}
     if float(size) <= PARAMETERS * usual:
-        return replace(found, facts=facts)
+        return replace(score, facts=facts)
     note = (
         f"{DAGGER} parameters_within_10_percent: {float(size):,.0f} parameters, "
         f"{float(size) / usual:.2f} times the {usual:,.0f} of exact attention"
     )
-    return replace(found, text=f"{found.text} {DAGGER}", notes=(*found.notes, note), facts=facts)
+    return replace(score, text=f"{score.text} {DAGGER}", notes=(*score.notes, note), facts=facts)
 
 
 def _floor(majority: Entry | None, task: str) -> tuple[float, str]:
@@ -271,18 +271,18 @@ def _floor(majority: Entry | None, task: str) -> tuple[float, str]:
     return majority.value, f"the majority class, {_percent(majority.value)}"
 
 
-def _judged(found: Entry, floor: tuple[float, str], task: str) -> Entry:
-    """Mark a score that is not told from guessing."""
-    if found.value is None:
-        return found
+def _judged(score: Entry, floor: tuple[float, str], task: str) -> Entry:
+    """Mark a score that is not significantly better than guessing."""
+    if score.value is None:
+        return score
     level, words = floor
-    examples = int(found.facts["examples"] or 0)
+    examples = int(score.facts["examples"] or 0)
     # the spread over seeds is no measure of whether a model has learnt
-    low = wilson_interval(min(found.value, 1.0), examples).low if examples else found.value
+    low = wilson_interval(min(score.value, 1.0), examples).low if examples else score.value
     if low > level:
-        return found
+        return score
     if task == HARDEST:
-        note = f"{found.text}: FAIL, not told from {words}"
-        return replace(found, text="FAIL", status=AT_CHANCE, notes=(*found.notes, note))
+        note = f"{score.text}: FAIL, not told from {words}"
+        return replace(score, text="FAIL", status=AT_CHANCE, notes=(*score.notes, note))
     note = f"FAIL: not told from {words}"
-    return replace(found, text=f"{found.text} FAIL", status=AT_CHANCE, notes=(*found.notes, note))
+    return replace(score, text=f"{score.text} FAIL", status=AT_CHANCE, notes=(*score.notes, note))
