@@ -41,29 +41,29 @@ def panels(
     lines: bool = True,
 ) -> tuple[Sheet, list[tuple[Axes, pd.DataFrame]]]:
     """Return a figure with a titled plot for each value of the keys, and the data of each."""
-    found = list(dict.fromkeys(data[list(keys)].itertuples(index=False, name=None)))
+    panel_keys = list(dict.fromkeys(data[list(keys)].itertuples(index=False, name=None)))
     several = not setting(data)
-    made = sheet(len(found), plot=plot, across=across, lines=lines)
+    grid = sheet(len(panel_keys), plot=plot, across=across, lines=lines)
     parts = []
-    for axes, key in zip(made.axes, found, strict=True):
+    for axes, key in zip(grid.axes, panel_keys, strict=True):
         named = dict(zip(keys, key, strict=True))
         layer = f", layer {named['layer']}" if "layer" in named else ""
         kind = f": {named['kind']}" if named.get("kind") else ""
         where = f" ({_setting(named)})" if several else ""
         axes.set_title(f"{named['model']}{layer}{kind}{where}", size=8)
         parts.append((axes, data[(data[list(keys)] == list(key)).all(axis=1)]))
-    return made, parts
+    return grid, parts
 
 
 def setting(data: pd.DataFrame) -> str:
     """Return the task that all panels share; nothing where there are several."""
-    found = data[list(TASK)].drop_duplicates().to_dict("records")
-    return _setting(found[0]) if len(found) == 1 else ""
+    tasks = data[list(TASK)].drop_duplicates().to_dict("records")
+    return _setting(tasks[0]) if len(tasks) == 1 else ""
 
 
-def _setting(of: dict[Any, Any]) -> str:
-    marks = [of["regime"], of["tokenizer"]]
-    facts = [of["task"], f"length {as_text(of['length'])}", *filter(None, marks)]
+def _setting(task: dict[Any, Any]) -> str:
+    marks = [task["regime"], task["tokenizer"]]
+    facts = [task["task"], f"length {as_text(task['length'])}", *filter(None, marks)]
     return ", ".join(map(str, facts))
 
 
@@ -92,11 +92,11 @@ def within_figure(data: pd.DataFrame) -> Figure:
     """
     reaches = sorted({int(reach) for reach in data["within"]})
     with style():
-        made, parts = panels(data, MODEL, _CURVES, 2)
-        for axes, own in parts:
+        grid, parts = panels(data, MODEL, _CURVES, 2)
+        for axes, part in parts:
             for number, reach in enumerate(reaches):
                 color = PALETTE[1 + number % (len(PALETTE) - 1)]
-                here = own[own["within"].astype(int) == reach]
+                here = part[part["within"].astype(int) == reach]
                 layers = here["layer"].astype(int)
                 axes.plot(layers, here["value"], linestyle="none", marker=".", color=color)
                 means = here.groupby(layers)["value"].mean()
@@ -111,7 +111,7 @@ def within_figure(data: pd.DataFrame) -> Figure:
             for number, reach in enumerate(reaches)
         ]  # fmt: skip
         return arrange(
-            made,
+            grid,
             title="Attention near its query",
             subtitle=_below(data, "points: heads; lines: their means"),
             handles=handles,
@@ -125,15 +125,15 @@ def spectrum_figure(data: pd.DataFrame) -> Figure:
         data: with the columns of `MODEL`, layer, head and samples.
     """
     with style():
-        made, parts = panels(data, MODEL, _CURVES, 2)
-        for axes, own in parts:
-            _curves(axes, own, own)
+        grid, parts = panels(data, MODEL, _CURVES, 2)
+        for axes, part in parts:
+            _curves(axes, part, part)
             axes.axvline(0.25, color="0.6", linewidth=0.7, linestyle=":")
             axes.set_ylim(0, 1.02)
             axes.set_xlabel("share of the singular values, largest first")
             axes.set_ylabel("share of their sum")
         return arrange(
-            made,
+            grid,
             title="Spectrum of attention matrices",
             subtitle=_below(
                 data, "a line for each head, mean over examples; dotted: a quarter of them"
@@ -153,16 +153,16 @@ def energy_figure(data: pd.DataFrame) -> Figure:
     order = {key: n for n, key in enumerate(dict.fromkeys(_keys(data)))}
     split = split.iloc[np.argsort([order[key] for key in _keys(split)], kind="stable")]
     with style():
-        made, parts = panels(split, (*MODEL, "kind"), _CURVES, 2)
-        for axes, own in parts:
-            whole = data[(data[list(MODEL)] == list(own[list(MODEL)].iloc[0])).all(axis=1)]
-            _curves(axes, own, whole, relative=False)
+        grid, parts = panels(split, (*MODEL, "kind"), _CURVES, 2)
+        for axes, part in parts:
+            whole = data[(data[list(MODEL)] == list(part[list(MODEL)].iloc[0])).all(axis=1)]
+            _curves(axes, part, whole, relative=False)
             axes.set_ylim(0, 1.02)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.set_xlabel("dimensions")
             axes.set_ylabel("captured energy")
         return arrange(
-            made,
+            grid,
             title="Key-query products by dimensions",
             subtitle=_below(
                 data,
@@ -173,9 +173,9 @@ def energy_figure(data: pd.DataFrame) -> Figure:
         )
 
 
-def _curves(axes: Axes, own: pd.DataFrame, whole: pd.DataFrame, *, relative: bool = True) -> None:
+def _curves(axes: Axes, part: pd.DataFrame, whole: pd.DataFrame, *, relative: bool = True) -> None:
     layers = sorted({int(layer) for layer in whole["layer"]})
-    for layer, samples in zip(own["layer"], own["samples"], strict=True):
+    for layer, samples in zip(part["layer"], part["samples"], strict=True):
         count = len(samples)
         x = np.arange(1, count + 1) / (count if relative else 1)
         axes.plot(x, samples, color=by_layer(int(layer), layers), linewidth=1.0)
@@ -194,17 +194,17 @@ def kernel_figure(data: pd.DataFrame) -> Figure:
     heads = sorted({int(head) for head in data["head"]})
     colors = {head: PALETTE[n % len(PALETTE)] for n, head in enumerate(heads)}
     with style():
-        made, parts = panels(data, LAYER, _CURVES, 2)
-        for axes, own in parts:
+        grid, parts = panels(data, LAYER, _CURVES, 2)
+        for axes, part in parts:
             for head, left, samples, band in zip(
-                own["head"], own["left"], own["samples"], own["deviation"], strict=True
+                part["head"], part["left"], part["samples"], part["deviation"], strict=True
             ):
                 mean, color = np.array(samples), colors[int(head)]
                 x = np.arange(len(mean)) - int(left)
                 axes.plot(x, mean, color=color, marker=".")
                 low, high = np.maximum(0.0, mean - np.array(band)), mean + np.array(band)
                 axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-            taps = max(len(samples) for samples in own["samples"])
+            taps = max(len(samples) for samples in part["samples"])
             axes.set_title(f"{axes.get_title(loc='left')}: {taps} taps", size=8)
             axes.set_ylim(bottom=0)
             axes.set_xlabel("place of the tap beside its token")
@@ -212,7 +212,7 @@ def kernel_figure(data: pd.DataFrame) -> Figure:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         handles = [Line2D([], [], color=colors[h], marker=".", label=f"head {h}") for h in heads]
         return arrange(
-            made,
+            grid,
             title="Kernels of convolutions",
             subtitle=_below(
                 data,
@@ -238,7 +238,7 @@ class Colors(StrEnum):
     """How numbers become colours."""
 
     root = auto()
-    """From 0 by the square root, so that small ones are told apart."""
+    """From 0 by the square root, so that small values can be distinguished."""
     between = auto()
     """From the smallest to the largest."""
     around = auto()
@@ -271,14 +271,14 @@ def picture_figure(
         labels: of the axes across and down.
         colors: how numbers become colours.
         words: what the colours mean.
-        across: panels beside each other.
+        across: panels in a row.
         plot: width and height of each, inches.
     """
     with style():
-        made, parts = panels(data, keys, plot, across, lines=False)
-        pictures = [picture(own) for _, own in parts]
-        low = min(float(np.nanmin(each.values)) for each in pictures)
-        high = max(float(np.nanmax(each.values)) for each in pictures)
+        grid, parts = panels(data, keys, plot, across, lines=False)
+        pictures = [picture(part) for _, part in parts]
+        low = min(float(np.nanmin(matrix.values)) for matrix in pictures)
+        high = max(float(np.nanmax(matrix.values)) for matrix in pictures)
         far = max(-low, high)
         norm, steps = {
             Colors.root: (PowerNorm(0.5, 0, high), high * np.linspace(0, 1, _STEPS) ** 2),
@@ -287,19 +287,19 @@ def picture_figure(
             Colors.parts: (PowerNorm(0.5, 0, 1), _parts(pictures)),
         }[colors]
         scale = colormaps["RdBu_r" if colors == Colors.around else "Blues"]
-        for (axes, _), each in zip(parts, pictures, strict=True):
-            down, along = each.values.shape
-            edges = (0, along * each.positions, down * each.positions, 0)
-            extent = None if each.rows else edges
+        for (axes, _), matrix in zip(parts, pictures, strict=True):
+            down, along = matrix.values.shape
+            edges = (0, along * matrix.positions, down * matrix.positions, 0)
+            extent = None if matrix.rows else edges
             axes.imshow(
-                each.values, norm=norm, cmap=scale, aspect="auto", interpolation="nearest",
+                matrix.values, norm=norm, cmap=scale, aspect="auto", interpolation="nearest",
                 extent=extent,
             )  # fmt: skip
             axes.grid(visible=False)
             axes.minorticks_off()
-            if each.rows:
-                axes.set_yticks(range(down), each.rows)
-                axes.set_xticks(range(along), each.columns)
+            if matrix.rows:
+                axes.set_yticks(range(down), matrix.rows)
+                axes.set_xticks(range(along), matrix.columns)
                 axes.tick_params(labelsize=5 if max(down, along) > 12 else 6)
             axes.set_xlabel(labels[0])
             axes.set_ylabel(labels[1])
@@ -309,7 +309,7 @@ def picture_figure(
             for step in steps
         ]
         return arrange(
-            made,
+            grid,
             title=title,
             subtitle=_below(data, subtitle),
             handles=handles,
@@ -319,8 +319,8 @@ def picture_figure(
 
 def _parts(pictures: Sequence[Picture]) -> np.ndarray[Any, Any]:
     """Return the largest values that occur, and 0."""
-    found = np.unique(np.concatenate([each.values.ravel() for each in pictures]))[::-1]
-    return np.unique([0.0, *found[:7]])[::-1]
+    values = np.unique(np.concatenate([matrix.values.ravel() for matrix in pictures]))[::-1]
+    return np.unique([0.0, *values[:7]])[::-1]
 
 
 def _part(value: float) -> str:

@@ -54,8 +54,8 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
     colors = {kind: PALETTE[1 + i % (len(PALETTE) - 1)] for i, kind in enumerate(kinds)}
     most = float(drawn["memory_bytes"].max())
     with style():
-        made = sheet(1, plot=PLOT, across=1)
-        (axes,) = made.axes
+        grid = sheet(1, plot=PLOT, across=1)
+        (axes,) = grid.axes
         across = [_across(float(size), most) for size in drawn["memory_bytes"]]
         positions = _positions(drawn)
         printed = drawn["published"].notna()
@@ -75,22 +75,22 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
         _scales(axes, drawn)
         left_over = _write_names(axes, drawn, across)
         _areas(axes, most)
-        shown = [kind for kind in kinds if kind in set(drawn["kind"])]
+        present = [kind for kind in kinds if kind in set(drawn["kind"])]
         handles = [
             Line2D([], [], linestyle="none", marker="o", markersize=7, color=colors[kind],
                    label=legend_name(kind))
-            for kind in shown
+            for kind in present
         ]  # fmt: skip
         if printed.any():
             handles.append(Line2D([], [], linestyle="none", marker="o", markersize=7, color="0.4",
                                   markerfacecolor="none", label="published"))  # fmt: skip
         absent = [
-            f"not drawn: {', '.join(own['model'])}: {reason}"
-            for reason, own in data.drop(drawn.index).groupby("reason", sort=False)
+            f"not drawn: {', '.join(group['model'])}: {reason}"
+            for reason, group in data.drop(drawn.index).groupby("reason", sort=False)
         ]
         unnamed = [f"no room for the name of {name}" for name in left_over]
         return arrange(
-            made,
+            grid,
             title=title,
             subtitle=subtitle,
             handles=handles,
@@ -121,7 +121,7 @@ def _scales(axes: Axes, drawn: pd.DataFrame) -> None:
 
 
 def _areas(axes: Axes, most: float) -> None:
-    """Explain the areas beside the plot, by round sizes."""
+    """Explain the areas in a legend next to the plot, by round sizes."""
     top = 2.0 ** math.floor(math.log2(most))
     sizes = [top / 4**i for i in range(3) if _across(top / 4**i, most) > _SMALLEST]
     handles = [
@@ -144,7 +144,7 @@ def _bytes(size: float) -> str:
 
 
 def _write_names(axes: Axes, drawn: pd.DataFrame, across: Sequence[float]) -> list[str]:
-    """Put a name beside every bubble, where it covers neither a name nor, if possible, a bubble.
+    """Put a name next to every bubble, where it covers neither a name nor, if possible, a bubble.
 
     Return the names for which no place is free.
     """
@@ -158,7 +158,7 @@ def _write_names(axes: Axes, drawn: pd.DataFrame, across: Sequence[float]) -> li
     taken: list[Bbox] = []
     leaders = np.empty((0, 2))
     missing = []
-    # the smallest bubbles have least room of their own: their names come first
+    # the smallest bubbles have least room: their names come first
     for i in sorted(range(len(centres)), key=lambda i: across[i]):
         name = str(drawn["model"].iloc[i])
         x, y = positions[i]
@@ -183,8 +183,8 @@ def _write_names(axes: Axes, drawn: pd.DataFrame, across: Sequence[float]) -> li
 
 def _positions(drawn: pd.DataFrame) -> Points:
     """Return speed and score of every bubble [bubbles, 2]."""
-    found: Points = drawn[["examples_per_second", "score"]].to_numpy(dtype=np.float64)
-    return found * [1.0, 100.0]
+    positions: Points = drawn[["examples_per_second", "score"]].to_numpy(dtype=np.float64)
+    return positions * [1.0, 100.0]
 
 
 def _leader(centre: Points, radius: float, box: Bbox) -> Points:
@@ -229,12 +229,12 @@ def _free(
         inside = plot.x0 < box.x0 and box.x1 < plot.x1 and plot.y0 < box.y0 and box.y1 < plot.y1
         if not inside or any(box.overlaps(other) for other in taken):
             continue
-        own = _leader(centre, radius, box)
-        apart = (other for other in bubbles if not other.overlaps(bubble))
+        leader = _leader(centre, radius, box)
+        others = (other for other in bubbles if not other.overlaps(bubble))
         faults = 3 * any(box.overlaps(other) for other in bubbles)
-        faults += 3 * any(other.count_contains(own) for other in taken)
+        faults += 3 * any(other.count_contains(leader) for other in taken)
         faults += 2 * bool(box.count_contains(leaders))
-        faults += any(other.count_contains(own) for other in apart)
+        faults += any(other.count_contains(leader) for other in others)
         if best is None or faults < best[0]:
             best = (faults, box)
         if not faults:

@@ -1,4 +1,4 @@
-"""What stands beside a picture in place of words inside it: as plain text and for LaTeX."""
+"""Captions in files next to a picture, instead of words in it: plain text and LaTeX."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,9 @@ class Caption:
     notes: tuple[str, ...] = ()
 
     def sentences(self) -> list[str]:
-        """Return its parts, each as a sentence."""
-        found = (part.strip() for part in (self.title, self.subtitle, *self.notes))
-        parts = [f"{part[0].upper()}{part[1:]}" for part in found if part]
+        """Return title, subtitle and notes as sentences."""
+        texts = (part.strip() for part in (self.title, self.subtitle, *self.notes))
+        parts = [f"{part[0].upper()}{part[1:]}" for part in texts if part]
         return [part if part[-1] in ".!?" else f"{part}." for part in parts]
 
     def write(self, folder: Path, stem: str) -> list[Path]:

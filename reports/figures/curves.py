@@ -77,7 +77,7 @@ def class_data(rows: pd.DataFrame, split: str, kind: str) -> pd.DataFrame:
         (rows["metric"] == f"loss_by_{kind}") & (rows["split"] == split) & (rows["status"] == "ok")
     ]
     parts = parts[parts["baseline"] == ""]
-    first = [first_position({"labels": found}) for found in parts["labels"]]
+    first = [first_position({"labels": labels}) for labels in parts["labels"]]
     texts = [as_text(value) for value in parts["length"]]
     return _means(parts.assign(place=first, length=texts), EVALUATION, "place")
 
@@ -85,14 +85,14 @@ def class_data(rows: pd.DataFrame, split: str, kind: str) -> pd.DataFrame:
 def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFrame:
     keys = [*panel, "name", column]
     groups: dict[tuple[Any, ...], list[tuple[float, Any]]] = {}
-    known = rows.dropna(subset=keys)
-    found = known[[*keys, "value", "seed"]].itertuples(index=False, name=None)
-    for *key, value, seed in found:  # ten times as fast as a frame for each group
+    complete = rows.dropna(subset=keys)
+    measured = complete[[*keys, "value", "seed"]].itertuples(index=False, name=None)
+    for *key, value, seed in measured:  # ten times as fast as a frame for each group
         groups.setdefault(tuple(key), []).append((value, seed))
     records = []
-    for group, own in sorted(groups.items()):
-        values = np.array([value for value, _ in own])
-        seeds = len({seed for _, seed in own if not pd.isna(seed)})
+    for group, pairs in sorted(groups.items()):
+        values = np.array([value for value, _ in pairs])
+        seeds = len({seed for _, seed in pairs if not pd.isna(seed)})
         records.append((*group, values.mean(), values.min(), values.max(), seeds))
     columns = [*panel, "model", column, "loss", "low", "high", "seeds"]
     data = pd.DataFrame(records, columns=columns)
@@ -111,8 +111,8 @@ def pages(
         lines: models of one page; None: any number.
     """
     columns = [column for column in panel if column in data.columns]
-    found = list(zip(*(data[c] for c in columns), strict=True)) if columns else [()] * len(data)
-    keys = pd.Series(found, index=data.index, dtype=object)
+    tuples = list(zip(*(data[c] for c in columns), strict=True)) if columns else [()] * len(data)
+    keys = pd.Series(tuples, index=data.index, dtype=object)
     groups = chunks(list(dict.fromkeys(keys)), panels)
     if lines is None:
         return [data[keys.isin(p)] for p in groups]
@@ -136,11 +136,11 @@ def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figu
     panel = [column for column in EVALUATION if column in data.columns]
     keys = list(dict.fromkeys(data[panel].itertuples(index=False, name=None)))
     with style():
-        made = sheet(len(keys), plot=_PLOT)
+        grid = sheet(len(keys), plot=_PLOT)
         drawn: dict[str, Line2D] = {}
-        for axes, key in zip(made.axes, keys, strict=True):
-            own = data[(data[panel] == list(key)).all(axis=1)]
-            for name, line in _draw(axes, own, looks, axis.column).items():
+        for axes, key in zip(grid.axes, keys, strict=True):
+            part = data[(data[panel] == list(key)).all(axis=1)]
+            for name, line in _draw(axes, part, looks, axis.column).items():
                 drawn.setdefault(name, line)
             axes.set_title(_title(key), size=8.5)
             axes.set_xlabel(axis.x)
@@ -148,7 +148,7 @@ def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figu
             _ticks(axes, axis)
         several = bool((data["seeds"] > 1).any())
         return arrange(
-            made,
+            grid,
             title=axis.title,
             subtitle="means over seeds; bands: extremes over seeds" if several else "",
             handles=[drawn[name] for name in model_order(list(drawn))],
@@ -166,7 +166,7 @@ def _title(key: tuple[Any, ...]) -> str:
 
 def _ticks(axes: Axes, axis: Axis) -> None:
     if axis.base is not None:
-        # 0 is a class of its own below 1
+        # 0 is a separate class below 1
         axes.set_xscale("symlog", base=axis.base, linthresh=1, linscale=1 - 1 / axis.base)
         axes.xaxis.set_major_locator(SymmetricalLogLocator(base=axis.base, linthresh=1))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -175,10 +175,10 @@ def _ticks(axes: Axes, axis: Axis) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
 
 
-def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look], column: str) -> dict[str, Line2D]:
+def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look], column: str) -> dict[str, Line2D]:
     drawn = {}
-    for name in model_order([str(n) for n in own["model"]]):
-        line = own[own["model"] == name]
+    for name in model_order([str(n) for n in data["model"]]):
+        line = data[data["model"] == name]
         look = looks[name]
         x = line[column].astype(float)
         (drawn[name],) = axes.plot(

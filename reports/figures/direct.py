@@ -37,11 +37,11 @@ def name_ends(
         plot: width and height of every plot, inches.
     """
     labels = [str(handle.get_label()) for handle in handles]
-    found = [(axes, _Ends.of(axes, labels, plot)) for axes in plots]
-    if not all(ends.fit for _, ends in found):
+    ends_by_plot = [(axes, _Ends.of(axes, labels, plot)) for axes in plots]
+    if not all(ends.fit for _, ends in ends_by_plot):
         return list(handles)
     named: set[str] = set()
-    for axes, ends in found:
+    for axes, ends in ends_by_plot:
         ends.write(axes)
         named |= {*ends.labels}
     return [handle for handle, label in zip(handles, labels, strict=True) if label not in named]
@@ -52,10 +52,10 @@ def _end(axes: Axes, line: Line2D) -> tuple[float, float] | None:
     if not line.get_transform().contains_branch(axes.transData) or line.get_linestyle() == "None":
         return None
     x, y = (np.asarray(values, dtype=float) for values in line.get_data())
-    known = np.isfinite(x) & np.isfinite(y)
-    if not known.any() or _straight(axes, line):
+    finite = np.isfinite(x) & np.isfinite(y)
+    if not finite.any() or _straight(axes, line):
         return None
-    last = np.flatnonzero(known)[np.argmax(x[known])]
+    last = np.flatnonzero(finite)[np.argmax(x[finite])]
     across, up = axes.transAxes.inverted().transform(axes.transData.transform((x[last], y[last])))
     return (float(across), float(up)) if np.isfinite([across, up]).all() else None
 
@@ -96,7 +96,7 @@ class _Ends(NamedTuple):
 
     @property
     def fit(self) -> bool:
-        """Whether all names have room beside the plot, none of them in many lines."""
+        """Whether all names have room next to the plot, each in few lines."""
         lines = max((len(text) for text in self.texts), default=0)
         return lines <= _LINES and float(self.heights.sum()) <= _HIGHEST
 
@@ -104,8 +104,8 @@ class _Ends(NamedTuple):
         """Write the names, and join each with its line."""
         if not self.labels:
             return
-        wanted = np.clip([up for _, up in self.points], 0.0, 1.0)
-        places = spread(wanted, self.heights)
+        targets = np.clip([up for _, up in self.points], 0.0, 1.0)
+        places = spread(targets, self.heights)
         ends = zip(self.lines, self.points, self.texts, places, strict=True)
         for line, (across, up), text, place in ends:
             axes.annotate(
@@ -121,19 +121,19 @@ class _Ends(NamedTuple):
             axes.add_artist(leader)
 
 
-def spread(wanted: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return middles as near to the wanted ones as may be, none of which overlap.
+def spread(targets: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return middles near the targets, moved as little as possible so that none overlap.
 
-    Neighbours that would overlap become one block around the mean of what they want (isotonic
+    Neighbours that would overlap become one block around the mean of their targets (isotonic
     regression by pooling). All stay between 0 and 1 where there is room for them.
 
     Args:
-        wanted: middles [names], rising.
+        targets: middles [names], rising.
         heights: of each name [names], in the same unit.
     """
     steps = np.concatenate([[0.0], np.cumsum((heights[:-1] + heights[1:]) / 2)])
-    blocks: list[tuple[float, int]] = []  # mean of `wanted - steps`, and how many
-    for value in wanted - steps:
+    blocks: list[tuple[float, int]] = []  # mean of `targets - steps`, and how many
+    for value in targets - steps:
         mean, count = float(value), 1
         while blocks and blocks[-1][0] >= mean:
             before, many = blocks.pop()
@@ -143,5 +143,5 @@ def spread(wanted: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray
     low, high = heights[0] / 2, 1.0 - heights[-1] / 2 - steps[-1]
     # without room for all, they stand out of the plot as far above as below
     pooled = np.clip(pooled, low, high) if low <= high else np.full(len(pooled), (low + high) / 2)
-    found: NDArray[np.float64] = pooled + steps
-    return found
+    middles: NDArray[np.float64] = pooled + steps
+    return middles

@@ -30,7 +30,7 @@ _PIXELS = 60_000
 
 
 class Look(NamedTuple):
-    """How one model is drawn: colour, marker and dashes each tell it apart without the others."""
+    """How one model is drawn: colour, marker and dashes, each enough to recognise it."""
 
     color: str
     marker: str
@@ -58,19 +58,19 @@ def looks(models: Sequence[str]) -> dict[str, Look]:
 
     The foundation's models have fixed places; any other takes the place its name hashes to, or the
     next free one. Up to twelve models share neither colour, marker nor dashes; beyond, colour and
-    marker are combined anew. What the style in force says of a model comes before all this.
+    marker get new combinations. What the style in force says of a model takes precedence.
     """
     by_plain = {chosen().plain(name): name for name in models}
-    found = _places([*by_plain])
-    return {shown: _styled(_look(found[plain]), shown) for plain, shown in by_plain.items()}
+    places = _places([*by_plain])
+    return {name: _styled(_look(places[plain]), name) for plain, name in by_plain.items()}
 
 
 def _places(models: Sequence[str]) -> dict[str, int]:
     taken = {name: number for number, name in enumerate(_FIXED) if name in models}
     for name in sorted(set(models) - set(_FIXED)):
         start = int(hashlib.sha256(name.encode()).hexdigest(), 16)
-        own = range(len(_FIXED), _SLOTS)
-        turned = [own[(start + i) % len(own)] for i in range(len(own))]
+        slots = range(len(_FIXED), _SLOTS)
+        turned = [slots[(start + i) % len(slots)] for i in range(len(slots))]
         # the places of absent fixed models come next, then second turns through the list
         numbers = chain(turned, range(len(_FIXED)), count(_SLOTS))
         taken[name] = next(p for p in numbers if p not in taken.values())
@@ -88,21 +88,21 @@ def _look(number: int) -> Look:
 
 
 def _styled(look: Look, name: str) -> Look:
-    own = chosen().look(name)
+    model_style = chosen().look(name)
     return Look(
-        look.color if own.color is None else own.color,
-        look.marker if own.marker is None else own.marker,
-        look.dashes if own.dashes is None else tuple(own.dashes),
+        look.color if model_style.color is None else model_style.color,
+        look.marker if model_style.marker is None else model_style.marker,
+        look.dashes if model_style.dashes is None else tuple(model_style.dashes),
     )
 
 
 @contextmanager
 def style() -> Iterator[None]:
     """Draw and save in the style in force, on any machine, whatever the user's matplotlibrc."""
-    wanted = chosen().style
-    told: dict[Any, Any] = dict(rcParamsDefault)
-    told |= _house() | wanted.matplotlib | {"font.family": wanted.font.family, "backend": "agg"}
-    with rc_context(told):
+    look = chosen().style
+    settings: dict[Any, Any] = dict(rcParamsDefault)
+    settings |= _house() | look.matplotlib | {"font.family": look.font.family, "backend": "agg"}
+    with rc_context(settings):
         yield
 
 
@@ -124,9 +124,9 @@ class ReportFigure(Figure):
     """
 
     caption: Caption | None = None
-    """Title, subtitle and notes that stand beside it."""
+    """Title, subtitle and notes that are saved in files next to it."""
     legend_beside: Figure | None = None
-    """The legend as a picture of its own."""
+    """The legend as a separate picture."""
 
     def _repr_png_(self) -> bytes:
         data = BytesIO()
@@ -145,7 +145,7 @@ def new_figure(width: float = 6.6, height: float = 3.7) -> ReportFigure:
 def save(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Path]:
     """Write `stem`.pdf, .svg, .png and the plotted numbers as .csv; return the paths.
 
-    The style in force may leave out .pdf or .png, and put a caption and a legend beside them. No
+    The style in force may leave out .pdf or .png, and put caption and legend in separate files. No
     file holds a date or a version, so the same rows give the same bytes.
     """
     stem = fitting(stem)
@@ -169,8 +169,8 @@ _METADATA: dict[Format, dict[str, str | None]] = {
 
 def _pictures(figure: Figure, folder: Path, stem: str) -> list[Path]:
     # the report's page shows the SVG
-    wanted = [f for f in FORMATS if f in chosen().style.formats or f is Format.svg]
-    paths = {form: folder / f"{stem}.{form}" for form in wanted}
+    forms = [f for f in FORMATS if f in chosen().style.formats or f is Format.svg]
+    paths = {form: folder / f"{stem}.{form}" for form in forms}
 
     def draw() -> None:
         with style():

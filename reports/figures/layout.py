@@ -33,11 +33,11 @@ NARROWEST = 4.4
 """Inches of the narrowest figure: room for a title."""
 MOST_NOTES = 12
 """Lines of notes."""
-_APART = 0.02
+_TICK_MARGIN = 0.02
 """Inches on each side of a tick label."""
 _AXIS, _ENDS, _LEAST = 0.52, 0.85, 1.4
 """Inches that an axis with its labels takes about, and names at the ends of lines; and of a plot
-beside others at the least."""
+in a row at the least."""
 _LOW, _THIN = 0.9, 0.7
 """Inches of the lowest and of the narrowest plot."""
 _SETTLED = 0.002
@@ -84,9 +84,9 @@ def sheet(
         across, plot = _shared(whole, plot, across, rows=rows, lines=lines)
     figure = new_figure(*(3 * side for side in plot))
     axes = tuple(figure.add_axes((0, 0, 1, 1), label=str(number)) for number in range(panels))
-    made = Sheet(figure, axes, across, plot)
-    _size(made)
-    return made
+    grid = Sheet(figure, axes, across, plot)
+    _size(grid)
+    return grid
 
 
 def _shared(
@@ -95,12 +95,12 @@ def _shared(
     """Return how many plots fit side by side, and the size of each."""
     ends = _ENDS if lines and chosen().style.direct_labels else 0.0
 
-    def each(count: int) -> float:
+    def plot_width(count: int) -> float:
         return (whole - 2 * EDGE - GAP * (count - 1)) / count - _AXIS - ends
 
-    while across > 1 and each(across) < _LEAST:
+    while across > 1 and plot_width(across) < _LEAST:
         across -= 1
-    wide = max(_THIN, each(across))
+    wide = max(_THIN, plot_width(across))
     high = (wide + ends) * plot[1] / plot[0]
     if (aspect := chosen().style.aspect) is not None:
         high = wide * aspect
@@ -109,15 +109,15 @@ def _shared(
     return across, (wide, plot[1] if rows else max(_LOW, high))
 
 
-def _size(made: Sheet) -> None:
+def _size(grid: Sheet) -> None:
     # all at one place, each of its final size: ticks depend on it
-    made.figure.set_size_inches(3 * made.plot[0], 3 * made.plot[1])
-    for axes in made.axes:
+    grid.figure.set_size_inches(3 * grid.plot[0], 3 * grid.plot[1])
+    for axes in grid.axes:
         axes.set_position((0.3, 0.3, 1 / 3, 1 / 3))
 
 
 def arrange(
-    made: Sheet,
+    grid: Sheet,
     *,
     title: str,
     subtitle: str = "",
@@ -128,28 +128,28 @@ def arrange(
     """Put everything in its place and return the figure.
 
     Args:
-        made: with everything drawn; titles of its plots are wrapped here.
+        grid: with everything drawn; titles of its plots are wrapped here.
         title: of the figure.
         subtitle: a sentence in grey below it.
         handles: what the legend below the plots names.
         legend_title: its heading.
         notes: sentences below.
     """
-    figure, beside = made.figure, chosen().style.beside
+    figure, outside = grid.figure, chosen().style.beside
     out = Caption(
-        title=title if Surrounding.title in beside else "",
-        subtitle=subtitle if Surrounding.subtitle in beside else "",
-        notes=tuple(notes) if Surrounding.notes in beside else (),
+        title=title if Surrounding.title in outside else "",
+        subtitle=subtitle if Surrounding.subtitle in outside else "",
+        notes=tuple(notes) if Surrounding.notes in outside else (),
     )
     figure.caption = out if out.sentences() else None
     title, subtitle = "" if out.title else title, "" if out.subtitle else subtitle
     notes = () if out.notes else notes
-    for axes in made.axes:
+    for axes in grid.axes:
         _resize(axes)
     if chosen().style.direct_labels:
-        handles = name_ends(made.axes, handles, made.plot)
-    columns, rows = _measured(made)
-    width = sum(left + made.plot[0] + right for left, right in columns)
+        handles = name_ends(grid.axes, handles, grid.plot)
+    columns, rows = _measured(grid)
+    width = sum(left + grid.plot[0] + right for left, right in columns)
     width += GAP * (len(columns) - 1) + 2 * EDGE
     spare = max(0.0, (0.0 if chosen().style.inches() else NARROWEST) - width)
     width += spare
@@ -157,7 +157,7 @@ def arrange(
     sizes = points("title", TITLE), points("subtitle", SUBTITLE), points("notes", NOTES)
     head = [(line, sizes[0], "bold", "black") for line in wrap(title, inner, sizes[0], bold=True)]
     head += [(line, sizes[1], "normal", "0.35") for line in wrap(subtitle, inner, sizes[1])]
-    if handles and Surrounding.legend in beside:
+    if handles and Surrounding.legend in outside:
         figure.legend_beside = legend_alone(handles, legend_title, width)
         handles = ()
     legend = legend_below(figure, handles, legend_title, inner) if handles else None
@@ -165,20 +165,20 @@ def arrange(
     foot = [(line, sizes[2], "normal", "0.25") for line in _fitting(notes, inner, sizes[2])]
     over = _height(head) + (0.6 * GAP if head or not figure.caption else 0.0)
     under = _height(foot) + (0.5 * GAP if foot else 0.0)
-    plots = sum(top + made.plot[1] + bottom for bottom, top in rows) + GAP * (len(rows) - 1)
+    plots = sum(top + grid.plot[1] + bottom for bottom, top in rows) + GAP * (len(rows) - 1)
     height = EDGE + over + plots + below + under + EDGE
     figure.set_size_inches(width, height)
     y = height - EDGE - over
     for row, (bottom, top) in enumerate(rows):
-        y -= top + made.plot[1]
+        y -= top + grid.plot[1]
         x = EDGE + spare / 2
         for column, (left, right) in enumerate(columns):
             x += left
-            number = row * made.across + column
-            if number < len(made.axes):
-                size = (made.plot[0] / width, made.plot[1] / height)
-                made.axes[number].set_position((x / width, y / height, *size))
-            x += made.plot[0] + right + GAP
+            number = row * grid.across + column
+            if number < len(grid.axes):
+                size = (grid.plot[0] / width, grid.plot[1] / height)
+                grid.axes[number].set_position((x / width, y / height, *size))
+            x += grid.plot[0] + right + GAP
         y -= bottom + GAP
     if legend:
         legend.set_bbox_to_anchor((EDGE / width, (EDGE + under) / height))
@@ -199,30 +199,30 @@ def _resize(axes: Axes) -> None:
         axes.tick_params(labelsize=font.ticks)
 
 
-def _measured(made: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+def _measured(grid: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Return what stands around the plots, whose width becomes what is left of a given one.
 
     What stands there depends on the width of a plot by its ticks alone: twice is enough.
     """
     whole = chosen().style.inches()
-    for axes in made.axes if whole is not None else ():
+    for axes in grid.axes if whole is not None else ():
         label = axes.xaxis.label  # one that is wider than its plot would make the plot narrower
-        lines = wrap(label.get_text(), made.plot[0], float(label.get_fontsize()))
+        lines = wrap(label.get_text(), grid.plot[0], float(label.get_fontsize()))
         label.set_text("\n".join(lines))
     for _ in range(1 if whole is None else 3):
-        for axes in made.axes:
-            wrap_title(axes, made.plot[0])
+        for axes in grid.axes:
+            wrap_title(axes, grid.plot[0])
             for axis in (axes.xaxis, axes.yaxis):
                 _thin(axis)
-        columns, rows = _extents(made)
+        columns, rows = _extents(grid)
         if whole is not None:
             around = sum(map(sum, columns)) + GAP * (len(columns) - 1) + 2 * EDGE
             wide = max(_THIN, (whole - around) / len(columns))
-            settled = abs(wide - made.plot[0]) < _SETTLED
-            made.plot = (wide, made.plot[1])
+            settled = abs(wide - grid.plot[0]) < _SETTLED
+            grid.plot = (wide, grid.plot[1])
             if settled:
                 break
-            _size(made)
+            _size(grid)
     return columns, rows
 
 
@@ -248,11 +248,11 @@ def _fitting(notes: Sequence[str], width: float, size: float) -> list[str]:
     """Return the lines of as many notes as there is room for."""
     lines: list[str] = []
     for number, note in enumerate(notes):
-        own = wrap(note, width, size, most=5)
-        if len(lines) + len(own) > MOST_NOTES:
+        wrapped = wrap(note, width, size, most=5)
+        if len(lines) + len(wrapped) > MOST_NOTES:
             more = len(notes) - number
             return [*lines, f"… and {more} more: the CSV beside this figure has every reason"]
-        lines += own
+        lines += wrapped
     return lines
 
 
@@ -264,41 +264,41 @@ def _thin(axis: Axis) -> None:
     low, high = sorted(axis.get_view_interval())
     positions = [float(position) for position in axis.get_majorticklocs()]
     texts = axis.get_major_formatter().format_ticks(positions)
-    shown = sorted((p, t) for p, t in zip(positions, texts, strict=True) if low <= p <= high and t)
+    kept = sorted((p, t) for p, t in zip(positions, texts, strict=True) if low <= p <= high and t)
     axes, figure = axis.axes, axis.axes.figure
     assert isinstance(axes, Axes)
     assert isinstance(figure, Figure)
     across = isinstance(axis, XAxis)
     size = _label_size(axis)
-    points = [(p, 1.0) if across else (1.0, p) for p, _ in shown]
+    points = [(p, 1.0) if across else (1.0, p) for p, _ in kept]
     middles = axes.transData.transform(points)[:, 0 if across else 1] if points else ()
     ends = []
-    for middle, (_, text) in zip(middles, shown, strict=True):
+    for middle, (_, text) in zip(middles, kept, strict=True):
         lines = text.split("\n")
         wide = max(width_of(line, size) for line in lines)
-        half = 0.5 * (wide if across else 1.2 * len(lines) * size / 72) + _APART
+        half = 0.5 * (wide if across else 1.2 * len(lines) * size / 72) + _TICK_MARGIN
         ends.append((middle / figure.dpi - half, middle / figure.dpi + half))
-    chosen = sorted(range(len(shown)), key=lambda i: ends[i])  # an axis may be inverted
+    chosen = sorted(range(len(kept)), key=lambda i: ends[i])  # an axis may be inverted
     while any(ends[i][1] > ends[j][0] for i, j in pairwise(chosen)):
         chosen = chosen[::-1][::2][::-1]
-    if len(chosen) < len(shown):
-        axis.set_major_locator(FixedLocator(sorted(shown[i][0] for i in chosen)))
+    if len(chosen) < len(kept):
+        axis.set_major_locator(FixedLocator(sorted(kept[i][0] for i in chosen)))
 
 
 def _label_size(axis: Axis) -> float:
     """Return points."""
     usual = rcParams["xtick.labelsize" if isinstance(axis, XAxis) else "ytick.labelsize"]
-    own = axis.get_tick_params().get("labelsize", usual)
-    return float(FontProperties(size=own).get_size_in_points())
+    size = axis.get_tick_params().get("labelsize", usual)
+    return float(FontProperties(size=size).get_size_in_points())
 
 
-def _extents(made: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+def _extents(grid: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Return what each column needs left and right of its plots, and each row below and above."""
-    dpi = made.figure.dpi
-    down = -(-len(made.axes) // made.across)
-    columns, rows = [[0.0, 0.0] for _ in range(made.across)], [[0.0, 0.0] for _ in range(down)]
-    for number, axes in enumerate(made.axes):
-        row, column = divmod(number, made.across)
+    dpi = grid.figure.dpi
+    down = -(-len(grid.axes) // grid.across)
+    columns, rows = [[0.0, 0.0] for _ in range(grid.across)], [[0.0, 0.0] for _ in range(down)]
+    for number, axes in enumerate(grid.axes):
+        row, column = divmod(number, grid.across)
         drawn = axes.get_tightbbox()
         plot, all_ = axes.bbox, Bbox.union([axes.bbox, *([drawn] if drawn else [])])
         sides = (plot.x0 - all_.x0, all_.x1 - plot.x1)

@@ -1,4 +1,4 @@
-"""Which line is which: legends below the plots, above one of them, or as a picture of their own."""
+"""Which line is which: legends below the plots, above one of them, or as a separate picture."""
 
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
@@ -14,9 +14,9 @@ from reports.figures.words import NAMES, NOTES, drawable, points, width_of, wrap
 _LINES = 6
 """Of one name."""
 _HANDLE = 0.62
-"""Inches that a legend needs beside each name: sample of the line, and gaps."""
+"""Inches that a legend needs in addition to each name: sample of the line, and gaps."""
 _EDGE = 0.04
-"""Inches around a legend that is a picture of its own."""
+"""Inches around a legend that is a separate picture."""
 _TITLES: WeakKeyDictionary[Axes, tuple[str, float | None]] = WeakKeyDictionary()
 """Titles of plots before they were wrapped, and their distances."""
 
@@ -38,7 +38,7 @@ def legend_below(figure: Figure, handles: Sequence[Artist], title: str, width: f
 
 
 def legend_alone(handles: Sequence[Artist], title: str, width: float) -> Figure:
-    """Return a legend as a picture of its own, `width` inches wide, as high as it needs."""
+    """Return a legend as a separate picture, `width` inches wide, as high as it needs."""
     figure = new_figure(width, 20.0)
     legend = legend_below(figure, handles, title, width - 2 * _EDGE)
     high = legend.get_window_extent().height / figure.dpi + 2 * _EDGE

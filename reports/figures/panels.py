@@ -39,7 +39,7 @@ _ACROSS = 3
 _PLOT = (2.75, 2.15)
 """Inches of a panel's plot."""
 _LINES = 8
-"""Of one panel, beside the references."""
+"""Of one panel, without the references."""
 _PANELS = 9
 """Of one figure."""
 _GREYS = {
@@ -52,35 +52,35 @@ _GREYS = {
 def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the models of each panel, by its title; empty panels are left out."""
     left = [name for name in names if chosen().plain(name) not in BACKGROUND]
-    found: dict[str, list[str]] = {}
+    by_title: dict[str, list[str]] = {}
     for title, members in groups.items():
-        own = [name for name in left if name in members]
-        if own:
-            found[title] = model_order(own)
-            left = [name for name in left if name not in own]
+        present = [name for name in left if name in members]
+        if present:
+            by_title[title] = model_order(present)
+            left = [name for name in left if name not in present]
     if left:
-        found[OTHERS] = model_order(left)
+        by_title[OTHERS] = model_order(left)
     return {
         f"{title} ({i} of {len(parts)})" if len(parts) > 1 else title: part
-        for title, names in found.items()
+        for title, names in by_title.items()
         for parts in [chunks(names, _LINES)]
         for i, part in enumerate(parts, 1)
     }
 
 
 def references(names: Sequence[str]) -> list[str]:
-    """Return the models of `BACKGROUND` among these, by the names that are shown."""
-    shown = {chosen().plain(name): name for name in names}
-    return [shown[name] for name in BACKGROUND if name in shown]
+    """Return the models of `BACKGROUND` among these, by the names that are printed."""
+    by_plain = {chosen().plain(name): name for name in names}
+    return [by_plain[name] for name in BACKGROUND if name in by_plain]
 
 
 def panel_pages(data: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> list[pd.DataFrame]:
     """Return what `scaling_data` returned, in parts that one figure each can hold."""
     names = list(dict.fromkeys(data["model"]))
-    own = [list(part) for part in panels(names, groups).values()]
+    panel_names = [list(part) for part in panels(names, groups).values()]
     return [
         data[data["model"].isin([*references(names), *(n for part in page for n in part)])]
-        for page in chunks(own, _PANELS)
+        for page in chunks(panel_names, _PANELS)
     ]
 
 
@@ -122,44 +122,44 @@ def panel_figure(
     """
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
     models = list(dict.fromkeys(data["model"]))
-    found = panels(models, groups)
+    by_panel = panels(models, groups)
     in_words = QUANTITIES[quantity] if Surrounding.title in chosen().style.beside else ""
     across, along = names or ("sequence length (tokens)", in_words)
     absent = set(data[data["value"].isna()]["model"])
-    crosses = max(len(absent.intersection(own)) for own in found.values())
+    crosses = max(len(absent.intersection(members)) for members in by_panel.values())
     drawn = without_zeros(data)
     grey = references(models)
-    # named at their ends, or in a picture beside this one: then there is no legend above a plot
-    apart = chosen().style.direct_labels or Surrounding.legend in chosen().style.beside
+    # named at their ends, or in a separate picture: then there is no legend above a plot
+    named_outside = chosen().style.direct_labels or Surrounding.legend in chosen().style.beside
     handles: list[Line2D] = []
     with style():
-        made = sheet(len(found), plot=_PLOT, across=_ACROSS)
-        for number, (kind, own) in enumerate(found.items()):
-            axes = made.axes[number]
+        grid = sheet(len(by_panel), plot=_PLOT, across=_ACROSS)
+        for number, (kind, members) in enumerate(by_panel.items()):
+            axes = grid.axes[number]
             set_axes(axes, data, quantity, crosses=crosses)
             greys = [
                 draw_line(axes, drawn[drawn["model"] == n], _GREYS[chosen().plain(n)], n)
                 for n in grey
             ]
-            order = by_last_value(data, own)
+            order = by_last_value(data, members)
             lines = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
             handles += lines
             for handle in lines:
                 handle.set_markersize(4.5)
-            draw_crosses(axes, drawn[drawn["model"].isin(own)], looks, order)
+            draw_crosses(axes, drawn[drawn["model"].isin(members)], looks, order)
             axes.set_title(kind, size=8.5, loc="left")
-            if not apart:
-                panel_legend(axes, lines, made.plot[0])
+            if not named_outside:
+                panel_legend(axes, lines, grid.plot[0])
             axes.tick_params(labelsize=6.5)
-            if number + made.across >= len(found):
+            if number + grid.across >= len(by_panel):
                 axes.set_xlabel(across, size=7.5)
-            axes.set_ylabel(along if number % made.across == 0 else "", size=7.5)
+            axes.set_ylabel(along if number % grid.across == 0 else "", size=7.5)
         title = title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
         return arrange(
-            made,
+            grid,
             title=title,
             subtitle="; ".join(filter(None, (subtitle, after_names()))),
-            handles=[*greys, *handles] if apart else greys,
-            legend_title="in every panel" if grey and not apart else "",
+            handles=[*greys, *handles] if named_outside else greys,
+            legend_title="in every panel" if grey and not named_outside else "",
             notes=[*why_absent(data), *zeros(data)],
         )

@@ -1,4 +1,4 @@
-"""Pictures of a large report are drawn beside it, in processes that are forked for one figure each.
+"""Draw the figures of a large report in parallel, in a forked process for each.
 
 A figure cannot be sent to another process, since its ticks are labelled by functions; a fork has
 it. Files do not depend on who drew them. Where a fork is not safe, everything is drawn here.
@@ -20,7 +20,7 @@ class FigureProcesses:
         self._running: dict[int, Callable[[], object]] = {}
 
     def submit(self, draw: Callable[[], object]) -> None:
-        """Draw in a process of its own if one is free, else here."""
+        """Draw in a new process if one is free, else here."""
         self._collect(wait=False)
         if len(self._running) >= self.most:
             draw()
@@ -55,24 +55,24 @@ _DRAWING: ContextVar[FigureProcesses | None] = ContextVar("drawing", default=Non
 
 
 def submit(draw: Callable[[], object]) -> None:
-    """Draw now, or beside what comes next where `parallel_drawing` allows it."""
-    found = _DRAWING.get()
-    if found is None:
+    """Draw now, or in parallel with what follows within `parallel_drawing`."""
+    processes = _DRAWING.get()
+    if processes is None:
         draw()
     else:
-        found.submit(draw)
+        processes.submit(draw)
 
 
 @contextmanager
-def parallel_drawing(*, wanted: bool) -> Iterator[None]:
+def parallel_drawing(*, enabled: bool) -> Iterator[None]:
     """Let figures be drawn in further processes; at the end all are there.
 
     Args:
-        wanted: whether it is worth while.
+        enabled: whether it is worth while.
     """
     spare = len(os.sched_getaffinity(0)) - 1 if hasattr(os, "sched_getaffinity") else 0
     # the locks of other threads would stay locked in a fork
-    if not wanted or spare < 1 or threading.active_count() > 1:
+    if not enabled or spare < 1 or threading.active_count() > 1:
         yield
         return
     drawing = FigureProcesses(spare)

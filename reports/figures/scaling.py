@@ -31,7 +31,7 @@ PLOT = (4.6, 2.9)
 _NAMED = 8
 """Models that one note names."""
 _NAME = 6.5
-"""Points of a name beside its crosses."""
+"""Points of a name next to its crosses."""
 _STRIP = 0.052
 """Of a plot's height: a line of crosses."""
 UNITS = {"time": "s", "memory": "B", "token_time": "s", "state_bytes": "B"}
@@ -47,9 +47,9 @@ def scaling_data(points: Sequence[CostPoint], mode: str, quantity: str) -> pd.Da
         quantity: time or memory; both of one sequence, i.e. of a batch divided by its size.
     """
     records: list[dict[str, Any]] = []
-    own = [p for p in points if p.mode == mode]
-    for name in model_order([p.model for p in own]):
-        line = sorted((p for p in own if p.model == name), key=lambda p: p.length)
+    of_mode = [p for p in points if p.mode == mode]
+    for name in model_order([p.model for p in of_mode]):
+        line = sorted((p for p in of_mode if p.model == name), key=lambda p: p.length)
         costs = [p.per_sequence(p.time if quantity == "time" else p.memory) for p in line]
         positions = [(p.length, p.batch_size) for p in line]
         records += line_records(name, mode, quantity, positions, costs)
@@ -85,15 +85,15 @@ def line_records(
 
 
 def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> PowerLaw | None:
-    known = [
+    points = [
         (n, c.value, c.samples)
         for n, c in zip(lengths, costs, strict=True)
         # nothing grows from zero, and a state may have no bytes
         if c.value and not c.disturbed
     ]
-    if len(known) < 2:
+    if len(points) < 2:
         return None
-    return fit_exponent([n for n, *_ in known], [v for _, v, _ in known], [s for *_, s in known])
+    return fit_exponent([n for n, *_ in points], [v for _, v, _ in points], [s for *_, s in points])
 
 
 def _spread(cost: Value, fit: PowerLaw | None) -> dict[str, Any]:
@@ -131,8 +131,8 @@ def scaling_figure(
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
     across, along = names or ("sequence length (tokens)", QUANTITIES.get(quantity, quantity))
     with style():
-        made = sheet(1, plot=PLOT, across=1)
-        (axes,) = made.axes
+        grid = sheet(1, plot=PLOT, across=1)
+        (axes,) = grid.axes
         order = by_last_value(data, list(dict.fromkeys(data["model"])))
         drawn = without_zeros(data)
         handles = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
@@ -141,7 +141,7 @@ def scaling_figure(
         axes.set_ylabel(along)
         axes.set_xlabel(across)
         return arrange(
-            made,
+            grid,
             title=title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}",
             subtitle=subtitle,
             handles=handles,
@@ -151,9 +151,9 @@ def scaling_figure(
 
 
 def after_names() -> str:
-    """Return what stands behind names in a legend; nothing where the style leaves it out."""
-    told = chosen().style.exponents
-    return "after each name: exponent of length [95 % interval]" if told else ""
+    """Return what follows the names in a legend; nothing where the style leaves it out."""
+    exponents = chosen().style.exponents
+    return "after each name: exponent of length [95 % interval]" if exponents else ""
 
 
 def without_zeros(data: pd.DataFrame) -> pd.DataFrame:
@@ -165,8 +165,8 @@ def zeros(data: pd.DataFrame) -> list[str]:
     """Say where the zeros are: one note for all."""
     none = data[data["value"].astype(float) <= 0]
     positions = [
-        f"{model} at {' and '.join(f'{n:,}' for n in own['length'])}"
-        for model, own in none.groupby("model", sort=False)
+        f"{model} at {' and '.join(f'{n:,}' for n in part['length'])}"
+        for model, part in none.groupby("model", sort=False)
     ]
     return [f"○ zero, so not on this axis: {'; '.join(positions)}"] if positions else []
 
@@ -179,10 +179,10 @@ def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
 
     def rank(name: str) -> tuple[int, float, str]:
         place = chosen().rank(name)
-        own = data[(data["model"] == name) & data["value"].notna()]
-        if own.empty:
+        points = data[(data["model"] == name) & data["value"].notna()]
+        if points.empty:
             return (place, -np.inf, name)
-        last = own.iloc[-1]
+        last = points.iloc[-1]
         exponent = last["exponent"] if pd.notna(last["exponent"]) else 1.0
         longest = float(data["length"].max())
         # a line that ends early is ranked where its fitted growth would take it
@@ -193,13 +193,13 @@ def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
 
 
 def draw_line(
-    axes: Axes, own: pd.DataFrame, look: Look, name: str, *, exponent: bool = True
+    axes: Axes, data: pd.DataFrame, look: Look, name: str, *, exponent: bool = True
 ) -> Line2D:
     """Draw one model; its label is its name, with the fitted exponent unless that is unwanted.
 
     A number that was disturbed is no point of the line, but an open circle on a thin dotted one.
     """
-    good = own[own["value"].notna()]
+    good = data[data["value"].notna()]
     sound = good.drop(circled(good).index)
     (line,) = axes.plot(
         sound["length"].astype(float),
@@ -243,12 +243,12 @@ def circled(data: pd.DataFrame) -> pd.DataFrame:
 
 def draw_disturbed(axes: Axes, good: pd.DataFrame, look: Look) -> None:
     """Put an open circle in the place of each number that was measured while disturbed."""
-    own = circled(good)
-    if own.empty:
+    disturbed = circled(good)
+    if disturbed.empty:
         return
     axes.plot(
-        own["length"].astype(float),
-        own["value"].astype(float),
+        disturbed["length"].astype(float),
+        disturbed["value"].astype(float),
         linestyle="none",
         marker="o",
         markersize=7,
@@ -260,7 +260,7 @@ def draw_disturbed(axes: Axes, good: pd.DataFrame, look: Look) -> None:
 
 
 def _label(name: str, good: pd.DataFrame) -> str:
-    """Return the name with what is known of the exponent: it is printed where it is resolved."""
+    """Return the name with the exponent, or that it is not resolved."""
     if not len(good):
         return f"{name}  no value"
     first = good.iloc[0]
@@ -287,7 +287,7 @@ def draw_crosses(
 ) -> None:
     """Put a cross for each absent number in a strip above the plot, one height per model.
 
-    A name stands beside its crosses where there is room for it.
+    A name is written next to its crosses where there is room for it.
     """
     absent = data[data["value"].isna()]
     names = [n for n in order if n in set(absent["model"])]
@@ -325,15 +325,15 @@ def draw_crosses(
 
 
 def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None = None) -> None:
-    """Scale and label both axes; `crosses` = lines of crosses above the plot, None = as found."""
+    """Scale and label both axes; `crosses`: lines of them above the plot, None: as in data."""
     axes.set_yscale("log")
     length_axis(axes, sorted({int(n) for n in data["length"]}))
     bounds = data[["value", "p20", "p80"]].astype(float).to_numpy().ravel()
     bounds = bounds[np.isfinite(bounds) & (bounds > 0)]
     if bounds.size:
         low, high = float(bounds.min()) / 1.6, float(bounds.max()) * 1.6
-        found = data[data["value"].isna()]["model"].nunique()
-        share, _ = strip(found if crosses is None else crosses)
+        absent = data[data["value"].isna()]["model"].nunique()
+        share, _ = strip(absent if crosses is None else crosses)
         # the strip of crosses takes its share of the height above the highest line
         axes.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
     else:
@@ -353,7 +353,7 @@ def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None 
 def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = True) -> list[str]:
     """Say why crosses and circles stand where they stand: one note per reason, which comes first.
 
-    Of many models the first are named: the CSV beside the figure has them all.
+    Of many models the first are named: the CSV of the figure has them all.
 
     Args:
         data: what is drawn.
@@ -362,12 +362,12 @@ def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = Tr
     """
     notes: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in data[data["value"].isna()].itertuples():
-        own = notes.setdefault((str(row.status), str(row.reason)), {})
-        own.setdefault(str(row.model), []).append(f"{row.length:,}")
-    shaken: dict[str, dict[str, list[str]]] = {}
+        by_model = notes.setdefault((str(row.status), str(row.reason)), {})
+        by_model.setdefault(str(row.model), []).append(f"{row.length:,}")
+    disturbed: dict[str, dict[str, list[str]]] = {}
     for row in circled(data).itertuples():
-        own = shaken.setdefault(str(row.disturbed), {})
-        own.setdefault(str(row.model), []).append(f"{row.length:,}")
+        by_model = disturbed.setdefault(str(row.disturbed), {})
+        by_model.setdefault(str(row.model), []).append(f"{row.length:,}")
     every = data["length"].nunique()
 
     def positions(lengths: list[str]) -> str:
@@ -384,7 +384,7 @@ def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = Tr
         for (status, reason), models in notes.items()
     ] + [
         f"○ disturbed{', in no exponent' if exponent else ''}, {reason}: {who(models)}"
-        for reason, models in shaken.items()
+        for reason, models in disturbed.items()
     ]
 
 

@@ -20,9 +20,9 @@ def _ticks(lengths: Sequence[int]) -> list[int]:
     """Return powers of two over the range where there are any, else the lengths themselves."""
     low, high = np.log2(lengths[0]), np.log2(lengths[-1])
     powers = [2**e for e in range(int(np.ceil(low)), int(np.floor(high)) + 1)]
-    found = powers if len(powers) >= 2 else list(lengths)
-    step = -(-len(found) // 9)
-    return found[::-1][::step][::-1]
+    ticks = powers if len(powers) >= 2 else list(lengths)
+    step = -(-len(ticks) // 9)
+    return ticks[::-1][::step][::-1]
 
 
 def seconds(value: float) -> str:

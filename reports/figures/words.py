@@ -17,8 +17,8 @@ _SLACK = 1.03
 
 def points(part: str, usual: float) -> float:
     """Return the size of a part's letters: what the style in force says, or `usual`."""
-    found: float | None = getattr(chosen().style.font, part)
-    return usual if found is None else found
+    size: float | None = getattr(chosen().style.font, part)
+    return usual if size is None else size
 
 
 def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int = 40) -> list[str]:
@@ -35,7 +35,7 @@ def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int 
             lines.append(line.rstrip())
             line = piece
         while width_of(line.rstrip(), size, bold=bold) > width and len(line) > 1:
-            fitting = max(1, bisect(range(1, len(line)), width, key=_of(line, size, bold)))
+            fitting = max(1, bisect(range(1, len(line)), width, key=_widths(line, size, bold)))
             lines.append(line[:fitting])
             line = line[fitting:]
     lines += [line.rstrip()] if line.strip() else []
@@ -47,7 +47,7 @@ def _pieces(text: str) -> list[str]:
     return re.findall(r"(?:[^ ,/=_)\-]|,(?=\d))*(?:[,/=_)\-]+ *| +|$)", text)
 
 
-def _of(line: str, size: float, bold: bool) -> Callable[[int], float]:
+def _widths(line: str, size: float, bold: bool) -> Callable[[int], float]:
     return lambda letters: width_of(line[:letters], size, bold=bold)
 
 
@@ -80,15 +80,15 @@ def _has(letter: str) -> bool:
 
 
 def drawable(text: str) -> str:
-    r"""Return `text` in one line; letters that the figures' font lacks are spelt, as in `\u4e2d`.
+    r"""Return `text` in one line; letters that the figures' font lacks are escaped, as in `\u4e2d`.
 
     Boxes in their place would make different names look the same.
     """
     plain = re.sub(r"[\t\n\v\f\r]+", " ", text).strip(" ")
     return "".join(
-        letter if letter.isprintable() and _has(letter) else _spelt(letter) for letter in plain
+        letter if letter.isprintable() and _has(letter) else _escaped(letter) for letter in plain
     )
 
 
-def _spelt(letter: str) -> str:
+def _escaped(letter: str) -> str:
     return f"\\u{ord(letter):04x}" if ord(letter) < 2**16 else f"\\U{ord(letter):08x}"
