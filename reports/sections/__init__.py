@@ -1,1 +1,1 @@
-"""The sections of a report: each with its tables, and figures of its own."""
+"""The sections of a report, each with tables and figures."""

@@ -45,18 +45,18 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
     with the 20th and 80th percentile, the same in all lines of a budget. `time_ratio` is the
     median of the paired ratios core / exact attention.
     """
-    known = approximation_rows(rows)
-    labels = pd.DataFrame(list(known["labels"]), index=known.index)
+    measured = approximation_rows(rows)
+    labels = pd.DataFrame(list(measured["labels"]), index=measured.index)
     for name in ("budget", "option", "target", "layer", "k", KERNEL, ORTHOGONAL):
-        known = known.assign(**{name: labels.get(name)})
-    known = known.assign(model=known["name"])
-    exact = _pooled(known[known["reference"] != ""], ("mode", "length", "model"), "core_time")
-    known = known[known["budget"].notna()].assign(budget=lambda t: t["budget"].astype(int))
-    times = _pooled(known[known["reference"] == ""], POINT, "core_time")
-    ratios = _pooled(known, POINT, "core_time_ratio")
-    shaken = _shaken(known)
+        measured = measured.assign(**{name: labels.get(name)})
+    measured = measured.assign(model=measured["name"])
+    exact = _pooled(measured[measured["reference"] != ""], ("mode", "length", "model"), "core_time")
+    measured = measured[measured["budget"].notna()].assign(budget=lambda t: t["budget"].astype(int))
+    times = _pooled(measured[measured["reference"] == ""], POINT, "core_time")
+    ratios = _pooled(measured, POINT, "core_time_ratio")
+    disturbances = _disturbances(measured)
     records = []
-    errors = known[known["metric"].isin(MEASURES)]
+    errors = measured[measured["metric"].isin(MEASURES)]
     for key, part in errors.groupby([*POINT, "layer", "metric", "k"], dropna=False, sort=True):
         *point, layer, metric, k = key
         records.append(
@@ -68,7 +68,7 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
                 "k": k,
                 **_value(part),
                 **_times(times.get(tuple(point), ()), ratios.get(tuple(point), ())),
-                "disturbed": shaken.get(tuple(point), ""),
+                "disturbed": disturbances.get(tuple(point), ""),
                 "reference_time": _middle(exact.get(tuple(point[:3]), ())),
             }
         )
@@ -76,25 +76,25 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def further_words(rows: pd.DataFrame) -> dict[str, str]:
-    """Return what tells each model from others beside kernel and draw, by its name, for a title."""
-    found = {}
+    """Return how each model differs from others, except in kernel and draw, by its name."""
+    by_name = {}
     for row in approximation_rows(rows).drop_duplicates("name").to_dict("records"):
         options = {k: v for k, v in row["options"].items() if k not in (KERNEL, ORTHOGONAL)}
         words = [*option_words(options, (*BEGINNINGS, "runner.")), *row["departures"]]
-        found[str(row["name"])] = "".join(f", {word}" for word in words)
-    return found
+        by_name[str(row["name"])] = "".join(f", {word}" for word in words)
+    return by_name
 
 
 def _pooled(
     rows: pd.DataFrame, point: Sequence[str], metric: str
 ) -> dict[tuple[Any, ...], tuple[float, ...]]:
     """Return the samples of a metric by place, all seeds together."""
-    found: dict[tuple[Any, ...], tuple[float, ...]] = {}
-    own = rows[(rows["metric"] == metric) & (rows["status"] == "ok")]
-    for record in own.to_dict("records"):
+    samples: dict[tuple[Any, ...], tuple[float, ...]] = {}
+    measured = rows[(rows["metric"] == metric) & (rows["status"] == "ok")]
+    for record in measured.to_dict("records"):
         key = tuple(record[name] for name in point)
-        found[key] = found.get(key, ()) + tuple(record["samples"])
-    return found
+        samples[key] = samples.get(key, ()) + tuple(record["samples"])
+    return samples
 
 
 def _facts(part: pd.DataFrame) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _value(part: pd.DataFrame) -> dict[str, Any]:
     if len(bad):
         status, reason = str(bad["status"].iloc[0]), short(str(bad["reason"].iloc[0]))
         return {"status": status, "reason": reason, "draws": 0}
-    samples = [sample for found in part["samples"] for sample in found]
+    samples = [sample for draws in part["samples"] for sample in draws]
     samples = samples or [float(value) for value in part["value"]]
     return {
         "value": sum(samples) / len(samples),
@@ -123,20 +123,20 @@ def _value(part: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _shaken(rows: pd.DataFrame) -> dict[tuple[Any, ...], str]:
+def _disturbances(rows: pd.DataFrame) -> dict[tuple[Any, ...], str]:
     """Return what disturbed the times of a budget, by place."""
-    own = rows[rows["metric"].isin(("core_time", "core_time_ratio")) & (rows["disturbed"] != "")]
-    return {tuple(r[name] for name in POINT): r["disturbed"] for r in own.to_dict("records")}
+    timed = rows[rows["metric"].isin(("core_time", "core_time_ratio")) & (rows["disturbed"] != "")]
+    return {tuple(r[name] for name in POINT): r["disturbed"] for r in timed.to_dict("records")}
 
 
 def _middle(samples: Sequence[float]) -> float | None:
     return float(pd.Series(samples).median()) if samples else None
 
 
-def _times(own: Sequence[float], ratios: Sequence[float]) -> dict[str, float | None]:
-    low, high = percentiles(own) if len(own) > 1 else (None, None)
+def _times(times: Sequence[float], ratios: Sequence[float]) -> dict[str, float | None]:
+    low, high = percentiles(times) if len(times) > 1 else (None, None)
     return {
-        "core_time": _middle(own),
+        "core_time": _middle(times),
         "core_time_p20": low,
         "core_time_p80": high,
         "time_ratio": _middle(ratios),
@@ -144,11 +144,11 @@ def _times(own: Sequence[float], ratios: Sequence[float]) -> dict[str, float | N
 
 
 def over_layers(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the data with the mean over layers in place of each; extremes are over all of them."""
-    known = data[data["value"].notna()]
+    """Return the data with the mean over layers in place of single ones; extremes are over all."""
+    measured = data[data["value"].notna()]
     keys = [*POINT, "target", "kernel", "orthogonal", "measure", "k"]
     times = {column: (column, "first") for column in TIMES}
-    return known.groupby(keys, dropna=False, as_index=False, sort=True).agg(
+    return measured.groupby(keys, dropna=False, as_index=False, sort=True).agg(
         value=("value", "mean"), low=("low", "min"), high=("high", "max"),
         layers=("layer", "size"), draws=("draws", "sum"), **times,
     )  # fmt: skip
@@ -156,10 +156,10 @@ def over_layers(data: pd.DataFrame) -> pd.DataFrame:
 
 def measures(data: pd.DataFrame) -> list[tuple[str, str]]:
     """Return the measures present, as (metric, k), in the order of `MEASURES`."""
-    found = {
+    pairs = {
         (m, "" if pd.isna(k) else str(k)) for m, k in zip(data["measure"], data["k"], strict=True)
     }
-    return sorted(found, key=lambda p: (list(MEASURES).index(p[0]), int(p[1] or 0)))
+    return sorted(pairs, key=lambda p: (list(MEASURES).index(p[0]), int(p[1] or 0)))
 
 
 def measure_title(metric: str, k: str) -> str:
@@ -177,13 +177,13 @@ def of_measure(data: pd.DataFrame, metric: str, k: str) -> pd.DataFrame:
 
 def approximation_table(data: pd.DataFrame, mode: str) -> Table | None:
     """Build the table of one mode: measures and time by model, budget and layer."""
-    own = data[data["mode"] == mode]
-    if own.empty:
+    of_mode = data[data["mode"] == mode]
+    if of_mode.empty:
         return None
-    heads = measures(own)
+    heads = measures(of_mode)
     rows = []
-    for length in sorted(set(own["length"])):
-        here = own[own["length"] == length]
+    for length in sorted(set(of_mode["length"])):
+        here = of_mode[of_mode["length"] == length]
         for model in model_order([str(m) for m in here["model"]]):
             mine = here[here["model"] == model]
             points = mine[["budget", "layer"]].drop_duplicates().sort_values(["budget", "layer"])

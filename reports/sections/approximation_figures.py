@@ -26,7 +26,7 @@ from reports.sections.approximation import (
 )
 
 _PLOT, _ALONE = (1.95, 1.75), (4.2, 2.3)
-"""Inches of a plot beside others, and of a single one."""
+"""Inches of one of several plots, and of a single one."""
 EXACT = "exact attention (SDPA)"
 KERNELS = {
     "softmax": ("positive", "#0072B2", "o"),
@@ -68,9 +68,9 @@ def _line(
 def _doubling(axes: Axes, values: Sequence[int]) -> None:
     """Scale the horizontal axis by powers of two, and name the values that were measured."""
     axes.set_xscale("log", base=2)
-    found = sorted(set(values))
-    step = -(-len(found) // 7)
-    axes.xaxis.set_major_locator(FixedLocator([float(v) for v in found[::-1][::step][::-1]]))
+    ticks = sorted(set(values))
+    step = -(-len(ticks) // 7)
+    axes.xaxis.set_major_locator(FixedLocator([float(v) for v in ticks[::-1][::step][::-1]]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
 
@@ -102,7 +102,7 @@ def _drawable(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _names(data: pd.DataFrame) -> dict[str, str]:
-    """Return what the legend says of each model, in the order of tables."""
+    """Return the label of each model in the legend, in the order of tables."""
     options = data.drop_duplicates("model").set_index("model")["option"]
     return {
         m: legend_name(f"{m}: {options[m]}") for m in model_order([str(m) for m in options.index])
@@ -117,30 +117,30 @@ def budget_figure(
     Lines are means over draws and layers, bands their extremes. Errors that are nothing but
     rounding are left out.
     """
-    found = over_layers(data[(data["mode"] == mode) & (data["length"] == length)])
-    heads, names = measures(found), _names(found)
+    means = over_layers(data[(data["mode"] == mode) & (data["length"] == length)])
+    heads, names = measures(means), _names(means)
     with style():
-        made = _sheet(len(heads))
+        grid = _sheet(len(heads))
         handles: dict[str, Line2D] = {}
-        for axes, head in zip(made.axes, heads, strict=True):
-            own = _drawable(of_measure(found, *head))
+        for axes, head in zip(grid.axes, heads, strict=True):
+            points = _drawable(of_measure(means, *head))
             for model, label in names.items():
-                line = own[own["model"] == model].sort_values("budget")
+                line = points[points["model"] == model].sort_values("budget")
                 drawn = _line(axes, line["budget"].astype(float), line, looks[model], label)
                 handles.setdefault(model, drawn)
-            _doubling(axes, [int(b) for b in found["budget"]])
+            _doubling(axes, [int(b) for b in means["budget"]])
             _vertical(axes, head[0])
             axes.set_title(measure_title(*head), size=8.5)
             axes.set_ylabel("share" if head[1] else "relative error", size=8)
             axes.set_xlabel("budget (option in the legend)", size=8)
             axes.tick_params(labelsize=7)
         arrange(
-            made,
+            grid,
             title=f"Error against budget, {describe(mode)}, {length:,} tokens",
-            subtitle=_about(subtitle, found),
+            subtitle=_about(subtitle, means),
             handles=[*handles.values()],
         )
-    return made.figure
+    return grid.figure
 
 
 def _about(subtitle: str, data: pd.DataFrame, what: str = "bands: extremes over draws") -> str:
@@ -158,14 +158,14 @@ def time_figure(
     Times are in units of exact attention, the medians of paired ratios: they compare neighbours in
     time. A line joins the budgets of a family.
     """
-    own = over_layers(of_measure(data[data["mode"] == mode], "output_error", ""))
-    own = own[own["time_ratio"].notna()]
-    lengths, names = sorted(set(own["length"])), _names(own)
+    means = over_layers(of_measure(data[data["mode"] == mode], "output_error", ""))
+    means = means[means["time_ratio"].notna()]
+    lengths, names = sorted(set(means["length"])), _names(means)
     with style():
-        made = _sheet(len(lengths))
+        grid = _sheet(len(lengths))
         handles: dict[str, Line2D] = {}
-        for axes, length in zip(made.axes, lengths, strict=True):
-            here = own[own["length"] == length]
+        for axes, length in zip(grid.axes, lengths, strict=True):
+            here = means[means["length"] == length]
             for model, label in names.items():
                 line = _drawable(here[here["model"] == model]).sort_values("budget")
                 times = line["time_ratio"].astype(float)
@@ -190,46 +190,46 @@ def time_figure(
             axes.set_xlabel("time of the core / exact attention", size=8)
             axes.tick_params(labelsize=7)
         arrange(
-            made,
+            grid,
             title=f"Error against time, {describe(mode)}",
             subtitle=_about(
-                subtitle, own, "a line joins the budgets of a family up to the large marker"
+                subtitle, means, "a line joins the budgets of a family up to the large marker"
             ),
             handles=[*handles.values()],
         )
-    return made.figure
+    return grid.figure
 
 
 def length_figure(
     data: pd.DataFrame, looks: dict[str, Look], *, mode: str, subtitle: str = ""
 ) -> Figure:
     """Draw the output error against the length, a panel for each budget of several families."""
-    own = over_layers(of_measure(data[data["mode"] == mode], "output_error", ""))
-    budgets = shared_budgets(own)
-    own = own[own["budget"].isin(budgets)]
-    names = _names(own)
+    means = over_layers(of_measure(data[data["mode"] == mode], "output_error", ""))
+    budgets = shared_budgets(means)
+    means = means[means["budget"].isin(budgets)]
+    names = _names(means)
     with style():
-        made = _sheet(len(budgets))
+        grid = _sheet(len(budgets))
         handles: dict[str, Line2D] = {}
-        for axes, budget in zip(made.axes, budgets, strict=True):
-            here = _drawable(own[own["budget"] == budget])
+        for axes, budget in zip(grid.axes, budgets, strict=True):
+            here = _drawable(means[means["budget"] == budget])
             for model, label in names.items():
                 line = here[here["model"] == model].sort_values("length")
                 drawn = _line(axes, line["length"].astype(float), line, looks[model], label)
                 handles.setdefault(model, drawn)
-            _doubling(axes, [int(n) for n in own["length"]])
+            _doubling(axes, [int(n) for n in means["length"]])
             _vertical(axes, "output_error")
             axes.set_title(f"budget {budget:,}", size=8.5)
             axes.set_ylabel("output error (relative)", size=8)
             axes.set_xlabel("sequence length (tokens)", size=8)
             axes.tick_params(labelsize=7)
         arrange(
-            made,
+            grid,
             title=f"Error against length, {describe(mode)}",
-            subtitle=_about(subtitle, own),
+            subtitle=_about(subtitle, means),
             handles=[*handles.values()],
         )
-    return made.figure
+    return grid.figure
 
 
 def shared_budgets(data: pd.DataFrame, most: int = 6) -> list[int]:
@@ -241,16 +241,16 @@ def shared_budgets(data: pd.DataFrame, most: int = 6) -> list[int]:
 
 def feature_data(data: pd.DataFrame) -> pd.DataFrame:
     """Return the output errors of the estimators of the softmax kernel, where there are several."""
-    own = of_measure(data[data["kernel"].isin(KERNELS)], "output_error", "")
-    if own[["kernel", "orthogonal"]].drop_duplicates().shape[0] < 2:
-        return own.iloc[:0]
-    return own
+    errors = of_measure(data[data["kernel"].isin(KERNELS)], "output_error", "")
+    if errors[["kernel", "orthogonal"]].drop_duplicates().shape[0] < 2:
+        return errors.iloc[:0]
+    return errors
 
 
 def feature_pages(data: pd.DataFrame, further: Mapping[str, str]) -> list[pd.DataFrame]:
     """Return what `feature_data` returned in parts that one figure each can hold."""
-    own = pd.Series(_panels(data, further), index=data.index)
-    return [data[own.isin(part)] for part in chunks(sorted(set(own)), PANELS)]
+    panels = pd.Series(_panels(data, further), index=data.index)
+    return [data[panels.isin(part)] for part in chunks(sorted(set(panels)), PANELS)]
 
 
 def _panels(data: pd.DataFrame, further: Mapping[str, str]) -> list[tuple[int, str]]:
@@ -262,7 +262,7 @@ def feature_figure(
 ) -> Figure:
     """Draw what `feature_data` returned against the number of features.
 
-    A panel for each length and each setting of further options. Colours tell the kernels apart,
+    A panel for each length and each setting of further options. Colours distinguish the kernels,
     solid lines orthogonal from dashed independent draws. The dotted line falls as the root of the
     number of features.
 
@@ -272,20 +272,20 @@ def feature_figure(
         mode: which of the data.
         subtitle: what they have in common.
     """
-    own = over_layers(data[data["mode"] == mode])
-    own = own.assign(further=[words for _, words in _panels(own, further)])
-    panels = sorted(set(_panels(own, further)))
+    means = over_layers(data[data["mode"] == mode])
+    means = means.assign(further=[words for _, words in _panels(means, further)])
+    panels = sorted(set(_panels(means, further)))
     labels = [
         f"{name}, {word}"
         for kernel, (name, *_) in KERNELS.items()
         for draw, word in DRAWS.items()
-        if ((own["kernel"] == kernel) & (own["orthogonal"] == draw)).any()
+        if ((means["kernel"] == kernel) & (means["orthogonal"] == draw)).any()
     ]
     with style():
-        made = _sheet(len(panels))
+        grid = _sheet(len(panels))
         handles: dict[str, Line2D] = {}
-        for axes, (length, words) in zip(made.axes, panels, strict=True):
-            here = own[(own["length"] == length) & (own["further"] == words)]
+        for axes, (length, words) in zip(grid.axes, panels, strict=True):
+            here = means[(means["length"] == length) & (means["further"] == words)]
             for kernel, (name, color, marker) in KERNELS.items():
                 for draw, word in DRAWS.items():
                     line = here[(here["kernel"] == kernel) & (here["orthogonal"] == draw)]
@@ -307,9 +307,9 @@ def feature_figure(
             axes.set_xlabel("features", size=8)
             axes.tick_params(labelsize=7)
         arrange(
-            made,
+            grid,
             title=f"Random features, {describe(mode)}",
-            subtitle=_about(subtitle, own),
+            subtitle=_about(subtitle, means),
             handles=[handles[label] for label in [*labels, ROOT]],
         )
-    return made.figure
+    return grid.figure

@@ -1,4 +1,4 @@
-"""The Long Range Arena's own tables and figure, for every protocol among the rows."""
+"""Tables and figure of the Long Range Arena, for every protocol among the rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -55,9 +55,9 @@ def undrawn(frame: pd.DataFrame) -> Iterator[str]:
     for runs in protocol_runs(frame):
         scores = arena_scores(runs, frame)
         for part, points in arena_points(runs) if runs.protocol else ():
-            found = _data(runs, scores, points, {})
-            if isinstance(found, str):
-                yield f"{_heading('figure 3', runs)} ({part.title}), is not drawn: {found}"
+            outcome = _data(runs, scores, points, {})
+            if isinstance(outcome, str):
+                yield f"{_heading('figure 3', runs)} ({part.title}), is not drawn: {outcome}"
 
 
 def _data(
@@ -74,9 +74,9 @@ def _data(
             "them in the same sweep: docs/published-tables.md has the two commands"
         )
     data = bubble_data(scores, points, kinds)
-    own = data[data["published"].isna()]
-    if complete(own).empty:
-        reasons = "; ".join(f"{row.model}: {row.reason}" for row in own.itertuples())
+    measured = data[data["published"].isna()]
+    if complete(measured).empty:
+        reasons = "; ".join(f"{row.model}: {row.reason}" for row in measured.itertuples())
         return f"no model has speed, memory and an average ({reasons})"
     return data
 
@@ -96,8 +96,8 @@ def _figure(
     reference = best_reference(points)
     against = f"; the CSV has speed relative to {reference}, too" if reference else ""
     notes = [
-        f"disturbed while measured: {', '.join(own['model'])}: {reason}"
-        for reason, own in data.groupby("disturbed", sort=False)
+        f"disturbed while measured: {', '.join(group['model'])}: {reason}"
+        for reason, group in data.groupby("disturbed", sort=False)
     ]
     if data["published"].notna().any():
         source, remark = cost_source()

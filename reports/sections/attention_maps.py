@@ -48,12 +48,12 @@ def map_data(rows: pd.DataFrame) -> pd.DataFrame:
 
     A measure that a model does not allow has a line with the reason; so has a cell that failed.
     """
-    own = rows[rows["runner"] == "attention_maps"].copy()
+    maps = rows[rows["runner"] == "attention_maps"].copy()
     for label in LABELS:
-        own[label] = [found.get(label, "") for found in own["labels"]]
+        maps[label] = [labels.get(label, "") for labels in maps["labels"]]
     keys = [*TASK, "name", "metric", *LABELS]
     records: list[dict[str, Any]] = []
-    for key, part in own[own["metric"].isin(METRICS)].groupby(keys, sort=False, dropna=False):
+    for key, part in maps[maps["metric"].isin(METRICS)].groupby(keys, sort=False, dropna=False):
         record: dict[str, Any] = dict(zip(keys, key, strict=True))
         record["model"] = record.pop("name")
         good = part[part["status"] == "ok"]
@@ -62,7 +62,7 @@ def map_data(rows: pd.DataFrame) -> pd.DataFrame:
             record |= {"status": bad["status"], "reason": short(str(bad["reason"])), "seeds": 0}
             record["samples"] = ()
         else:
-            lengths = {len(found) for found in good["samples"]}
+            lengths = {len(curve) for curve in good["samples"]}
             curves = np.array(list(good["samples"])).mean(0) if len(lengths) == 1 else np.array([])
             record |= {"value": good["value"].astype(float).mean(), "samples": tuple(curves)}
             record |= {"seeds": good["seed"].nunique(), "status": "ok", "reason": ""}
@@ -78,7 +78,7 @@ def curves_of(data: pd.DataFrame) -> pd.DataFrame:
     """Return what is plotted of curves as a line for each of their numbers, for a CSV file."""
     if not data["samples"].map(len).any():
         return without_curves(data)
-    places = pd.Series([[*range(1, len(own) + 1)] for own in data["samples"]], index=data.index)
+    places = pd.Series([[*range(1, len(curve) + 1)] for curve in data["samples"]], index=data.index)
     lists = [name for name in ("samples", "deviation") if name in data]
     long = data.assign(place=places).explode([*lists, "place"], ignore_index=True)
     return long.drop(columns=["value"]).rename(columns={"samples": "value"})
@@ -101,8 +101,8 @@ def map_table(data: pd.DataFrame) -> Table:
         for layer in sorted({*mine["layer"][mine["title"] != ""]}, key=int) or [""]:
             entries = []
             for task in tasks:
-                own = mine[(mine[list(TASK)] == list(task)).all(axis=1)]
-                entries += [_entry(own, layer, *title) for title in titles.items()]
+                of_task = mine[(mine[list(TASK)] == list(task)).all(axis=1)]
+                entries += [_entry(of_task, layer, *title) for title in titles.items()]
             stub = f"layer {layer}" if layer else ALL
             rows.append(TableRow(title=stub, entries=tuple(entries), section=name))
     return Table(
@@ -128,47 +128,47 @@ def _title(row: dict[Any, Any]) -> str:
     return COLUMNS[row["metric"]].format(within=row["within"], heads=heads)
 
 
-def _entry(own: pd.DataFrame, layer: str, title: str, metric: str) -> Entry:
-    good = own[(own["layer"] == layer) & (own["title"] == title)]
+def _entry(data: pd.DataFrame, layer: str, title: str, metric: str) -> Entry:
+    good = data[(data["layer"] == layer) & (data["title"] == title)]
     if len(good):
         value = float(good["value"].mean())
         return Entry(text=significant(value), value=value)
-    near = (own["metric"] == metric) | (own["metric"] == "attention_distance")
-    lost = own[(own["status"] != "ok") & near]
+    near = (data["metric"] == metric) | (data["metric"] == "attention_distance")
+    lost = data[(data["status"] != "ok") & near]
     lost = lost[lost["layer"].isin(["", layer])]
     if lost.empty:
         return absent()
     return failed(lost.iloc[0])
 
 
-def _map(own: pd.DataFrame) -> Picture:
-    cells = max(len(samples) for samples in own["samples"])
+def _map(data: pd.DataFrame) -> Picture:
+    cells = max(len(samples) for samples in data["samples"])
     values = np.full((cells, cells), np.nan)
-    for row, samples in zip(own["row"], own["samples"], strict=True):
+    for row, samples in zip(data["row"], data["samples"], strict=True):
         values[int(row)] = samples
-    return Picture(values, positions=int(own["positions"].iloc[0]))
+    return Picture(values, positions=int(data["positions"].iloc[0]))
 
 
-def _by_head(own: pd.DataFrame) -> Picture:
-    layers = sorted({int(layer) for layer in own["layer"]})
-    heads = sorted({int(head) for head in own["head"]})
+def _by_head(data: pd.DataFrame) -> Picture:
+    layers = sorted({int(layer) for layer in data["layer"]})
+    heads = sorted({int(head) for head in data["head"]})
     values = np.full((len(layers), len(heads)), np.nan)
-    for layer, head, value in zip(own["layer"], own["head"], own["value"], strict=True):
+    for layer, head, value in zip(data["layer"], data["head"], data["value"], strict=True):
         values[layers.index(int(layer)), heads.index(int(head))] = value
     return Picture(values, [*map(str, layers)], [*map(str, heads)])
 
 
-def _pairs(own: pd.DataFrame) -> Picture:
-    names = sorted({*own["token"], *own["other"]})
+def _pairs(data: pd.DataFrame) -> Picture:
+    names = sorted({*data["token"], *data["other"]})
     values = np.full((len(names), len(names)), np.nan)
-    for one, other, value in zip(own["token"], own["other"], own["value"], strict=True):
+    for one, other, value in zip(data["token"], data["other"], data["value"], strict=True):
         i, j = names.index(one), names.index(other)
         values[i, j] = values[j, i] = value
     return Picture(values, names, names)
 
 
-def _beside_scores(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return similarities and, as a panel of their own, substitution scores; each within ±1."""
+def _with_scores(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return similarities and, as a further panel, substitution scores; all within ±1."""
     scores = pairs["score"].astype(float)
     both = [
         pairs.assign(kind="attention"),
@@ -181,10 +181,10 @@ def _with_deviations(means: pd.DataFrame, deviations: pd.DataFrame) -> pd.DataFr
     """Return kernels with how far those of single tokens lie from them, 0 where all are one."""
     keys = [*TASK, "model", "layer", "head"]
     places = zip(*(deviations[key].astype(str) for key in keys), strict=True)
-    known = dict(zip(places, deviations["samples"], strict=True))
-    own = zip(*(means[key].astype(str) for key in keys), means["samples"], strict=True)
-    found = [known.get(tuple(key), (0.0,) * len(taps)) for *key, taps in own]
-    return means.assign(deviation=pd.Series(found, index=means.index))
+    by_place = dict(zip(places, deviations["samples"], strict=True))
+    kernels = zip(*(means[key].astype(str) for key in keys), means["samples"], strict=True)
+    bands = [by_place.get(tuple(key), (0.0,) * len(taps)) for *key, taps in kernels]
+    return means.assign(deviation=pd.Series(bands, index=means.index))
 
 
 FIGURES = (
@@ -259,5 +259,5 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
         if metric == "kernel_weight":
             drawn = _with_deviations(drawn, good[good["metric"] == "kernel_deviation"])
         elif metric == "attention_similarity":
-            drawn = _beside_scores(drawn)
+            drawn = _with_scores(drawn)
         yield figure._replace(data=drawn, written=figure.written or curves_of)

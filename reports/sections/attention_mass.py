@@ -32,14 +32,14 @@ def mass_data(rows: pd.DataFrame) -> pd.DataFrame:
 
     A cell that failed has a line with the reason.
     """
-    own = rows[rows["runner"] == "attention_mass"].copy()
+    measured = rows[rows["runner"] == "attention_mass"].copy()
     for label in ("layer", "region", "bucket"):
-        own[label] = [found.get(label, ALL) for found in own["labels"]]
-    errors = own[own["metric"] == "attention_mass_error"]
+        measured[label] = [labels.get(label, ALL) for labels in measured["labels"]]
+    errors = measured[measured["metric"] == "attention_mass_error"]
     keys = [*TASK, "name", "layer", "region", "bucket"]
-    known = errors.groupby(keys, dropna=False)["value"].mean().to_dict()
+    mean_errors = errors.groupby(keys, dropna=False)["value"].mean().to_dict()
     records: list[dict[str, Any]] = []
-    masses = own[own["metric"] == "attention_mass"]
+    masses = measured[measured["metric"] == "attention_mass"]
     for key, part in masses.groupby(keys, sort=True, dropna=False):
         record: dict[str, Any] = dict(zip(keys, key, strict=True))
         record["model"] = record.pop("name")
@@ -48,7 +48,7 @@ def mass_data(rows: pd.DataFrame) -> pd.DataFrame:
             bad = part.iloc[0]
             record |= {"status": bad["status"], "reason": short(str(bad["reason"])), "seeds": 0}
         else:
-            record |= {"mass": good["value"].astype(float).mean(), "error": known.get(key)}
+            record |= {"mass": good["value"].astype(float).mean(), "error": mean_errors.get(key)}
             record |= {"seeds": good["seed"].nunique(), "status": "ok", "reason": ""}
         records.append(record)
     return pd.DataFrame(records, columns=list(COLUMNS))
@@ -60,10 +60,10 @@ def mass_figure(data: pd.DataFrame) -> Figure:
     panel = [*TASK, "model"]
     keys = list(dict.fromkeys(drawn[panel].itertuples(index=False, name=None)))
     with style():
-        made = sheet(len(keys), plot=_PLOT)
-        for axes, key in zip(made.axes, keys, strict=True):
-            own = drawn[(drawn[panel] == list(key)).all(axis=1)]
-            _draw(axes, own)
+        grid = sheet(len(keys), plot=_PLOT)
+        for axes, key in zip(grid.axes, keys, strict=True):
+            part = drawn[(drawn[panel] == list(key)).all(axis=1)]
+            _draw(axes, part)
             task, _, source, length, *marks, model = key
             facts = [str(source), f"length {as_text(length)}", *(str(m) for m in marks if m)]
             axes.set_title(f"{model}, {task} ({', '.join(facts)})", size=8.5)
@@ -71,7 +71,7 @@ def mass_figure(data: pd.DataFrame) -> Figure:
         handles: list[Any] = [Patch(color=COLORS[region], label=region) for region in seen]
         handles.append(Line2D([], [], linestyle="none", marker=".", color="0.3", label="a layer"))
         return arrange(
-            made,
+            grid,
             title="Attention by age of what is attended to",
             subtitle="oldest keys at the left; bars: mean of layers, with standard errors over "
             "sequences",
@@ -79,10 +79,10 @@ def mass_figure(data: pd.DataFrame) -> Figure:
         )
 
 
-def _draw(axes: Axes, own: pd.DataFrame) -> None:
+def _draw(axes: Axes, data: pd.DataFrame) -> None:
     first, ticks = 0, []
     for region in REGIONS:
-        part = own[own["region"] == region]
+        part = data[data["region"] == region]
         buckets = sorted({int(bucket) for bucket in part["bucket"]})
         for layer, line in part.groupby("layer"):
             x = first + np.array([buckets.index(int(bucket)) for bucket in line["bucket"]])
@@ -143,14 +143,14 @@ def mass_table(data: pd.DataFrame) -> Table:
     )
 
 
-def _entry(own: pd.DataFrame, layer: str, region: str) -> Entry:
-    found = own[(own["layer"] == layer) & (own["region"] == region) & (own["bucket"] == ALL)]
-    good = found[found["mass"].notna()]
+def _entry(data: pd.DataFrame, layer: str, region: str) -> Entry:
+    line = data[(data["layer"] == layer) & (data["region"] == region) & (data["bucket"] == ALL)]
+    good = line[line["mass"].notna()]
     if len(good):
         row = good.iloc[0]
         facts = {} if pd.isna(row["error"]) else {"standard_error": float(row["error"])}
         return Entry(text=f"{row['mass']:.3f}", value=float(row["mass"]), facts=facts)
-    lost = own[own["status"] != "ok"]
+    lost = data[data["status"] != "ok"]
     if lost.empty:
         return absent()
     return failed(lost.iloc[0])

@@ -1,4 +1,4 @@
-"""A trained model made smaller: quality against its file and its operations, and all numbers.
+"""Compressed models after training: quality against its file and its operations, and all numbers.
 
 Two panels for each model: its score against the bytes of the smaller of its two files, and against
 the multiply-adds of a pass. A line joins the amounts of one method; hollow points are as they come
@@ -42,7 +42,7 @@ OPTIONS = frozenset(
         "timed_steps", "long_step_s", "long_timed_steps", "repeat_limit_s",
     )
 )  # fmt: skip
-"""Of the runner: they tell variants apart, and not models."""
+"""Of the runner: variants differ in them, not models."""
 WHOLE = ("heads", "magnitude", "shared_heads")
 """Methods of which amount 0 is the whole model."""
 TRAINED, TUNED = "trained", "fine-tuned"
@@ -80,32 +80,32 @@ _BY_METRIC = {score.metric: score for score in SCORES}
 
 def compression_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each variant: means over seeds; a cell that failed has its reason."""
-    own = rows[rows["runner"] == RUNNER].copy()
-    labels = [labels_of(found) for found in own["labels"]]
-    own["name"] = [named(row, without=OPTIONS) for row in own.to_dict("records")]
-    own["method"] = [found.get("method", "") for found in labels]
-    own["amount"] = [float(found.get("amount", "nan")) for found in labels]
-    own["stage"] = [found.get("stage", "") for found in labels]
-    own["way"] = [found.get("way", "") for found in labels]
-    own["storage"] = [found.get("storage", "") for found in labels]
-    own["what"] = [named_variant(found) for found in labels]
-    bad = own[(own["status"] != "ok") & (own["stage"] == "")]
+    variants = rows[rows["runner"] == RUNNER].copy()
+    labels = [labels_of(value) for value in variants["labels"]]
+    variants["name"] = [named(row, without=OPTIONS) for row in variants.to_dict("records")]
+    variants["method"] = [entry.get("method", "") for entry in labels]
+    variants["amount"] = [float(entry.get("amount", "nan")) for entry in labels]
+    variants["stage"] = [entry.get("stage", "") for entry in labels]
+    variants["way"] = [entry.get("way", "") for entry in labels]
+    variants["storage"] = [entry.get("storage", "") for entry in labels]
+    variants["what"] = [named_variant(entry) for entry in labels]
+    bad = variants[(variants["status"] != "ok") & (variants["stage"] == "")]
     records = [
         {**{key: row[key] for key in TASK}, "model": row["name"], "status": row["status"],
          "reason": short(str(row["reason"])), "seeds": 0, "what": "no result"}
         for row in bad.to_dict("records")
     ]  # fmt: skip
-    good = own[(own["status"] == "ok") & (own["stage"] != "")]
+    good = variants[(variants["status"] == "ok") & (variants["stage"] != "")]
     for key, part in good.groupby(list(KEYS), sort=False, dropna=False):
         record: dict[str, Any] = dict(zip(KEYS, key, strict=True))
         record["model"] = record.pop("name")
         records.append({**record, **_numbers(part), "status": "ok", "reason": ""})
-    found = pd.DataFrame(records, columns=list(COLUMNS))
+    data = pd.DataFrame(records, columns=list(COLUMNS))
     # The model as trained is the same in the cells of all methods, before and after fine-tuning.
-    same = (found["amount"] == 0) & found.duplicated([*TASK, "model", "what"])
-    found = found[~same].assign(after=found["stage"] != TRAINED)
+    same = (data["amount"] == 0) & data.duplicated([*TASK, "model", "what"])
+    data = data[~same].assign(after=data["stage"] != TRAINED)
     order = ["after", "method", "amount", "stage"]
-    return found.sort_values(order, kind="stable").drop(columns="after").reset_index(drop=True)
+    return data.sort_values(order, kind="stable").drop(columns="after").reset_index(drop=True)
 
 
 def named_variant(labels: Mapping[str, str]) -> str:
@@ -113,48 +113,46 @@ def named_variant(labels: Mapping[str, str]) -> str:
     method, stage = labels.get("method", ""), labels.get("stage", "")
     if stage == TRAINED:
         return "as trained"
-    said = [method]
+    words = [method]
     if labels.get("amount") == "0" and method in WHOLE:
-        said = ["as trained"]
+        words = ["as trained"]
     elif "heads" in labels:
-        said = [f"{labels['heads']} heads"]
+        words = [f"{labels['heads']} heads"]
     elif "sparsity" in labels:
-        said = [f"{100 * float(labels['amount']):g} % zeros", labels.get("scope", "")]
+        words = [f"{100 * float(labels['amount']):g} % zeros", labels.get("scope", "")]
     elif "form" in labels:
-        said = [method, labels["form"] if labels["form"] != method else ""]
-        said.append(labels["library"] if labels.get("library", "own") != "own" else "")
+        words = [method, labels["form"] if labels["form"] != method else ""]
+        words.append(labels["library"] if labels.get("library", "own") != "own" else "")
     elif "rank" in labels:
-        said = [f"{labels['rank']} shared columns"]
+        words = [f"{labels['rank']} shared columns"]
     elif "kept_layers" in labels:
-        said = [f"{labels['kept_layers']} layers"]
-    said += [labels.get("way", ""), stage if stage == TUNED else ""]
-    return ", ".join(filter(None, said))
+        words = [f"{labels['kept_layers']} layers"]
+    words += [labels.get("way", ""), stage if stage == TUNED else ""]
+    return ", ".join(filter(None, words))
 
 
 def _numbers(part: pd.DataFrame) -> dict[str, Any]:
-    """Return the numbers of one variant."""
-
     def mean(rows: pd.DataFrame) -> float | None:
         return float(rows["value"].astype(float).mean()) if len(rows) else None
 
     split = "test" if (part["split"] == "test").any() else "validation"
     judged = part[part["split"] == split]
     scores = [s for s in SCORES if (judged["metric"] == s.metric).any()]
-    found: dict[str, Any] = {"seeds": part["seed"].nunique(), "disturbed": ""}
+    means: dict[str, Any] = {"seeds": part["seed"].nunique(), "disturbed": ""}
     if scores:
-        found["metric"] = scores[0].metric
-        found["score"] = mean(judged[judged["metric"] == scores[0].metric])
+        means["metric"] = scores[0].metric
+        means["score"] = mean(judged[judged["metric"] == scores[0].metric])
     for storage in ("dense", "sparse"):
-        found[storage] = mean(part[(part["metric"] == "disk_bytes") & (part["storage"] == storage)])
-    found |= {metric: mean(part[part["metric"] == metric]) for metric in NUMBERS}
+        means[storage] = mean(part[(part["metric"] == "disk_bytes") & (part["storage"] == storage)])
+    means |= {metric: mean(part[part["metric"] == metric]) for metric in NUMBERS}
     ratios = part[part["metric"] == "compressed_time_ratio"]
-    found["ratio"] = mean(ratios)
+    means["ratio"] = mean(ratios)
     if len(ratios) == 1:
         interval = median_interval(list(ratios["samples"].iloc[0]))
-        found |= {"low": interval.low, "high": interval.high} if interval else {}
-    marks = [disturbed({"labels": own}) for own in ratios["labels"]]
-    found["disturbed"] = next(filter(None, marks), "")
-    return found
+        means |= {"low": interval.low, "high": interval.high} if interval else {}
+    marks = [disturbed({"labels": entry}) for entry in ratios["labels"]]
+    means["disturbed"] = next(filter(None, marks), "")
+    return means
 
 
 def compression_table(data: pd.DataFrame) -> Table:
@@ -175,10 +173,10 @@ def compression_table(data: pd.DataFrame) -> Table:
     for task in dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)):
         of_task = data[(data[list(TASK)] == list(task)).all(axis=1)]
         for name in model_order([str(n) for n in of_task["model"]]):
-            for _, own in of_task[of_task["model"] == name].iterrows():
+            for _, variant in of_task[of_task["model"] == name].iterrows():
                 section = f"{name}, {task[0]} (length {as_text(task[3])})"
                 rows.append(
-                    TableRow(title=str(own["what"]), entries=_entries(own), section=section)
+                    TableRow(title=str(variant["what"]), entries=_entries(variant), section=section)
                 )
     return Table(
         title="Trained models made smaller",
@@ -193,24 +191,24 @@ def compression_table(data: pd.DataFrame) -> Table:
     )
 
 
-def _entries(own: "pd.Series[Any]") -> tuple[Entry, ...]:
-    if own["status"] != "ok":
-        return (failed(own), *(absent() for _ in range(6)))
-    score = _BY_METRIC.get(str(own["metric"]))
+def _entries(variant: "pd.Series[Any]") -> tuple[Entry, ...]:
+    if variant["status"] != "ok":
+        return (failed(variant), *(absent() for _ in range(6)))
+    score = _BY_METRIC.get(str(variant["metric"]))
     first = absent()
     if score is not None:
-        value = float(own["score"])
+        value = float(variant["score"])
         notes = () if score.metric == "accuracy" else (score.title,)
         text = f"{score.factor * value:.{score.digits}f}"
         first = Entry(text=text, value=value, notes=notes)
     return (
         first,
-        _scaled(own["dense"], 1024, 1),
-        _scaled(own["sparse"], 1024, 1),
-        _scaled(own["parameters"], 1e3, 1),
-        _scaled(own["nonzero_parameters"], 1e3, 1),
-        _scaled(own["flops"], 2e6, 2),
-        _ratio(own),
+        _scaled(variant["dense"], 1024, 1),
+        _scaled(variant["sparse"], 1024, 1),
+        _scaled(variant["parameters"], 1e3, 1),
+        _scaled(variant["nonzero_parameters"], 1e3, 1),
+        _scaled(variant["flops"], 2e6, 2),
+        _ratio(variant),
     )
 
 
@@ -220,15 +218,15 @@ def _scaled(value: Any, by: float, digits: int) -> Entry:
     return Entry(text=f"{float(value) / by:,.{digits}f}", value=float(value))
 
 
-def _ratio(own: "pd.Series[Any]") -> Entry:
-    if pd.isna(own["ratio"]):
+def _ratio(variant: "pd.Series[Any]") -> Entry:
+    if pd.isna(variant["ratio"]):
         return absent()
-    text, notes = f"{own['ratio']:.2f}", tuple[str, ...]()
-    if not pd.isna(own["low"]):
-        text += f" [{own['low']:.2f}, {own['high']:.2f}]"
-    if own["disturbed"]:
-        text, notes = f"{text} {DAGGER}", (f"{DAGGER} disturbed: {own['disturbed']}",)
-    return Entry(text=text, value=float(own["ratio"]), notes=notes)
+    text, notes = f"{variant['ratio']:.2f}", tuple[str, ...]()
+    if not pd.isna(variant["low"]):
+        text += f" [{variant['low']:.2f}, {variant['high']:.2f}]"
+    if variant["disturbed"]:
+        text, notes = f"{text} {DAGGER}", (f"{DAGGER} disturbed: {variant['disturbed']}",)
+    return Entry(text=text, value=float(variant["ratio"]), notes=notes)
 
 
 def compression_figure(data: pd.DataFrame) -> Figure:
@@ -237,20 +235,20 @@ def compression_figure(data: pd.DataFrame) -> Figure:
     methods = sorted({str(m) for m in data["method"][data["stage"] != TRAINED]})
     colors = {method: PALETTE[1 + i % (len(PALETTE) - 1)] for i, method in enumerate(methods)}
     with style():
-        made = sheet(2 * len(places), plot=_PLOT)
+        grid = sheet(2 * len(places), plot=_PLOT)
         for number, place in enumerate(places):
-            own = data[(data[[*TASK, "model"]] == list(place)).all(axis=1)]
-            own = own.assign(file=own[["dense", "sparse"]].astype(float).min(axis=1) / 1024)
-            own = own.assign(products=own["flops"].astype(float) / 2e6)
+            part = data[(data[[*TASK, "model"]] == list(place)).all(axis=1)]
+            part = part.assign(file=part[["dense", "sparse"]].astype(float).min(axis=1) / 1024)
+            part = part.assign(products=part["flops"].astype(float) / 2e6)
             title = f"{place[-1]}, {place[0]} (length {as_text(place[3])})"
-            score = _BY_METRIC[str(own["metric"].iloc[0])]
+            score = _BY_METRIC[str(part["metric"].iloc[0])]
             for axes, column, label in zip(
-                made.axes[2 * number : 2 * number + 2],
+                grid.axes[2 * number : 2 * number + 2],
                 ("file", "products"),
                 ("file (KiB)", "multiply-adds (million)"),
                 strict=True,
             ):
-                _draw(axes, own, column, score, colors)
+                _draw(axes, part, column, score, colors)
                 axes.set_title(title, size=8.5)
                 axes.set_xlabel(label)
                 axes.set_ylabel(score.title)
@@ -266,7 +264,7 @@ def compression_figure(data: pd.DataFrame) -> Figure:
             Line2D([], [], linestyle="none", marker="o", color="0.3", label="then fine-tuned"),
         ]  # fmt: skip
         return arrange(
-            made,
+            grid,
             title="Trained models made smaller",
             subtitle="of two files that hold the same model, the smaller one; operations with "
             "zeros count",
@@ -275,12 +273,12 @@ def compression_figure(data: pd.DataFrame) -> Figure:
 
 
 def _draw(
-    axes: Axes, own: pd.DataFrame, column: str, score: CompressionScore, colors: dict[str, str]
+    axes: Axes, data: pd.DataFrame, column: str, score: CompressionScore, colors: dict[str, str]
 ) -> None:
-    drawn = own[own[column].notna() & own["score"].notna()]
+    drawn = data[data[column].notna() & data["score"].notna()]
     drawn = drawn.assign(y=score.factor * drawn["score"].astype(float))
-    made = drawn[drawn["stage"] != TRAINED]
-    for (method, *_), line in made.groupby(["method", "stage", "way"]):
+    compressed = drawn[drawn["stage"] != TRAINED]
+    for (method, *_), line in compressed.groupby(["method", "stage", "way"]):
         tuned = str(line["stage"].iloc[0]) == TUNED
         ordered = line.sort_values("amount")
         color = colors[str(method)]

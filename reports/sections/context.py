@@ -23,7 +23,7 @@ from reports.tables.scores import LANGUAGE, Score
 from reports.tables.table import Column, Entry, Table, TableRow
 
 PANEL = ("task", "task_version", "source", "tokenizer", "split")
-"""Columns whose values share a panel. Regime and length are the model's own matter here."""
+"""Columns whose values share a panel. Regime and length may differ between its models."""
 LOSS = Score(metric="loss", title="Loss", unit="Nats, lower is better")
 PERPLEXITIES = ("word_perplexity", "perplexity")
 """Exponentials of the loss; the other scores are in proportion to it."""
@@ -40,22 +40,22 @@ def context_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
     Where models of one name differ in regime or length, these end the name.
     """
-    own = rows[rows["runner"] == "context"].copy()
-    labels = own["labels"]
+    part = rows[rows["runner"] == "context"].copy()
+    labels = part["labels"]
     for name in ("context", "targets", "context_step"):
-        own[name] = [float(found.get(name, "nan")) for found in labels]
+        part[name] = [float(entry.get(name, "nan")) for entry in labels]
     # A cell that failed as a whole names no split: it holds for what its task was judged on.
-    judged = own[own["split"] != ""].groupby("task")["split"].first()
-    none = own["split"] == ""
-    own.loc[none, "split"] = own.loc[none, "task"].map(judged).fillna("test")
-    own["drawn"] = [found.get("drawn", "") for found in labels]
-    ways = own[["name", "regime", "length"]].drop_duplicates()
+    judged = part[part["split"] != ""].groupby("task")["split"].first()
+    none = part["split"] == ""
+    part.loc[none, "split"] = part.loc[none, "task"].map(judged).fillna("test")
+    part["drawn"] = [entry.get("drawn", "") for entry in labels]
+    ways = part[["name", "regime", "length"]].drop_duplicates()
     several = set(ways["name"][ways["name"].duplicated()])
-    own["model"] = [
+    part["model"] = [
         f"{name}, {regime}, length {as_text(length)}" if name in several else str(name)
-        for name, regime, length in zip(own["name"], own["regime"], own["length"], strict=True)
+        for name, regime, length in zip(part["name"], part["regime"], part["length"], strict=True)
     ]
-    return own
+    return part
 
 
 def context_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -66,14 +66,14 @@ def context_data(rows: pd.DataFrame) -> pd.DataFrame:
     """
     records: list[dict[str, Any]] = []
     for key, part in rows.groupby(list(PANEL), sort=True, dropna=False):
-        known = set(part["metric"][part["status"] == "ok"])
-        metric = next((score.metric for score in LANGUAGE if score.metric in known), "loss")
+        metrics = set(part["metric"][part["status"] == "ok"])
+        metric = next((score.metric for score in LANGUAGE if score.metric in metrics), "loss")
         points = sorted({int(c) for c in part["context"].dropna()})
         for name in model_order([str(n) for n in part["model"]]):
-            own = part[part["model"] == name]
+            of_model = part[part["model"] == name]
             for context in points:
-                at = own[own["context"].isin((context, np.nan))]
-                if at.empty:  # another model was given it
+                at = of_model[of_model["context"].isin((context, np.nan))]
+                if at.empty:  # only other models have it
                     continue
                 record = dict(zip(PANEL, key, strict=True)) | _point(at, metric)
                 records.append(record | {"metric": metric, "model": name, "context": context})
@@ -91,11 +91,11 @@ def _point(rows: pd.DataFrame, metric: str) -> dict[str, Any]:
         reason = f"{len(good)} results share this name and seed: report one sweep at a time"
         return {"status": AMBIGUOUS, "reason": reason, "seeds": 0}
     values = [float(value) for value in good["value"]]
-    found: dict[str, Any] = {"value": float(np.mean(values)), "seeds": len(values)}
+    record: dict[str, Any] = {"value": float(np.mean(values)), "seeds": len(values)}
     interval = mean_interval(values) or _over_tokens(values[0], metric, losses)
     if interval is not None:
-        found |= {"low": interval.low, "high": interval.high, "interval": str(interval.source)}
-    return found | {"targets": int(good["targets"].iloc[0]), "status": "ok", "reason": ""}
+        record |= {"low": interval.low, "high": interval.high, "interval": str(interval.source)}
+    return record | {"targets": int(good["targets"].iloc[0]), "status": "ok", "reason": ""}
 
 
 def _over_tokens(value: float, metric: str, losses: pd.DataFrame) -> Interval | None:
@@ -118,13 +118,13 @@ def context_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
     """Draw what `context_data` returned: one panel per task, one line per model."""
     keys = list(dict.fromkeys(data[list(PANEL)].itertuples(index=False, name=None)))
     with style():
-        made = sheet(len(keys), plot=_PLOT)
+        grid = sheet(len(keys), plot=_PLOT)
         handles: dict[str, Line2D] = {}
         notes: list[str] = []
-        for axes, key in zip(made.axes, keys, strict=True):
-            own = data[(data[list(PANEL)] == list(key)).all(axis=1)]
-            score = _score(str(own["metric"].iloc[0]))
-            drawn = own.assign(length=own["context"], p20=own["low"], p80=own["high"])
+        for axes, key in zip(grid.axes, keys, strict=True):
+            part = data[(data[list(PANEL)] == list(key)).all(axis=1)]
+            score = _score(str(part["metric"].iloc[0]))
+            drawn = part.assign(length=part["context"], p20=part["low"], p80=part["high"])
             for name, line in draw_lines(axes, drawn, looks).items():
                 handles.setdefault(name, line)
             task, version, source, *marks = key
@@ -135,7 +135,7 @@ def context_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
             notes += why_absent(drawn)
         over = " and ".join(sorted({str(s) for s in data["interval"].dropna()}))
         return arrange(
-            made,
+            grid,
             title="Loss against context length",
             subtitle="the same tokens, predicted from so many before them"
             + (f"; bands: 95 % over {over.replace('examples', 'tokens')}" if over else ""),
@@ -155,18 +155,18 @@ def _unit(score: Score) -> str:
 def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:
     """Yield the metric and the table of each score: models by context, tasks side by side."""
     for score in (*LANGUAGE, LOSS):
-        own = data[data["metric"] == score.metric]
-        if own.empty:
+        scored = data[data["metric"] == score.metric]
+        if scored.empty:
             continue
-        points = own[[*PANEL, "context"]].drop_duplicates().itertuples(index=False, name=None)
-        columns, found = [], []
+        points = scored[[*PANEL, "context"]].drop_duplicates().itertuples(index=False, name=None)
+        columns, by_column = [], []
         for *key, context in points:
             columns.append(
                 Column(group=str(key[0]), title=f"{context:,}", key=f"{key[0]}-{context}")
             )
-            at = own[(own[list(PANEL)] == key).all(axis=1) & (own["context"] == context)]
-            found.append(at.set_index("model"))
-        names = model_order([str(name) for name in own["model"]])
+            at = scored[(scored[list(PANEL)] == key).all(axis=1) & (scored["context"] == context)]
+            by_column.append(at.set_index("model"))
+        names = model_order([str(name) for name in scored["model"]])
         yield (
             score.metric,
             Table(
@@ -176,7 +176,7 @@ def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:
                 stub="model, by context",
                 columns=tuple(columns),
                 rows=tuple(
-                    TableRow(title=name, entries=tuple(_entry(at, name, score) for at in found))
+                    TableRow(title=name, entries=tuple(_entry(at, name, score) for at in by_column))
                     for name in names
                 ),
             ),
@@ -213,17 +213,17 @@ def recl_groups(rows: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Group]]:
     Args:
         rows: as `context_rows` returns them.
     """
-    own = rows[(rows["metric"] == "loss") & (rows["status"] == "ok") & rows["context_step"].notna()]
-    found: dict[tuple[Any, ...], dict[str, Group]] = {}
+    ok = rows[(rows["metric"] == "loss") & (rows["status"] == "ok") & rows["context_step"].notna()]
+    groups: dict[tuple[Any, ...], dict[str, Group]] = {}
     keys = [*PANEL, "context_step", "drawn", "model"]
-    for (*key, drawn, name), part in own.groupby(keys, sort=True, dropna=False):
+    for (*key, drawn, name), part in ok.groupby(keys, sort=True, dropna=False):
         if part["context"].duplicated().any():
             continue  # ambiguous: the table of losses says so
         losses = {
             int(c): s for c, s in zip(part["context"], part["samples"], strict=True) if len(s)
         }
-        found.setdefault(tuple(key), {}).setdefault(str(drawn), {})[str(name)] = losses
-    return found
+        groups.setdefault(tuple(key), {}).setdefault(str(drawn), {})[str(name)] = losses
+    return groups
 
 
 def recl_table(step: int, groups: Mapping[str, Group]) -> Table | str:
@@ -245,12 +245,12 @@ def recl_table(step: int, groups: Mapping[str, Group]) -> Table | str:
     for group in groups.values():
         for share in SHARES:
             try:
-                found = relative_effective_context(group, step=step, share=share)
+                effective = relative_effective_context(group, step=step, share=share)
             except ValueError as error:
                 reasons.append(str(error))
                 continue
-            members.add(tuple(model_order(list(found))))
-            for name, length in found.items():
+            members.add(tuple(model_order(list(effective))))
+            for name, length in effective.items():
                 lengths.setdefault(name, {}).setdefault(share, []).append(length)
     if not lengths:
         return reasons[0]
@@ -274,12 +274,12 @@ def recl_table(step: int, groups: Mapping[str, Group]) -> Table | str:
     )
 
 
-def _length(found: Sequence[EffectiveContext]) -> Entry:
-    if not found:
+def _length(lengths: Sequence[EffectiveContext]) -> Entry:
+    if not lengths:
         return absent("not compared")
-    mean = math.fsum(each.tokens for each in found) / len(found)
-    bound = "≥ " if any(each.at_least for each in found) else ""
-    facts = {"seeds": len(found), "at_least": int(bool(bound))}
+    mean = math.fsum(length.tokens for length in lengths) / len(lengths)
+    bound = "≥ " if any(length.at_least for length in lengths) else ""
+    facts = {"seeds": len(lengths), "at_least": int(bool(bound))}
     return Entry(text=f"{bound}{mean:,.0f}", value=mean, facts=facts)
 
 

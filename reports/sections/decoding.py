@@ -96,19 +96,19 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
     for record in decode_rows(rows)[_NEEDED].to_dict("records"):
         position = (str(record["name"]), str(record["mode"]), int(record["length"]))
         positions.setdefault(position, []).append({str(k): v for k, v in record.items()})
-    found = []
+    points = []
     for (model, mode, length), records in sorted(positions.items()):
         by_metric: dict[str, list[Record]] = {}
-        for each in records:
-            by_metric.setdefault(each["metric"], []).append(each)
+        for row in records:
+            by_metric.setdefault(row["metric"], []).append(row)
         times = by_metric.get("token_time")
         if not times:
             continue
-        known = (r for r in by_metric.get("batch_size", []) if r["status"] == "ok")
-        sizes = sorted({int(r["value"]) for r in known})
+        good = (r for r in by_metric.get("batch_size", []) if r["status"] == "ok")
+        sizes = sorted({int(r["value"]) for r in good})
         problem = ambiguous(sizes, times)
-        values = {metric: merged(own) for metric, own in by_metric.items()}
-        found.append(
+        values = {metric: merged(group) for metric, group in by_metric.items()}
+        points.append(
             DecodePoint(
                 name=line_name(records[0]),
                 model=model,
@@ -118,7 +118,7 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
                 values=values if problem is None else {"token_time": problem},
             )
         )
-    return found
+    return points
 
 
 def decode_data(points: Sequence[DecodePoint], quantity: str) -> pd.DataFrame:
@@ -131,12 +131,12 @@ def decode_data(points: Sequence[DecodePoint], quantity: str) -> pd.DataFrame:
     """
     records: list[dict[str, Any]] = []
     for name, mode in lines(points):
-        own = sorted((p for p in points if p.name == name), key=lambda p: p.length)
+        line_points = sorted((p for p in points if p.name == name), key=lambda p: p.length)
         if quantity == "state_bytes" and mode != "state":
             continue
         share = quantity == "state_bytes"
-        costs = [p.per_text(quantity) if share else p.value(quantity) for p in own]
-        positions = [(p.length, p.batch_size) for p in own]
+        costs = [p.per_text(quantity) if share else p.value(quantity) for p in line_points]
+        positions = [(p.length, p.batch_size) for p in line_points]
         records += line_records(name, mode, quantity, positions, costs)
     return pd.DataFrame(records, columns=list(COLUMNS))
 
@@ -144,17 +144,17 @@ def decode_data(points: Sequence[DecodePoint], quantity: str) -> pd.DataFrame:
 def lines(points: Sequence[DecodePoint]) -> list[tuple[str, str]]:
     """Return name and mode of every line: models in their order, with a state first."""
     order = model_order([p.model for p in points])
-    found = {(order.index(p.model), p.mode != "state", p.name, p.mode) for p in points}
-    return [(name, mode) for _, _, name, mode in sorted(found)]
+    keys = {(order.index(p.model), p.mode != "state", p.name, p.mode) for p in points}
+    return [(name, mode) for _, _, name, mode in sorted(keys)]
 
 
 def decode_looks(points: Sequence[DecodePoint], looks: Mapping[str, Look]) -> dict[str, Look]:
-    """Return the look of every line: a model's own, and for recomputing its colour, dotted."""
-    found = {}
+    """Return the look of every line: that of its model, and for recomputing its colour, dotted."""
+    line_looks = {}
     for point in points:
-        own = looks[point.model]
-        found[point.name] = own if point.mode == "state" else Look(own.color, "", RECOMPUTED)
-    return found
+        look = looks[point.model]
+        line_looks[point.name] = look if point.mode == "state" else Look(look.color, "", RECOMPUTED)
+    return line_looks
 
 
 def batches(points: Sequence[DecodePoint]) -> str:
@@ -238,7 +238,7 @@ def decode_figures(
     setting: str,
 ) -> list[tuple[pd.DataFrame, Figure]]:
     """Draw what `decode_data` returned; return each page with its figure."""
-    lines_of = {kind: [p.name for p in points if p.model in own] for kind, own in groups.items()}
+    lines_of = {kind: [p.name for p in points if p.model in part] for kind, part in groups.items()}
     return line_figures(
         data, decode_looks(points, looks), lines_of, subtitle=f"{batches(points)}; {setting}",
         title=TITLES[quantity], names=("context (tokens)", AXES[quantity]),

@@ -31,19 +31,19 @@ _PLOT = (3.0, 2.2)
 
 
 def extrapolation_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of trained models at other lengths, each task's by its first score alone.
+    """Return the rows of trained models at other lengths; of each task the first score alone.
 
     A cell that failed as a whole has one row, which holds for every length of its task.
     """
-    own = rows[(rows["runner"] == "extrapolate") & (rows["split"] == "test")].copy()
+    measured = rows[(rows["runner"] == "extrapolate") & (rows["split"] == "test")].copy()
     for label in ("factor", "tokens", "trained_tokens"):
-        own[label] = [float(found.get(label, "nan")) for found in own["labels"]]
+        measured[label] = [float(labels.get(label, "nan")) for labels in measured["labels"]]
     chosen = {}
-    for task, part in own.groupby("task"):
-        known = set(part["metric"])
-        chosen[task] = next((score.metric for score in SCORES if score.metric in known), "")
-    is_score = own["metric"] == own["task"].map(chosen)
-    return own[is_score | (own["factor"].isna() & (own["status"] != "ok"))]
+    for task, part in measured.groupby("task"):
+        metrics = set(part["metric"])
+        chosen[task] = next((score.metric for score in SCORES if score.metric in metrics), "")
+    is_score = measured["metric"] == measured["task"].map(chosen)
+    return measured[is_score | (measured["factor"].isna() & (measured["status"] != "ok"))]
 
 
 def extrapolation_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -62,9 +62,9 @@ def extrapolation_data(rows: pd.DataFrame) -> pd.DataFrame:
         for row in points.sort_values("status").to_dict("records"):  # ok comes before the failures
             axis.setdefault(row["factor"], (int(row["tokens"]), int(row["trained_tokens"])))
         for name in model_order([str(n) for n in part["name"]]):
-            own = part[part["name"] == name]
+            of_model = part[part["name"] == name]
             for factor, (tokens, trained) in sorted(axis.items()):
-                at = own[own["factor"].isin((factor, np.nan))]
+                at = of_model[of_model["factor"].isin((factor, np.nan))]
                 record = dict(zip(TASK, key, strict=True)) | _point(at)
                 record |= {"metric": metric, "model": name, "factor": factor}
                 records.append(record | {"tokens": tokens, "trained_tokens": trained})
@@ -94,11 +94,11 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
     """
     keys = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
     with style():
-        made = sheet(len(keys), plot=_PLOT)
+        grid = sheet(len(keys), plot=_PLOT)
         handles: dict[str, Line2D] = {}
-        for axes, key in zip(made.axes, keys, strict=True):
-            own = data[(data[list(TASK)] == list(key)).all(axis=1)]
-            for name, line in _draw(axes, own, looks).items():
+        for axes, key in zip(grid.axes, keys, strict=True):
+            part = data[(data[list(TASK)] == list(key)).all(axis=1)]
+            for name, line in _draw(axes, part, looks).items():
                 handles.setdefault(name, line)
             task, version, source, _, *marks = key
             text = ", ".join([str(source), f"version {as_text(version)}", *filter(None, marks)])
@@ -106,7 +106,7 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         lengths = sorted({int(n) for n in data["trained_tokens"]})
         trained = " or ".join(f"{n:,}" for n in lengths)
         return arrange(
-            made,
+            grid,
             title="Beyond the training length",
             subtitle=f"dashed: the training length, {trained} tokens; bands: extremes over seeds",
             handles=[handles[name] for name in model_order(list(handles))],
@@ -114,13 +114,13 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         )
 
 
-def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
-    score = next(score for score in SCORES if score.metric == own["metric"].iloc[0])
-    drawn = own.assign(
-        length=own["tokens"],
-        value=own["value"].astype(float) * score.factor,
-        p20=(own["low"].astype(float) * score.factor).where(own["seeds"] > 1),
-        p80=(own["high"].astype(float) * score.factor).where(own["seeds"] > 1),
+def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+    score = next(score for score in SCORES if score.metric == data["metric"].iloc[0])
+    drawn = data.assign(
+        length=data["tokens"],
+        value=data["value"].astype(float) * score.factor,
+        p20=(data["low"].astype(float) * score.factor).where(data["seeds"] > 1),
+        p80=(data["high"].astype(float) * score.factor).where(data["seeds"] > 1),
     )
     handles = draw_lines(axes, drawn, looks)
     for trained in set(drawn["trained_tokens"]):
@@ -166,8 +166,8 @@ def _notes(data: pd.DataFrame) -> list[str]:
     named = data.assign(length=data["tokens"])
     if several:
         named["model"] = named["model"] + ", " + named["task"]
-    found = [why_absent(part) for _, part in named.groupby("task", sort=False)]
-    return [note for notes in found for note in notes]
+    by_task = [why_absent(part) for _, part in named.groupby("task", sort=False)]
+    return [note for notes in by_task for note in notes]
 
 
 def extrapolation_tables(rows: pd.DataFrame) -> list[tuple[str, Table]]:
@@ -177,13 +177,13 @@ def extrapolation_tables(rows: pd.DataFrame) -> list[tuple[str, Table]]:
         rows: as `extrapolation_rows` returns them.
     """
     data = extrapolation_data(rows)
-    found = []
+    tables = []
     for score in SCORES:
-        own = data[data["metric"] == score.metric]
-        if own.empty:
+        scored = data[data["metric"] == score.metric]
+        if scored.empty:
             continue
-        names = model_order([str(n) for n in own["model"]])
-        points = own[[*TASK, "factor", "tokens"]].drop_duplicates()
+        names = model_order([str(n) for n in scored["model"]])
+        points = scored[[*TASK, "factor", "tokens"]].drop_duplicates()
         columns, by_column = [], []
         for point in points.itertuples(index=False, name=None):
             *task, factor, tokens = point
@@ -199,12 +199,12 @@ def extrapolation_tables(rows: pd.DataFrame) -> list[tuple[str, Table]]:
             )
             for name in names
         )
-        trained = sorted(set(own["trained_tokens"]))
+        trained = sorted(set(scored["trained_tokens"]))
         caption = (
             f"{score.unit}, mean over seeds, by tokens of a test example; every model was trained "
             f"at {' or '.join(f'{n:,}' for n in trained)} tokens. Intervals are in the CSV."
         )
-        found.append(
+        tables.append(
             (
                 score.metric,
                 Table(
@@ -216,7 +216,7 @@ def extrapolation_tables(rows: pd.DataFrame) -> list[tuple[str, Table]]:
                 ),
             )
         )
-    return found
+    return tables
 
 
 def _short(rows: pd.DataFrame, score: Score) -> Entry:

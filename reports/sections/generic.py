@@ -1,4 +1,4 @@
-"""Tables of runners without a section of their own: every final metric by model and length."""
+"""Tables of runners without a section: every final metric by model and length."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ IN_NAMES = frozenset({"variant", "layers", "start", "regime", "tokenizer", *RUN_
 REMARKS = frozenset(
     {"disturbed", "sentence", "examples", "windows", "weights", "settings", "deviations"}
 )
-"""Labels that tell no row from its neighbours."""
+"""Labels that distinguish no rows."""
 
 
 def generic_tables(rows: pd.DataFrame, metrics: Mapping[str, Sequence[str]]) -> Iterator[TablePart]:
@@ -34,8 +34,8 @@ def generic_tables(rows: pd.DataFrame, metrics: Mapping[str, Sequence[str]]) -> 
         metrics: the metrics that come first, by runner.
     """
     final = rows[rows["step"].isna()]
-    for runner, own in final.groupby("runner", sort=True):
-        parts = settings(own, SETTING)
+    for runner, runner_rows in final.groupby("runner", sort=True):
+        parts = settings(runner_rows, SETTING)
         for part in parts:
             file = f"metrics-{stem(str(runner))}{part.suffix}"
             where = f" ({part.title})" if len(parts) > 1 else ""
@@ -47,7 +47,7 @@ def generic_tables(rows: pd.DataFrame, metrics: Mapping[str, Sequence[str]]) -> 
 def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> Table:
     """Build the table of one runner's final rows in one setting.
 
-    A line is a model with the labels that tell its rows apart, a column a metric, a section a mode
+    A line is a model with the labels in which its rows differ, a column a metric, a section a mode
     and a length. Only seeds are merged.
 
     Args:
@@ -58,19 +58,19 @@ def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> 
     names = [str(name) for name in rows["metric"].unique()]
     ordered = sorted(names, key=lambda m: (first.index(m) if m in first else len(first), m))
     labels = [
-        {k: v for k, v in found.items() if k not in IN_NAMES | REMARKS} for found in rows["labels"]
+        {k: v for k, v in pairs.items() if k not in IN_NAMES | REMARKS} for pairs in rows["labels"]
     ]
-    every = {pair for found in labels for pair in found.items()}
+    every = {pair for pairs in labels for pair in pairs.items()}
     shared = {key: value for key, value in every if all(f.get(key) == value for f in labels)}
-    differing = [{k: v for k, v in found.items() if k not in shared} for found in labels]
-    rows = rows.assign(differing=[canonical(found) for found in differing])
+    differing = [{k: v for k, v in pairs.items() if k not in shared} for pairs in labels]
+    rows = rows.assign(differing=[canonical(pairs) for pairs in differing])
     words = {canonical(f): "".join(f", {k}={v}" for k, v in sorted(f.items())) for f in differing}
     lines = []
     for (mode, length), part in rows.groupby(["mode", "length"], sort=True, dropna=False):
         for name in model_order([str(n) for n in part["name"]]):
-            own = part[part["name"] == name]
-            for label in sorted(set(own["differing"]), key=lambda text: words[text]):
-                here = own[own["differing"] == label]
+            of_model = part[part["name"] == name]
+            for label in sorted(set(of_model["differing"]), key=lambda text: words[text]):
+                here = of_model[of_model["differing"] == label]
                 lines.append(
                     TableRow(
                         title=f"{name}{words[label]}",
@@ -78,9 +78,9 @@ def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> 
                         section=f"{mode}, length {as_text(length)}",
                     )
                 )
-    beside = "".join(f", {key}={value}" for key, value in sorted(shared.items()))
+    shared_words = "".join(f", {key}={value}" for key, value in sorted(shared.items()))
     return Table(
-        title=title + beside,
+        title=title + shared_words,
         caption=f"Mean over seeds [{100 * LEVEL:g} % t interval over seeds; one seed has none].",
         stub="model",
         columns=tuple(Column(title=f"{m} ({METRICS[m].unit})", key=m) for m in ordered),
@@ -92,11 +92,11 @@ def _entry(rows: pd.DataFrame, metric: str) -> Entry:
     """Return one place of the table, in significant digits."""
     if rows.empty:
         return absent("no such row")
-    found = entry(rows, Score(metric=metric, title=metric, unit=METRICS[metric].unit))
-    if found.value is None:
-        return found
-    text, count = significant(found.value), int(found.facts["seeds"])
-    if found.interval is not None:
-        low, high = significant(found.interval.low), significant(found.interval.high)
+    score = entry(rows, Score(metric=metric, title=metric, unit=METRICS[metric].unit))
+    if score.value is None:
+        return score
+    text, count = significant(score.value), int(score.facts["seeds"])
+    if score.interval is not None:
+        low, high = significant(score.interval.low), significant(score.interval.high)
         text = f"{text} [{low}, {high}; {count} seeds]"
-    return replace(found, text=text)
+    return replace(score, text=text)

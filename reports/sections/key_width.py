@@ -37,17 +37,17 @@ def key_width_rows(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
         rows: as `reports.rows.prepare` returns them.
         score: which.
     """
-    found = final_scores(rows, "test", score)
-    if found is None:
+    scores = final_scores(rows, "test", score)
+    if scores is None:
         return rows.iloc[:0]
     numbers = [
-        [_number(options.get(key)) for key in (HEADS, WIDTH)] for options in found["options"]
+        [_number(options.get(key)) for key in (HEADS, WIDTH)] for options in scores["options"]
     ]
-    found[["heads", "key_width"]] = pd.DataFrame(numbers, index=found.index, dtype="Int64")
-    found["line"] = [_line(row) for row in found.to_dict("records")]
-    found = found[found["key_width"].notna()]
-    widths = found.groupby(list(EVALUATION), dropna=False)["key_width"].transform("nunique")
-    return found[widths > 1]
+    scores[["heads", "key_width"]] = pd.DataFrame(numbers, index=scores.index, dtype="Int64")
+    scores["line"] = [_line(row) for row in scores.to_dict("records")]
+    scores = scores[scores["key_width"].notna()]
+    widths = scores.groupby(list(EVALUATION), dropna=False)["key_width"].transform("nunique")
+    return scores[widths > 1]
 
 
 def _number(text: str | None) -> int | None:
@@ -73,10 +73,10 @@ def key_width_data(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
     for key, part in good.groupby(keys, sort=True, dropna=False):
         values = part["value"].astype(float) * score.factor
         place: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
-        known = dict(zip(keys, place, strict=True))
-        known |= {"model": known.pop("line"), "metric": score.metric, "value": values.mean()}
-        known |= {"low": values.min(), "high": values.max(), "seeds": part["seed"].nunique()}
-        records.append(known)
+        record = dict(zip(keys, place, strict=True))
+        record |= {"model": record.pop("line"), "metric": score.metric, "value": values.mean()}
+        record |= {"low": values.min(), "high": values.max(), "seeds": part["seed"].nunique()}
+        records.append(record)
     data = pd.DataFrame(records, columns=list(COLUMNS))
     return data.sort_values([*EVALUATION, "heads", "model", "key_width"], ignore_index=True)
 
@@ -88,13 +88,13 @@ def key_width_figure(data: pd.DataFrame, score: Score) -> Figure:
     colors = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(names)}
     equal = False
     with style():
-        made = sheet(len(panels), plot=_PLOT)
-        for axes, panel in zip(made.axes, panels, strict=True):
-            own = data[(data[list(EVALUATION)] == list(panel)).all(axis=1)]
-            for name, part in own.groupby("model", sort=False):
+        grid = sheet(len(panels), plot=_PLOT)
+        for axes, panel in zip(grid.axes, panels, strict=True):
+            points = data[(data[list(EVALUATION)] == list(panel)).all(axis=1)]
+            for name, part in points.groupby("model", sort=False):
                 _draw(axes, part, colors[str(name)])
-            equal |= _join_equal(axes, own)
-            widths = sorted({int(width) for width in own["key_width"]})
+            equal |= _join_equal(axes, points)
+            widths = sorted({int(width) for width in points["key_width"]})
             axes.set_xscale("log", base=2)
             axes.set_xticks(widths, [str(width) for width in widths])
             axes.minorticks_off()
@@ -109,25 +109,25 @@ def key_width_figure(data: pd.DataFrame, score: Score) -> Figure:
             label = "equal heads × width"
             handles.append(Line2D([], [], color="0.55", linestyle=(0, (4, 2)), label=label))
         return arrange(
-            made,
+            grid,
             title=f"{score.title} against key width",
             subtitle="test split; bands: extremes over seeds",
             handles=handles,
         )
 
 
-def _draw(axes: Axes, own: pd.DataFrame, color: str) -> None:
-    widths = own["key_width"].astype(float)
-    axes.plot(widths, own["value"], color=color, marker="o", markersize=3.5, linewidth=1.3)
-    if (own["seeds"] > 1).any():
-        axes.fill_between(widths, own["low"], own["high"], color=color, alpha=0.12, linewidth=0)
+def _draw(axes: Axes, line: pd.DataFrame, color: str) -> None:
+    widths = line["key_width"].astype(float)
+    axes.plot(widths, line["value"], color=color, marker="o", markersize=3.5, linewidth=1.3)
+    if (line["seeds"] > 1).any():
+        axes.fill_between(widths, line["low"], line["high"], color=color, alpha=0.12, linewidth=0)
 
 
-def _join_equal(axes: Axes, own: pd.DataFrame) -> bool:
+def _join_equal(axes: Axes, points: pd.DataFrame) -> bool:
     """Join places of equal parameters where there are three or more; return whether there are."""
-    products = own["heads"] * own["key_width"]
+    products = points["heads"] * points["key_width"]
     drawn = False
-    for _, part in own[products.notna()].groupby(products[products.notna()]):
+    for _, part in points[products.notna()].groupby(products[products.notna()]):
         if part["heads"].nunique() > 2 and part["heads"].is_unique:
             axes.plot(
                 part["key_width"].astype(float), part["value"], color="0.55",

@@ -36,16 +36,16 @@ def learned_span_table(rows: pd.DataFrame) -> Table | None:
         for task in tasks
         for n, title in enumerate(COLUMNS)
     )
-    found = []
+    table_rows = []
     for name in model_order([str(n) for n in data["model"]]):
         entries: list[Entry] = []
         for task in tasks:
             spans = data[(data[list(TASK)] == list(task)).all(axis=1) & (data["model"] == name)]
-            own = rows[(rows[list(TASK)] == list(task)).all(axis=1) & (rows["name"] == name)]
+            measured = rows[(rows[list(TASK)] == list(task)).all(axis=1) & (rows["name"] == name)]
             entries += _spans(spans)
             for metric in (COUNTED, PER_TOKEN):
-                entries += _operations(own[own["metric"] == metric])
-        found.append(TableRow(title=name, entries=tuple(entries)))
+                entries += _operations(measured[measured["metric"] == metric])
+        table_rows.append(TableRow(title=name, entries=tuple(entries)))
     return Table(
         title="Learned spans",
         caption="Tokens, without the ramp, mean over seeds. A window: counted operations of one "
@@ -53,7 +53,7 @@ def learned_span_table(rows: pd.DataFrame) -> Table | None:
         "own span, without positions and the model's head; a multiply-add is 2.",
         stub="model",
         columns=columns,
-        rows=tuple(found),
+        rows=tuple(table_rows),
     )
 
 
@@ -67,12 +67,12 @@ def _spans(spans: pd.DataFrame) -> list[Entry]:
 def _operations(rows: pd.DataFrame) -> list[Entry]:
     """Return the operations at learned spans, and their share of those at full spans."""
     good = rows[rows["status"] == "ok"]
-    words = pd.Series([found.get("spans", "") for found in good["labels"]], index=good.index)
+    words = pd.Series([labels.get("spans", "") for labels in good["labels"]], index=good.index)
     means = good["value"].astype(float).groupby(words).mean()
     if not {"learned", "full"} <= set(means.index):
         return [absent("not measured")] * 2
-    own, share = float(means["learned"]), float(means["learned"] / means["full"])
-    return [Entry(text=significant(own), value=own), Entry(text=f"{share:.2f}", value=share)]
+    count, share = float(means["learned"]), float(means["learned"] / means["full"])
+    return [Entry(text=significant(count), value=count), Entry(text=f"{share:.2f}", value=share)]
 
 
 def learned_spans(rows: pd.DataFrame) -> Iterator[Part]:

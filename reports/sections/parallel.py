@@ -35,7 +35,7 @@ FIRST = (*QUANTITIES, FITS, "tokens_per_second_per_device", "bytes_sent_per_step
          "peak_tensor_bytes")  # fmt: skip
 """Metrics that come first in the table."""
 TOGETHER = ("processes", "sharded", "context")
-"""Labels of rows that several processes made."""
+"""Labels of rows of several processes."""
 OPTIONS = tuple(f"processes.{label}" for label in TOGETHER)
 """Names of the options that these are."""
 COLUMNS = (
@@ -59,19 +59,19 @@ def parallel_rows(rows: pd.DataFrame) -> pd.DataFrame:
     Returns:
         The rows, with `line` and `processes`.
     """
-    own = rows[(rows["runner"] == "parallel") & rows["step"].isna()]
-    found: list[dict[str, Any]] = []
+    final = rows[(rows["runner"] == "parallel") & rows["step"].isna()]
+    records: list[dict[str, Any]] = []
     lines: dict[tuple[str, ...], dict[str, None]] = {}
-    for row in own.to_dict("records"):
+    for row in final.to_dict("records"):
         record = {str(key): value for key, value in row.items()}
         record["processes"] = int(row["labels"].get("processes", 1))
-        record["line"] = named(row, *_how(row["labels"]), without=OPTIONS)
-        found.append(record)
+        record["line"] = named(row, *_sharing(row["labels"]), without=OPTIONS)
+        records.append(record)
         if record["processes"] > 1:
             lines.setdefault(_model(record), {})[record["line"]] = None
     placed = [
         {**record, "line": line}
-        for record in found
+        for record in records
         for line in (
             lines.get(_model(record), [record["line"]])
             if record["processes"] == 1
@@ -86,8 +86,8 @@ def _model(record: dict[str, Any]) -> tuple[str, ...]:
     return str(record["task"]), str(record["mode"]), named(record, without=OPTIONS)
 
 
-def _how(labels: dict[str, str]) -> tuple[str, ...]:
-    """Return in words what processes share beside the batch."""
+def _sharing(labels: dict[str, str]) -> tuple[str, ...]:
+    """Return in words what processes share in addition to the batch."""
     context = labels.get("context", "1")
     sharing = "all share each sequence" if context == labels.get("processes") else (
         f"{context} share each sequence"
@@ -104,22 +104,22 @@ def parallel_data(rows: pd.DataFrame) -> pd.DataFrame:
     Args:
         rows: As `parallel_rows` returns them, of one setting and length.
     """
-    found = []
+    records = []
     for mode in LOADS:
-        own = rows[rows["mode"] == mode]
+        of_mode = rows[rows["mode"] == mode]
         for quantity in QUANTITIES:
-            panel = [*_panel(own, mode, quantity)]
+            panel = [*_panel(of_mode, mode, quantity)]
             if any(record["value"] for record in panel):  # neither reasons nor zeros alone
-                found += panel
-    return pd.DataFrame(found, columns=list(COLUMNS))
+                records += panel
+    return pd.DataFrame(records, columns=list(COLUMNS))
 
 
 def _panel(rows: pd.DataFrame, mode: str, quantity: str) -> Iterator[dict[str, Any]]:
     whole = (rows["metric"] == "tokens_per_second") & (rows["status"] != "ok")
     kept = (rows["metric"] == quantity) | (whole & _may_have(rows, quantity))
-    own = rows[kept].sort_values("processes", kind="stable")
-    for line in model_order([str(name) for name in own["line"]]):
-        for processes, part in own[own["line"] == line].groupby("processes"):
+    measured = rows[kept].sort_values("processes", kind="stable")
+    for line in model_order([str(name) for name in measured["line"]]):
+        for processes, part in measured[measured["line"] == line].groupby("processes"):
             value = _value(part.to_dict("records"))
             p20, p80 = percentiles(value.samples) if len(value.samples) > 1 else (None, None)
             yield {
@@ -147,21 +147,21 @@ def parallel_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str
     """
     positive = data[data["value"].astype(float) > 0]  # a page of many models may lack a panel
     keys = list(dict.fromkeys(positive[["mode", "quantity"]].itertuples(index=False, name=None)))
-    across = max(sum(mode == each for mode, _ in keys) for each in dict(keys))
+    across = max(sum(mode == load for mode, _ in keys) for load in dict(keys))
     drawn = data.assign(length=data["processes"])
     with style():
-        made = sheet(len(keys), plot=_PLOT, across=across)
-        if made.across < across:  # of a narrow page: loads side by side, a row for each quantity
+        grid = sheet(len(keys), plot=_PLOT, across=across)
+        if grid.across < across:  # of a narrow page: loads side by side, a row for each quantity
             keys.sort(key=lambda key: [*QUANTITIES].index(key[1]))
         handles: dict[str, Line2D] = {}
-        for axes, (mode, quantity) in zip(made.axes, keys, strict=True):
-            own = drawn[(drawn["mode"] == mode) & (drawn["quantity"] == quantity)]
-            for name, line in _draw(axes, own, looks_of, quantity).items():
+        for axes, (mode, quantity) in zip(grid.axes, keys, strict=True):
+            part = drawn[(drawn["mode"] == mode) & (drawn["quantity"] == quantity)]
+            for name, line in _draw(axes, part, looks_of, quantity).items():
                 handles.setdefault(name, line)
             axes.set_title(LOADS[mode], size=8.5)
         notes = drawn.drop_duplicates(["model", "length", "status", "reason", "disturbed"])
         return arrange(
-            made,
+            grid,
             title="Training steps on several processes",
             subtitle="; ".join(filter(None, (subtitle, _ideal(keys)))),
             handles=[handles[name] for name in model_order(list(handles))],
@@ -170,50 +170,50 @@ def parallel_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str
 
 
 def _ideal(keys: Sequence[tuple[str, str]]) -> str:
-    found = any(quantity == "scaling_efficiency" for _, quantity in keys)
-    return "dashed: ideal efficiency" if found else ""
+    drawn = any(quantity == "scaling_efficiency" for _, quantity in keys)
+    return "dashed: ideal efficiency" if drawn else ""
 
 
 def _draw(
-    axes: Axes, own: pd.DataFrame, looks_of: dict[str, Look], quantity: str
+    axes: Axes, data: pd.DataFrame, looks_of: dict[str, Look], quantity: str
 ) -> dict[str, Line2D]:
-    label, high = QUANTITIES[quantity], float(own[["value", "p80"]].astype(float).max().max())
-    shown: float = 1
+    label, high = QUANTITIES[quantity], float(data[["value", "p80"]].astype(float).max().max())
+    unit_size: float = 1
     if quantity == "bytes_sent_per_step":
-        unit, shown = next((u, size) for u, size in _UNITS if high >= size or size == 1)
+        unit, unit_size = next((u, size) for u, size in _UNITS if high >= size or size == 1)
         label += f" ({unit})"
     elif quantity == "scaling_efficiency":
         high = max(high, 1.0)
         axes.axhline(1.0, color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
-    names = list(dict.fromkeys(own["model"]))
+    names = list(dict.fromkeys(data["model"]))
     handles = {
-        name: draw_line(axes, own[own["model"] == name], looks_of[name], name, exponent=False)
+        name: draw_line(axes, data[data["model"] == name], looks_of[name], name, exponent=False)
         for name in names
     }
     for name in names:  # the band of one point alone
-        banded = own[(own["model"] == name) & own["p20"].notna()]
+        banded = data[(data["model"] == name) & data["p20"].notna()]
         if len(banded) == 1:
             (point,) = banded.to_dict("records")
             axes.vlines(point["length"], point["p20"], point["p80"], looks_of[name].color, zorder=2)
-    _processes_axis(axes, own)
-    share, _ = strip(own[own["value"].isna()]["model"].nunique())
+    _processes_axis(axes, data)
+    share, _ = strip(data[data["value"].isna()]["model"].nunique())
     axes.set_ylim(0, 1.08 * high / (1 - share))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / shown:,.12g}"))
-    axes.yaxis.set_major_locator(FixedLocator(_ticks(1.08 * high, shown)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / unit_size:,.12g}"))
+    axes.yaxis.set_major_locator(FixedLocator(_ticks(1.08 * high, unit_size)))
     axes.yaxis.set_minor_locator(NullLocator())
-    draw_crosses(axes, own, looks_of, names)
+    draw_crosses(axes, data, looks_of, names)
     axes.set_ylabel(label)
     return handles
 
 
 def _ticks(high: float, unit: float) -> list[float]:
     """Return ticks from 0 that are round in a unit, none of them among the crosses."""
-    found = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(0, high / unit)
-    return [float(tick * unit) for tick in found if 0 <= tick * unit <= high]
+    ticks = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(0, high / unit)
+    return [float(tick * unit) for tick in ticks if 0 <= tick * unit <= high]
 
 
-def _processes_axis(axes: Axes, own: pd.DataFrame) -> None:
-    numbers = sorted({int(n) for n in own["length"]})
+def _processes_axis(axes: Axes, data: pd.DataFrame) -> None:
+    numbers = sorted({int(n) for n in data["length"]})
     length_axis(axes, numbers)
     if len(numbers) <= 6:  # three processes are no power of two, and have their tick
         axes.xaxis.set_major_locator(FixedLocator([float(n) for n in numbers]))
@@ -229,11 +229,11 @@ def longest_data(rows: pd.DataFrame) -> pd.DataFrame:
     Args:
         rows: As `parallel_rows` returns them, of one setting.
     """
-    own = rows[(rows["mode"] == LONGEST) & rows["metric"].isin((FITS, "tokens_per_second"))]
-    own = own[(own["metric"] == FITS) | (own["status"] != "ok")]
+    measured = rows[(rows["mode"] == LONGEST) & rows["metric"].isin((FITS, "tokens_per_second"))]
+    measured = measured[(measured["metric"] == FITS) | (measured["status"] != "ok")]
     records = []
-    for line in model_order([str(name) for name in own["line"]]):
-        for processes, part in own[own["line"] == line].groupby("processes"):
+    for line in model_order([str(name) for name in measured["line"]]):
+        for processes, part in measured[measured["line"] == line].groupby("processes"):
             at = {
                 int(str(length)): _value(tried.to_dict("records"))
                 for length, tried in part.groupby("length", sort=True)
@@ -253,11 +253,11 @@ def longest_data(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def longest_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str = "") -> Figure:
-    """Draw what `longest_data` returned; ≥ stands beside a length whose next one might fit."""
+    """Draw what `longest_data` returned; ≥ marks a length whose next one might fit."""
     drawn = data.assign(length=data["processes"], p20=None, p80=None)
     with style():
-        made = sheet(1, plot=(3.4, 2.3))
-        (axes,) = made.axes
+        grid = sheet(1, plot=(3.4, 2.3))
+        (axes,) = grid.axes
         names = list(dict.fromkeys(drawn["model"]))
         handles = [
             draw_line(axes, drawn[drawn["model"] == name], looks_of[name], name, exponent=False)
@@ -281,7 +281,7 @@ def longest_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str 
                 ha="center", va="bottom", size=8, color=looks_of[row["model"]].color,
             )  # fmt: skip
         return arrange(
-            made,
+            grid,
             title="Longest sequence of which a training step fits",
             subtitle=subtitle,
             handles=handles,
@@ -302,8 +302,8 @@ def _beyond(data: pd.DataFrame) -> list[str]:
     for status, part in data.groupby("beyond", sort=False):
         why = f"the next length ended as {status!s}" if status else "no longer one was tried"
         places = [
-            f"{model} at {' and '.join(str(n) for n in own['processes'])}"
-            for model, own in part.groupby("model", sort=False)
+            f"{model} at {' and '.join(str(n) for n in group['processes'])}"
+            for model, group in part.groupby("model", sort=False)
         ]
         notes.append(f"≥ {why}: {'; '.join(places)}")
     return notes
@@ -337,6 +337,6 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             alike(partial(longest_figure, looks_of=looks_of, subtitle=part.title)),
             data=longest_data(part.rows),
         )  # fmt: skip
-    own = rows[rows["runner"] == "parallel"]
-    plain = [named(row, without=OPTIONS) for row in own.to_dict("records")]
-    yield from generic_tables(own.assign(name=plain), {"parallel": FIRST})
+    measured = rows[rows["runner"] == "parallel"]
+    plain = [named(row, without=OPTIONS) for row in measured.to_dict("records")]
+    yield from generic_tables(measured.assign(name=plain), {"parallel": FIRST})

@@ -23,31 +23,33 @@ def pattern_data(rows: pd.DataFrame) -> pd.DataFrame:
 
     `kind` says which layer and head have the pattern first, where several differ.
     """
-    own = rows[rows["runner"] == "pattern"].copy()
+    patterns = rows[rows["runner"] == "pattern"].copy()
     for label in ("layer", "head", "row", "same"):
-        own[label] = [found.get(label, "") for found in own["labels"]]
-    own = own[own["seed"] == own.groupby([*TASK, "name"], dropna=False)["seed"].transform("min")]
-    own["model"], own["keys"] = own["name"], own["value"]
-    own["reason"] = [short(str(reason)) for reason in own["reason"]]
+        patterns[label] = [labels.get(label, "") for labels in patterns["labels"]]
+    patterns = patterns[
+        patterns["seed"] == patterns.groupby([*TASK, "name"], dropna=False)["seed"].transform("min")
+    ]
+    patterns["model"], patterns["keys"] = patterns["name"], patterns["value"]
+    patterns["reason"] = [short(str(reason)) for reason in patterns["reason"]]
     parts = []
     for label in ("layer", "head"):
-        apart = own.groupby([*MODEL], dropna=False)[label].transform("nunique") > 1
-        parts.append((label + " " + own[label]).where(apart, ""))
-    own["kind"] = [", ".join(filter(None, pair)) for pair in zip(*parts, strict=True)]
-    place = {name: number for number, name in enumerate(model_order([*own["model"]]))}
-    order = own["model"].map(place).sort_values(kind="stable").index
+        differs = patterns.groupby([*MODEL], dropna=False)[label].transform("nunique") > 1
+        parts.append((label + " " + patterns[label]).where(differs, ""))
+    patterns["kind"] = [", ".join(filter(None, pair)) for pair in zip(*parts, strict=True)]
+    place = {name: number for number, name in enumerate(model_order([*patterns["model"]]))}
+    order = patterns["model"].map(place).sort_values(kind="stable").index
     columns = [*PANEL, "layer", "head", "same", "row", "keys", "samples", "status", "reason"]
-    return own.loc[order, columns]
+    return patterns.loc[order, columns]
 
 
 def pattern_table(data: pd.DataFrame) -> Table:
     """Build the table of keys that a query sees, by pattern."""
     rows = []
-    for (name, kind), own in data.groupby(["model", "kind"], sort=False):
-        good = own[own["status"] == "ok"]
+    for (name, kind), part in data.groupby(["model", "kind"], sort=False):
+        good = part[part["status"] == "ok"]
         title = str(kind) or "every layer and head"
         if good.empty:
-            mark = failed(own.iloc[0])
+            mark = failed(part.iloc[0])
             rows.append(TableRow(title=title, entries=(mark,) * 3, section=str(name)))
             continue
         values = [float(good["keys"].mean()), float(good["keys"].min()), float(good["keys"].max())]
@@ -63,17 +65,20 @@ def pattern_table(data: pd.DataFrame) -> Table:
     )
 
 
-def seen(own: pd.DataFrame) -> Picture:
+def seen(data: pd.DataFrame) -> Picture:
     """Return a pattern as a matrix: 0 for what is not seen, else one over what is seen alike."""
     sizes: np.ndarray[Any, Any] = np.array(
-        [samples for _, samples in sorted(zip(own["row"].astype(int), own["samples"], strict=True))]
+        [
+            samples
+            for _, samples in sorted(zip(data["row"].astype(int), data["samples"], strict=True))
+        ]
     )
     return Picture(np.divide(1.0, sizes, out=np.zeros_like(sizes, float), where=sizes > 0))
 
 
 def _written(data: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each key of each query."""
-    places = pd.Series([[*range(len(own))] for own in data["samples"]], index=data.index)
+    places = pd.Series([[*range(len(row))] for row in data["samples"]], index=data.index)
     long = data.assign(key=places).explode(["samples", "key"], ignore_index=True)
     return long.rename(columns={"samples": "alike"})
 

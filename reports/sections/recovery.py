@@ -60,12 +60,12 @@ def recovery_data(rows: pd.DataFrame, measure: RecoveryScore) -> pd.DataFrame:
         rows: As `reports.rows.prepare` returns them.
         measure: Which score.
     """
-    own = rows[(rows["runner"] == "transfer") & (rows["status"] == "ok")]
-    own = own[own["split"] == "validation"]
-    curves = own[(own["metric"] == measure.metric) & own["step"].notna()]
+    scores = rows[(rows["runner"] == "transfer") & (rows["status"] == "ok")]
+    scores = scores[scores["split"] == "validation"]
+    curves = scores[(scores["metric"] == measure.metric) & scores["step"].notna()]
     lines = [PLAIN if start == SCRATCH else TUNED for start in curves["start"]]
-    given = own[own["metric"] == f"source_{measure.metric}"]
-    both = pd.concat([curves.assign(line=lines), given.assign(line=SOURCE)])
+    sources = scores[scores["metric"] == f"source_{measure.metric}"]
+    both = pd.concat([curves.assign(line=lines), sources.assign(line=SOURCE)])
     both = both.assign(length=[as_text(value) for value in both["length"]])
     keys = [*EVALUATION, "base", "start", "line", "step"]
     records = []
@@ -90,9 +90,9 @@ def _keys(data: pd.DataFrame) -> list[tuple[Any, ...]]:
     )
 
 
-def _of(data: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
-    found: pd.DataFrame = data[(data[[*EVALUATION, "model"]] == list(key)).all(axis=1)]
-    return found
+def _selected(data: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
+    part: pd.DataFrame = data[(data[[*EVALUATION, "model"]] == list(key)).all(axis=1)]
+    return part
 
 
 def recovery_figure(data: pd.DataFrame, measure: RecoveryScore) -> Figure:
@@ -106,24 +106,24 @@ def recovery_figure(data: pd.DataFrame, measure: RecoveryScore) -> Figure:
     colors = {start: _COLORS[i % len(_COLORS)] for i, start in enumerate(starts)}
     several = len({key[:-1] for key in keys}) > 1
     with style():
-        made = sheet(len(keys), plot=_PLOT)
-        for number, (axes, key) in enumerate(zip(made.axes, keys, strict=True)):
-            _draw(axes, _of(data, key), colors, measure)
+        grid = sheet(len(keys), plot=_PLOT)
+        for number, (axes, key) in enumerate(zip(grid.axes, keys, strict=True)):
+            _draw(axes, _selected(data, key), colors, measure)
             model = str(key[-1])
             axes.set_title(f"{model}, {_facts(key)}" if several else model, size=8.5)
-            if number % made.across == 0 or several:
+            if number % grid.across == 0 or several:
                 axes.set_ylabel(measure.axis)
             if not measure.higher:
-                _set_limits(axes, data if not several else _of(data, key), measure)
-            if number + made.across >= len(keys):
+                _set_limits(axes, data if not several else _selected(data, key), measure)
+            if number + grid.across >= len(keys):
                 axes.set_xlabel("optimiser step")
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
         if not several:
-            limits = [axes.get_ylim() for axes in made.axes]
-            for axes in made.axes:  # so that panels can be compared
+            limits = [axes.get_ylim() for axes in grid.axes]
+            for axes in grid.axes:  # so that panels can be compared
                 axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
         return arrange(
-            made,
+            grid,
             title=f"Recovery: {measure.axis}",
             subtitle="" if several else _facts(keys[0]),
             handles=_legend(colors, scratch=bool((data["line"] == PLAIN).any())),
@@ -136,12 +136,12 @@ def _facts(key: tuple[Any, ...]) -> str:
     return ", ".join([*facts, *(str(mark) for mark in marks if mark)]) + ")"
 
 
-def _draw(axes: Axes, own: pd.DataFrame, colors: dict[str, str], measure: RecoveryScore) -> None:
-    scratch = own[own["line"] == PLAIN]
+def _draw(axes: Axes, data: pd.DataFrame, colors: dict[str, str], measure: RecoveryScore) -> None:
+    scratch = data[data["line"] == PLAIN]
     if len(scratch):
         _line(axes, scratch, measure, color=_GREY, linestyle=(0, (5, 2)), marker="s")
     for start, color in colors.items():
-        mine = own[own["start"] == start]
+        mine = data[data["start"] == start]
         tuned = mine[mine["line"] == TUNED]
         if len(tuned):
             first = float(tuned.iloc[0]["value"]) * measure.factor
@@ -151,12 +151,12 @@ def _draw(axes: Axes, own: pd.DataFrame, colors: dict[str, str], measure: Recove
             axes.axhline(float(value) * measure.factor, color=color, linewidth=3.2, alpha=0.3)
 
 
-def _line(axes: Axes, own: pd.DataFrame, measure: RecoveryScore, **look: Any) -> None:
-    steps = own["step"].astype(float)
-    values = own[["value", "low", "high"]].astype(float) * measure.factor
+def _line(axes: Axes, line: pd.DataFrame, measure: RecoveryScore, **look: Any) -> None:
+    steps = line["step"].astype(float)
+    values = line[["value", "low", "high"]].astype(float) * measure.factor
     face = "white" if look["marker"] == "s" else look["color"]
     axes.plot(steps, values["value"], markersize=3.5, markerfacecolor=face, linewidth=1.3, **look)
-    if (own["seeds"] > 1).any():
+    if (line["seeds"] > 1).any():
         axes.fill_between(
             steps, values["low"], values["high"], color=look["color"], alpha=0.12, linewidth=0
         )
@@ -194,24 +194,24 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: RecoveryScor
 
     Args:
         rows: As `reports.rows.prepare` returns them: for failures, and for what was taken.
-        data: What `recovery_data` made of them.
+        data: What `recovery_data` returned for them.
         measure: Which score.
     """
     titles = ("as they come", "fine-tuned", "from scratch", "source", "steps to pass scratch")
     columns = (*(Column(title=title) for title in titles), Column(title="parameters taken"))
-    found = []
+    table_rows = []
     tasks = list(dict.fromkeys(_facts(key) for key in _panels(data)))
     several = len(tasks) > 1
     for key in _panels(data):
-        own = _of(data, key)
-        for start in sorted(set(own[own["line"] == TUNED]["start"])):
+        part = _selected(data, key)
+        for start in sorted(set(part[part["line"] == TUNED]["start"])):
             taken = rows[(rows["base"] == key[-1]) & (rows["start"] == start)]
-            entries = _entries(own, start, taken[taken["task"] == key[0]], measure)
+            entries = _entries(part, start, taken[taken["task"] == key[0]], measure)
             title = f"{key[-1]}, weights of {start}"
-            found.append(
+            table_rows.append(
                 TableRow(title=title, entries=entries, section=_facts(key) if several else "")
             )
-    found += _failed(rows, len(columns))
+    table_rows += _failed(rows, len(columns))
     of = f"; {tasks[0]}" if len(tasks) == 1 else ""
     unit = "Percent" if measure.factor == 100 else "Nats, lower is better"
     return Table(
@@ -221,16 +221,16 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: RecoveryScor
         "its end. Parameters taken: the share that did not stay as drawn.",
         stub="model",
         columns=columns,
-        rows=tuple(found),
+        rows=tuple(table_rows),
     )
 
 
 def _entries(
-    own: pd.DataFrame, start: str, rows: pd.DataFrame, measure: RecoveryScore
+    data: pd.DataFrame, start: str, rows: pd.DataFrame, measure: RecoveryScore
 ) -> tuple[Entry, ...]:
-    tuned = own[(own["line"] == TUNED) & (own["start"] == start)]
-    scratch = own[own["line"] == PLAIN]
-    source = own[(own["line"] == SOURCE) & (own["start"] == start)]
+    tuned = data[(data["line"] == TUNED) & (data["start"] == start)]
+    scratch = data[data["line"] == PLAIN]
+    source = data[(data["line"] == SOURCE) & (data["start"] == start)]
     last = scratch.iloc[-1] if len(scratch) else None
     return (
         _score(tuned.iloc[0] if tuned.iloc[0]["step"] == 0 else None, measure),
@@ -269,7 +269,7 @@ def _taken(rows: pd.DataFrame) -> Entry:
     total = float(counts["value"].sum())
     if not total:
         return absent("not recorded")
-    origin = pd.Series([found["origin"] for found in counts["labels"]], index=counts.index)
+    origin = pd.Series([labels["origin"] for labels in counts["labels"]], index=counts.index)
     share = 1 - float(counts[origin == "drawn"]["value"].sum()) / total
     return Entry(text=f"{100 * share:.1f} %", value=share)
 
@@ -277,11 +277,11 @@ def _taken(rows: pd.DataFrame) -> Entry:
 def _failed(rows: pd.DataFrame, width: int) -> Sequence[TableRow]:
     bad = rows[(rows["runner"] == "transfer") & (rows["status"] != "ok")]
     bad = bad[bad["start"] != SCRATCH].drop_duplicates(["base", "start", "task"])
-    found = []
+    table_rows = []
     for _, row in bad.assign(reason=bad["reason"].map(short)).iterrows():
         title = f"{row['base']}, weights of {row['start']}"
-        found.append(TableRow(title=title, entries=(failed(row),) * width))
-    return found
+        table_rows.append(TableRow(title=title, entries=(failed(row),) * width))
+    return table_rows
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
@@ -297,5 +297,5 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             f"{name}-curve", f"Validation {metric} against steps of fine-tuning",
             f"validation {metric} against steps of fine-tuning",
             alike(partial(recovery_figure, measure=measure)), panel=(*EVALUATION, "model"),
-            lines=None, data=pd.concat([_of(data, key) for key in _keys(data)]),
+            lines=None, data=pd.concat([_selected(data, key) for key in _keys(data)]),
         )  # fmt: skip

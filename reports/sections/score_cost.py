@@ -46,19 +46,19 @@ def score_cost_data(rows: pd.DataFrame) -> pd.DataFrame:
     ]
     counted = (parts[0] / parts[1] / 2).rename("multiply_adds").dropna()
     costs = counted.groupby([*TASK, "name"]).mean().reset_index()
-    found = scores.merge(costs, on=[*TASK, "name"]).rename(columns={"name": "model"})
-    return found.sort_values([*PANEL, "multiply_adds"], ignore_index=True)
+    data = scores.merge(costs, on=[*TASK, "name"]).rename(columns={"name": "model"})
+    return data.sort_values([*PANEL, "multiply_adds"], ignore_index=True)
 
 
 def score_cost_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
     """Draw what `score_cost_data` returned: one panel per task and score."""
     keys = list(dict.fromkeys(data[list(PANEL)].itertuples(index=False, name=None)))
     with style():
-        made = sheet(len(keys), plot=_PLOT)
+        grid = sheet(len(keys), plot=_PLOT)
         handles: dict[str, Line2D] = {}
-        for axes, key in zip(made.axes, keys, strict=True):
-            own = data[(data[list(PANEL)] == list(key)).all(axis=1)]
-            for point in own.to_dict("records"):
+        for axes, key in zip(grid.axes, keys, strict=True):
+            points = data[(data[list(PANEL)] == list(key)).all(axis=1)]
+            for point in points.to_dict("records"):
                 look = looks[point["model"]]
                 bars = [[point["score"] - point["low"]], [point["high"] - point["score"]]]
                 axes.errorbar(
@@ -70,13 +70,9 @@ def score_cost_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
                     label=legend_name(point["model"]),
                 )  # fmt: skip
             task, _, source, length, *marks, metric = key
-            facts = [
-                str(source),
-                f"length {as_text(length)}",
-                *(str(mark) for mark in marks if mark),
-            ]
+            facts = [str(source), f"length {as_text(length)}", *(str(m) for m in marks if m)]
             axes.set_title(f"{task} ({', '.join(facts)})", size=8.5)
-            low, high = own["multiply_adds"].min(), own["multiply_adds"].max()
+            low, high = points["multiply_adds"].min(), points["multiply_adds"].max()
             if high > 10 * low:
                 axes.set_xscale("log")
                 axes.xaxis.set_minor_formatter(NullFormatter())
@@ -84,7 +80,7 @@ def score_cost_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
             axes.set_xlabel("multiply-adds of one example (millions)")
             axes.set_ylabel(TITLES[metric].lower())
         return arrange(
-            made,
+            grid,
             title="Score against multiply-adds",
             subtitle="test split, mean over seeds, bars: their extremes; counted, of a forward "
             "pass at the training length",

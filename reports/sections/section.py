@@ -55,7 +55,7 @@ class PagesPart(NamedTuple):
     written: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     """From what a page shows to what its CSV file holds, where these are not the same."""
     data: pd.DataFrame = pd.DataFrame()
-    """What all pages show, with status and reason beside each number."""
+    """What all pages show, with status and reason of each number."""
 
 
 class LinesPart(NamedTuple):
@@ -90,7 +90,7 @@ class SimpleSection:
     """Of the table's files, without their endings."""
     heading: str
     data: Callable[[pd.DataFrame], pd.DataFrame]
-    """From the rows of a report to numbers, with status and reason beside each."""
+    """From the rows of a report to numbers, with status and reason of each."""
     table: Callable[[pd.DataFrame], Table | None] | None = None
     figure: PagesPart | None = None
     """Without its data."""

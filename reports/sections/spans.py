@@ -1,4 +1,4 @@
-"""How far trained models look: a point for each head, beside the spans of whole models."""
+"""How far trained models look: a point for each head, and the spans of whole models."""
 
 from typing import Any
 
@@ -37,12 +37,12 @@ def span_data(rows: pd.DataFrame, metric: str = "span") -> pd.DataFrame:
         rows: as `reports.rows.prepare` returns them.
         metric: of the spans.
     """
-    own = rows[rows["metric"] == metric].copy()
+    spans = rows[rows["metric"] == metric].copy()
     for label in ("measure", "layer", "head"):
-        own[label] = [found.get(label, ALL) for found in own["labels"]]
+        spans[label] = [labels.get(label, ALL) for labels in spans["labels"]]
     records: list[dict[str, Any]] = []
     keys = [*TASK, "name", "measure", "layer", "head"]
-    for key, part in own.groupby(keys, sort=True, dropna=False):
+    for key, part in spans.groupby(keys, sort=True, dropna=False):
         record: dict[str, Any] = dict(zip(keys, key, strict=True))
         record["model"] = record.pop("name")
         good = part[part["status"] == "ok"]
@@ -70,43 +70,43 @@ def span_figure(
     columns = max(drawn.loc[drawn["layer"] != ALL, "layer"].nunique() + 2, 2)
     with style():
         plot = (max(_PLOT[0], 0.55 * columns), _PLOT[1])
-        made = sheet(len(keys), plot=plot, across=2 if plot == _PLOT else 1)
+        grid = sheet(len(keys), plot=plot, across=2 if plot == _PLOT else 1)
         handles: dict[str, Line2D] = {}
-        for axes, key in zip(made.axes, keys, strict=True):
-            own = drawn[(drawn[list(TASK)] == list(key)).all(axis=1)]
-            for name, line in _draw(axes, own, looks).items():
+        for axes, key in zip(grid.axes, keys, strict=True):
+            part = drawn[(drawn[list(TASK)] == list(key)).all(axis=1)]
+            for name, line in _draw(axes, part, looks).items():
                 handles.setdefault(name, line)
             task, version, source, length, *marks = key
             facts = [str(source), f"version {as_text(version)}", f"length {as_text(length)}"]
             text = ", ".join([*facts, *(str(mark) for mark in marks if mark)])
             axes.set_title(f"{task} ({text})", size=8.5)
         return arrange(
-            made,
+            grid,
             title=title,
             subtitle=subtitle,
             handles=[handles[name] for name in model_order(list(handles))],
         )
 
 
-def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
-    heads = own[(own["head"] != ALL) & (own["layer"] != ALL)]
+def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+    heads = data[(data["head"] != ALL) & (data["layer"] != ALL)]
     layers = sorted({int(layer) for layer in heads["layer"]})
-    whole = [m for m in MEASURES[1:] if m in set(own["measure"])]
+    whole = [m for m in MEASURES[1:] if m in set(data["measure"])]
     columns = [f"layer {layer}" for layer in layers] + whole
-    names = model_order([str(name) for name in own["model"]])
+    names = model_order([str(name) for name in data["model"]])
     handles = {}
     for number, name in enumerate(names):
         look = looks[name]
         offset = 0.7 * ((number + 0.5) / len(names) - 0.5)
-        mine = own[own["model"] == name]
+        mine = data[data["model"] == name]
         x, spans = [], []
         for column, title in enumerate(columns):
             if column < len(layers):
-                found = mine[(mine["head"] != ALL) & (mine["layer"] == str(layers[column]))]
+                points = mine[(mine["head"] != ALL) & (mine["layer"] == str(layers[column]))]
             else:
-                found = mine[(mine["measure"] == title) & (mine["head"] == ALL)]
-            spans += [float(value) for value in found["span"]]
-            x += [column + offset] * len(found)
+                points = mine[(mine["measure"] == title) & (mine["head"] == ALL)]
+            spans += [float(value) for value in points["span"]]
+            x += [column + offset] * len(points)
         (handles[name],) = axes.plot(
             x,
             spans,
@@ -124,7 +124,7 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
     for border in np.arange(0.5, len(columns) - 1):
         axes.axvline(border, color="0.88", linewidth=0.5, zorder=0)
     axes.set_yscale("symlog", base=2, linthresh=1)
-    top = float(own["span"].max())
+    top = float(data["span"].max())
     powers = [0.0, *(2.0**power for power in range(int(np.ceil(np.log2(max(1.0, top)))) + 1))]
     axes.set_ylim(-0.15, powers[-1] * 1.2)
     axes.set_yticks(powers[:1] + powers[1:][:: -(-len(powers[1:]) // 8)])
@@ -168,27 +168,27 @@ def span_table(data: pd.DataFrame) -> Table:
     )
 
 
-def _entries(own: pd.DataFrame) -> list[Entry]:
-    heads = own[(own["head"] != ALL) & own["span"].notna()]["span"].astype(float)
-    attention = own[own["measure"] == "attention"]
-    found = [_entry(attention[attention["head"] == ALL], own)]
+def _entries(data: pd.DataFrame) -> list[Entry]:
+    heads = data[(data["head"] != ALL) & data["span"].notna()]["span"].astype(float)
+    attention = data[data["measure"] == "attention"]
+    entries = [_entry(attention[attention["head"] == ALL], data)]
     for bound in (heads.min(), heads.max()):
         value = None if heads.empty else float(bound)
-        found.append(_entry(attention[attention["head"] == ALL], own, value))
-    return found + [
-        _entry(own[(own["measure"] == measure) & (own["head"] == ALL)], own)
+        entries.append(_entry(attention[attention["head"] == ALL], data, value))
+    return entries + [
+        _entry(data[(data["measure"] == measure) & (data["head"] == ALL)], data)
         for measure in MEASURES[1:]
     ]
 
 
-def _entry(rows: pd.DataFrame, own: pd.DataFrame, value: float | None = None) -> Entry:
+def _entry(rows: pd.DataFrame, data: pd.DataFrame, value: float | None = None) -> Entry:
     """Return one place: a value, or why there is none, for the measure or the whole cell."""
     good = rows[rows["span"].notna()]
     if value is None and len(good):
         value = float(good["span"].iloc[0])
     if value is not None:
         return Entry(text=significant(value), value=value)
-    lost = rows if len(rows) else own[(own["measure"] == ALL) & (own["status"] != "ok")]
+    lost = rows if len(rows) else data[(data["measure"] == ALL) & (data["status"] != "ok")]
     if lost.empty:
         return absent("not measured")
     return failed(lost.iloc[0])

@@ -1,4 +1,4 @@
-"""What trainings show beside scores and curves: learned spans, widths of keys, multiply-adds."""
+"""Further parts of trainings: learned spans, widths of keys, multiply-adds."""
 
 from collections.abc import Iterator
 
