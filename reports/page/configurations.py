@@ -22,12 +22,12 @@ COLUMNS = ("model", "task", "runner", "mode", "length", "seed", "outcome")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellAccount:
-    """What is known of one cell beside its rows."""
+    """What is stored of one cell in addition to its rows."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
     """As resolved, or the options by dotted name."""
     command: str = ""
-    """The line that computes the cell again; empty where none is known."""
+    """The line that computes the cell again; empty where none is stored."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     """Packages and machine, by name."""
 
@@ -40,12 +40,12 @@ class _Pool:
         self._places: dict[Any, int] = {}
 
     def place(self, value: Any) -> int:
-        """Return the place of a value, made where it is new."""
-        found = self._places.get(value)
-        if found is None:
-            found = self._places[value] = len(self.values)
+        """Return the place of a value, which is added where it is new."""
+        place = self._places.get(value)
+        if place is None:
+            place = self._places[value] = len(self.values)
             self.values.append(value)
-        return found
+        return place
 
 
 def listed_cells(frame: pd.DataFrame) -> list[str]:
@@ -64,7 +64,7 @@ def cells_json(
     Args:
         frame: as `reports.rows.prepare` returns it.
         keys: of the cells, in order.
-        accounts: what is known of cells, by key.
+        accounts: what is stored of cells, by key.
     """
     pairs, words, environments = _Pool(), _Pool(), _Pool()
     unknown = CellAccount()
@@ -73,11 +73,11 @@ def cells_json(
     base = [pairs.place(pair) for pair in usual.items()]
     unlike = []
     for key in keys:
-        own = dict(flat[key])
-        further = [pairs.place(pair) for pair in own.items() if usual.get(pair[0]) != pair[1]]
-        lacking = [pairs.place((name, usual[name])) for name in usual if name not in own]
-        # nothing is known of a cell without a configuration, so it lacks nothing either
-        unlike.append([further, lacking] if own else None)
+        options = dict(flat[key])
+        further = [pairs.place(pair) for pair in options.items() if usual.get(pair[0]) != pair[1]]
+        lacking = [pairs.place((name, usual[name])) for name in usual if name not in options]
+        # a cell without a configuration lacks nothing either
+        unlike.append([further, lacking] if options else None)
     commands, machines = [], []
     for key in keys:
         account = accounts.get(key, unknown)
@@ -94,7 +94,7 @@ def cells_json(
         "unlike": unlike,
         "words": words.values,
         "commands": commands,
-        "environments": [[list(pair) for pair in found] for found in environments.values],
+        "environments": [[list(pair) for pair in facts] for facts in environments.values],
         "machines": machines,
         "more": int(frame["cell"].nunique()) - len(keys),
     }
@@ -128,11 +128,11 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _usual(found: Iterable[Sequence[tuple[str, str]]]) -> dict[str, str]:
+def _usual(configurations: Iterable[Sequence[tuple[str, str]]]) -> dict[str, str]:
     """Return the commonest value of every option that most cells have."""
     counts: Counter[tuple[str, str]] = Counter()
     cells = 0
-    for pairs in found:
+    for pairs in configurations:
         counts.update(pairs)
         cells += bool(pairs)
     usual: dict[str, str] = {}
@@ -148,12 +148,12 @@ def _rows(
     """Return the facts of each cell, and its final numbers where the page has room for them."""
     places = {key: number for number, key in enumerate(keys)}
     models = frame.assign(last=frame["baseline"] != "").sort_values("last", kind="stable")
-    own = models[models["cell"].isin(places)]
+    listed = models[models["cell"].isin(places)]
     facts: list[list[Any]] = [[] for _ in keys]
-    bad = own[(own["status"] != "ok") & (own["reference"] == "")].drop_duplicates("cell")
+    bad = listed[(listed["status"] != "ok") & (listed["reference"] == "")].drop_duplicates("cell")
     failed = dict(zip(bad["cell"], bad["status"], strict=True))
     reasons = dict(zip(bad["cell"], bad["reason"], strict=True))
-    first = own.drop_duplicates("cell")
+    first = listed.drop_duplicates("cell")
     columns = [
         values(first, c) for c in ("cell", "name", "task", "runner", "mode", "length", "seed")
     ]
@@ -164,30 +164,30 @@ def _rows(
             None if pd.isna(length) else int(length), None if pd.isna(seed) else int(seed), outcome,
             words.place(str(reasons.get(cell, ""))),
         ]  # fmt: skip
-    final = own[own["step"].isna()]
+    final = listed[listed["step"].isna()]
     if len(final) > MOST_NUMBERS:
         return facts, []
     numbers: list[list[Any]] = [[] for _ in keys]
     columns = [values(final, c) for c in ("cell", "metric", "value", "unit", "status", "labels")]
     for cell, metric, value, unit, status, labels in zip(*columns, strict=True):
-        said = {k: v for k, v in labels.items() if k not in _SAID}
-        beside = ", ".join(f"{name}={text}" for name, text in sorted(said.items()))
+        remarks = {k: v for k, v in labels.items() if k not in _NOT_LISTED}
+        details = ", ".join(f"{name}={text}" for name, text in sorted(remarks.items()))
         number = float(f"{value:.6g}") if status == "ok" else MARKS.get(status, str(status))
-        numbers[places[cell]].append([str(metric), number, str(unit), beside])
+        numbers[places[cell]].append([str(metric), number, str(unit), details])
     return facts, numbers
 
 
-_SAID = frozenset({"sentence", "settings", "deviations", "weights"})
+_NOT_LISTED = frozenset({"sentence", "settings", "deviations", "weights"})
 """Labels that are sentences, or stand in the configuration."""
 
 
 def environment_table(accounts: Mapping[str, CellAccount]) -> list[tuple[str, list[str]]]:
     """Return packages and machine: each name with its values, the commonest first."""
-    found: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {}
     for account in accounts.values():
         for name, value in flattened(account.environment):
-            found.setdefault(name, Counter())[value] += 1
+            counts.setdefault(name, Counter())[value] += 1
     return [
         (name, [value for value, _ in sorted(values.items(), key=lambda v: (-v[1], v[0]))])
-        for name, values in sorted(found.items())
+        for name, values in sorted(counts.items())
     ]

@@ -44,7 +44,7 @@ TITLES = {
 BY_BATCH = frozenset({"time", "peak_tensor_bytes", "saved_bytes", "flops"})
 """Of a whole batch: divided by its size."""
 PAIRED = {"time": "time_ratio", "peak_tensor_bytes": "peak_tensor_bytes_ratio"}
-"""Metrics that were measured beside a reference, and that of their ratio."""
+"""Metrics that were measured together with a reference, and that of their ratio."""
 COUNTED = frozenset({"flops", "saved_bytes", "parameters", "state_bytes"})
 """Metrics without noise: any two of one length may be divided."""
 ABSOLUTE = "absolute"
@@ -68,12 +68,12 @@ def cost_chart(frame: pd.DataFrame) -> PageChart | None:
     Args:
         frame: as `reports.rows.prepare` returns it.
     """
-    wanted = {*TITLES, *PAIRED.values(), *TIMED, "batch_size"}
-    own = frame[
+    metrics = {*TITLES, *PAIRED.values(), *TIMED, "batch_size"}
+    rows = frame[
         frame["step"].isna() & frame["length"].notna() & (frame["baseline"] == "")
-        & frame["metric"].isin(wanted)
+        & frame["metric"].isin(metrics)
     ]  # fmt: skip
-    panels = [panel for runner in _runners(own) for panel in _panels(own, runner)]
+    panels = [panel for runner in _runners(rows) for panel in _panels(rows, runner)]
     order = list(TITLES.values())
     panels.sort(key=lambda panel: order.index(panel.choice["metric"]))
     panels = [panel for panel in panels if panel.choice["metric"] != TITLES["parameters"]]
@@ -93,22 +93,22 @@ def cost_chart(frame: pd.DataFrame) -> PageChart | None:
 def _runners(rows: pd.DataFrame) -> list[str]:
     """Return the runners that measured a model at two lengths; of training alone none."""
     lengths = rows.groupby(["runner", "name"])["length"].nunique()
-    found = {str(runner) for runner in lengths[lengths > 1].reset_index()["runner"]}
-    return sorted(found, key=lambda r: (r != "scaling", r))
+    runners = {str(runner) for runner in lengths[lengths > 1].reset_index()["runner"]}
+    return sorted(runners, key=lambda r: (r != "scaling", r))
 
 
 def _panels(rows: pd.DataFrame, runner: str) -> Iterator[ChartPanel]:
-    own = rows[rows["runner"] == runner]
-    parts = settings(own)
+    runner_rows = rows[rows["runner"] == runner]
+    parts = settings(runner_rows)
     for part in parts:
         by_mode: dict[str, _Measured] = {}
         columns = [values(part.rows, column) for column in _NEEDED]
-        for found_values in zip(*columns, strict=True):
-            record: Record = dict(zip(_NEEDED, found_values, strict=True))
+        for row in zip(*columns, strict=True):
+            record: Record = dict(zip(_NEEDED, row, strict=True))
             place = (str(record["name"]), int(record["length"]))
-            found = by_mode.setdefault(str(record["mode"]), _Measured()).records
+            by_place = by_mode.setdefault(str(record["mode"]), _Measured()).records
             kind = (str(record["metric"]), str(record["reference"]))
-            found.setdefault(place, {}).setdefault(kind, []).append(record)
+            by_place.setdefault(place, {}).setdefault(kind, []).append(record)
         for mode in sorted(by_mode, key=lambda m: (m != "step", m)):
             choice = {"of": mode_name(mode), "setting": part.differences or part.title}
             yield from _pass_panels(by_mode[mode], choice)
@@ -119,20 +119,20 @@ def _pass_panels(measured: _Measured, choice: Mapping[str, str]) -> Iterator[Cha
     names = model_order([name for name, _ in measured.records])
     rank = {name: number for number, name in enumerate(names)}
     places = sorted(measured.records, key=lambda place: (rank[place[0]], place[1]))
-    found = {kind for records in measured.records.values() for kind in records}
-    beside = {reference for _, reference in found} - {""}
+    kinds = {kind for records in measured.records.values() for kind in records}
+    paired = {reference for _, reference in kinds} - {""}
     # SDPA is what is really run; literal softmax attention comes next
-    references = [r for r in reversed(REFERENCES) if r in beside]
-    references += sorted(beside - {*REFERENCES})
+    references = [r for r in reversed(REFERENCES) if r in paired]
+    references += sorted(paired - {*REFERENCES})
     for metric, title in TITLES.items():
-        if (metric, "") not in found:
+        if (metric, "") not in kinds:
             continue
-        own = {place: _point(place, measured.records[place], metric) for place in places}
+        at = {place: _point(place, measured.records[place], metric) for place in places}
         panel = ChartPanel(
             choice={"metric": title, **choice, "scale": ABSOLUTE},
             x=ChartAxis(title="sequence length (tokens)", unit="tokens", scale="log"),
             y=ChartAxis(title=title, unit=METRICS[metric].unit, scale="log"),
-            points=[point for point in own.values() if point is not None],
+            points=[point for point in at.values() if point is not None],
             band="95 % interval from timing noise",
             better=_better(metric),
         )
@@ -146,7 +146,7 @@ def _pass_panels(measured: _Measured, choice: Mapping[str, str]) -> Iterator[Cha
                     for place in places
                 ]
             elif metric in COUNTED:
-                points = [_quotient(own[place], own.get((reference, place[1]))) for place in places]
+                points = [_quotient(at[place], at.get((reference, place[1]))) for place in places]
             else:
                 continue
             relative = replace(
@@ -170,27 +170,27 @@ def _drawable(panel: ChartPanel) -> bool:
     for point in panel.points:
         if point.y:
             lengths.setdefault(point.model, set()).add(point.x)
-    return any(len(found) > 1 for found in lengths.values())
+    return any(len(numbers) > 1 for numbers in lengths.values())
 
 
 def _point(
     place: Place, records: Mapping[tuple[str, str], list[Record]], metric: str
 ) -> ChartPoint | None:
     """Return what a metric is at one place; None where nothing says so."""
-    own = records.get((metric, ""), [])
+    measured = records.get((metric, ""), [])
     timed = [record for name in TIMED for record in records.get((name, ""), [])]
     failed = [record for record in timed if record["status"] != "ok"]
-    if not own and not failed:
+    if not measured and not failed:
         return None
     batches = [r for r in records.get(("batch_size", ""), []) if r["status"] == "ok"]
     sizes = sorted({int(record["value"]) for record in batches})
-    value = ambiguous(sizes if metric in BY_BATCH else (), own) or merged(failed or own)
+    value = ambiguous(sizes if metric in BY_BATCH else (), measured) or merged(failed or measured)
     if metric in BY_BATCH and value.value is not None:
         if not sizes:
             value = Value(status="missing", reason="no batch_size row, so no cost per sequence")
         else:
             value = _scaled(value, 1 / sizes[0])
-    return _drawn(place, value, own or failed)
+    return _drawn(place, value, measured or failed)
 
 
 def _scaled(value: Value, factor: float) -> Value:
@@ -222,17 +222,17 @@ def _ratio(
     place: Place, records: Mapping[tuple[str, str], list[Record]], metric: str, reference: str
 ) -> ChartPoint | None:
     """Return a paired ratio; the reference itself is 1."""
-    own = records.get((metric, reference), [])
-    if not own:
+    paired = records.get((metric, reference), [])
+    if not paired:
         # a reference that could not run says so in one row, whatever its metric
-        own = [
+        paired = [
             record
-            for (_, beside), found in records.items()
-            for record in found
-            if beside == reference and record["status"] != "ok"
+            for (_, other), rows in records.items()
+            for record in rows
+            if other == reference and record["status"] != "ok"
         ]
-    if own:
-        return _drawn(place, merged(own), own)
+    if paired:
+        return _drawn(place, merged(paired), paired)
     mine = [record for name in TIMED for record in records.get((name, ""), [])]
     failed = [record for record in mine if record["status"] != "ok"]
     if failed:
@@ -242,10 +242,10 @@ def _ratio(
     return None
 
 
-def _quotient(own: ChartPoint | None, reference: ChartPoint | None) -> ChartPoint | None:
-    """Return how many times the reference a counted number is; None where one is not known."""
-    if own is None or own.y is None:
-        return own
+def _quotient(point: ChartPoint | None, reference: ChartPoint | None) -> ChartPoint | None:
+    """Return how many times the reference a counted number is; None where one is missing."""
+    if point is None or point.y is None:
+        return point
     if reference is None or not reference.y:
         return None
-    return replace(own, y=own.y / reference.y, low=None, high=None)
+    return replace(point, y=point.y / reference.y, low=None, high=None)

@@ -64,7 +64,7 @@ def write_documents(
     cells: Mapping[str, CellAccount],
     looks: Mapping[str, Look],
 ) -> None:
-    """Write report.md and report.html beside the files of the sections.
+    """Write report.md and report.html into the folder of the sections.
 
     Args:
         folder: holds the files of the sections.
@@ -72,13 +72,13 @@ def write_documents(
         sections: in the order of the report.
         title: heading of the report.
         left_out: what is not among the rows, and why.
-        cells: what is known of each cell, by key.
+        cells: what is stored of each cell, by key.
         looks: how models are drawn.
     """
     text = markdown(frame, sections, title=title, left_out=left_out)
     (folder / "report.md").write_text(text, encoding="utf-8")
-    made = page(folder, frame, sections, title=title, left_out=left_out, cells=cells, looks=looks)
-    (folder / "report.html").write_text(made, encoding="utf-8")
+    html = page(folder, frame, sections, title=title, left_out=left_out, cells=cells, looks=looks)
+    (folder / "report.html").write_text(html, encoding="utf-8")
 
 
 def markdown(
@@ -96,7 +96,6 @@ def markdown(
 
 
 def _markdown(section: ReportSection) -> list[str]:
-    """Return a table with its files, or a picture with its files."""
     links = ", ".join(f"[{section.file}.{form}]({section.file}.{form})" for form in section.forms)
     if section.table is not None:
         return [to_markdown(section.table), f"Files: {links}"]
@@ -121,13 +120,13 @@ def page(
     keys = listed_cells(frame)
     costs = cost_chart(frame)
     scored = list(scored_columns(frame))
-    found = (
+    candidates = (
         score_chart(scored),
         costs,
         trade_off_chart(frame, scored, costs),
         learning_chart(frame),
     )
-    charts = [chart for chart in found if chart is not None]
+    charts = [chart for chart in candidates if chart is not None]
     vega = scripts.vega() if charts else ""
     if vega is None:
         charts, left_out = [], [*left_out, NO_CHARTS]
@@ -136,21 +135,21 @@ def page(
     data = _data(frame, charts=charts, models=models, drawn=drawn, keys=keys, accounts=cells)
     failed = failed_lines(frame)
     named = {chart.name for chart in charts}
-    own = [s for s in sections if s.table is not None or _chart_of(s) not in named]
+    listed = [s for s in sections if s.table is not None or _chart_of(s) not in named]
     tables, sheet = scripts.data_tables()
     return render(
         "report.html.j2",
         title=title,
         facts=provenance(frame),
         tiles=_tiles(frame),
-        contents=_contents(charts, own),
+        contents=_contents(charts, listed),
         charts=[
             {"name": c.name, "heading": c.heading, "about": c.about, "files": [
                 s.file for s in sections if s.table is None and _chart_of(s) == c.name
             ]}
             for c in charts
         ],
-        sections=_shown(folder, own, _reasons(frame)),
+        sections=_rendered(folder, listed, _reasons(frame)),
         failed=failed[:MOST_FAILED],
         more_failed=max(0, len(failed) - MOST_FAILED),
         left_out=left_out,
@@ -181,7 +180,7 @@ def _data(
     model_places = {name: place for place, name in enumerate(models)}
     cell_places = {key: place for place, key in enumerate(keys)}
     kinds = {chart.kind for chart in charts}
-    known = specifications() if charts else {}
+    specs = specifications() if charts else {}
     return {
         "models": [
             {"name": name, "color": f"var(--m{place})", "light": look.color,
@@ -189,7 +188,7 @@ def _data(
             for place, (name, look) in enumerate(zip(models, drawn, strict=True))
         ],
         "charts": [chart.json(model_places, cell_places) for chart in charts],
-        "specifications": {kind: spec for kind, spec in known.items() if kind in kinds},
+        "specifications": {kind: spec for kind, spec in specs.items() if kind in kinds},
         "cells": cells_json(frame, keys, accounts),
     }  # fmt: skip
 
@@ -199,11 +198,11 @@ def _chart_of(section: ReportSection) -> str:
     return "" if section.table is not None else INSTEAD.get(section.file.split("-")[0], "")
 
 
-def _shown(
+def _rendered(
     folder: Path, sections: Sequence[ReportSection], reasons: Collection[str]
 ) -> list[tuple[ReportSection, str, str]]:
-    """Return each section with its table or its drawing, as long as the page has room."""
-    found, room = [], MOST_DRAWN
+    """Return each section with its table or its drawing, while the page has room."""
+    rendered, room = [], MOST_DRAWN
     for section in sections:
         table = drawing = ""
         if section.table is not None:
@@ -213,24 +212,23 @@ def _shown(
             if len(text) <= room:
                 drawing = _inline_svg(text, section.file)
                 room -= len(text)
-        found.append((section, table, drawing))
-    return found
+        rendered.append((section, table, drawing))
+    return rendered
 
 
 def _reasons(frame: pd.DataFrame) -> set[str]:
     """Return why cells failed, as the notes of tables say it."""
     bad = frame[frame["status"] != "ok"][["status", "reason"]].drop_duplicates()
-    found = set()
+    reasons = set()
     for status, reason in bad.itertuples(index=False):
         text = short(str(reason))
-        found |= {text, f"{MARKS.get(status, status)}: {text}"}
-    return found
+        reasons |= {text, f"{MARKS.get(status, status)}: {text}"}
+    return reasons
 
 
 def _contents(
     charts: Sequence[PageChart], sections: Sequence[ReportSection]
 ) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the groups of the table of contents, each with anchors and headings."""
     groups = [
         ("Charts", [(chart.name, chart.heading) for chart in charts]),
         ("Tables", [(f"s-{s.file}", s.heading) for s in sections if s.table is not None]),
@@ -242,10 +240,9 @@ def _contents(
 
 
 def _tiles(frame: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return the few numbers that a reader looks for first."""
     models = frame[frame["baseline"] == ""]
     absent = set(frame["cell"]) - set(frame["cell"][frame["status"] == "ok"])
-    found = [
+    tiles = [
         ("models", f"{models['name'].nunique():,}"),
         ("tasks", f"{frame['task'].nunique():,}"),
         ("lengths", f"{frame['length'].nunique():,}"),
@@ -255,16 +252,15 @@ def _tiles(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ("rows", f"{len(frame):,}"),
     ]
     devices = [as_text(device) for device in frame["device"].unique()]
-    return [*found, ("machine", devices[0] if len(devices) == 1 else f"{len(devices)} kinds")]
+    return [*tiles, ("machine", devices[0] if len(devices) == 1 else f"{len(devices)} kinds")]
 
 
 def _machine(
     frame: pd.DataFrame, accounts: Mapping[str, CellAccount]
 ) -> list[tuple[str, list[str]]]:
-    """Return hardware, settings and packages, each name with its values."""
     columns = ("hardware", "device", "precision", "threads", "schema", "fingerprint")
-    found = [(name, sorted({as_text(v) for v in frame[name].unique()})) for name in columns]
-    return [*found, *environment_table(accounts)]
+    settings = [(name, sorted({as_text(v) for v in frame[name].unique()})) for name in columns]
+    return [*settings, *environment_table(accounts)]
 
 
 def on_dark(color: str) -> str:
@@ -280,8 +276,8 @@ def on_dark(color: str) -> str:
     if rich < 0.05 and light < 0.5:  # black and dark grey change places with white and light grey
         light = 0.95 - 0.6 * light
     light = max(light, 0.62 if 0.5 < hue < 0.95 else 0.55)
-    made = colorsys.hls_to_rgb(hue, light, min(rich, 0.9))
-    return "#" + "".join(f"{round(255 * part):02X}" for part in made)
+    channels = colorsys.hls_to_rgb(hue, light, min(rich, 0.9))
+    return "#" + "".join(f"{round(255 * part):02X}" for part in channels)
 
 
 def _inline_svg(text: str, file: str) -> str:
@@ -347,9 +343,9 @@ def failed_lines(frame: pd.DataFrame) -> list[FailedLine]:
     ]  # fmt: skip
 
 
-def _places(found: Iterable[tuple[Any, Any]]) -> str:
+def _places(places: Iterable[tuple[Any, Any]]) -> str:
     """Return lengths and seeds in a few words."""
-    pairs = list(found)
+    pairs = list(places)
     parts = []
     for name, numbered in (("length", [n for n, _ in pairs]), ("seed", [s for _, s in pairs])):
         numbers = sorted({int(value) for value in numbered if not pd.isna(value)})
@@ -365,8 +361,8 @@ def provenance(frame: pd.DataFrame) -> list[str]:
     """Return what the rows say about where they come from."""
 
     def values(column: str) -> str:
-        found = sorted({as_text(v) for v in frame[column].unique()} - {"–"})
-        return _some(found, 6, ", ") if found else "not recorded"
+        texts = sorted({as_text(v) for v in frame[column].unique()} - {"–"})
+        return _some(texts, 6, ", ") if texts else "not recorded"
 
     tasks = frame[["task", "task_version", "source"]].drop_duplicates()
     named = sorted(
@@ -389,7 +385,7 @@ def provenance(frame: pd.DataFrame) -> list[str]:
 def failures(frame: pd.DataFrame) -> list[str]:
     """Return one line per reason for which a number is absent."""
     bad = frame[frame["status"] != "ok"]
-    found: dict[tuple[str, ...], list[str]] = {}
+    by_reason: dict[tuple[str, ...], list[str]] = {}
     for row in bad.itertuples():
         against = f" against {row.reference!s}" if row.reference else ""
         where = (
@@ -400,11 +396,11 @@ def failures(frame: pd.DataFrame) -> list[str]:
         if factor := labels_of(row.labels).get("factor"):
             where = f"{factor} times the training length, {where}"
         key = (str(row.status), str(row.reason), f"{row.name}{against}, {row.task}, {row.mode}")
-        if where not in found.setdefault(key, []):
-            found[key].append(where)
+        if where not in by_reason.setdefault(key, []):
+            by_reason[key].append(where)
     return [
         f"{who}: {MARKS[status]}: {reason} ({_some(positions)})"
-        for (status, reason, who), positions in sorted(found.items())
+        for (status, reason, who), positions in sorted(by_reason.items())
     ]
 
 
@@ -429,15 +425,15 @@ def to_html(table: Table, file: str = "", reasons: Collection[str] = ()) -> str:
         file: name of its files, which makes the element's id.
         reasons: for which cells failed, as notes say them.
     """
-    known = frozenset(reasons)
+    listed = frozenset(reasons)
     kept = table.rows[:MOST_LINES]
 
-    def own(entry: Entry) -> tuple[str, ...]:
+    def kept_notes(entry: Entry) -> tuple[str, ...]:
         if entry.status in MARKS and entry.cells:
             return ()
-        return tuple(note for note in entry.notes if note not in known)
+        return tuple(note for note in entry.notes if note not in listed)
 
-    notes = list(dict.fromkeys(note for row in kept for e in row.entries for note in own(e)))
+    notes = list(dict.fromkeys(note for row in kept for e in row.entries for note in kept_notes(e)))
     left_out = len(table.rows) - len(kept)
     if left_out:
         notes.append(f"and {left_out:,} lines more, which are in {file}.csv")
@@ -449,14 +445,14 @@ def to_html(table: Table, file: str = "", reasons: Collection[str] = ()) -> str:
         sections=sections_of(kept),
         sectioned=any(row.section for row in kept),
         notes=notes,
-        numbers=lambda entry: [notes.index(note) + 1 for note in own(entry)],
+        numbers=lambda entry: [notes.index(note) + 1 for note in kept_notes(entry)],
         order=_order,
         link=link,
     )
 
 
 def link(cells: Sequence[str]) -> str:
-    """Return the address, within the page, of what is known of cells."""
+    """Return the address, within the page, of what is stored of cells."""
     return "#cell-" + ",".join(cells[:_LINKED])
 
 

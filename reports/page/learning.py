@@ -44,17 +44,17 @@ def _by_step(frame: pd.DataFrame) -> Iterator[ChartPanel]:
     data = grouped["value"].agg(["mean", "min", "max", "size"]).reset_index()
     keys = ["metric", "split", *TRAINING, "name"]
     cells = {
-        key: tuple(dict.fromkeys(map(str, own)))
-        for key, own in curve.groupby(keys, dropna=False)["cell"].unique().items()
+        key: tuple(dict.fromkeys(map(str, group)))
+        for key, group in curve.groupby(keys, dropna=False)["cell"].unique().items()
     }
-    for key, own in data.groupby(keys[:-1], dropna=False, sort=False):
+    for key, part in data.groupby(keys[:-1], dropna=False, sort=False):
         metric, split, task, version, source = key
-        if own["step"].nunique() < 2:
+        if part["step"].nunique() < 2:
             continue
         title = str(metric).replace("_", " ") + (f", {split} split" if split else "")
         unit = METRICS[str(metric)].unit
         higher = METRICS[str(metric)].higher_is_better
-        lines = {str(name): line for name, line in own.groupby("name", sort=False)}
+        lines = {str(name): line for name, line in part.groupby("name", sort=False)}
         yield ChartPanel(
             choice={"metric": title, "task": f"{task} ({source}, version {as_text(version)})"},
             x=ChartAxis(title="optimiser step"),
@@ -89,11 +89,11 @@ def _by_class(frame: pd.DataFrame) -> Iterator[ChartPanel]:
 
 def _class_panels(data: pd.DataFrame, axis: Axis, split: str) -> Iterator[ChartPanel]:
     panel = [column for column in EVALUATION if column in data.columns]
-    for key, own in data.groupby(panel, dropna=False, sort=True):
+    for key, part in data.groupby(panel, dropna=False, sort=True):
         task, version, source, length, *marks = key
         facts = [str(source), f"version {as_text(version)}", f"length {length}"]
         facts += [str(mark) for mark in marks if mark]
-        columns = (own[c] for c in ("model", "place", "loss", "low", "high", "seeds"))
+        columns = (part[c] for c in ("model", "place", "loss", "low", "high", "seeds"))
         yield ChartPanel(
             choice={
                 "metric": f"{axis.title.lower()}, {split} split",

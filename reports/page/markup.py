@@ -27,7 +27,7 @@ def render(template: str, **values: Any) -> str:
 
     Raises:
         jinja2.TemplateNotFound: there is no such file.
-        jinja2.UndefinedError: the template names a value that is not given.
+        jinja2.UndefinedError: the template names a value that is missing.
     """
     return _environment().get_template(template).render(**values)
 

@@ -1,4 +1,4 @@
-"""Scores for the page: with their intervals beside baselines, and against what they cost."""
+"""Scores for the page: with intervals and baselines, and against what they cost."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from runners.metrics import METRICS
 TRAINING_COSTS = ("train_step_time", "train_time", "process_peak_bytes", "parameters", "flops")
 """Metrics of a training itself that its score is drawn against."""
 MOST_LENGTHS = 3
-"""Lengths at which costs are offered beside scores: the longest ones."""
+"""Lengths at which costs are offered for scores: the longest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +89,15 @@ def score_chart(scored: Sequence[ScoredColumn]) -> PageChart | None:
     """Return the chart of scores with their intervals; None where there are none."""
     panels = [
         ChartPanel(
-            choice=found.choice(),
-            x=found.axis,
+            choice=column.choice(),
+            x=column.axis,
             y=ChartAxis(title=""),
-            points=sorted(found.points, key=lambda p: -p.x if found.better == "higher" else p.x),
-            rules=dict(found.baselines),
+            points=sorted(column.points, key=lambda p: -p.x if column.better == "higher" else p.x),
+            rules=dict(column.baselines),
             band="95 % interval; the tip says of what",
-            better=found.better,
+            better=column.better,
         )
-        for found in scored
+        for column in scored
     ]
     if not panels:
         return None
@@ -122,10 +122,10 @@ def trade_off_chart(
         costs: the chart of costs of the same rows.
     """
     panels = []
-    for found in scored:
-        if found.split != "test":
+    for column in scored:
+        if column.split != "test":
             continue
-        for about, axis, by_model in [*_training_costs(frame, found), *_measured_costs(costs)]:
+        for about, axis, by_model in [*_training_costs(frame, column), *_measured_costs(costs)]:
             points = [
                 ChartPoint(
                     model=point.model,
@@ -136,16 +136,16 @@ def trade_off_chart(
                     text=point.text,
                     cells=point.cells,
                 )
-                for point in found.points
+                for point in column.points
                 if by_model.get(point.model)
             ]
             if len(points) > 1:
-                choice = found.choice() | {"against": about}
+                choice = column.choice() | {"against": about}
                 del choice["split"]
                 panels.append(
                     ChartPanel(
-                        choice=choice, x=axis, y=found.axis, points=points, band="95 % interval",
-                        better=found.better,
+                        choice=choice, x=axis, y=column.axis, points=points, band="95 % interval",
+                        better=column.better,
                     )
                 )  # fmt: skip
     if not panels:
@@ -163,15 +163,15 @@ def trade_off_chart(
 Costs = tuple[str, ChartAxis, dict[str, float]]
 
 
-def _training_costs(frame: pd.DataFrame, found: ScoredColumn) -> Iterator[Costs]:
+def _training_costs(frame: pd.DataFrame, column: ScoredColumn) -> Iterator[Costs]:
     """Yield what the trainings behind these scores cost."""
-    cells = {cell for point in found.points for cell in point.cells}
-    own = frame[
+    cells = {cell for point in column.points for cell in point.cells}
+    rows = frame[
         frame["cell"].isin(cells) & frame["step"].isna() & (frame["status"] == "ok")
         & (frame["baseline"] == "")
     ]  # fmt: skip
     for metric in TRAINING_COSTS:
-        values = own[own["metric"] == metric].groupby("name")["value"].median()
+        values = rows[rows["metric"] == metric].groupby("name")["value"].median()
         if len(values) > 1:
             axis = ChartAxis(title=TITLES[metric], unit=METRICS[metric].unit, scale="log")
             yield TITLES[metric], axis, {str(k): float(v) for k, v in values.items()}
@@ -179,12 +179,12 @@ def _training_costs(frame: pd.DataFrame, found: ScoredColumn) -> Iterator[Costs]
 
 def _measured_costs(costs: PageChart | None) -> Iterator[Costs]:
     """Yield costs at the longest lengths, of the metrics that a reader weighs scores against."""
-    wanted = {TITLES["time"], TITLES["peak_tensor_bytes"], TITLES["flops"], TITLES["token_time"]}
+    titles = {TITLES["time"], TITLES["peak_tensor_bytes"], TITLES["flops"], TITLES["token_time"]}
     panels = costs.panels if costs else ()
     several = len({panel.choice["setting"] for panel in panels}) > 1
     for panel in panels:
         choice = panel.choice
-        if choice["metric"] not in wanted or choice["scale"] != ABSOLUTE:
+        if choice["metric"] not in titles or choice["scale"] != ABSOLUTE:
             continue
         lengths = sorted({point.x for point in panel.points if point.y}, reverse=True)
         for length in lengths[:MOST_LENGTHS]:

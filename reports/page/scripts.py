@@ -1,4 +1,4 @@
-"""Scripts and styles of the page, all inside it: Vega's, DataTables', and the page's own."""
+"""Scripts and styles of the page, all inside it: Vega, DataTables, and those of the page."""
 
 import re
 import resource
@@ -22,7 +22,7 @@ def vega() -> str | None:
 
     The first call of a process takes about two seconds. None where it cannot: its V8 reserves some
     forty gigabytes of addresses and ends the process under a limit (`ulimit -v`) that has no room
-    for them. So under any limit it is asked in a process of its own.
+    for them. So under any limit it is asked in a separate process.
     """
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         import vl_convert
@@ -36,10 +36,10 @@ def vega() -> str | None:
 @cache
 def data_tables() -> tuple[str, str]:
     """Return script and style of DataTables, which itables brings; the script is a module."""
-    found = find_spec("itables")  # to import it takes half a second, and its files are all we want
-    if found is None or found.origin is None:
+    spec = find_spec("itables")  # to import it takes half a second, and its files are all we want
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError("itables is not installed: pip install itables", name="itables")
-    folder = Path(found.origin).parent / "html"
+    folder = Path(spec.origin).parent / "html"
     script, sheet = (
         (folder / f"dt_bundle.{form}").read_text(encoding="utf-8") for form in ("js", "css")
     )
@@ -48,17 +48,17 @@ def data_tables() -> tuple[str, str]:
 
 @cache
 def own_script() -> str:
-    """Return the page's own script."""
-    return inline("\n".join(_own(name) for name in OWN_SCRIPTS))
+    """Return the script of the page itself."""
+    return inline("\n".join(_template(name) for name in OWN_SCRIPTS))
 
 
 @cache
 def own_style() -> str:
-    """Return the page's own style."""
-    return _own("page.css")
+    """Return the style of the page itself."""
+    return _template("page.css")
 
 
-def _own(name: str) -> str:
+def _template(name: str) -> str:
     return (resources.files("reports.page") / "templates" / name).read_text(encoding="utf-8")
 
 

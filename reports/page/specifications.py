@@ -1,8 +1,7 @@
 """Vega-Lite specifications of the page's charts, one for each kind of drawing.
 
 They hold no data: the page's script puts in what was chosen, sizes, and the scales that go with it.
-Colours are variables of the page's style, so that the dark page and the printed one need no drawing
-anew.
+Colours are variables of the page's style: the dark and the printed page need no redrawing.
 """
 
 from functools import cache
@@ -20,14 +19,14 @@ def specifications() -> dict[str, dict[str, Any]]:
     import altair as alt
 
     alt.data_transformers.disable_max_rows()
-    made = {"lines": _lines(alt), "dots": _dots(alt), "scatter": _scatter(alt)}
-    return {kind: _plain(chart) for kind, chart in made.items()}
+    charts = {"lines": _lines(alt), "dots": _dots(alt), "scatter": _scatter(alt)}
+    return {kind: _plain(chart) for kind, chart in charts.items()}
 
 
 def _plain(chart: Any) -> dict[str, Any]:
-    found: dict[str, Any] = chart.to_dict()
-    del found["$schema"]  # an address, which nobody fetches
-    return found
+    spec: dict[str, Any] = chart.to_dict()
+    del spec["$schema"]  # an address, which nobody fetches
+    return spec
 
 
 def _finished(alt: Any, *layers: Any) -> Any:
@@ -58,10 +57,10 @@ def _shape(alt: Any) -> Any:
     return alt.Shape("model:N", legend=None, scale=alt.Scale(domain=["model"], range=["circle"]))
 
 
-def _focused(alt: Any, shown: float, faded: float) -> Any:
+def _focused(alt: Any, full: float, faded: float) -> Any:
     """Return the opacity of what belongs to the model in focus, or to any where none is."""
-    wanted = "focus === '' || datum.model === focus"
-    return alt.condition(wanted, alt.value(shown), alt.value(faded))
+    condition = "focus === '' || datum.model === focus"
+    return alt.condition(condition, alt.value(full), alt.value(faded))
 
 
 def _tip(alt: Any) -> Any:
@@ -151,7 +150,7 @@ def _dots(alt: Any) -> Any:
 
 
 def _scatter(alt: Any) -> Any:
-    """A point with its interval for each model, with its name beside it where there is room."""
+    """A point with its interval for each model, with its name next to it where there is room."""
     base = alt.Chart(alt.NamedData("points")).encode(x=alt.X("x:Q", title="x"), color=_color(alt))
     y = alt.Y("y:Q", title="y")
     bar = base.mark_rule(strokeWidth=2, opacity=0.3).encode(
