@@ -123,7 +123,7 @@ def enough(samples: Sequence[ArrayLike] | None) -> bool:
 def resampled(
     samples: Sequence[ArrayLike], statistic: Callable[[Array], Array], level: float
 ) -> Interval:
-    """Bootstrap each length on its own, then apply `statistic` to rows of medians."""
+    """Bootstrap each length separately, then apply `statistic` to rows of medians."""
     rng = np.random.default_rng(SEED)
     with np.errstate(invalid="ignore"):  # of infinite values: lengths that are never reached
         values = statistic(np.stack([_resampled_medians(s, rng) for s in samples], axis=-1))

@@ -22,7 +22,7 @@ from reports.statistics.intervals import (
 )
 
 RESOLVED = 0.25
-"""Half the widest interval of an exponent that is printed: it tells n, n^1.5 and n^2 apart."""
+"""Half the widest interval of an exponent that is printed: it distinguishes n, n^1.5 and n^2."""
 FEWEST = 3
 """Lengths of a fit: a line through two leaves no residuals, and so no interval."""
 WIDEST = 4.0
@@ -31,7 +31,7 @@ UNRESOLVED = "not resolved"
 
 
 def bounds(low: float, high: float) -> str:
-    """Return an interval of exponents as text, without the sign of a zero that rounding made."""
+    """Return an interval of exponents as text, without the sign of a rounded zero."""
     return f"[{round(low, 2) + 0.0:.2f}, {round(high, 2) + 0.0:.2f}]"
 
 
@@ -51,12 +51,12 @@ class PowerLaw:
     @property
     def interval(self) -> Interval | None:
         """The interval to print: the wider of the two, since each source alone understates it."""
-        known = [i for i in (self.residuals, self.noise) if i is not None]
-        return max(known, key=lambda i: i.high - i.low, default=None)
+        intervals = [i for i in (self.residuals, self.noise) if i is not None]
+        return max(intervals, key=lambda i: i.high - i.low, default=None)
 
     @property
     def resolved(self) -> bool:
-        """Whether the exponent is known well enough to be printed."""
+        """Whether the exponent is certain enough to be printed."""
         i = self.interval
         return len(self.lengths) >= FEWEST and i is not None and i.high - i.low <= 2 * RESOLVED
 
@@ -196,13 +196,13 @@ def _crossing(x: Array, log_ratio: Array) -> Array:
     """Return exp of the crossing for rows of log ratios: 0 from the start, infinity for never."""
     above = log_ratio >= 0
     last = above.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
-    found = np.full(above.shape[0], np.inf)
-    found[~above.any(axis=1)] = 0.0
+    crossings = np.full(above.shape[0], np.inf)
+    crossings[~above.any(axis=1)] = 0.0
     rows = np.flatnonzero(above.any(axis=1) & (last < above.shape[1] - 1))
     i = last[rows]
     y0, y1 = log_ratio[rows, i], log_ratio[rows, i + 1]
-    found[rows] = np.exp(x[i] + (x[i + 1] - x[i]) * y0 / (y0 - y1))
-    return found
+    crossings[rows] = np.exp(x[i] + (x[i + 1] - x[i]) * y0 / (y0 - y1))
+    return crossings
 
 
 def crossover(

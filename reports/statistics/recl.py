@@ -1,4 +1,4 @@
-"""Relative effective context length: how much context a model uses, judged beside other models.
+"""Relative effective context length: how much context a model uses, compared with other models.
 
     l_i(c, t)    loss of token t by model i from c tokens before it
     b(c, t)      min over the models i of l_i(c, t)
@@ -67,13 +67,13 @@ def relative_effective_context(
     if len(contexts) < 2 or any(step not in losses for losses in group.values()):
         raise ValueError(
             f"two contexts of {step} and {2 * step} tokens are the fewest that can be compared: "
-            f"got {', '.join(f'{name} with {sorted(own)}' for name, own in group.items())}"
+            f"got {', '.join(f'{name} with {sorted(losses)}' for name, losses in group.items())}"
         )
     table = {
         name: {c: np.asarray(losses[c], dtype=np.float64) for c in contexts}
         for name, losses in group.items()
     }
-    sizes = {found.shape for own in table.values() for found in own.values()}
+    sizes = {losses.shape for by_context in table.values() for losses in by_context.values()}
     if len(sizes) > 1 or sizes & {(), (0,)}:
         raise ValueError(f"losses of other tokens cannot be compared: got shapes {sorted(sizes)}")
     return {name: _effective(table, name, contexts, share, threshold) for name in group}
@@ -87,7 +87,7 @@ def _effective(
     threshold: float,
 ) -> EffectiveContext:
     for short, long in pairwise(contexts):
-        best = np.min([own[short] for own in table.values()], axis=0)
+        best = np.min([by_context[short] for by_context in table.values()], axis=0)
         number = max(1, round(share * len(best)))
         hardest = np.argsort(-best, kind="stable")[:number]
         before = best[hardest].mean()

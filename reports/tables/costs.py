@@ -44,9 +44,9 @@ def modes(points: Sequence[CostPoint]) -> list[str]:
 
 def references(points: Sequence[CostPoint]) -> list[str]:
     """Return the references that any point was paired with, the usual two first."""
-    found = {r for p in points for r in p.time_ratio}
-    known = [r for r in REFERENCES if r in found]
-    return known + sorted(found - set(known))
+    measured = {r for p in points for r in p.time_ratio}
+    usual = [r for r in REFERENCES if r in measured]
+    return usual + sorted(measured - set(usual))
 
 
 def describe_pass(mode: str) -> str:
@@ -101,19 +101,19 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     One panel per quantity, lengths as columns: the paper's two header groups, stacked, so that any
     number of lengths fits a page.
     """
-    own = [p for p in points if p.mode == mode]
-    if not own:
+    part = [p for p in points if p.mode == mode]
+    if not part:
         return None
-    measured = {(p.model, p.length): p for p in own}
-    lengths = sorted({p.length for p in own})
-    names = model_order([p.model for p in own])
+    measured = {(p.model, p.length): p for p in part}
+    lengths = sorted({p.length for p in part})
+    names = model_order([p.model for p in part])
     panels: list[tuple[str, Callable[[CostPoint], Entry]]] = [
-        (f"speed relative to {REFERENCE_NAMES.get(r, r)} (×)", _speed(r)) for r in references(own)
+        (f"speed relative to {REFERENCE_NAMES.get(r, r)} (×)", _speed(r)) for r in references(part)
     ]
     panels += [("sequences per second", _rate), ("peak tensor memory of a batch (MiB)", _memory)]
     panels += [
         (f"peak tensor memory relative to {REFERENCE_NAMES.get(r, r)} (×)", _memory_ratio(r))
-        for r in references(own)
+        for r in references(part)
     ]
     rows = []
     for section, entry in panels:
@@ -127,7 +127,7 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
             rows.append(TableRow(title=name, entries=entries, section=section))
     columns = tuple(Column(title=f"{n:,}", key=str(n)) for n in lengths)
     caption = (
-        f"Columns are sequence lengths ({_batches(own)}). Speeds and memory "
+        f"Columns are sequence lengths ({_batches(part)}). Speeds and memory "
         " ratios are paired with the reference measured interleaved in the same process; "
         "≈ marks a factor whose 95 % interval from timing noise contains 1; where that interval "
         f"is wider than a factor of {WIDEST_FACTOR:g}, it stands in the factor's place. "
@@ -148,13 +148,13 @@ def _batches(points: Sequence[CostPoint]) -> str:
     for p in points:
         if p.batch_size is not None:
             by_length.setdefault(p.length, set()).add(p.batch_size)
-    sizes = {s for found in by_length.values() for s in found}
+    sizes = {s for batch in by_length.values() for s in batch}
     if not sizes:
         return "batch size not recorded"
     if len(sizes) == 1:
         return f"batch size {sizes.pop()} at every length"
     parts = [
-        f"{'/'.join(map(str, sorted(found)))} at {n:,}" for n, found in sorted(by_length.items())
+        f"{'/'.join(map(str, sorted(batch)))} at {n:,}" for n, batch in sorted(by_length.items())
     ]
     return "batch size " + ", ".join(parts)
 
@@ -208,16 +208,16 @@ def _speed(reference: str) -> Callable[[CostPoint], Entry]:
 def _rate(point: CostPoint) -> Entry:
     if not point.time.ok:
         return mark(point.time)
-    each = point.per_sequence(point.time)
-    if each.value is None:
-        return mark(each)
+    per_sequence = point.per_sequence(point.time)
+    if per_sequence.value is None:
+        return mark(per_sequence)
     entry = Entry(
-        text=significant(1 / each.value),
-        value=1 / each.value,
-        interval=inverted(median_interval(each.samples)),
+        text=significant(1 / per_sequence.value),
+        value=1 / per_sequence.value,
+        interval=inverted(median_interval(per_sequence.samples)),
         facts={"batch_size": point.batch_size or "", "seconds_per_pass": point.time.value or ""},
     )
-    return trusted(entry, each)
+    return trusted(entry, per_sequence)
 
 
 def _memory(point: CostPoint) -> Entry:
@@ -254,12 +254,12 @@ def measured_crossover(points: Sequence[CostPoint], reference: str) -> Crossover
 
     Disturbed ones are left out.
     """
-    own = [
+    ratios = [
         (p.length, p.time_ratio[reference])
         for p in sorted(points, key=lambda p: p.length)
         if reference in p.time_ratio
     ]
-    pairs = [(n, r.value, r.samples) for n, r in own if r.value is not None and not r.disturbed]
+    pairs = [(n, r.value, r.samples) for n, r in ratios if r.value is not None and not r.disturbed]
     return crossover([n for n, _, _ in pairs], [v for _, v, _ in pairs], [s for *_, s in pairs])
 
 
@@ -272,8 +272,8 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
     for name in model_order([p.model for p in points]):
         entries = []
         for mode, reference in heads:
-            own = [p for p in points if p.model == name and p.mode == mode]
-            entries.append(_crossover_entry(own, name, reference))
+            line = [p for p in points if p.model == name and p.mode == mode]
+            entries.append(_crossover_entry(line, name, reference))
         rows.append(TableRow(title=name, entries=tuple(entries)))
     caption = (
         "The sequence length from which the model stays faster than the reference as "
@@ -288,13 +288,13 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
 
 
 def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> Entry:
-    found = measured_crossover(points, reference)
+    crossing = measured_crossover(points, reference)
     left_out = [
         p.length
         for p in sorted(points, key=lambda p: p.length)
         if reference in p.time_ratio and p.time_ratio[reference].disturbed
     ]
-    if found.reach is Reach.unknown:
+    if crossing.reach is Reach.unknown:
         if name == reference:
             return Entry(text="ref.", status="reference", notes=("the reference itself",))
         if left_out:
@@ -309,13 +309,13 @@ def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> 
         note for reason, n in lost.items() for note in (f"unknown at {' and '.join(n)}", reason)
     )
     notes += without("the crossover", left_out)
-    facts: dict[str, float | int | str] = {"reach": str(found.reach)}
-    facts |= {"shortest": found.shortest or "", "longest": found.longest or ""}
+    facts: dict[str, float | int | str] = {"reach": str(crossing.reach)}
+    facts |= {"shortest": crossing.shortest or "", "longest": crossing.longest or ""}
     return Entry(
-        text=str(found),
-        value=found.length if found.resolved else None,
-        interval=found.interval,
-        status="ok" if found.resolved else UNRESOLVED_STATUS,
+        text=str(crossing),
+        value=crossing.length if crossing.resolved else None,
+        interval=crossing.interval,
+        status="ok" if crossing.resolved else UNRESOLVED_STATUS,
         notes=notes,
         facts=facts,
     )
@@ -328,8 +328,8 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
     for name in model_order([p.model for p in points]):
         entries: list[Entry] = []
         for mode, quantity in heads:
-            own = [p for p in points if p.model == name and p.mode == mode]
-            entries += _growth_entries(own, quantity)
+            line = [p for p in points if p.model == name and p.mode == mode]
+            entries += _growth_entries(line, quantity)
         rows.append(TableRow(title=name, entries=tuple(entries)))
     if not any(e.status != MISSING for r in rows for e in r.entries):
         return None
@@ -359,16 +359,16 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
         (p.length, p.per_sequence(p.time if quantity == "time" else p.memory))
         for p in sorted(points, key=lambda p: p.length)
     ]
-    known = [  # nothing grows from zero
+    measured = [  # nothing grows from zero
         (n, v.value, v.samples) for n, v in costs if v.value and not v.disturbed
     ]
     notes = without("the exponent", [n for n, v in costs if v.disturbed])
-    if len(known) < 2:
+    if len(measured) < 2:
         few = "fewer than two lengths measured" + (" undisturbed" if notes else "")
         entry = Entry(text="–", status=MISSING, notes=(few, *notes))
         return entry, entry
-    lengths, values = [n for n, _, _ in known], [v for _, v, _ in known]
-    samples = [s for *_, s in known]
+    lengths, values = [n for n, _, _ in measured], [v for _, v, _ in measured]
+    samples = [s for *_, s in measured]
     fit = fit_exponent(lengths, values, samples)
     facts: dict[str, float | int | str] = {"shortest": lengths[0], "longest": lengths[-1]}
     facts["points"] = len(lengths)

@@ -1,6 +1,6 @@
 """Any text as LaTeX that every engine reads: plain ASCII, in which no letter acts as a command.
 
-Letters with accents become their commands, known symbols theirs; of all other characters the code
+Letters with accents and common symbols become commands; of all other characters the code
 is printed, as in U+4E2D, so that different names stay different.
 """
 
@@ -56,13 +56,13 @@ def escape_latex(text: str) -> str:
     After a line break, a bracket or a star at the beginning of a cell would be its option.
     """
     plain = " ".join(text.split())
-    found: list[str] = []
+    pieces: list[str] = []
     for letter in unicodedata.normalize("NFC", plain):
         piece = _letter(letter)
         # two hyphens, quotes or the like would run together into another sign
-        joined = found and piece[0] in _RUNNING and found[-1][-1] in _RUNNING
-        found.append("{}" + piece if joined else piece)
-    escaped = "".join(found)
+        joined = pieces and piece[0] in _RUNNING and pieces[-1][-1] in _RUNNING
+        pieces.append("{}" + piece if joined else piece)
+    escaped = "".join(pieces)
     return "{}" + escaped if escaped[:1] in {"[", "*"} else escaped
 
 

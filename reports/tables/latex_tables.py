@@ -87,12 +87,12 @@ def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[s
 
 def _widths(table: Table) -> list[float]:
     """Return about how many letters each column needs."""
-    found = []
+    widths = []
     for index, column in enumerate(table.columns):
         entries = [row.entries[index] for row in table.rows]
         longest = max((_letters(e.text) + 0.7 * len(e.notes) for e in entries), default=0.0)
-        found.append(max(longest, stacked(column.title, _HEAD)[1]) + _GAP)
-    return found
+        widths.append(max(longest, stacked(column.title, _HEAD)[1]) + _GAP)
+    return widths
 
 
 def _letters(text: str) -> float:
@@ -117,8 +117,8 @@ def _column_parts(table: Table, room: _Room, widths: Sequence[float]) -> list[li
     for group in groups:
         whole = sum(widths[c] for c in group) <= left
         for piece in [group] if whole else [[c] for c in group]:
-            own = sum(widths[c] for c in piece)
-            if parts and sum(widths[c] for c in parts[-1]) + own <= left:
+            width = sum(widths[c] for c in piece)
+            if parts and sum(widths[c] for c in parts[-1]) + width <= left:
                 parts[-1] += piece
             else:
                 parts.append(list(piece))
@@ -143,7 +143,7 @@ def _tabular(
     *,
     ranked: bool,
 ) -> list[str]:
-    # a column too wide even for a page of its own breaks its lines
+    # a column too wide even for a separate page breaks its lines
     left = room.letters - _stub_width(table, room)
     narrow = [widths[c] > left for c in chosen]
     columns = [table.columns[c] for c in chosen]
@@ -180,13 +180,13 @@ def _tabular(
         lines += [" & ".join(heads) + r" \\", " ".join(rules)]
     titles = [escape_latex(table.stub), *(stacked(c.title, _HEAD)[0] for c in columns)]
     lines.append(" & ".join(titles) + r" \\")
-    for section, own in sections_of(rows):
+    for section, section_rows in sections_of(rows):
         lines.append(r"\midrule")
         if section:
             words = rf"\emph{{{breakable(escape_latex(section))}}}"
             form = r"p{0.9\linewidth}" if _letters(section) > 0.7 * room.letters else "l"
             lines.append(rf"\multicolumn{{{width}}}{{@{{}}{form}}}{{{words}}} \\")
-        for row in own:
+        for row in section_rows:
             entries = [row.entries[c] for c in chosen]
             cells = [cell(e, broken=n) for e, n in zip(entries, narrow, strict=True)]
             lines.append(" & ".join([title(row), *cells]) + r" \\")

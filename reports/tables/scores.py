@@ -15,7 +15,7 @@ from reports.tables.table import Column, Entry, Table, TableRow
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 _USED = (*TASK, "name", "cell", "seed", "value", "status", "reason", "baseline", "departures",
          "labels", "device", "precision")  # fmt: skip
-"""Columns of a score: fewer are taken apart sooner."""
+"""Columns of a score: fewer are split faster."""
 BASELINES = "baselines: scores that need no long-range model"
 ARENA = frozenset(
     {"listops", "text", "retrieval", "image", "pathfinder", "pathfinder64", "pathx", "path256"}
@@ -28,7 +28,7 @@ CAVEAT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """A metric that has a table of its own."""
+    """A metric that has a table."""
 
     metric: str
     title: str
@@ -61,7 +61,7 @@ LANGUAGE = (
 
 
 def own_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Leave out scores at other lengths, from other contexts, and of what models were made."""
+    """Leave out scores at other lengths, from other contexts, and of compressed models."""
     return rows[~rows["runner"].isin(("extrapolate", "context", "compress"))]
 
 
@@ -69,8 +69,8 @@ def splits(rows: pd.DataFrame) -> list[str]:
     """Return the evaluated splits that have final accuracies, test first."""
     rows = own_length(rows)
     final = rows[(rows["metric"] == "accuracy") & rows["step"].isna() & (rows["split"] != "")]
-    found = set(final["split"]) - {"train"}
-    return sorted(found, key=lambda s: (s != "test", s))
+    names = set(final["split"]) - {"train"}
+    return sorted(names, key=lambda s: (s != "test", s))
 
 
 def score_tables(rows: pd.DataFrame, split: str = "test") -> Iterator[tuple[str, Table]]:
@@ -100,18 +100,18 @@ def accuracy_table(
         Column(group=c[0], title=_title(c, with_length=c[0] not in same_length)) for c in columns
     )
     table_rows = []
-    found = final[final["status"] == "ok"].groupby("name")["value"].mean()
+    means = final[final["status"] == "ok"].groupby("name")["value"].mean()
     by_baseline = final[final["baseline"] != ""].drop_duplicates("name").to_dict("records")
     titles = {
         str(r["name"]): display_name(r["baseline"].replace("_", " "), {}, r["departures"])
         for r in by_baseline
     }
-    baselines = sorted(titles, key=lambda n: (found.get(n, 0), n))
+    baselines = sorted(titles, key=lambda n: (means.get(n, 0), n))
     lacking = _without_score(rows, final)
     models = model_order(
         [*(str(n) for n in final["name"][final["baseline"] == ""]), *(name for name, _ in lacking)]
     )
-    parts = {(str(n), c): own for (n, c), own in final.groupby(["name", "column"], sort=False)}
+    parts = {(str(n), c): part for (n, c), part in final.groupby(["name", "column"], sort=False)}
     nothing = final.iloc[:0]
     for name in [*models, *baselines]:
         entries = tuple(
@@ -147,8 +147,8 @@ def _without_score(rows: pd.DataFrame, final: pd.DataFrame) -> set[tuple[str, tu
     trained = rows[(rows["runner"] == "train") & rows["task"].isin(set(final["task"]))]
     trained = trained.drop_duplicates(["name", *TASK])
     places = [tuple(as_text(v) for v in key) for key in trained[list(TASK)].to_numpy()]
-    found = set(zip(map(str, trained["name"]), places, strict=True))
-    return found - set(zip(map(str, final["name"]), final["column"], strict=True))
+    pairs = set(zip(map(str, trained["name"]), places, strict=True))
+    return pairs - set(zip(map(str, final["name"]), final["column"], strict=True))
 
 
 def _words(score: Score, split: str) -> str:
@@ -203,8 +203,8 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
     if interval is None and examples and score.shares:
         interval = wilson_interval(min(mean, 1.0), examples)
     labels = good["labels"][good["baseline"] != ""]
-    notes += tuple(sorted({s for s in (found.get("sentence", "") for found in labels) if s}))
-    notes += tuple(sorted({found["remark"] for found in good["labels"] if "remark" in found}))
+    notes += tuple(sorted({s for s in (mapping.get("sentence", "") for mapping in labels) if s}))
+    notes += tuple(sorted({mapping["remark"] for mapping in good["labels"] if "remark" in mapping}))
     machines = sorted({f"{d} {p}" for d, p in zip(good["device"], good["precision"], strict=True)})
     if len(machines) > 1:
         notes += (f"seeds come from {' and '.join(machines)}",)
@@ -243,6 +243,6 @@ def _examples(rows: pd.DataFrame) -> int:
 
 
 def _failures(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield each reason once; how many seeds it took is said in the entry."""
+    """Yield each reason once; the entry has the number of seeds."""
     for row in rows[["status", "reason"]].drop_duplicates().itertuples():
         yield f"{MARKS[str(row.status)]}: {short(str(row.reason))}"

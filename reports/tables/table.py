@@ -25,7 +25,7 @@ class Entry:
     facts: Mapping[str, float | int | str] = field(default_factory=dict)
     """Further numbers for the CSV alone: seeds, examples, batch size …"""
     cells: tuple[str, ...] = ()
-    """Keys of the cells behind it, where they are known."""
+    """Keys of the cells behind it, where they are recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,24 +88,24 @@ class Table:
 
 def groups_of(columns: Sequence[Column]) -> list[tuple[str, int]]:
     """Return (group, width) of neighbouring columns."""
-    found: list[tuple[str, int]] = []
+    groups: list[tuple[str, int]] = []
     for column in columns:
-        if found and found[-1][0] == column.group:
-            found[-1] = (column.group, found[-1][1] + 1)
+        if groups and groups[-1][0] == column.group:
+            groups[-1] = (column.group, groups[-1][1] + 1)
         else:
-            found.append((column.group, 1))
-    return found
+            groups.append((column.group, 1))
+    return groups
 
 
 def sections_of(rows: Sequence[TableRow]) -> list[tuple[str, list[TableRow]]]:
     """Return (title, rows) of neighbours that stand under one heading."""
-    found: list[tuple[str, list[TableRow]]] = []
+    sections: list[tuple[str, list[TableRow]]] = []
     for row in rows:
-        if found and found[-1][0] == row.section:
-            found[-1][1].append(row)
+        if sections and sections[-1][0] == row.section:
+            sections[-1][1].append(row)
         else:
-            found.append((row.section, [row]))
-    return found
+            sections.append((row.section, [row]))
+    return sections
 
 
 # ------------------------------------------------------------------------------ Markdown
