@@ -20,7 +20,7 @@ def install(source: Path, folder: Path, names: Sequence[str]) -> None:
     """Move the files of a complete report into its folder.
 
     Args:
-        source: where they were made, on the same disk.
+        source: where they were written, on the same disk.
         folder: of the report.
         names: of the files.
 
@@ -41,7 +41,7 @@ def install(source: Path, folder: Path, names: Sequence[str]) -> None:
         draft.write_text(json.dumps({"files": sorted(files)}, indent=1) + "\n", encoding="utf-8")
         draft.replace(manifest)
 
-    # a report cut off here must still know all files as its own
+    # a report cut off here must still know all of its files
     record(before | set(names))
     for name in before - set(names):
         (folder / name).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""What a model is called: put together from columns in one place, and taken apart nowhere.
+"""What a model is called: put together from columns here, and parsed nowhere.
 
 `reports.rows.prepare` keeps the parts as columns: `family`, the registered name; `options`, those
-by which runs of one family differ; `departures`, what labels say beside them. Who wants another
+by which runs of one family differ; `departures`, what labels say in addition. Who wants another
 name of the same model makes it from these.
 """
 
@@ -54,7 +54,7 @@ def _without(name: str, beginnings: Sequence[str]) -> str:
 
 
 def fitting(value: str, longest: int = _LONGEST_VALUE) -> str:
-    """Return a value that fits a name; what does not is cut, and a hash tells it apart."""
+    """Return a value that fits a name; what does not is cut, and a hash keeps it unique."""
     if len(value) <= longest and value.isprintable():
         return value
     printable = "".join(letter if letter.isprintable() else "?" for letter in value[: longest - 12])

@@ -38,7 +38,7 @@ EVERY: tuple[SectionOf, ...] = (scores.section, costs.section, losses.section)
 """Sections that rows of any runner may have, after that of protocols."""
 NONE: Mapping[str, Any] = MappingProxyType({})
 _LARGE = 20_000
-"""Rows of a report whose figures are drawn in processes of their own."""
+"""Rows of a report whose figures are drawn in parallel."""
 TABLE_FORMS = ("csv", "tex", "caption.txt")
 FIGURE_FORMS = (
     "pdf", "svg", "png", "csv", "caption.txt", "caption.tex", "legend.pdf", "legend.svg",
@@ -55,7 +55,7 @@ class _Draft:
     looks: dict[str, Look]
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Names of models by the kind of their family."""
-    made: list[tuple[str, str, Table | str]] = field(default_factory=list)
+    contents: list[tuple[str, str, Table | str]] = field(default_factory=list)
     """Heading and name of the files of each part, with a table, or the text of a figure."""
     left_out: list[str] = field(default_factory=list)
 
@@ -67,9 +67,9 @@ class _Draft:
         form = chosen().style.tables
         (self.folder / f"{file}.tex").write_text(to_latex(table, form, file), encoding="utf-8")
         if form.captions is Captions.short and table.caption:
-            beside = self.folder / f"{file}.caption.txt"
-            beside.write_text(f"{table.caption}\n", encoding="utf-8")
-        self.made.append((heading, file, table))
+            caption = self.folder / f"{file}.caption.txt"
+            caption.write_text(f"{table.caption}\n", encoding="utf-8")
+        self.contents.append((heading, file, table))
 
     def figures(
         self, part: PagesPart | LinesPart, drawn: Iterable[tuple[pd.DataFrame, Figure]], count: int
@@ -80,7 +80,7 @@ class _Draft:
         names = page_names(part.name, part.heading, count)
         for (page, figure), (file, heading) in zip(drawn, names, strict=True):
             save(figure, self.folder, file, page)
-            self.made.append((heading, fitting(file), part.text))
+            self.contents.append((heading, fitting(file), part.text))
 
     def show(self, parts: Iterable[Part]) -> None:
         """Write and show what a section has."""
@@ -95,30 +95,30 @@ class _Draft:
                     drawn = [] if empty else part.draw(part.data, self.looks, self.groups)
                     self.figures(part, drawn, len(drawn))
                 case PagesPart():
-                    shown = pages_of(part)
-                    self.figures(part, self._drawn(part, shown), len(shown))
+                    pages = pages_of(part)
+                    self.figures(part, self._drawn(part, pages), len(pages))
 
     def _drawn(
-        self, part: PagesPart, shown: Sequence[pd.DataFrame]
+        self, part: PagesPart, pages: Sequence[pd.DataFrame]
     ) -> Iterator[tuple[pd.DataFrame, Figure]]:
-        for page in shown:
+        for page in pages:
             yield part.written(page) if part.written else page, part.draw(page, self.looks)
 
     def sections(self) -> list[ReportSection]:
-        """Return what was made, once all of its files are there."""
+        """Return what was written, once all files are there."""
         return [
             ReportSection(
-                heading=heading, file=file, table=made, forms=self._forms(file, TABLE_FORMS)
+                heading=heading, file=file, table=content, forms=self._forms(file, TABLE_FORMS)
             )
-            if isinstance(made, Table)
+            if isinstance(content, Table)
             else ReportSection(
-                heading=heading, file=file, text=made, forms=self._forms(file, FIGURE_FORMS)
+                heading=heading, file=file, text=content, forms=self._forms(file, FIGURE_FORMS)
             )
-            for heading, file, made in self.made
+            for heading, file, content in self.contents
         ]
 
-    def _forms(self, file: str, known: Sequence[str]) -> tuple[str, ...]:
-        return tuple(form for form in known if (self.folder / f"{file}.{form}").exists())
+    def _forms(self, file: str, endings: Sequence[str]) -> tuple[str, ...]:
+        return tuple(form for form in endings if (self.folder / f"{file}.{form}").exists())
 
 
 def write_report(
@@ -136,12 +136,12 @@ def write_report(
 ) -> list[Path]:
     """Write tables, figures, report.md and report.html; return their paths, the page first.
 
-    Everything is made in a temporary folder and moved when complete. Files of an earlier report in
-    `folder` go; files that no report wrote stay. The same rows give the same bytes.
+    Everything is written to a temporary folder and moved when complete. Files of an earlier report
+    go; files that no report wrote stay. The same rows give the same bytes.
 
     Args:
         rows: as `runners.store.read_rows` returns them.
-        folder: made where it does not exist.
+        folder: created where it does not exist.
         title: heading of the page.
         sections: by runner, what shows its rows, or why it is not to be had; those rows and those
             of other runners are a table of their metrics.
@@ -207,12 +207,12 @@ def _drafted(
     draft = _Draft(folder, looks(models), by_kind, left_out=not_shown)
     runners = set(frame["runner"])
     here = {runner: section for runner, section in sections.items() if runner in runners}
-    shown = {runner: section for runner, section in here.items() if not isinstance(section, str)}
+    ready = {runner: section for runner, section in here.items() if not isinstance(section, str)}
     protocols = partial(arena.section, kinds=groups, sentences=deviations)
-    every: list[SectionOf] = [protocols, *EVERY, *shown.values()]
-    with parallel_drawing(wanted=len(frame) >= _LARGE):
+    every: list[SectionOf] = [protocols, *EVERY, *ready.values()]
+    with parallel_drawing(enabled=len(frame) >= _LARGE):
         for section in dict.fromkeys(every):
             draft.show(section(frame))
     draft.show(LeftOut(f"section of {r}", why) for r, why in here.items() if isinstance(why, str))
-    draft.show(generic_tables(frame[~frame["runner"].isin([*shown])], metrics))
+    draft.show(generic_tables(frame[~frame["runner"].isin([*ready])], metrics))
     return frame, draft

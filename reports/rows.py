@@ -123,8 +123,8 @@ def labels_of(value: Any) -> dict[str, str]:
 
 def values(rows: pd.DataFrame, column: str) -> list[Any]:
     """Return a column as a list, which is walked ten times as fast as texts that Arrow holds."""
-    found: list[Any] = rows[column].to_numpy(dtype=object).tolist()
-    return found
+    entries: list[Any] = rows[column].to_numpy(dtype=object).tolist()
+    return entries
 
 
 def samples_of(value: Any) -> tuple[float, ...]:
@@ -137,10 +137,10 @@ def samples_of(value: Any) -> tuple[float, ...]:
 def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     """Check the columns and add `name` and what labels say: `split`, `regime`, `start` and others.
 
-    A name is the model's, with its variant where that is not the paper's own, the families of its
+    A name is the model's, with its variant where that is not the paper's, the families of its
     layers where they differ, where the rows hold several: its protocol, its scale and what was
     changed of the protocol, and what its weights come from where it was not simply trained; `base`
-    is the name without the last. What it is made of stands beside it: `family`, the registered
+    is the name without the last. Its parts have columns too: `family`, the registered
     name; `options`, a mapping of those that tell it from others (both as
     `lra.sweep.model_names.tell_apart` leaves them, or the model column and none); `departures`, the
     words of its labels. `baseline` is the name of the baseline that a row is about, "" for a model.
@@ -164,23 +164,23 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
         frame = frame.assign(family=models, options=pd.Series(nothing, dtype=object))
     frame["baseline"] = [baseline_of(model) or "" for model in models]
     for mark in ("regime", "tokenizer", "start", *RUN_MARKS):
-        frame[mark] = [found.get(mark, "") for found in labels]
-    own = [found for found, name in zip(labels, frame["baseline"], strict=True) if not name]
-    several = [m for m in RUN_MARKS[:2] if len({found.get(m, "") for found in own}) > 1]
+        frame[mark] = [entry.get(mark, "") for entry in labels]
+    kept = [entry for entry, name in zip(labels, frame["baseline"], strict=True) if not name]
+    several = [m for m in RUN_MARKS[:2] if len({entry.get(m, "") for entry in kept}) > 1]
     among = frame["changed"].groupby([frame[c] for c in ("family", "task", "runner")])
     unlike = among.transform("nunique") > 1
     departures = [
-        departures_of(found, [*several, *(("changed",) if apart else ())])
-        for found, apart in zip(labels, unlike, strict=True)
+        departures_of(entry, [*several, *(("changed",) if differs else ())])
+        for entry, differs in zip(labels, unlike, strict=True)
     ]
-    starts = [(f"from {found['start']}",) if "start" in found else () for found in labels]
+    starts = [(f"from {entry['start']}",) if "start" in entry else () for entry in labels]
     parts = list(zip(models, frame["family"], frame["options"], strict=True))
     frame["base"] = list(map(_name, parts, departures))
     frame["departures"] = pd.Series(map(tuple.__add__, departures, starts), dtype=object)
     frame["name"] = list(map(_name, parts, frame["departures"]))
-    frame["split"] = [found.get("split", "") for found in labels]
-    frame["reference"] = [found.get("reference", "") for found in labels]
-    frame["disturbed"] = [disturbed({"labels": found}) for found in labels]
+    frame["split"] = [entry.get("split", "") for entry in labels]
+    frame["reference"] = [entry.get("reference", "") for entry in labels]
+    frame["disturbed"] = [disturbed({"labels": entry}) for entry in labels]
     return frame
 
 
@@ -192,11 +192,11 @@ def departures_of(labels: Mapping[str, str], marks: Sequence[str] = ()) -> tuple
         marks: those of `RUN_MARKS` that are named as well.
     """
     variant = labels.get("variant", FAITHFUL)
-    found = ["" if variant == FAITHFUL else variant, labels.get("layers", "")]
-    found += [labels.get(mark, "") for mark in marks if mark != "changed"]
+    words = ["" if variant == FAITHFUL else variant, labels.get("layers", "")]
+    words += [labels.get(mark, "") for mark in marks if mark != "changed"]
     if "changed" in marks and (keys := labels.get("changed", "")):
-        found.append(f"changed: {fitting(keys)}")
-    return tuple(filter(None, found))
+        words.append(f"changed: {fitting(keys)}")
+    return tuple(filter(None, words))
 
 
 def _name(parts: tuple[str, str, Mapping[str, str]], departures: Sequence[str]) -> str:
@@ -225,15 +225,15 @@ def names_by_group(rows: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> d
         rows: with the columns `name` and `family`.
         groups: families by the title of their group.
     """
-    known = rows[["name", "family"]].drop_duplicates()
+    models = rows[["name", "family"]].drop_duplicates()
     return {
-        title: [str(name) for name in known["name"][known["family"].isin(list(members))]]
+        title: [str(name) for name in models["name"][models["family"].isin(list(members))]]
         for title, members in groups.items()
     }
 
 
 def as_text(value: Any) -> str:
-    """Return a setting as text; 1.0 as 1, nothing as a dash."""
+    """Return a value as text; 1.0 as 1, nothing as a dash."""
     if value is None or (isinstance(value, float) and np.isnan(value)) or value is pd.NA:
         return "–"
     if isinstance(value, float) and value.is_integer():
@@ -260,7 +260,7 @@ class ComparableRows:
     title: str
     rows: pd.DataFrame
     differences: str = ""
-    """What tells the setting from the others, in words; empty where there is only one."""
+    """How the setting differs from the others, in words; empty where there is only one."""
 
 
 def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[ComparableRows]:
@@ -271,16 +271,16 @@ def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[
         texts[column] = [words[value] for value in rows[column]]
     keys = pd.Series(list(zip(*texts.values(), strict=True)), index=rows.index, dtype=object)
     differing = [c for c in columns if len(set(texts[c])) > 1]
-    found = []
+    groups = []
     for key in sorted(set(keys)):
         part = dict(zip(columns, key, strict=True))
         slug = stem(*(part[c] for c in differing))
         title = ", ".join(dict.fromkeys(v for v in key if v not in {"–", ""}))
-        apart = ", ".join(part[c] for c in differing if part[c])
+        text = ", ".join(part[c] for c in differing if part[c])
         suffix = f"-{slug}" if slug else ""
-        own = rows[keys == key]
-        found.append(ComparableRows(suffix=suffix, title=title, rows=own, differences=apart))
-    return found
+        group = rows[keys == key]
+        groups.append(ComparableRows(suffix=suffix, title=title, rows=group, differences=text))
+    return groups
 
 
 def short(reason: str) -> str:
@@ -288,8 +288,8 @@ def short(reason: str) -> str:
 
     The end of a very long one is left to the rows: figures have notes of a few lines.
     """
-    found = reason.partition("; traceback in ")[0]
-    return found if len(found) <= _LONGEST else f"{found[:_LONGEST]} …"
+    text = reason.partition("; traceback in ")[0]
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
 
 Record = dict[str, Any]
@@ -302,7 +302,7 @@ def merged(records: Sequence[Record]) -> Value:
             return Value(status=str(record["status"]), reason=short(str(record["reason"])))
     pooled = tuple(s for record in records for s in record["samples"])
     several = pooled if pooled and len(records) > 1 else [r["value"] for r in records]
-    why = next((found for record in records if (found := record.get("disturbed", ""))), "")
+    why = next((reason for record in records if (reason := record.get("disturbed", ""))), "")
     return Value(value=float(np.median(several)), samples=pooled, disturbed=why)
 
 
@@ -310,7 +310,7 @@ def ambiguous(sizes: Sequence[int], records: Sequence[Record]) -> Value | None:
     """Return what stands where rows of one place must not be merged; None where they may.
 
     Args:
-        sizes: batch sizes found at the place.
+        sizes: batch sizes at the place.
         records: rows of its cells, one for each.
     """
     problem = ""
@@ -324,12 +324,12 @@ def ambiguous(sizes: Sequence[int], records: Sequence[Record]) -> Value | None:
 
 
 def _by_reference(records: Sequence[Record], metric: str) -> dict[str, Value]:
-    found: dict[str, list[Record]] = {}
+    grouped: dict[str, list[Record]] = {}
     for record in records:
         # a reference that could not run says so in one row, whatever its metric
         if record["reference"] and (record["metric"] == metric or record["status"] != "ok"):
-            found.setdefault(record["reference"], []).append(record)
-    return {reference: merged(own) for reference, own in found.items()}
+            grouped.setdefault(record["reference"], []).append(record)
+    return {reference: merged(group) for reference, group in grouped.items()}
 
 
 def cost_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -354,18 +354,18 @@ def cost_points(rows: pd.DataFrame) -> list[CostPoint]:
 
 
 def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) -> CostPoint | None:
-    def own(metric: str) -> list[Record]:
+    def of_metric(metric: str) -> list[Record]:
         return [r for r in records if r["metric"] == metric and not r["reference"]]
 
-    times = own("time")
+    times = of_metric("time")
     if not times:
         return None
-    sizes = sorted({int(r["value"]) for r in own("batch_size") if r["status"] == "ok"})
+    sizes = sorted({int(r["value"]) for r in of_metric("batch_size") if r["status"] == "ok"})
     cells = tuple(dict.fromkeys(str(record["cell"]) for record in times))
     point = partial(CostPoint, model=name, mode=mode, length=length, cells=cells)
     if (value := ambiguous(sizes, times)) is not None:
         return point(time=value, memory=value)
-    time, peaks = merged(times), own("peak_tensor_bytes")
+    time, peaks = merged(times), of_metric("peak_tensor_bytes")
     if not time.ok:
         return point(time=time, memory=time)
     return point(

@@ -1,4 +1,4 @@
-"""Names of files that are made of data: nothing that rows hold is ever a path."""
+"""Names of files from data: nothing that rows hold is ever a path."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""What a report may be told about its looks: widths, fonts, models, parts of figures, tables.
+"""How a report may look: widths, fonts, models, parts of figures, tables.
 
 Nothing here draws. `using` makes a style the one in force for a report; figures and tables ask
 `chosen()` for it, and without any it is the default, in which everything looks as documented.
@@ -32,7 +32,7 @@ class StyleError(ValueError):
 
 
 class Surrounding(StrEnum):
-    """What may stand beside a picture instead of in it."""
+    """What may be kept out of a picture."""
 
     title = auto()  # type: ignore[assignment]  # a method of texts, which nobody calls here
     subtitle = auto()
@@ -54,7 +54,7 @@ class Captions(StrEnum):
     long = auto()
     """Title and how to read the numbers; the list of tables has the title."""
     short = auto()
-    """The title; how to read the numbers stands in a file beside the table."""
+    """The title; a file next to the table says how to read the numbers."""
 
 
 class TableSpan(StrEnum):
@@ -140,12 +140,12 @@ class TableStyle:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportStyle:
-    """Everything that a style file may say. The defaults are the report's own look."""
+    """Everything that a style file may say. The defaults are the usual look."""
 
     width: str | float | None = None
     """Of every figure: column, full, or inches; null: as wide as its plots ask for."""
     aspect: float | None = None
-    """Height of a plot over its width; null: each figure's own."""
+    """Height of a plot over its width; null: that of each figure."""
     font: Font = field(default_factory=Font)
     beside: list[Surrounding] = field(default_factory=list)
     """Parts that stay out of the picture: title, subtitle, notes, legend."""
@@ -155,7 +155,7 @@ class ReportStyle:
     """Whether the fitted exponent of length stands behind a name in figures of cost."""
     formats: list[Format] = field(default_factory=lambda: [*Format])
     palette: list[str] = field(default_factory=list)
-    """Colours that models take which have none of their own here; empty: the report's."""
+    """Colours of models without one in `models`; empty: the usual ones."""
     models: dict[str, ModelStyle] = field(default_factory=dict)
     """By name: a family's, or the whole name as figures and tables print it."""
     order: list[str] = field(default_factory=list)
@@ -181,13 +181,13 @@ class ReportStyle:
             values = getattr(self, key)
             if twice := [v for v in values if values.count(v) > 1]:
                 raise ValueError(f"{key}: {twice[0]} stands there twice; once is enough")
-        names = [own.name for own in self.models.values() if own.name]
+        names = [model.name for model in self.models.values() if model.name]
         if twice := [name for name in names if names.count(name) > 1]:
-            keys = [key for key, own in self.models.items() if own.name == twice[0]]
+            keys = [key for key, model in self.models.items() if model.name == twice[0]]
             raise ValueError(f"models: {' and '.join(keys)} have one name, {twice[0]!r}")
 
     def inches(self) -> float | None:
-        """Return the width of every figure; None where each has its own."""
+        """Return the width of every figure; None where they differ."""
         named = {"column": COLUMN, "full": FULL}
         if self.width is None or self.width in named:
             return None if self.width is None else named[str(self.width)]
@@ -208,12 +208,12 @@ class Chosen:
     def __init__(self, style: ReportStyle) -> None:
         self.style = style
         self._plain: dict[str, tuple[str, str]] = {}
-        """By the name that is shown: the name without the style, and the family."""
+        """By the printed name: the name without the style, and the family."""
 
     def family_name(self, family: str) -> str:
         """Return what a family is called."""
-        own = self.style.models.get(family)
-        return own.name if own and own.name else family
+        model_style = self.style.models.get(family)
+        return model_style.name if model_style and model_style.name else family
 
     def name(
         self,
@@ -230,37 +230,37 @@ class Chosen:
         plain = display_name(family, options, departures, further)
         if self.style is DEFAULT:
             return plain
-        own = self.style.models.get(plain)
-        shown = own.name if own and own.name else None
-        shown = shown or display_name(self.family_name(family), options, departures, further)
-        before, _ = self._plain.setdefault(shown, (plain, family))
+        look = self.style.models.get(plain)
+        printed = look.name if look and look.name else None
+        printed = printed or display_name(self.family_name(family), options, departures, further)
+        before, _ = self._plain.setdefault(printed, (plain, family))
         if before != plain:
             raise StyleError(
-                f"models: {before!r} and {plain!r} would both be called {shown!r}: give one of "
+                f"models: {before!r} and {plain!r} would both be called {printed!r}: give one of "
                 "them another name"
             )
-        return shown
+        return printed
 
-    def plain(self, shown: str) -> str:
+    def plain(self, printed: str) -> str:
         """Return a model's name as it is without the style."""
-        return self._keys(shown)[0]
+        return self._keys(printed)[0]
 
-    def _keys(self, shown: str) -> tuple[str, str]:
+    def _keys(self, printed: str) -> tuple[str, str]:
         """Return what a style may call a model: its whole name, and its family's."""
-        return self._plain.get(shown, (shown, shown))
+        return self._plain.get(printed, (printed, printed))
 
-    def rank(self, shown: str) -> int:
+    def rank(self, printed: str) -> int:
         """Return a model's place in `order`; all that are not in it share the last."""
         order = self.style.order
-        found = (order.index(key) for key in (*self._keys(shown), shown) if key in order)
-        return next(found, len(order))
+        places = (order.index(key) for key in (*self._keys(printed), printed) if key in order)
+        return next(places, len(order))
 
-    def look(self, shown: str) -> ModelStyle:
+    def look(self, printed: str) -> ModelStyle:
         """Return how a model is drawn: what its whole name says, then what its family says."""
-        found = [self.style.models.get(key) for key in self._keys(shown)]
-        own = [each for each in found if each is not None]
+        candidates = [self.style.models.get(key) for key in self._keys(printed)]
+        styles = [look for look in candidates if look is not None]
         first = {
-            key: next((v for each in own if (v := getattr(each, key)) is not None), None)
+            key: next((v for look in styles if (v := getattr(look, key)) is not None), None)
             for key in ("color", "marker", "dashes")
         }
         return ModelStyle(**first)
@@ -274,34 +274,34 @@ class Chosen:
         Raises:
             StyleError: nothing is left.
         """
-        style, told = self.style, []
+        style, notes = self.style, []
         models = frame["baseline"] == ""
-        shown = [str(name) for name in frame["name"][models].unique()]
-        known = {key for name in shown for key in (*self._keys(name), name)}
+        names = [str(name) for name in frame["name"][models].unique()]
+        keys = {key for name in names for key in (*self._keys(name), name)}
         if style.only:
-            kept = {n for n in shown if {*self._keys(n), n} & {*style.only}}
+            kept = {n for n in names if {*self._keys(n), n} & {*style.only}}
             if not kept:
                 raise StyleError(
                     f"only: got {', '.join(style.only)}; none of them is among the rows, which are "
-                    f"of {', '.join(shown)}"
+                    f"of {', '.join(names)}"
                 )
-            if gone := len(shown) - len(kept):
-                told.append(f"style: {gone} of {len(shown)} models are not shown")
+            if gone := len(names) - len(kept):
+                notes.append(f"style: {gone} of {len(names)} models are not shown")
             frame = frame[~models | frame["name"].isin(kept)]
         if style.lengths:
             measured = frame["runner"].isin(AGAINST_LENGTH) & frame["length"].notna()
-            found = sorted({int(n) for n in frame["length"][measured]})
-            if found and not {*found} & {*style.lengths}:
+            lengths = sorted({int(n) for n in frame["length"][measured]})
+            if lengths and not {*lengths} & {*style.lengths}:
                 raise StyleError(
                     f"lengths: got {', '.join(map(str, style.lengths))}; none of them was "
-                    f"measured, but {', '.join(map(str, found))}"
+                    f"measured, but {', '.join(map(str, lengths))}"
                 )
             frame = frame[~measured | frame["length"].isin(style.lengths)]
-            if left := [n for n in found if n not in style.lengths]:
-                told.append(f"style: lengths {', '.join(map(str, left))} are not shown")
+            if left := [n for n in lengths if n not in style.lengths]:
+                notes.append(f"style: lengths {', '.join(map(str, left))} are not shown")
         named = dict.fromkeys([*style.only, *style.order, *style.models])
-        told += [f"style: no model {key!r} is among the rows" for key in named if key not in known]
-        return frame.reset_index(drop=True), told
+        notes += [f"style: no model {key!r} is among the rows" for key in named if key not in keys]
+        return frame.reset_index(drop=True), notes
 
 
 _NONE = Chosen(DEFAULT)
@@ -316,9 +316,9 @@ def chosen() -> Chosen:
 @contextmanager
 def using(style: ReportStyle) -> Iterator[Chosen]:
     """Put a style in force, for this thread."""
-    own = Chosen(style)
-    token = _IN_FORCE.set(own)
+    in_force = Chosen(style)
+    token = _IN_FORCE.set(in_force)
     try:
-        yield own
+        yield in_force
     finally:
         _IN_FORCE.reset(token)
