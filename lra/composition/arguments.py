@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print a message in a few lines, and leave."""
-        super().error(re.sub(rf"\S{{{2 * LONGEST},}}", lambda found: short(found[0]), message))
+        super().error(re.sub(rf"\S{{{2 * LONGEST},}}", lambda match: short(match[0]), message))
 
 
 def file_name(word: str) -> str:

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lra.composition import spelling
-from lra.composition.configuration import shown, storable
+from lra.composition.configuration import quote, storable
 from lra.composition.option_sources import GIVEN
 from lra.errors import ConfigError, near, unknown
 
@@ -81,13 +81,13 @@ def schema(target: Callable[..., Any]) -> type:
 @lru_cache(maxsize=1024)
 def defaults(target: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the options of `target` that have a default, as plain JSON; nothing may change it."""
-    found = {}
+    values = {}
     for entry in fields(schema(target)):
         if entry.default is not MISSING:
-            found[entry.name] = plain(entry.default)
+            values[entry.name] = plain(entry.default)
         elif entry.default_factory is not MISSING:
-            found[entry.name] = plain(entry.default_factory())
-    return MappingProxyType(found)
+            values[entry.name] = plain(entry.default_factory())
+    return MappingProxyType(values)
 
 
 def _copy(value: Any) -> Any:
@@ -101,11 +101,11 @@ def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str)
     value that another one would have to stand for (1.7 for an int, 3 for text), and for what no
     result can hold: see `lra.composition.configuration.storable`.
     """
-    return copy.deepcopy(_bound(target, _Spelt(dict(node or {})), where))
+    return copy.deepcopy(_bound(target, _Options(dict(node or {})), where))
 
 
-class _Spelt:
-    """Options that are equal where they are spelt alike: 1, 1.0, true and '1' are four values."""
+class _Options:
+    """Options that are equal where they are written alike: 1, 1.0, true and '1' are four values."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options, self.text = options, repr(options)
@@ -114,42 +114,42 @@ class _Spelt:
         return hash(self.text)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Spelt) and self.text == other.text
+        return isinstance(other, _Options) and self.text == other.text
 
 
 @lru_cache(maxsize=4096)
-def _bound(target: Callable[..., Any], spelt: _Spelt, where: str) -> dict[str, Any]:
-    wanted, given = schema(target), spelt.options
-    names = [f.name for f in fields(wanted)]
-    for key in given:
+def _bound(target: Callable[..., Any], options: _Options, where: str) -> dict[str, Any]:
+    spec, values = schema(target), options.options
+    names = [f.name for f in fields(spec)]
+    for key in values:
         if key not in names:
             raise ConfigError(f"{where}: " + unknown("option", str(key), names))
-    storable(given, where)
+    storable(values, where)
     try:
-        literal = _escaped(given) if "${" in spelt.text else given
-        merged = OmegaConf.unsafe_merge(OmegaConf.structured(wanted), literal)  # both are new
+        literal = _escaped(values) if "${" in options.text else values
+        merged = OmegaConf.unsafe_merge(OmegaConf.structured(spec), literal)  # both are new
         bound = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        key = error.full_key or _refused_key(wanted, given)
+        key = error.full_key or _refused_key(spec, values)
         top = re.split(r"[.\[]", key, maxsplit=1)[0]
-        if top not in given:
-            reason = f"{_first_line(error)}; wanted {spelling.wanted(_type_of(wanted, top))}"
+        if top not in values:
+            reason = f"{_first_line(error)}; wanted {spelling.accepted(_type_of(spec, top))}"
             raise ConfigError(f"{where}.{key}: {reason}") from error
-        raise ConfigError(_refusal(where, top, given[top], _type_of(wanted, top))) from error
+        raise ConfigError(_refusal(where, top, values[top], _type_of(spec, top))) from error
     typed_values = {name: getattr(bound, name) for name in names}
-    for key, value in given.items():
-        kind = _type_of(wanted, key)
+    for key, value in values.items():
+        kind = _type_of(spec, key)
         if not _same(value, typed_values[key]) or not _holds(typed_values[key], kind):
             raise ConfigError(_refusal(where, key, value, kind))
     storable(plain(typed_values), where)  # a default of the user's own class, too
     return typed_values
 
 
-def _refused_key(wanted: type, given: Mapping[str, Any]) -> str:
+def _refused_key(spec: type, values: Mapping[str, Any]) -> str:
     """Return which option cannot be merged, where OmegaConf does not say it."""
-    for key, value in given.items():
+    for key, value in values.items():
         try:
-            OmegaConf.unsafe_merge(OmegaConf.structured(wanted), {key: value})
+            OmegaConf.unsafe_merge(OmegaConf.structured(spec), {key: value})
         except OmegaConfBaseException:
             return key
     return "?"
@@ -160,23 +160,23 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, str):
         return spelling.escaped(value)
     if isinstance(value, Mapping):
-        return {key: _escaped(each) for key, each in value.items()}
-    return [_escaped(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _same(given: Any, typed: Any) -> bool:
+def _same(seen: Any, typed: Any) -> bool:
     """Return whether typing left a value what it was; 1 may become 1.0, and a name its member."""
     if isinstance(typed, Enum):
-        return isinstance(given, str)
-    if is_dataclass(typed) and isinstance(given, Mapping):
-        return all(_same(value, getattr(typed, key)) for key, value in given.items())
+        return isinstance(seen, str)
+    if is_dataclass(typed) and isinstance(seen, Mapping):
+        return all(_same(value, getattr(typed, key)) for key, value in seen.items())
     if isinstance(typed, Mapping):
-        return isinstance(given, Mapping) and all(_same(v, typed[k]) for k, v in given.items())
+        return isinstance(seen, Mapping) and all(_same(v, typed[k]) for k, v in seen.items())
     if isinstance(typed, list | tuple):
-        return isinstance(given, list | tuple) and all(map(_same, given, typed))
-    if isinstance(typed, float) and type(given) is int:
-        return given == typed
-    return type(given) is type(typed) and bool(given == typed)
+        return isinstance(seen, list | tuple) and all(map(_same, seen, typed))
+    if isinstance(typed, float) and type(seen) is int:
+        return seen == typed
+    return type(seen) is type(typed) and bool(seen == typed)
 
 
 def _holds(value: Any, kind: Any) -> bool:
@@ -186,11 +186,11 @@ def _holds(value: Any, kind: Any) -> bool:
     """
     inside = get_args(kind)
     if isinstance(value, list) and get_origin(kind) is list:
-        return all(_holds(each, inside[0]) for each in value)
+        return all(_holds(item, inside[0]) for item in value)
     if isinstance(value, Mapping) and get_origin(kind) is dict:
-        return all(_holds(each, inside[1]) for each in value.values())
+        return all(_holds(item, inside[1]) for item in value.values())
     if isinstance(value, list | Mapping) and get_origin(kind) in (Union, UnionType):
-        return any(_holds(value, each) for each in inside)
+        return any(_holds(value, member) for member in inside)
     scalar = isinstance(kind, type) and kind not in (Any, list, dict)
     return not (scalar and isinstance(value, list | Mapping))
 
@@ -199,26 +199,26 @@ def _first_line(error: OmegaConfBaseException) -> str:
     return str(error.msg or error).splitlines()[0][:LONGEST_REASON]
 
 
-def _type_of(wanted: type, key: str) -> Any:
-    return next((entry.type for entry in fields(wanted) if entry.name == key), Any)
+def _type_of(spec: type, key: str) -> Any:
+    return next((entry.type for entry in fields(spec) if entry.name == key), Any)
 
 
 def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
     """Return the value seen, the value wanted, and the word to type where it can be guessed."""
-    seen = f"{where}.{key}: got {shown(value)}"
+    seen = f"{where}.{key}: got {quote(value)}"
     if not isinstance(value, str | None):
         seen += f" ({type(value).__name__})"
     of_list = get_origin(kind) is list and not isinstance(value, list)
-    for each in (kind, *(() if of_list else get_args(kind))):
-        if isinstance(each, type) and issubclass(each, Enum):
-            names = [member.name for member in each]
+    for alternative in (kind, *(() if of_list else get_args(kind))):
+        if isinstance(alternative, type) and issubclass(alternative, Enum):
+            names = [member.name for member in alternative]
             other = spelling.OTHER_NAMES.get(str(value).lower())
             close = [other] if other in names else near(str(value), names, most=1)
             hint = f": did you mean {where}.{key}={close[0]}?" if close else ""
             return f"{seen}; wanted one of {', '.join(names)}{hint}"
     is_key = re.fullmatch(r"[\w.]+", where) is not None
     word = spelling.word(f"{where}.{key}", value, kind) if is_key else None
-    return f"{seen}; wanted {spelling.wanted(kind)}" + (f": {word}" if word else "")
+    return f"{seen}; wanted {spelling.accepted(kind)}" + (f": {word}" if word else "")
 
 
 def make(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> Any:

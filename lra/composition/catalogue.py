@@ -32,34 +32,34 @@ class CatalogueEntry:
 
 def roots(config_dirs: Iterable[Path] = ()) -> list[Path]:
     """Return the folders that hold groups: the user's own first, then ours."""
-    found = []
+    folders = []
     for folder in config_dirs:
         if not folder.is_dir():
             raise FileNotFoundError(f"--config-dir {folder} is not a folder: give one that exists")
-        found.append(folder)
-    return [*found, Path(str(resources.files("conf")))]
+        folders.append(folder)
+    return [*folders, Path(str(resources.files("conf")))]
 
 
 def groups(config_dirs: Iterable[Path] = ()) -> list[str]:
     """Return the groups that have at least one choice, in printing order."""
     seen = {file.parent.name for root in roots(config_dirs) for file in root.glob("*/*.yaml")}
-    known = [group for group in FIRST if group in seen]
-    return known + sorted(seen - set(FIRST))
+    first = [group for group in FIRST if group in seen]
+    return first + sorted(seen - set(FIRST))
 
 
 def names(group: str, config_dirs: Iterable[Path] = ()) -> list[str]:
     """Return the choices of `group` without opening their files."""
-    found = {file.stem for root in roots(config_dirs) for file in root.glob(f"{group}/*.yaml")}
-    return sorted(found)
+    stems = {file.stem for root in roots(config_dirs) for file in root.glob(f"{group}/*.yaml")}
+    return sorted(stems)
 
 
 def choices(group: str, config_dirs: Iterable[Path] = ()) -> list[Path]:
     """Return the file of every choice of `group`, by name; the user's own win over ours."""
-    found: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for root in roots(config_dirs):
         for file in root.glob(f"{group}/*.yaml"):
-            found.setdefault(file.stem, file)
-    return [found[name] for name in sorted(found)]
+            by_name.setdefault(file.stem, file)
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def entries(group: str, config_dirs: Iterable[Path] = ()) -> list[CatalogueEntry]:
@@ -97,15 +97,15 @@ def opening_comment(text: str) -> str:
     return " ".join(words).partition(". ")[0].rstrip(".")
 
 
-def choose_groups(wanted: str | None, config_dirs: Sequence[Path]) -> list[str]:
+def choose_groups(name: str | None, config_dirs: Sequence[Path]) -> list[str]:
     """Return the groups to print for the word given: all, or the one whose name or plural it is."""
     existing = groups(config_dirs)
-    if wanted is None:
+    if name is None:
         return existing
     by_word = {plural(group): group for group in existing} | {group: group for group in existing}
-    if wanted not in by_word:
-        raise UnknownName(unknown("group", wanted, {plural(group) for group in existing}))
-    return [by_word[wanted]]
+    if name not in by_word:
+        raise UnknownName(unknown("group", name, {plural(group) for group in existing}))
+    return [by_word[name]]
 
 
 def named(group: str | None, name: str | None, config_dirs: Sequence[Path]) -> list[Path]:
@@ -121,20 +121,20 @@ def named(group: str | None, name: str | None, config_dirs: Sequence[Path]) -> l
     """
     if group is not None and name is not None:
         (only,) = choose_groups(group, config_dirs)
-        found = choices(only, config_dirs)
-        if name not in {file.stem for file in found}:
-            raise UnknownName(unknown(only, name, [file.stem for file in found]))
-        return [file for file in found if file.stem == name]
+        files = choices(only, config_dirs)
+        if name not in {file.stem for file in files}:
+            raise UnknownName(unknown(only, name, [file.stem for file in files]))
+        return [file for file in files if file.stem == name]
     existing = groups(config_dirs)
     if group is None or group in {*existing, *map(plural, existing)}:
         return []
-    every = [file for each in existing for file in choices(each, config_dirs)]
+    every = [file for kind in existing for file in choices(kind, config_dirs)]
     matches = [file for file in every if file.stem == group]
     if not matches:
-        known = {file.stem for file in every}
-        if near(group, map(plural, existing)) or not near(group, known):
+        existing_names = {file.stem for file in every}
+        if near(group, map(plural, existing)) or not near(group, existing_names):
             raise UnknownName(unknown("group", group, map(plural, existing)))
-        raise UnknownName(unknown("name", group, known))
+        raise UnknownName(unknown("name", group, existing_names))
     return matches
 
 

@@ -40,7 +40,7 @@ def check_named(plugins: Collection[str]) -> None:
     """Raise `NotNamed` for packages that were not named here. Imports nothing."""
     if not isinstance(plugins, Sequence | set) or isinstance(plugins, str):
         raise ConfigError(f"plugins: got {plugins!r:.80}; wanted a list, as in [my_package]")
-    missing = [str(each) for each in plugins if each not in _named]
+    missing = [str(plugin) for plugin in plugins if plugin not in _named]
     if missing:
         listed = ",".join(missing)
         raise NotNamed(
@@ -65,16 +65,16 @@ def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = 
     """
     module_name, _, name = _present(class_path).rpartition(".")
     module = locate_module(module_name, plugins, rooms, f"class_path {class_path!r}")
-    found = getattr(module, name, None)
-    if found is None:
-        known = [n for n, value in vars(module).items() if _is_choice(value, module_name)]
-        raise ConfigError(f"class_path {class_path!r}: " + unknown("class", name, known))
-    if not inspect.isclass(found) and not inspect.isfunction(found):
+    target = getattr(module, name, None)
+    if target is None:
+        existing = [n for n, value in vars(module).items() if _is_choice(value, module_name)]
+        raise ConfigError(f"class_path {class_path!r}: " + unknown("class", name, existing))
+    if not inspect.isclass(target) and not inspect.isfunction(target):
         raise ConfigError(
-            f"class_path {class_path!r} names a {type(found).__name__}; wanted a class or a "
+            f"class_path {class_path!r} names a {type(target).__name__}; wanted a class or a "
             "function, as in package.module.MyClass"
         )
-    return found
+    return target
 
 
 def locate_module(
@@ -170,8 +170,8 @@ def _missing(asked: str, module_name: str, error: ModuleNotFoundError) -> str:
         )
     package = importlib.import_module(parent)
     files = [Path(folder) for folder in getattr(package, "__path__", ())]
-    known = [path.stem for folder in files for path in folder.glob("*.py") if path.stem[0] != "_"]
-    return f"{asked}: {error}: {unknown('module', last, known)}"
+    names = [path.stem for folder in files for path in folder.glob("*.py") if path.stem[0] != "_"]
+    return f"{asked}: {error}: {unknown('module', last, names)}"
 
 
 def _is_choice(value: Any, module_name: str) -> bool:

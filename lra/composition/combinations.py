@@ -1,6 +1,6 @@
 """The words of a sweep, combined and composed as Hydra's basic sweeper does, in less time.
 
-Hydra composes every combination anew, twice: the configuration files, and the words on top. Here
+Hydra composes every combination twice: the configuration files, and the words on top. Here
 each choice of files is merged once, of files that are read once (`lra.composition.layers`); a value
 is then put in its place in a copy. That is the same wherever the tree is plain data (no
 interpolations) and the value replaces another, which is what sweeps over models, tasks, seeds and
@@ -47,7 +47,7 @@ def expand(overrides: Sequence[Override], max_batch_size: int | None) -> list[li
     """
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
-    sizes = {each.get_key_element(): _size(each) for each in overrides}
+    sizes = {override.get_key_element(): _size(override) for override in overrides}
     total = math.prod(sizes.values())
     if total > MOST:
         longest = max(sizes, key=lambda key: sizes[key])
@@ -91,8 +91,8 @@ def with_settings(combinations: list[list[str]], loader: Loader) -> list[list[st
     for words in combinations:
         chosen = dict(word.lstrip("+").partition("=")[::2] for word in words)
         protocol, task = chosen.get("protocol", ""), chosen.get("task", "")
-        found = loader.repository.load_config(f"protocol/{protocol}") if protocol else None
-        tasks = None if found is None else OmegaConf.select(found.config, "for_task")
+        loaded = loader.repository.load_config(f"protocol/{protocol}") if protocol else None
+        tasks = None if loaded is None else OmegaConf.select(loaded.config, "for_task")
         if tasks and task and task not in tasks:
             gone[protocol, task] = gone.get((protocol, task), 0) + 1
         else:
@@ -119,7 +119,7 @@ class Composer:
             overrides: The words of the sweep.
         """
         self.loader, self.master = loader, master
-        self.swept = {each.get_key_element() for each in overrides if each.is_sweep_override()}
+        self.swept = {word.get_key_element() for word in overrides if word.is_sweep_override()}
         self.layers = Layers(loader, master)
         self.parser = OverridesParser.create(loader)
         self.parsed: dict[str, Override] = {}
@@ -136,8 +136,8 @@ class Composer:
         """Return the resolved configuration of one combination. Its parts may be shared."""
         number, self.composed = self.composed, self.composed + 1
         late = [self._parse(word) for word in words if word.partition("=")[0] in self.swept]
-        late = [each for each in late if self._replaces(each)]
-        lines = {each.input_line for each in late}
+        late = [override for override in late if self._replaces(override)]
+        lines = {override.input_line for override in late}
         early = tuple(word for word in words if word not in lines)
         if self._overlap(late, early):
             return self._through_hydra(words, number)
@@ -155,11 +155,11 @@ class Composer:
 
         Equal values in one place give one object: later on, most of the work is done by object.
         """
-        for each in values:
-            if tree is None or not _has_leaf(tree, each.key_or_group):
+        for override in values:
+            if tree is None or not _has_leaf(tree, override.key_or_group):
                 return None
-            head, *rest = each.key_or_group.split(".")
-            put, part = each.value(), tree[head]
+            head, *rest = override.key_or_group.split(".")
+            put, part = override.value(), tree[head]
             if rest:
                 what = (*rest, type(put), repr(put))
                 put = self.memo.of(what, (part,), partial(_replaced, part, rest, put))
@@ -177,10 +177,10 @@ class Composer:
         is_number = _NUMBER.fullmatch(value) is not None
         if is_number and key in self.numbers:
             return replace(self.numbers[key], _value=int(value), input_line=word)
-        (found,) = self.parser.parse_overrides([word])
-        if is_number and type(found.value()) is int:
-            self.numbers[key] = found
-        return found
+        (override,) = self.parser.parse_overrides([word])
+        if is_number and type(override.value()) is int:
+            self.numbers[key] = override
+        return override
 
     def _replaces(self, override: Override) -> bool:
         """Return whether a word puts a plain value in the place of another."""
@@ -205,10 +205,10 @@ class Composer:
 
     def _overlap(self, late: Sequence[Override], early: tuple[str, ...]) -> bool:
         """Return whether a word is about a part of what another is about: their order matters."""
-        what = (tuple(each.key_or_group for each in late), early)
+        what = (tuple(word.key_or_group for word in late), early)
         if what not in self.overlaps:
-            before = [each for each in map(self._parse, early) if not self._is_group(each)]
-            keys = [f"{each.key_or_group}." for each in (*late, *before)]
+            before = [word for word in map(self._parse, early) if not self._is_group(word)]
+            keys = [f"{word.key_or_group}." for word in (*late, *before)]
             self.overlaps[what] = any(
                 one.startswith(other)
                 for index, one in enumerate(keys)
@@ -220,15 +220,15 @@ class Composer:
     def _base(self, early: Sequence[str]) -> dict[str, Any] | None:
         """Return what the words that are not put off compose to; None where not plain data."""
         parsed = [self._parse(word) for word in early]
-        files = [each for each in parsed if self._is_group(each)]
-        values = [each for each in parsed if not self._is_group(each)]
+        files = [override for override in parsed if self._is_group(override)]
+        values = [override for override in parsed if not self._is_group(override)]
         chosen = {
-            each.key_or_group: str(each.value())
-            for each in files
-            if each.get_key_element().lstrip("+") in {key.lstrip("+") for key in self.swept}
+            override.key_or_group: str(override.value())
+            for override in files
+            if override.get_key_element().lstrip("+") in {key.lstrip("+") for key in self.swept}
         }
         if all(map(_chooses, files)) and all(map(self._replaces, values)):
-            words = [str(each.input_line) for each in files]
+            words = [str(override.input_line) for override in files]
             tree = self._with(self.layers.merged(words, chosen), values)
             if tree is not None:
                 return tree
@@ -248,11 +248,11 @@ class Composer:
 def resolved(config: DictConfig) -> dict[str, Any]:
     """Return a composed configuration as a job of Hydra's gets it, as plain values."""
     HydraConfig.instance().set_config(config)  # what `${hydra:...}` refers to
-    own = copy.deepcopy(config)
-    OmegaConf.set_struct(own, False)
-    OmegaConf.set_readonly(own, False)
-    del own["hydra"]
-    return cast(dict[str, Any], OmegaConf.to_container(own, resolve=True))
+    tree = copy.deepcopy(config)
+    OmegaConf.set_struct(tree, False)
+    OmegaConf.set_readonly(tree, False)
+    del tree["hydra"]
+    return cast(dict[str, Any], OmegaConf.to_container(tree, resolve=True))
 
 
 def _chooses(override: Override) -> bool:
@@ -276,6 +276,6 @@ def _has_leaf(tree: dict[str, Any], key: str) -> bool:
 
 
 def _replaced(tree: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return a copy with another value at `path`; what lies beside the path is shared."""
+    """Return a copy with another value at `path`; what lies outside the path is shared."""
     head, *rest = path
     return {**tree, head: _replaced(tree[head], rest, value) if rest else value}

@@ -93,7 +93,7 @@ def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> 
 def _of_a_reference(error: Exception, words: Sequence[str], config_dir: str | None) -> str | None:
     """Return the answer to a `${...}` that leads nowhere, or None where it is about none."""
     of_choice = "Error resolving interpolation" in str(error)
-    of_value = any(isinstance(each, REFERENCES) for each in (error, error.__cause__))
+    of_value = any(isinstance(cause, REFERENCES) for cause in (error, error.__cause__))
     if not of_choice and not of_value:
         return None
     key = str(getattr(error, "full_key", None) or "")
@@ -101,8 +101,8 @@ def _of_a_reference(error: Exception, words: Sequence[str], config_dir: str | No
     word = word or next((w for w in words if "${" in w), key)
     if not word:  # what cannot be parsed has no key yet
         return f"{_unclosed(config_dir)}: ${{...}} that is not closed, or holds no name of a key"
-    found = re.search(r"(?:key|type|variable) (\S.*?)(?: not found|$)", str(error), re.MULTILINE)
-    reason = f": there is no {short(found[1])}" if found else ""
+    match = re.search(r"(?:key|type|variable) (\S.*?)(?: not found|$)", str(error), re.MULTILINE)
+    reason = f": there is no {short(match[1])}" if match else ""
     name, _, value = word.partition("=")
     read = reading(word)
     text = read.value() if read is not None else value
@@ -125,12 +125,12 @@ def _of_a_name(error: Exception) -> str | None:
     group, _, name = str(getattr(error, "missing_cfg_file", None) or "").rpartition("/")
     if not group or options is None:
         return None
-    known = [str(option) for option in options]
+    existing = [str(option) for option in options]
     if group == "hardware":
-        return unknown_hardware(name, known)
+        return unknown_hardware(name, existing)
     other = OTHER_NAMES.get(name.lower())
-    meant = f"{group}={other} is what it is called here." if other in known else ""
-    return unknown(group, name, known, way_out=meant)
+    meant = f"{group}={other} is what it is called here." if other in existing else ""
+    return unknown(group, name, existing, way_out=meant)
 
 
 def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
@@ -140,13 +140,13 @@ def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
     if there:
         word = f"{there[1]}={short(_value_of(there[1], words))}"
         return f"+{word}: it is there already; without the plus it changes: {shlex.quote(word)}"
-    found = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
-    if not found:
+    match = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
+    if not match:
         return None
-    key = found.group(1) or found.group(2)
-    known = keys_of(words)
-    if key not in known:
-        return unknown_key(key, short(_value_of(key, words)), known)
+    key = match.group(1) or match.group(2)
+    keys = keys_of(words)
+    if key not in keys:
+        return unknown_key(key, short(_value_of(key, words)), keys)
     return f"{key} cannot be set so: {_text(error.__cause__ or error)}. ++{key}=... adds keys to it"
 
 
@@ -161,10 +161,10 @@ def _of_the_rest(error: Exception, words: Sequence[str], config_dir: str | None)
 
 def _value_of(key: str, words: Sequence[str]) -> str:
     """Return what the last word about a key gives it."""
-    found = [
+    values = [
         value for name, _, value in (w.partition("=") for w in words) if name.lstrip("+~") == key
     ]
-    return found[-1] if found else ""
+    return values[-1] if values else ""
 
 
 def _of_a_word(text: str, words: Sequence[str], config_dir: str | None) -> str:
@@ -174,8 +174,8 @@ def _of_a_word(text: str, words: Sequence[str], config_dir: str | None) -> str:
         return text
     group, _, choice = guilty.lstrip("+").partition("=")
     wrong_kind = text.startswith("Config group override must be") and group.isidentifier()
-    if wrong_kind and (known := names(group)):
-        return f"{group}: got {short(choice)}; wanted one of {', '.join(known)}"
+    if wrong_kind and (existing := names(group)):
+        return f"{group}: got {short(choice)}; wanted one of {', '.join(existing)}"
     return f"{short(guilty)}: {text}"
 
 
@@ -189,8 +189,8 @@ def _text(error: BaseException) -> str:
     if not isinstance(error, HydraException | OmegaConfBaseException | ValueError):
         text = f"{type(error).__name__}: {text}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    shown = [line for line in dict.fromkeys(lines) if not line.startswith(HYDRA_ONLY)]
-    return "\n".join(shown[:MOST_LINES])[:MOST_CHARACTERS]
+    kept = [line for line in dict.fromkeys(lines) if not line.startswith(HYDRA_ONLY)]
+    return "\n".join(kept[:MOST_LINES])[:MOST_CHARACTERS]
 
 
 def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
@@ -243,30 +243,30 @@ ANY_GPU = "laptop_gpu"
 """The profile that fits a GPU without one of its own."""
 
 
-def unknown_hardware(name: str, known: Sequence[str]) -> str:
+def unknown_hardware(name: str, names: Sequence[str]) -> str:
     """Return the answer to a word for hardware that is no profile.
 
     Args:
         name: The word.
-        known: The profiles.
+        names: The profiles.
     """
-    gpus = [each for each in known if each != "cpu"]
-    matches = near(name, known)
+    gpus = [name for name in names if name != "cpu"]
+    matches = near(name, names)
     if name.lower() in GPU:
         hint = f": a GPU is one of {', '.join(gpus)}."
     elif matches:
         hint = f": did you mean {' or '.join(map(repr, matches))}?"
     else:
         hint = "."
-    return f"unknown hardware {name!r}{hint} Known hardware: {', '.join(known)}. {_here(known)}"
+    return f"unknown hardware {name!r}{hint} Known hardware: {', '.join(names)}. {_here(names)}"
 
 
-def _here(known: Sequence[str]) -> str:
+def _here(profiles: Sequence[str]) -> str:
     """Return which profile works on this machine."""
     import torch
 
     if not torch.cuda.is_available():
         return "PyTorch finds no GPU on this machine: hardware=cpu runs here."
     device = torch.cuda.get_device_name()
-    own = next((each for each in known if each in device.lower()), ANY_GPU)
-    return f"PyTorch finds {device} on this machine: hardware={own}."
+    profile = next((name for name in profiles if name in device.lower()), ANY_GPU)
+    return f"PyTorch finds {device} on this machine: hardware={profile}."

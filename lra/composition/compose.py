@@ -47,9 +47,9 @@ def group_file(group: str, name: str, config_dirs: Sequence[Path] = ()) -> dict[
 
 @lru_cache(maxsize=256)
 def _group_file(group: str, name: str, config_dirs: tuple[Path, ...]) -> dict[str, Any]:
-    known = names(group, config_dirs)
-    if name not in known:
-        raise ConfigError(unknown(group, name, known))
+    existing = names(group, config_dirs)
+    if name not in existing:
+        raise ConfigError(unknown(group, name, existing))
     files = [root / group / f"{name}.yaml" for root in roots(config_dirs)]
     return load(next(file for file in files if file.exists()))
 
@@ -110,13 +110,13 @@ def core_of(
     mixer, options = mixer_factory(model["mixer"], plugins, f"{where}.mixer")
     names = [str(name) for name in model.get("layers") or ()]
     foreign = sorted({*names} - {model.get("name")})
-    given = model.get("layer_options") or {}
-    for name in sorted({*given} - {*foreign}):
+    layer_options = model.get("layer_options") or {}
+    for name in sorted({*layer_options} - {*foreign}):
         raise ConfigError(
             f"{where}.layer_options: {unknown('layer', name, foreign)}. It holds options of the "
             f"other families of {where}.layers; the model's own stand under {where}.mixer"
         )
-    others = {name: other_family(name, where, given.get(name) or {}) for name in foreign}
+    others = {name: other_family(name, where, layer_options.get(name) or {}) for name in foreign}
     if not foreign:
         return [mixer], None, options
     mixers = [others[name][0] if name in others else mixer for name in names]
@@ -130,26 +130,26 @@ def bundled_family(name: str, where: str) -> dict[str, Any]:
     A reference is a part of a cell's key by its name alone, and what a file of the user's own says
     may change while its name stays.
     """
-    known = names("model")
-    if name not in known:
+    bundled = names("model")
+    if name not in bundled:
         way_out = (
             "Layers of another model, and references, are families of lra itself: one of your own "
             "is measured by itself, as model=NAME"
         )
-        raise ConfigError(f"{where}: {unknown('model', name, known, way_out=way_out)}")
+        raise ConfigError(f"{where}: {unknown('model', name, bundled, way_out=way_out)}")
     return group_file("model", name)
 
 
 def other_family(
-    name: str, where: str, given: Mapping[str, Any]
+    name: str, where: str, options: Mapping[str, Any]
 ) -> "tuple[MixerFactory, dict[str, Any]]":
-    """Return the mixer of another family with its defaults and `given`, for layers of a model."""
+    """Return the mixer of another family with its defaults and `options`, for layers of a model."""
     node = bundled_family(name, f"{where}.layers")
     if "mixer" not in node:
         raise ConfigError(
             f"{where}.layers: {name} is a stack of its own and no layer of another model"
         )
-    return mixer_factory({**node["mixer"], **given}, (), f"{where}.layer_options.{name}")
+    return mixer_factory({**node["mixer"], **options}, (), f"{where}.layer_options.{name}")
 
 
 def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
@@ -184,10 +184,10 @@ def _runner(
     runner: Runner = make(options, rest, "runner")
     about = model.get("about")
     try:
-        own = runner.of_model(str(model["name"]), about if isinstance(about, Mapping) else {})
+        changed = runner.of_model(str(model["name"]), about if isinstance(about, Mapping) else {})
     except ValueError as error:
         raise ConfigError(f"model.about.{error}") from error
-    return control, make(options, {**rest, **own}, "runner") if own else runner
+    return control, make(options, {**rest, **changed}, "runner") if changed else runner
 
 
 def typed(
@@ -211,11 +211,11 @@ def typed(
     plugins, named = list(config["plugins"]), config["plugins"]
     model, task_node, steering = config["model"], config["task"], config["runner"]
 
-    def made(kind: Callable[..., Any], node: Any, where: str, *drop: str) -> Any:
+    def from_node(kind: Callable[..., Any], node: Any, where: str, *drop: str) -> Any:
         return memo.of(where, (node,), lambda: make(kind, _without(node, *drop), where))
 
     mixers, stack, mixer_options = memo.of("core", (model, named), partial(core_of, model, plugins))
-    backbone = made(BackboneConfig, model.get("backbone"), "model.backbone")
+    backbone = from_node(BackboneConfig, model.get("backbone"), "model.backbone")
     names = model.get("layers") or []
     if names and len(names) != backbone.depth:
         raise ConfigError(
@@ -229,8 +229,8 @@ def typed(
     control, runner = memo.of(
         "runner", (steering, model, named), partial(_runner, steering, model, plugins)
     )
-    optim = made(OptimConfig, config["optim"], "optim", "name", "about")
-    hardware = made(HardwareProfile, config["hardware"], "hardware", "about")
+    optim = from_node(OptimConfig, config["optim"], "optim", "name", "about")
+    hardware = from_node(HardwareProfile, config["hardware"], "hardware", "about")
     parts = (hardware, runner, optim, backbone)
     memo.of("processes", parts[:3], partial(check_processes, *parts[:3], steering["name"]))
     memo.of("training", (*parts, task), partial(_check_training, *parts[1:], task))
@@ -248,7 +248,7 @@ def typed(
         optim=optim,
         runner=runner,
         control=control,
-        logger=made(Logger, config["logger"], "logger", "name", "about"),
+        logger=from_node(Logger, config["logger"], "logger", "name", "about"),
         seed=config["seed"],
         sweep=config["sweep"],
     )
@@ -259,12 +259,12 @@ def _task(
 ) -> "tuple[Task, dict[str, Any]]":
     """Return a task and its options that are more than incidental, in plain JSON."""
     class_path, options = _split(node)
-    found = plain(bind(locate(class_path, plugins), options, "task"))
-    if (spelt := repr((node, plugins))) not in tasks:
-        tasks[spelt] = build_task(node, plugins)
-    for key in tasks[spelt].incidental:
-        found.pop(key, None)
-    return tasks[spelt], {"class_path": class_path, **found}
+    remaining = plain(bind(locate(class_path, plugins), options, "task"))
+    if (task_key := repr((node, plugins))) not in tasks:
+        tasks[task_key] = build_task(node, plugins)
+    for key in tasks[task_key].incidental:
+        remaining.pop(key, None)
+    return tasks[task_key], {"class_path": class_path, **remaining}
 
 
 def _check_training(
@@ -319,11 +319,11 @@ def build_model(
             bundled_family(name, "runner.references"), (), f"reference {name}"
         )
         backbone = backbone.at_full_length()
-    known = own_facts or facts(run, max_length)
+    task_facts = own_facts or facts(run, max_length)
     if backbone.decoder_depth and name == "model":
         exact, _ = other_family("sdpa", "model", {})
-        stack, mixers = decoded(mixers, known, exact), []
-    model = Backbone(backbone, known, mixers, stack=stack, seed=run.seed)
+        stack, mixers = decoded(mixers, task_facts, exact), []
+    model = Backbone(backbone, task_facts, mixers, stack=stack, seed=run.seed)
     if run.runner.trains:
         check_parts_of_batches(
             model.by_batch,
@@ -331,9 +331,9 @@ def build_model(
             run.hardware.processes // run.hardware.context,
         )
     if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
-        check_task(run.backbone, known)
+        check_task(run.backbone, task_facts)
         if name == "model" and max_length is None:  # costs are the same without an order
-            check_order(model.stack, run.backbone, known)
+            check_order(model.stack, run.backbone, task_facts)
     return model
 
 
@@ -382,13 +382,13 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
 
 
 def decoded(
-    mixers: "Sequence[MixerFactory]", known: "TaskFacts", exact: "MixerFactory"
+    mixers: "Sequence[MixerFactory]", task_facts: "TaskFacts", exact: "MixerFactory"
 ) -> "StackFactory":
     """Return what makes an encoder-decoder of an encoder's mixers.
 
     Args:
         mixers: Of the encoder.
-        known: What the task tells the model.
+        task_facts: What the task tells the model.
         exact: A family of exact attention.
 
     Raises:
@@ -398,10 +398,10 @@ def decoded(
     from models.backbone.encoder_decoder import encoder_decoder
     from models.mixer import Unsupported
 
-    if known.head is not Head.sequence_to_sequence:
+    if task_facts.head is not Head.sequence_to_sequence:
         raise Unsupported(
             "a decoder answers a source, and here is none: got model.backbone.decoder_depth above "
             "0; choose a task of sequence to sequence (reversal, sorting, text_pairs, or "
             "task.objective=prefix) and a runner that trains, or set it to 0"
         )
-    return partial(encoder_decoder, mixers=mixers, exact=exact, facts=known)
+    return partial(encoder_decoder, mixers=mixers, exact=exact, facts=task_facts)

@@ -23,7 +23,7 @@ LARGEST = 2**63 - 1
 """What tables and random generators hold."""
 
 
-class Wanted(NamedTuple):
+class KeyRule(NamedTuple):
     """What a key takes."""
 
     words: str
@@ -41,14 +41,14 @@ def _is_name(value: Any) -> bool:
     )
 
 
-MAPPING = Wanted("a mapping of options", lambda value: isinstance(value, Mapping))
-OPTIONS = Wanted("a mapping of options, or {}", lambda v: v is None or isinstance(v, Mapping))
-NAME = Wanted(f"a name of at most {LONGEST_NAME} printable characters", _is_name)
-NAMES = Wanted(
+MAPPING = KeyRule("a mapping of options", lambda value: isinstance(value, Mapping))
+OPTIONS = KeyRule("a mapping of options, or {}", lambda v: v is None or isinstance(v, Mapping))
+NAME = KeyRule(f"a name of at most {LONGEST_NAME} printable characters", _is_name)
+NAMES = KeyRule(
     "a list of names, as in [fnet,sdpa]",
     lambda value: isinstance(value, list) and all(map(_is_name, value)),
 )
-ANYTHING = Wanted("anything", lambda _: True)
+ANYTHING = KeyRule("anything", lambda _: True)
 
 FORMER = {
     f"per_{group}": f"options for one {group} stand in for_{group}, whose entries name groups"
@@ -64,20 +64,20 @@ TOP = {
     "scale": NAME,
     "published_models": NAMES,
     "deviations": OPTIONS,
-    "seed": Wanted(
+    "seed": KeyRule(
         f"a whole number from 0 to {LARGEST}",
         lambda value: type(value) is int and 0 <= value <= LARGEST,
         int,
     ),
-    "results": Wanted(
+    "results": KeyRule(
         "the path of a folder, as in results=results",
         lambda value: isinstance(value, str) and bool(value.strip()) and "\0" not in value,
     ),
-    "sweep": Wanted(
+    "sweep": KeyRule(
         SWEEP_WORDS,
         lambda value: isinstance(value, str) and SWEEP_NAME.fullmatch(value) is not None,
     ),
-    "plugins": Wanted(
+    "plugins": KeyRule(
         "a list of the names of packages, as in [my_package]",
         lambda value: (
             isinstance(value, list)
@@ -85,7 +85,7 @@ TOP = {
         ),
         list[str],
     ),
-    "report": Wanted(
+    "report": KeyRule(
         "true, false or null, or both as in {write: true, style: paper_column}",
         lambda value: isinstance(value, Mapping) or value is None or type(value) is bool,
         bool,
@@ -98,7 +98,7 @@ INSIDE = {
         "name": NAME,
         "mixer": MAPPING,
         "stack": MAPPING,
-        "layers": Wanted(NAMES.words, lambda v: v is None or NAMES.suits(v), list[str]),
+        "layers": KeyRule(NAMES.words, lambda v: v is None or NAMES.suits(v), list[str]),
         "layer_options": OPTIONS,
         "backbone": OPTIONS,
         "about": ANYTHING,
@@ -111,16 +111,16 @@ INSIDE = {
     "runner": {"name": NAME, "class_path": NAME, "section": NAME},
     "logger": {"name": NAME},
     "report": {
-        "write": Wanted(
+        "write": KeyRule(
             "true, false or null", lambda value: value is None or type(value) is bool, bool
         ),
-        "style": Wanted(
+        "style": KeyRule(
             "the name of a style, or the path of a file",
             lambda value: value is None or (isinstance(value, str) and bool(value.strip())),
         ),
     },
 }
-"""The keys that are read by themselves; `lra.composition.compose` types the options beside them."""
+"""The keys that are read by themselves; `lra.composition.compose` types the other options."""
 OPTIONAL = frozenset(
     {"optim.name", "logger.name", "runner.class_path", "runner.section", "published_models"}
     | {"deviations", "scale", "report.write", "report.style"}
@@ -205,20 +205,20 @@ def long_forms(words: Sequence[str]) -> list[str]:
     return [short.get(word.lower(), word) for word in words]
 
 
-def _check_keys(node: Mapping[str, Any], keys: Mapping[str, Wanted], prefix: str) -> None:
-    for key, wanted in keys.items():
+def _check_keys(node: Mapping[str, Any], keys: Mapping[str, KeyRule], prefix: str) -> None:
+    for key, rule in keys.items():
         if key not in node:
             if prefix + key in OPTIONAL:
                 continue
-            raise ConfigError(f"{prefix}{key} is missing: wanted {wanted.words}")
-        _check_key(prefix + key, node[key], wanted)
+            raise ConfigError(f"{prefix}{key} is missing: wanted {rule.words}")
+        _check_key(prefix + key, node[key], rule)
 
 
-def _check_key(key: str, value: Any, wanted: Wanted) -> None:
-    if not wanted.suits(value):
-        hint = word(key, value, wanted.kind)
+def _check_key(key: str, value: Any, rule: KeyRule) -> None:
+    if not rule.suits(value):
+        hint = word(key, value, rule.kind)
         raise ConfigError(
-            f"{key}: got {shown(value)}; wanted {wanted.words}" + (f": {hint}" if hint else "")
+            f"{key}: got {quote(value)}; wanted {rule.words}" + (f": {hint}" if hint else "")
         )
 
 
@@ -238,9 +238,9 @@ def storable(value: Any, where: str = "", depth: int = 0) -> None:
                 )
         elif isinstance(leaf, int):
             if not -LARGEST <= leaf <= LARGEST:
-                raise ConfigError(f"{key}: got {shown(leaf)}; wanted at most {LARGEST} either way")
+                raise ConfigError(f"{key}: got {quote(leaf)}; wanted at most {LARGEST} either way")
         elif not isinstance(leaf, str):
-            raise ConfigError(f"{key}: got {shown(leaf)}; wanted a number, text, a list or mapping")
+            raise ConfigError(f"{key}: got {quote(leaf)}; wanted a number, text, a list or mapping")
         elif not _is_text(leaf):
             raise ConfigError(f"{key}: got {leaf!a}; wanted text that UTF-8 can spell")
 
@@ -264,7 +264,7 @@ def _is_text(text: str) -> bool:
     return text.isascii() or not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text)
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """Return a value as a message shows it: with its type where that is not plain, and short."""
     text = ascii(value) if isinstance(value, str) and not _is_text(value) else repr(value)
     return short(text)

@@ -1,4 +1,4 @@
-"""What a preset sets against the protocol that somebody chose beside it.
+"""What a preset sets against the protocol that was chosen with it.
 
 A protocol is what a publication did. A word of the command may depart from it, and rows say so in
 their label `changed`; a preset that is put beside it would do that unseen, and is refused. A preset
@@ -11,7 +11,7 @@ from typing import Any, cast
 from hydra.core.default_element import ConfigDefault
 from omegaconf import OmegaConf
 
-from lra.composition.configuration import shown
+from lra.composition.configuration import quote
 from lra.composition.loader import Loader
 from lra.composition.own_options import TABLES, Tree, merged, own_options
 from lra.composition.protocol import flat
@@ -36,7 +36,7 @@ def refuse_contradictions(config: Mapping[str, Any], words: Sequence[str], loade
     if preset is None or protocol is None:
         return
     chosen = {group: str(config[group]["name"]) for group in TABLES.values()}
-    published, own, now = (
+    published, ours, now = (
         _values(tree)
         for tree in (
             _settings(f"protocol/{protocol}", chosen, loader),
@@ -44,22 +44,22 @@ def refuse_contradictions(config: Mapping[str, Any], words: Sequence[str], loade
             config,
         )
     )
-    found = [
+    contradicted = [
         key
-        for key, value in own.items()
+        for key, value in ours.items()
         if key in published and value != published[key] and value == now.get(key)
         if not any(_about(word, key) for word in words)
     ]
-    if not found:
+    if not contradicted:
         return
-    key, more = found[0], found[1:]
+    key, more = contradicted[0], contradicted[1:]
     others = ""
     if more:
         others = f" (likewise {', '.join(more[:MOST])}{', …' if len(more) > MOST else ''})"
     raise ConfigError(
-        f"{key}: +experiment={preset} has {shown(own[key])}, and +protocol={protocol} "
-        f"{shown(published[key])}{others}; give the value as a word of the command, "
-        f"{key}={shown(published[key])} as published or {key}={shown(own[key])}, which rows then "
+        f"{key}: +experiment={preset} has {quote(ours[key])}, and +protocol={protocol} "
+        f"{quote(published[key])}{others}; give the value as a word of the command, "
+        f"{key}={quote(published[key])} as published or {key}={quote(ours[key])}, which rows then "
         "label as changed; or leave the preset or the protocol out"
     )
 
@@ -75,8 +75,8 @@ def _settings(path: str, chosen: Mapping[str, str], loader: Loader) -> Tree:
         if isinstance(default, ConfigDefault) and not default.is_self():
             tree = merged(tree, _settings(f"{group}/{default.path}", chosen, loader))
     layer = cast(Tree, OmegaConf.to_container(loaded.config, resolve=False))
-    own = own_options(layer, chosen, loader.known, f"+{group}={path.partition('/')[2]}")
-    return merged(tree, merged(layer, own))
+    options = own_options(layer, chosen, loader.names_of, f"+{group}={path.partition('/')[2]}")
+    return merged(tree, merged(layer, options))
 
 
 def _values(tree: Mapping[str, Any]) -> dict[str, Any]:

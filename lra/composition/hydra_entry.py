@@ -18,7 +18,7 @@ from conf.shown import short
 from lra.composition.class_path import name_plugins
 from lra.composition.configuration import check, long_forms
 from lra.composition.run import Composed
-from lra.composition.selection import spelt_out
+from lra.composition.selection import expand_sets
 from lra.errors import ConfigError
 from lra.terminal.progress import counted
 from runners.records import Memo
@@ -61,7 +61,7 @@ def entries(argv: Sequence[str]) -> list[Composed]:
     _refuse(dashed(argv, Choices.of(None)))
     parser, flags = _flags(argv)
     folders = [Path(flags.config_dir)] if flags.config_dir else []
-    flags.overrides = [legible(spelt_out(word, folders)) for word in long_forms(flags.overrides)]
+    flags.overrides = [legible(expand_sets(word, folders)) for word in long_forms(flags.overrides)]
     _refuse(listed(flags.overrides, Choices.of(flags.config_dir)))
     _refuse(handed_over(flags.overrides))
     try:
@@ -71,20 +71,20 @@ def entries(argv: Sequence[str]) -> list[Composed]:
             if _helped(hydra, parser, flags):
                 return []
             mode, master = _master(hydra, flags)
-            _check_own(master)
+            _check_basic(master)
         if flags.cfg or flags.info:
             _print(hydra, mode, master, flags)
-            found = []
+            configurations = []
         elif mode == "RUN":
-            found = _one(master, flags)
+            configurations = _one(master, flags)
         else:
-            found = _many(hydra, master, flags)
-        for entry in found:
+            configurations = _many(hydra, master, flags)
+        for entry in configurations:
             refuse_contradictions(
                 entry.config, entry.overrides, cast("Loader", hydra.config_loader)
             )
-        _say(hydra.config_loader, notes([entry.config for entry in found]))
-        return found
+        _say(hydra.config_loader, notes([entry.config for entry in configurations]))
+        return configurations
     finally:
         GlobalHydra.instance().clear()
 
@@ -110,7 +110,7 @@ def _flags(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Names
     parser = _Words(prog="lra run", parents=[get_args_parser()], add_help=False)
     flags = parser.parse_intermixed_args(argv)
     for word in (*flags.overrides, flags.config_dir or "", flags.config_name or ""):
-        if len(word) > LONGEST_WORD or any(unicodedata.category(each) in STEERING for each in word):
+        if len(word) > LONGEST_WORD or any(unicodedata.category(char) in STEERING for char in word):
             raise ConfigError(
                 f"{short(word)!a}: wanted at most {LONGEST_WORD:,} characters, all printable"
             )
@@ -232,12 +232,12 @@ def _preset(words: Sequence[str]) -> str:
     return presets[-1] if presets else "this configuration"
 
 
-def _check_own(master: Any) -> None:
+def _check_basic(master: Any) -> None:
     """Refuse a launcher, a sweeper or callbacks of others that a file names. Raises ConfigError."""
     from lra.composition.slips import TO_WORKERS
 
-    for part, ours in zip(("launcher", "sweeper"), BASIC, strict=True):
-        if (target := _target(master, part)) != ours:
+    for part, basic in zip(("launcher", "sweeper"), BASIC, strict=True):
+        if (target := _target(master, part)) != basic:
             raise ConfigError(f"hydra.{part}: got {short(target)}; {TO_WORKERS}")
     if master.hydra.callbacks:
         raise ConfigError("hydra.callbacks: lra calls none; leave it out")
@@ -282,18 +282,18 @@ def _combinations(
     sweeper = master.hydra.sweeper
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     params = (sweeper.params or {}).items()
-    words = [spelt_out(f"{key}={value}", folders) for key, value in params]
+    words = [expand_sets(f"{key}={value}", folders) for key, value in params]
     words += _words_of(master.hydra)
     parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
-    found = expand(parsed, sweeper.max_batch_size)
+    combinations = expand(parsed, sweeper.max_batch_size)
     if "task" not in {word.key_or_group for word in parsed[len(params) :]}:
-        found = with_settings(found, hydra.config_loader)
-    found = _fitted(found, hydra.config_loader)
+        combinations = with_settings(combinations, hydra.config_loader)
+    combinations = _fitted(combinations, hydra.config_loader)
     requested = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
-    if len(found) > 1 and not requested:
-        note = f"{_preset(flags.overrides)} is a sweep of {len(found):,} runs, as with -m"
+    if len(combinations) > 1 and not requested:
+        note = f"{_preset(flags.overrides)} is a sweep of {len(combinations):,} runs, as with -m"
         hydra.config_loader.notes[f"{note}; --run makes one run of it"] = None
-    return parsed, found
+    return parsed, combinations
 
 
 def _fitted(combinations: list[list[str]], loader: Any) -> list[list[str]]:
@@ -304,9 +304,9 @@ def _fitted(combinations: list[list[str]], loader: Any) -> list[list[str]]:
         return combinations
     words = MixerWords(loader, combinations)
     fitted = [words.fitted(combination) for combination in combinations]
-    found = [*dict.fromkeys(tuple(each) for each in fitted if each is not None)]
+    unique = [*dict.fromkeys(tuple(line) for line in fitted if line is not None)]
     loader.notes |= dict.fromkeys(words.notes())
-    return [[*each] for each in found]
+    return [[*line] for line in unique]
 
 
 def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Composed]:
@@ -316,13 +316,13 @@ def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Composed]:
     with explained(flags.overrides, flags.config_dir):
         parsed, combinations = _combinations(hydra, master, flags)
         composer = Composer(hydra.config_loader, master, parsed)
-    found, here, memo = [], str(Path.cwd()), Memo()
+    composed, here, memo = [], str(Path.cwd()), Memo()
     for combination in counted(combinations, "composing combination"):
         with explained(combination, flags.config_dir):
             tree = composer.compose(combination)
-        own = tuple(w for w in combination if not w.lstrip("+~").startswith(("hydra.", "hydra/")))
-        found.append(_entry(tree, own, flags.config_dir, here, memo))
-    return found
+        words = tuple(w for w in combination if not w.lstrip("+~").startswith(("hydra.", "hydra/")))
+        composed.append(_entry(tree, words, flags.config_dir, here, memo))
+    return composed
 
 
 def _entry(

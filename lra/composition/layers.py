@@ -74,24 +74,24 @@ class Layers:
         chosen = chosen_names([layer for _, layer in layers])
         tree: Tree = {}
         for source, layer in layers:
-            own = own_options(layer, chosen, self.loader.known, source)
-            tree = merged(tree, merged(layer, own))
+            options = own_options(layer, chosen, self.loader.names_of, source)
+            tree = merged(tree, merged(layer, options))
         return {**tree, **{table: {} for table in TABLES if table in tree}}
 
     def _order(self, words: Sequence[str], choices: Choices) -> list[ResultDefault] | None:
         """Return what is merged for one combination, in order, without Hydra's own files."""
         if self.searched:
             return None
-        found = self.loader.compute_defaults_list(
+        files = self.loader.compute_defaults_list(
             self.config_name, [*self.hydra_words, *words], RunMode.RUN
         ).defaults
-        own = [each for each in found if not str(each.config_path).startswith("hydra/")]
-        for each in own:
-            loaded = self.loader.repository.load_config(str(each.config_path))
+        ours = [file for file in files if not str(file.config_path).startswith("hydra/")]
+        for file in ours:
+            loaded = self.loader.repository.load_config(str(file.config_path))
             if loaded is None or "${" in repr(loaded.defaults_list):
                 return None
-        groups = [_group_of(each) for each in own]
-        return own if all(groups.count(group) == 1 for group in choices) else None
+        groups = [_group_of(file) for file in ours]
+        return ours if all(groups.count(group) == 1 for group in choices) else None
 
     def _alike(self, path: str, instead: str) -> bool:
         """Return whether one file can stand in another's place without moving any other."""
@@ -99,7 +99,7 @@ class Layers:
         if one is None or other is None:
             return False
         alone = all(
-            default.is_self() for each in (one, other) for default in each.defaults_list or ()
+            default.is_self() for config in (one, other) for default in config.defaults_list or ()
         )
         return alone and one.header == other.header
 

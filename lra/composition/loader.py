@@ -97,7 +97,7 @@ class Loader(ConfigLoaderImpl):
         finally:
             self.settles = True
 
-    def known(self, group: str) -> list[str]:
+    def names_of(self, group: str) -> list[str]:
         """Return the names of a group, those of one's own files among them."""
         if group not in self._names:
             self._names[group] = self.get_group_options(group)
@@ -108,10 +108,10 @@ class Loader(ConfigLoaderImpl):
     ) -> Any:
         """Return the files in the order in which they are merged."""
         overrides = self._in_place(overrides)
-        found = super().compute_defaults_list(config_name, overrides, run_mode)
+        files = super().compute_defaults_list(config_name, overrides, run_mode)
         self._words = OverridesParser.create().parse_overrides(overrides)
-        found.defaults = self._ordered(found.defaults)
-        return found
+        files.defaults = self._ordered(files.defaults)
+        return files
 
     def _in_place(self, overrides: list[str]) -> list[str]:
         """Return the words, of which `+protocol=` replaces the protocol that a preset chooses."""
@@ -128,8 +128,8 @@ class Loader(ConfigLoaderImpl):
 
     def _chooses_protocol(self, preset: str) -> bool:
         """Return whether a preset, or one that it builds on, chooses a protocol."""
-        found = self.repository.load_config(f"experiment/{preset}")
-        for default in (found.defaults_list or ()) if found is not None else ():
+        loaded = self.repository.load_config(f"experiment/{preset}")
+        for default in (loaded.defaults_list or ()) if loaded is not None else ():
             if isinstance(default, GroupDefault) and default.group == "/protocol":
                 return True
             if isinstance(default, ConfigDefault) and default.path != "_self_":
@@ -140,13 +140,13 @@ class Loader(ConfigLoaderImpl):
         """Put protocols before experiments, the scale and bundles named by hand behind all."""
         named = {word.key_or_group for word in self._words if not isinstance(word.value(), dict)}
         behind = {"scale", *named.intersection(BUNDLES)}
-        order = [each for each in defaults if group_of(each) not in behind]
-        late = [each for each in defaults if each not in order]
-        protocols = [each for each in order if group_of(each) == "protocol"]
-        presets = [index for index, each in enumerate(order) if group_of(each) == "experiment"]
+        order = [file for file in defaults if group_of(file) not in behind]
+        late = [file for file in defaults if file not in order]
+        protocols = [file for file in order if group_of(file) == "protocol"]
+        presets = [index for index, file in enumerate(order) if group_of(file) == "experiment"]
         if presets and protocols:
-            before = [each for each in order[: presets[0]] if each not in protocols]
-            after = [each for each in order[presets[0] :] if each not in protocols]
+            before = [file for file in order[: presets[0]] if file not in protocols]
+            after = [file for file in order[presets[0] :] if file not in protocols]
             order = [*before, *protocols, *after]
         return [*order, *late]
 
@@ -161,9 +161,9 @@ class Loader(ConfigLoaderImpl):
         refined = {}
         for index, (loaded, layer) in layers.items():
             left = reduce(without, gone, layer)
-            own = own_options(left, chosen, self.known, source_of(order[index]))
-            if own:
-                cast(DictConfig, loaded.config).merge_with(own)
+            options = own_options(left, chosen, self.names_of, source_of(order[index]))
+            if options:
+                cast(DictConfig, loaded.config).merge_with(options)
             refined[_position(order[index])] = loaded
         self._refined = refined
         try:
@@ -174,20 +174,20 @@ class Loader(ConfigLoaderImpl):
             trial = copy.deepcopy(config)
             OmegaConf.set_struct(trial, True)
             self._apply_overrides_to_config(words, trial)  # refused as Hydra refuses words
-            config.merge_with(own_options(_layer(words), chosen, self.known, ""))
+            config.merge_with(own_options(_layer(words), chosen, self.names_of, ""))
         return config
 
     def _layers(
         self, order: Sequence[ResultDefault], repo: Any
     ) -> dict[int, tuple[ConfigResult, Tree]]:
         """Return our files by their places in the order, and what they set; not Hydra's own."""
-        found = {}
+        by_place = {}
         for index, default in enumerate(order):
             if group_of(default) != "hydra":
                 loaded = super()._load_single_config(default, repo)
                 if OmegaConf.is_dict(loaded.config):
-                    found[index] = (loaded, _container(loaded.config))
-        return found
+                    by_place[index] = (loaded, _container(loaded.config))
+        return by_place
 
     def _load_single_config(self, default: ResultDefault, repo: Any) -> ConfigResult:
         refined = self._refined.pop(_position(default), None)
@@ -208,17 +208,17 @@ class Loader(ConfigLoaderImpl):
 
     def cuts(self, parts: Tree, words: Sequence[str], protocol: Any) -> dict[str, int]:
         """Return the warm-ups to cut by their places, and note them."""
-        found = {}
+        by_path = {}
         above = parts["optim"] if isinstance(parts["optim"], dict) else {}
         for path, optim in parts.items():
             cut = warm_up.clipped(optim, above, words, path)
             if cut is not None:
-                found[path] = cut
+                by_path[path] = cut
                 before = {**above, **optim}["warmup_steps"]
                 self.notes[warm_up.sentence(path, before, cut, protocol)] = None
                 if path == "optim":
                     above = {**above, "warmup_steps": cut}
-        return found
+        return by_path
 
     def settled(self, tree: Tree, words: Sequence[str], memo: Memo) -> Tree:
         """Return a plain configuration with its warm-ups cut; equal cuts of a part are one."""
@@ -253,13 +253,13 @@ def source_of(default: ResultDefault) -> str:
 
 def chosen_names(layers: Sequence[Tree]) -> dict[str, str]:
     """Return the names that entries of tables are looked up by: the last that a layer gives."""
-    found = {}
+    by_group = {}
     for layer in layers:
         for group in dict.fromkeys(TABLES.values()):
             node = layer.get(group)
             if isinstance(node, dict) and isinstance(node.get("name"), str):
-                found[group] = node["name"]
-    return found
+                by_group[group] = node["name"]
+    return by_group
 
 
 def _position(default: ResultDefault) -> tuple[Any, ...]:

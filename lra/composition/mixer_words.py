@@ -62,7 +62,7 @@ class MixerWords:
         return any(name in (options or ()) for options in self.options.values())
 
     def _options(self, model: str | None) -> Mapping[str, Any] | None:
-        """Return the options in a model's file; None where they cannot be told."""
+        """Return the options in a model's file; None where they cannot be read."""
         if model is None:
             return None
         loaded = self.loader.repository.load_config(f"model/{model}")

@@ -57,15 +57,15 @@ def _of_the_task(word: str) -> str:
     """Return a word as after `lra run`: `+max_length=9` stands for `+task.max_length=9`."""
     signs = word[: len(word) - len(word.lstrip("+~"))]
     key = word[len(signs) :]
-    ours = key.partition("=")[0]
-    if (not ours.isidentifier() and "." not in ours) or ours == "plugins":
+    name = key.partition("=")[0]
+    if (not name.isidentifier() and "." not in name) or name == "plugins":
         return word
-    return word if ours.startswith("task.") else f"{signs}task.{key}"
+    return word if name.startswith("task.") else f"{signs}task.{key}"
 
 
 def resolve(
     mixer: str,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     config_dirs: Sequence[Path] = (),
     plugins: Sequence[str] = (),
 ) -> "MixerFactory":
@@ -73,7 +73,7 @@ def resolve(
 
     Args:
         mixer: A name of `conf/model`, or `package.module:Class`.
-        given: Options by name; the constructor's annotations say how a value is read.
+        options: Options by name; the constructor's annotations say how a value is read.
         config_dirs: Folders of the user's own choices.
         plugins: Packages that these may name.
 
@@ -83,21 +83,21 @@ def resolve(
     """
     name_plugins(plugins)
     if ":" not in mixer and "." not in mixer:
-        known = names("model", config_dirs)
-        if mixer not in known:
+        existing = names("model", config_dirs)
+        if mixer not in existing:
             way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
-            raise UnknownName(unknown("model", mixer, known, way_out=way_out))
+            raise UnknownName(unknown("model", mixer, existing, way_out=way_out))
         model = group_file("model", mixer, config_dirs)
         if "mixer" not in model:
             raise UnknownName(f"{mixer} is a stack of its own: the kit checks mixers")
         node: dict[str, Any] = model["mixer"]
-        factory, _ = mixer_factory({**node, **given}, plugins, mixer)
+        factory, _ = mixer_factory({**node, **options}, plugins, mixer)
         return factory
     class_path = mixer.replace(":", ".")
     if not all(part.isidentifier() for part in class_path.split(".")):
         raise UnknownName(f"got {mixer!r}; wanted a family of lra, or my_pkg.module:MyMixer")
     package = class_path.partition(".")[0]
-    own = [*plugins] if package in ROOMS else [*plugins, package]
-    name_plugins(own)
-    factory, _ = mixer_factory({"class_path": class_path, **given}, own, class_path)
+    packages = [*plugins] if package in ROOMS else [*plugins, package]
+    name_plugins(packages)
+    factory, _ = mixer_factory({"class_path": class_path, **options}, packages, class_path)
     return factory

@@ -45,7 +45,7 @@ class Parameter(NamedTuple):
     """Whether it may be null."""
 
 
-class Found(NamedTuple):
+class Definition(NamedTuple):
     """A definition, and the module that holds it."""
 
     node: ast.ClassDef | ast.FunctionDef
@@ -60,14 +60,14 @@ def tree_of(module: str) -> ast.Module | None:
     return None if path is None else ast.parse(path.read_bytes(), filename=str(path))
 
 
-def find(module: str, name: str) -> Found | None:
+def find(module: str, name: str) -> Definition | None:
     """Return the class or function `name` of a module, where it is defined."""
     tree = tree_of(module)
     for node in tree.body if tree else ():
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-            return Found(node, module)
-        if isinstance(node, ast.Assign) and (made := _made(node, name)):
-            return Found(made, module)
+            return Definition(node, module)
+        if isinstance(node, ast.Assign) and (enumeration := _enumeration(node, name)):
+            return Definition(enumeration, module)
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
@@ -75,7 +75,7 @@ def find(module: str, name: str) -> Found | None:
     return None
 
 
-def _made(node: ast.Assign, name: str) -> ast.ClassDef | None:
+def _enumeration(node: ast.Assign, name: str) -> ast.ClassDef | None:
     """Return `Name = StrEnum("Name", members)` as the class that it makes, if it is that."""
     target, call = node.targets[0], node.value
     if not (isinstance(target, ast.Name) and target.id == name and isinstance(call, ast.Call)):
@@ -83,14 +83,14 @@ def _made(node: ast.Assign, name: str) -> ast.ClassDef | None:
     if ast.unparse(call.func) != "StrEnum" or len(call.args) != 2:
         return None
     try:
-        given = ast.literal_eval(call.args[1])
+        listed = ast.literal_eval(call.args[1])
     except ValueError:
         return None
-    members = given.split() if isinstance(given, str) else [*given]
-    names = [each if isinstance(each, str) else each[0] for each in members]
-    lines = "".join(f"    {each}_ = {each!r}\n" for each in names)
-    (made,) = ast.parse(f"class {name}(StrEnum):\n{lines}").body
-    return made if isinstance(made, ast.ClassDef) else None
+    members = listed.split() if isinstance(listed, str) else [*listed]
+    names = [member if isinstance(member, str) else member[0] for member in members]
+    lines = "".join(f"    {member}_ = {member!r}\n" for member in names)
+    (definition,) = ast.parse(f"class {name}(StrEnum):\n{lines}").body
+    return definition if isinstance(definition, ast.ClassDef) else None
 
 
 def parameters(class_path: str) -> dict[str, Parameter]:
@@ -98,45 +98,45 @@ def parameters(class_path: str) -> dict[str, Parameter]:
     module, _, name = class_path.rpartition(".")
     lineage = [*_lineage(find(module, name))]
     meanings: dict[str, str] = {}
-    for each in reversed(lineage):
-        meanings |= _documented(each.node)
-    for each in lineage:
-        if isinstance(each.node, ast.FunctionDef):
-            return _of_call(each.node, each.module, meanings)
-        for child in each.node.body:
+    for definition in reversed(lineage):
+        meanings |= _documented(definition.node)
+    for definition in lineage:
+        if isinstance(definition.node, ast.FunctionDef):
+            return _of_call(definition.node, definition.module, meanings)
+        for child in definition.node.body:
             if isinstance(child, ast.FunctionDef) and child.name == "__init__":
-                return _of_call(child, each.module, meanings)
+                return _of_call(child, definition.module, meanings)
     options: dict[str, Parameter] = {}
-    for each in reversed(lineage):
-        if any("dataclass" in ast.unparse(mark) for mark in each.node.decorator_list):
+    for definition in reversed(lineage):
+        if any("dataclass" in ast.unparse(mark) for mark in definition.node.decorator_list):
             inherited = {name: option.meaning for name, option in options.items()}
-            options |= _of_dataclass(each, inherited | meanings)
+            options |= _of_dataclass(definition, inherited | meanings)
     return options
 
 
-def _lineage(found: Found | None) -> Iterator[Found]:
+def _lineage(definition: Definition | None) -> Iterator[Definition]:
     """Yield a class and its bases, as far as sources tell."""
-    if found is None:
+    if definition is None:
         return
-    yield found
-    if isinstance(found.node, ast.ClassDef):
-        for base in found.node.bases:
+    yield definition
+    if isinstance(definition.node, ast.ClassDef):
+        for base in definition.node.bases:
             if isinstance(base, ast.Name):
-                yield from _lineage(find(found.module, base.id))
+                yield from _lineage(find(definition.module, base.id))
 
 
 def _documented(node: ast.ClassDef | ast.FunctionDef) -> dict[str, str]:
     """Return the meanings in the `Args` of a definition and of its constructor."""
     inner = [c for c in node.body if isinstance(c, ast.FunctionDef) and c.name == "__init__"]
-    found: dict[str, str] = {}
-    for each in (node, *inner):
-        found |= arguments(ast.get_docstring(each) or "")
-    return found
+    meanings: dict[str, str] = {}
+    for definition in (node, *inner):
+        meanings |= arguments(ast.get_docstring(definition) or "")
+    return meanings
 
 
 def arguments(docstring: str) -> dict[str, str]:
     """Return the entries of the section `Args` of a docstring in Google's style."""
-    found: dict[str, list[str]] = {}
+    entries: dict[str, list[str]] = {}
     name, inside, edge = "", False, 0
     for line in docstring.splitlines():
         text = line.strip()
@@ -151,41 +151,41 @@ def arguments(docstring: str) -> dict[str, str]:
         entry = re.fullmatch(r"(\w+(?:, \w+)*):\s*(.*)", text)
         if entry and indent == edge + 4:
             name = entry[1]
-            found[name] = [entry[2]]
+            entries[name] = [entry[2]]
         elif name:
-            found[name].append(text)
+            entries[name].append(text)
     return {
-        each: " ".join(lines).strip()
-        for names, lines in found.items()
-        for each in names.split(", ")
+        name: " ".join(lines).strip()
+        for names, lines in entries.items()
+        for name in names.split(", ")
     }
 
 
 def _of_call(call: ast.FunctionDef, module: str, meanings: dict[str, str]) -> dict[str, Parameter]:
-    found = {}
+    options = {}
     for argument, default in zip(call.args.kwonlyargs, call.args.kw_defaults, strict=True):
         if argument.arg not in GIVEN and argument.annotation is not None:
             meaning = meanings.get(argument.arg, "")
-            found[argument.arg] = _parameter(argument.annotation, default, module, meaning)
-    return found
+            options[argument.arg] = _parameter(argument.annotation, default, module, meaning)
+    return options
 
 
-def _of_dataclass(found: Found, meanings: dict[str, str]) -> dict[str, Parameter]:
+def _of_dataclass(definition: Definition, meanings: dict[str, str]) -> dict[str, Parameter]:
     options = {}
-    for name, (field, text) in _fields(found.node.body).items():
+    for name, (field, text) in _fields(definition.node.body).items():
         if not ast.unparse(field.annotation).startswith("ClassVar"):
             meaning = text or meanings.get(name, "")
-            options[name] = _parameter(field.annotation, field.value, found.module, meaning)
+            options[name] = _parameter(field.annotation, field.value, definition.module, meaning)
     return options
 
 
 def _fields(body: list[ast.stmt]) -> dict[str, tuple[ast.AnnAssign, str]]:
     """Return each annotated field with the text under it."""
-    found: dict[str, tuple[ast.AnnAssign, str]] = {}
+    by_name: dict[str, tuple[ast.AnnAssign, str]] = {}
     for node, following in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found[node.target.id] = (node, _text(following))
-    return found
+            by_name[node.target.id] = (node, _text(following))
+    return by_name
 
 
 def _text(node: ast.stmt | None) -> str:
@@ -202,13 +202,13 @@ def _parameter(
     for choice in _choices(annotation, module):
         values += _members(choice)
         meaning = meaning or " ".join((ast.get_docstring(choice) or "").split())
-    shown = "" if default is None else ast.unparse(default)
-    kinds = [ast.unparse(each) for each in _united(annotation)]
+    default_text = "" if default is None else ast.unparse(default)
+    kinds = [ast.unparse(kind) for kind in _united(annotation)]
     return Parameter(
-        type=spelt(annotation, bool(values)),
+        type=type_phrase(annotation, bool(values)),
         values=tuple(values),
         meaning=meaning,
-        default=shown,
+        default=default_text,
         switch=kinds[0] == "bool",
         optional=kinds[-1] == "None",
     )
@@ -221,18 +221,18 @@ def _united(annotation: ast.expr) -> list[ast.expr]:
     return [annotation]
 
 
-def spelt(annotation: ast.expr, chosen: bool = False) -> str:
+def type_phrase(annotation: ast.expr, chosen: bool = False) -> str:
     """Return a type as one says it, as in `list of whole numbers, or null`."""
     if isinstance(annotation, ast.BinOp):
-        left, right = spelt(annotation.left, chosen), spelt(annotation.right, chosen)
+        left, right = type_phrase(annotation.left, chosen), type_phrase(annotation.right, chosen)
         return f"{left}, or {right}" if right == "null" else f"{left} or {right}"
     if isinstance(annotation, ast.Subscript):
         outer, inner = ast.unparse(annotation.value), annotation.slice
         if outer in LISTS:
-            return f"list of {_many(spelt(inner, chosen))}"
+            return f"list of {_many(type_phrase(inner, chosen))}"
         if outer in MAPPINGS and isinstance(inner, ast.Tuple):
-            return f"mapping to {_many(spelt(inner.elts[-1], chosen))}"
-        return spelt(inner, chosen)
+            return f"mapping to {_many(type_phrase(inner.elts[-1], chosen))}"
+        return type_phrase(inner, chosen)
     name = ast.unparse(annotation)
     return "choice" if chosen and name not in WORDS else WORDS.get(name, name)
 
@@ -248,11 +248,11 @@ def _choices(annotation: ast.expr, module: str) -> Iterator[ast.ClassDef]:
     for node in ast.walk(annotation):
         if not isinstance(node, ast.Name) or node.id in WORDS:
             continue
-        found = find(module, node.id)
-        if found is None or not isinstance(found.node, ast.ClassDef):
+        definition = find(module, node.id)
+        if definition is None or not isinstance(definition.node, ast.ClassDef):
             continue
-        if "StrEnum" in map(ast.unparse, found.node.bases):
-            yield found.node
+        if "StrEnum" in map(ast.unparse, definition.node.bases):
+            yield definition.node
 
 
 def _members(choice: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -269,7 +269,7 @@ def comments(file: Path) -> dict[str, str]:
 
     That is what stands behind a key, or else on the lines above it, at its own depth.
     """
-    found: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     above: list[str] = []
     open_keys: list[tuple[int, str]] = []
     for line in file.read_text(encoding="utf-8").splitlines():
@@ -279,11 +279,11 @@ def comments(file: Path) -> dict[str, str]:
             continue
         if key:
             depth = len(key[1])
-            open_keys = [each for each in open_keys if each[0] < depth]
+            open_keys = [entry for entry in open_keys if entry[0] < depth]
             path = ".".join([*(name for _, name in open_keys), key[2]])
             open_keys.append((depth, key[2]))
             behind = re.search(r"\s#\s*(.*)$", line)
             text = behind[1] if behind else " ".join(above) if depth or len(above) == 1 else ""
-            found[path] = text.strip()
+            by_path[path] = text.strip()
         above = []
-    return found
+    return by_path

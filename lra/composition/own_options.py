@@ -17,35 +17,35 @@ runner. A later file wins over all of that: see `lra.composition.loader`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lra.composition.configuration import GROUPS, shown
+from lra.composition.configuration import GROUPS, quote
 from lra.errors import ConfigError, unknown
 
 Tree = dict[str, Any]
 TABLES = {"for_task": "task", "for_model": "model", "for_runner": "runner"}
 """The group whose choice picks an entry of each table."""
 BESIDE = ("deviations",)
-"""What entries hold beside options of groups, also a mapping."""
+"""What entries hold besides options of groups, also a mapping."""
 
 
 def own_options(
     layer: Mapping[str, Any],
     chosen: Mapping[str, str],
-    known: Callable[[str], Sequence[str]],
+    names_of: Callable[[str], Sequence[str]],
     source: str,
 ) -> Tree:
-    """Return what a layer has for the choices that were made, to be merged on top of it.
+    """Return what a layer has for these choices, to be merged on top of it.
 
     Args:
         layer: What one file sets, or the words of the command line; unresolved, plain.
         chosen: The name of the chosen model, task and runner.
-        known: Returns the names of a group.
+        names_of: Returns the names of a group.
         source: The layer, as messages call it.
 
     Raises:
         ConfigError: a table names something unknown or holds no mapping, or that of a protocol
             lacks the task.
     """
-    own: Tree = {}
+    result: Tree = {}
     level: list[Mapping[str, Any]] = [layer]
     prefix = [f"{source}: " if source else ""]
     while level:
@@ -54,7 +54,7 @@ def own_options(
         for tables, before in zip(level, prefix, strict=True):
             for table, group in TABLES.items():
                 where, name = f"{before}{table}", chosen.get(group, "")
-                if of_names := _names(tables.get(table), group, name, known, where):
+                if of_names := _names(tables.get(table), group, name, names_of, where):
                     if name in of_names:
                         entries.append(_entry(of_names[name], f"{where}.{name}"))
                         places.append(f"{where}.{name}.")
@@ -64,22 +64,22 @@ def own_options(
                             f"{', '.join(map(str, of_names))}"
                         )
         for entry in entries:
-            own = merged(own, {key: value for key, value in entry.items() if key not in TABLES})
+            result = merged(result, {k: v for k, v in entry.items() if k not in TABLES})
         level, prefix = [*entries], places
-    return own
+    return result
 
 
 def _names(
-    entries: Any, group: str, name: str, known: Callable[[str], Sequence[str]], where: str
+    entries: Any, group: str, name: str, names_of: Callable[[str], Sequence[str]], where: str
 ) -> Tree:
-    """Return the entries of one table, each of them for a name that is known."""
+    """Return the entries of one table, each of them for an existing name."""
     if not entries:
         return {}
     if not isinstance(entries, dict):
-        raise ConfigError(f"{where}: got {shown(entries)}; wanted a mapping of names, or {{}}")
+        raise ConfigError(f"{where}: got {quote(entries)}; wanted a mapping of names, or {{}}")
     for key in entries:
-        if key != name and key not in known(group):
-            raise ConfigError(f"{where}: " + unknown(group, str(key), known(group)))
+        if key != name and key not in names_of(group):
+            raise ConfigError(f"{where}: " + unknown(group, str(key), names_of(group)))
     return entries
 
 
@@ -95,7 +95,7 @@ def _entry(value: Any, where: str) -> Tree:
 
 def _mapping(value: Any, where: str, of: str) -> Tree:
     if not isinstance(value, dict):
-        raise ConfigError(f"{where}: got {shown(value)}; wanted a mapping of {of}")
+        raise ConfigError(f"{where}: got {quote(value)}; wanted a mapping of {of}")
     return value
 
 
@@ -112,9 +112,9 @@ def without(layer: Tree, path: Sequence[str]) -> Tree:
 
 def merged(tree: Tree, layer: Tree) -> Tree:
     """Return one mapping with another on top; parts that only one has are shared."""
-    found = dict(tree)
+    result = dict(tree)
     for key, value in layer.items():
-        below = found.get(key)
+        below = result.get(key)
         both = isinstance(value, dict) and isinstance(below, dict)
-        found[key] = merged(below, value) if both else value  # type: ignore[arg-type]
-    return found
+        result[key] = merged(below, value) if both else value  # type: ignore[arg-type]
+    return result

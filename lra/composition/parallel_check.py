@@ -52,9 +52,9 @@ def check_one_number(first: Run, other: Run) -> None:
     """
     mine, theirs = first.hardware.labels(), other.hardware.labels()
     if first.runner.trains and mine != theirs:
-        said = [", ".join(f"{k}={v}" for k, v in each.items()) or "one" for each in (mine, theirs)]
+        both = [", ".join(f"{k}={v}" for k, v in part.items()) or "one" for part in (mine, theirs)]
         raise ConfigError(
-            f"hardware.processes: got {said[0]} and {said[1]} for the same training, which has one "
+            f"hardware.processes: got {both[0]} and {both[1]} for the same training, which has one "
             "result whatever their number; wanted one number in a sweep: give a command for each, "
             "with a folder of results of its own (results=...)"
         )

@@ -63,17 +63,17 @@ def _document(hydra: Any, flags: argparse.Namespace, config: DictConfig) -> str:
     """Return a configuration, or what lies at a place in it, as YAML."""
     HydraConfig.instance().set_config(config)  # what `${hydra:...}` refers to
     OmegaConf.set_readonly(config.hydra, None)
-    shown = hydra.get_sanitized_cfg(config, flags.cfg)
+    printed = hydra.get_sanitized_cfg(config, flags.cfg)
     head = ""
     if flags.package not in (None, "_global_"):
-        node: Any = OmegaConf.select(shown, flags.package)
+        node: Any = OmegaConf.select(printed, flags.package)
         if node is None:
             raise ConfigError(
-                "--package: " + unknown("package", flags.package, [str(key) for key in shown])
+                "--package: " + unknown("package", flags.package, [str(key) for key in printed])
             )
         if not OmegaConf.is_config(node):
             return f"{node}\n"
-        shown, head = node, f"# @package {flags.package}\n"
+        printed, head = node, f"# @package {flags.package}\n"
     if flags.resolve:
-        OmegaConf.resolve(shown)
-    return head + OmegaConf.to_yaml(shown)
+        OmegaConf.resolve(printed)
+    return head + OmegaConf.to_yaml(printed)

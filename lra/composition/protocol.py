@@ -45,14 +45,14 @@ def marks(config: Mapping[str, Any]) -> dict[str, str]:
     """
     if config.get("protocol", NONE) == NONE:
         return {}
-    found = {"protocol": str(config["protocol"])}
+    labels = {"protocol": str(config["protocol"])}
     if config["model"]["name"] not in config.get("published_models", ()):
-        found["settings"] = "shared"
+        labels["settings"] = "shared"
     if named := deviations(config):
-        found["deviations"] = ", ".join(named)
+        labels["deviations"] = ", ".join(named)
     if changed := changes(config):
-        found["changed"] = ", ".join(changed)
-    return found
+        labels["changed"] = ", ".join(changed)
+    return labels
 
 
 def scale(config: Mapping[str, Any]) -> str:
@@ -62,8 +62,8 @@ def scale(config: Mapping[str, Any]) -> str:
 
 def deviations(config: Mapping[str, Any]) -> dict[str, str]:
     """Return what the protocol's file says of this run's departures from its source, by name."""
-    given = config.get("deviations") or {}
-    return {name: text for name, text in sorted(given.items()) if text is not None}
+    sentences = config.get("deviations") or {}
+    return {name: text for name, text in sorted(sentences.items()) if text is not None}
 
 
 def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -73,41 +73,41 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         return {}  # none, or one of the user's own, whose file may have changed since
     chosen = {group: str(config[group]["name"]) for group in TABLES.values()}
     published, layer = _published(name, scale(config), *chosen.values())
-    found = {}
+    changed = {}
     for group, node in config.items():
         if group not in (*COMPARED, "runner", "hardware") or not isinstance(node, Mapping):
             continue
-        wanted = flat(published.get(group, {}), group)
-        own = flat(node, group)
+        theirs = flat(published.get(group, {}), group)
+        ours = flat(node, group)
         if group == "optim":  # whose files leave out what their optimiser does not have
-            wanted, own = ({**_USUAL, **each} for each in (wanted, own))
-        limits = {*own, *wanted} if group in COMPARED else flat(layer.get(group, {}), group)
+            theirs, ours = ({**_USUAL, **options} for options in (theirs, ours))
+        limits = {*ours, *theirs} if group in COMPARED else flat(layer.get(group, {}), group)
         for key in sorted(limits):
-            if own.get(key) != wanted.get(key) and not _incidental(key, config):
-                found[key] = (wanted.get(key), own.get(key))
-    return found
+            if ours.get(key) != theirs.get(key) and not _incidental(key, config):
+                changed[key] = (theirs.get(key), ours.get(key))
+    return changed
 
 
 def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return what somebody at a keyboard should hear before runs under a protocol begin."""
-    found = [
-        f"scale={each}: tasks, models and trainings are not as published; every row says so"
-        for each in dict.fromkeys(map(scale, configs))
-        if each != PUBLISHED
+    lines = [
+        f"scale={name}: tasks, models and trainings are not as published; every row says so"
+        for name in dict.fromkeys(map(scale, configs))
+        if name != PUBLISHED
     ]
-    for protocol in dict.fromkeys(str(each.get("protocol", NONE)) for each in configs):
+    for protocol in dict.fromkeys(str(config.get("protocol", NONE)) for config in configs):
         if protocol != NONE:
-            own = [each for each in configs if each["protocol"] == protocol]
-            found += [
-                f"+protocol={protocol}: {line}" for line in _of_models(own) + _of_changes(own)
+            runs = [config for config in configs if config["protocol"] == protocol]
+            lines += [
+                f"+protocol={protocol}: {line}" for line in _of_models(runs) + _of_changes(runs)
             ]
-    return found
+    return lines
 
 
 def _of_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say which models the source of a protocol did not train."""
-    trained = {name for each in configs for name in each.get("published_models", ())}
-    models = dict.fromkeys(str(each["model"]["name"]) for each in configs)
+    trained = {name for config in configs for name in config.get("published_models", ())}
+    models = dict.fromkeys(str(config["model"]["name"]) for config in configs)
     others = ", ".join(name for name in models if name not in trained)
     if not others:
         return []
@@ -125,14 +125,14 @@ def _of_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say what other words have changed of a protocol."""
     now: dict[str, set[str]] = {}
-    for each in configs:
-        for key, (_, value) in changes(each).items():
+    for config in configs:
+        for key, (_, value) in changes(config).items():
             now.setdefault(key, set()).add(str(value))
     if not now:
         return []
-    spelt = [f"{key}={'|'.join(sorted(values))}" for key, values in now.items()]
-    more = f" and {len(spelt) - MOST} more" if len(spelt) > MOST else ""
-    return [f"changed by other words, as each row says: {', '.join(spelt[:MOST])}{more}"]
+    words = [f"{key}={'|'.join(sorted(values))}" for key, values in now.items()]
+    more = f" and {len(words) - MOST} more" if len(words) > MOST else ""
+    return [f"changed by other words, as each row says: {', '.join(words[:MOST])}{more}"]
 
 
 def check_name(config: Mapping[str, Any], task: "Task") -> None:
@@ -141,12 +141,12 @@ def check_name(config: Mapping[str, Any], task: "Task") -> None:
     A protocol knows tasks by their names: `task=pathfinder task.side=128` is `task=pathx`.
     """
     protocol, name = config["protocol"], config["task"]["name"]
-    if protocol == NONE or name not in (own := names("task")):
+    if protocol == NONE or name not in (tasks := names("task")):
         return
-    if (made := task.spec.name) != name and made in own:
+    if (built := task.spec.name) != name and built in tasks:
         raise ConfigError(
             f"+protocol={protocol} has its settings for task={name}, and these options of it make "
-            f"{made}: choose task={made}, or leave the protocol out"
+            f"{built}: choose task={built}, or leave the protocol out"
         )
 
 
@@ -158,14 +158,14 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
         return _file(f"{group}/{name}") if name in _ours(group) else {}
 
     whole = _file("config")
-    usual = {k: v for each in whole["defaults"] if isinstance(each, dict) for k, v in each.items()}
+    usual = {k: v for part in whole["defaults"] if isinstance(part, dict) for k, v in part.items()}
     chosen = {"task": task, "model": model, "runner": runner}
-    own, alone = dict[str, Any](), dict[str, Any]()
+    layers, alone = dict[str, Any](), dict[str, Any]()
     for group, name in (("protocol", protocol), ("scale", scale)):
         layer = file(group, name)
         source = f"+protocol={name}" if group == "protocol" else f"scale={name}"
-        own = merged(own, merged(layer, own_options(layer, chosen, _ours, source)))
-        alone = own if group == "protocol" else alone
+        layers = merged(layers, merged(layer, own_options(layer, chosen, _ours, source)))
+        alone = layers if group == "protocol" else alone
     tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (
         {"model": file("model", model), "task": file("task", task)},
@@ -173,7 +173,7 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
             "model": {"backbone": file("size", usual["size"])},
             "optim": file("optim", usual["optim"]),
         },
-        own,
+        layers,
     ):
         tree = merged(tree, part)
     return tree, alone
@@ -196,16 +196,16 @@ def _file(path: str) -> Any:
 
 def flat(node: Any, above: str) -> dict[str, Any]:
     """Return a nested mapping as one level with dotted keys, without what changes no number."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, value in node.items():
         here = f"{above}.{key}"
         if key in PASSED_OVER or here in PASSED_OVER:
             continue
         if isinstance(value, Mapping) and value:
-            found |= flat(value, here)
+            options |= flat(value, here)
         else:
-            found[here] = value
-    return found
+            options[here] = value
+    return options
 
 
 def _incidental(key: str, config: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from lra.composition.configuration import GROUPS, shown
+from lra.composition.configuration import GROUPS, quote
 from lra.composition.run import Composed
 from lra.errors import ConfigError
 
@@ -20,7 +20,7 @@ _PARTS = ("mixer", "stack", "backbone")
 """Of a model, each with options of its own."""
 
 
-def spelt(value: Any, where: str) -> str:
+def value_text(value: Any, where: str) -> str:
     """Return a value as the command line spells it.
 
     Args:
@@ -30,24 +30,24 @@ def spelt(value: Any, where: str) -> str:
     Raises:
         ConfigError: it is something else.
     """
-    found = None
+    text = None
     if value is None or isinstance(value, bool):
-        found = {None: "null", True: "true", False: "false"}[value]
+        text = {None: "null", True: "true", False: "false"}[value]
     elif isinstance(value, Enum | str | Path):
-        found = _text(value.name if isinstance(value, Enum) else str(value))
+        text = _text(value.name if isinstance(value, Enum) else str(value))
     elif isinstance(value, Integral):
-        found = str(int(value))
+        text = str(int(value))
     elif isinstance(value, Real):
-        found = repr(float(value))
+        text = repr(float(value))
     elif isinstance(value, Mapping):
-        pairs = (f"{_text(str(key))}:{spelt(each, where)}" for key, each in value.items())
-        found = "{" + ",".join(pairs) + "}"
+        pairs = (f"{_text(str(key))}:{value_text(item, where)}" for key, item in value.items())
+        text = "{" + ",".join(pairs) + "}"
     elif isinstance(value, list):
-        found = "[" + ",".join(spelt(each, where) for each in value) + "]"
-    if found is not None:
-        return found
+        text = "[" + ",".join(value_text(item, where) for item in value) + "]"
+    if text is not None:
+        return text
     raise ConfigError(
-        f"{where}: got {shown(value)} ({type(value).__name__}); wanted a number, text, true or "
+        f"{where}: got {quote(value)} ({type(value).__name__}); wanted a number, text, true or "
         "false, None, or a list or mapping of these"
     )
 
@@ -65,27 +65,27 @@ def word(key: str, value: Any) -> str:
     if isinstance(value, tuple):
         if not value:
             raise ConfigError(f"{key}: got an empty tuple; wanted the values to sweep over")
-        return f"{key}=" + ",".join(spelt(each, key) for each in value)
-    return f"{key}={spelt(value, key)}"
+        return f"{key}=" + ",".join(value_text(item, key) for item in value)
+    return f"{key}={value_text(value, key)}"
 
 
 def words_of(options: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return options as words, mappings of the groups spelt with dots.
+    """Return options as words, mappings of the groups written with dots.
 
     Args:
         options: values by key; `{"optim": {"steps": 5}}` is `{"optim.steps": 5}`.
         prefix: what all keys begin with, its dot included.
     """
-    found = []
+    words = []
     for key, value in options.items():
         if not isinstance(key, str):
             raise ConfigError(f"got the key {key!r}; wanted text, as in 'optim.steps'")
         whole = prefix + key
         if isinstance(value, Mapping) and value and _holds_options(whole):
-            found += words_of(value, f"{whole}.")
+            words += words_of(value, f"{whole}.")
         else:
-            found.append(word(whole, value))
-    return found
+            words.append(word(whole, value))
+    return words
 
 
 def _holds_options(key: str) -> bool:
@@ -100,25 +100,25 @@ def model_words(model: str, options: Mapping[str, Any], config_dirs: Sequence[Pa
     from lra.composition.compose import group_file
 
     part = "stack" if "stack" in group_file("model", model, config_dirs) else "mixer"
-    found: dict[str, Any] = {}
+    by_key: dict[str, Any] = {}
     for key, value in options.items():
         top = key.lstrip("+").partition(".")[0]
         within = "." in key or isinstance(value, Mapping)
         if top in GROUPS and within:
-            found[key] = value
+            by_key[key] = value
         elif (top in _PARTS and within) or key in ("layers", "layer_options"):
-            found[f"model.{key}"] = value
+            by_key[f"model.{key}"] = value
         else:
-            found[f"model.{part}.{key}"] = value
-    return words_of(found)
+            by_key[f"model.{part}.{key}"] = value
+    return words_of(by_key)
 
 
 def flags(config_dir: str | Path | None, plugins: Sequence[str]) -> list[str]:
     """Return the words that name files and packages of one's own."""
     if isinstance(plugins, str):
         raise ConfigError(f"plugins: got {plugins!r}; wanted a list of names, as in [{plugins!r}]")
-    found = [] if config_dir is None else [f"--config-dir={config_dir}"]
-    return found + ([f"plugins=[{','.join(plugins)}]"] if plugins else [])
+    words = [] if config_dir is None else [f"--config-dir={config_dir}"]
+    return words + ([f"plugins=[{','.join(plugins)}]"] if plugins else [])
 
 
 def composed(words: Sequence[str]) -> Composed:
@@ -130,10 +130,10 @@ def composed(words: Sequence[str]) -> Composed:
     from lra.composition.hydra_entry import entries
 
     with hydra_left_alone():
-        found = entries(words)
-    if len(found) != 1:
-        raise ConfigError(f"got {len(found)} configurations of {' '.join(words)}; wanted one")
-    return found[0]
+        results = entries(words)
+    if len(results) != 1:
+        raise ConfigError(f"got {len(results)} configurations of {' '.join(words)}; wanted one")
+    return results[0]
 
 
 @contextmanager
@@ -143,14 +143,14 @@ def hydra_left_alone() -> Iterator[None]:
     from hydra.core.hydra_config import HydraConfig
     from hydra.version import VersionBase
 
-    hydra, own, version = GlobalHydra.instance(), HydraConfig.instance(), VersionBase.instance()
-    before = hydra.hydra, own.cfg, version.version_base
+    hydra, config, version = GlobalHydra.instance(), HydraConfig.instance(), VersionBase.instance()
+    before = hydra.hydra, config.cfg, version.version_base
     name = "HYDRA_FULL_ERROR"
     full = os.environ.get(name)
     try:
         yield
     finally:
-        hydra.hydra, own.cfg, version.version_base = before
+        hydra.hydra, config.cfg, version.version_base = before
         if full is None:
             os.environ.pop(name, None)
         else:

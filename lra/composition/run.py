@@ -36,10 +36,10 @@ class Control:
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
-        known = [*(status.name for status in Status), DISTURBED]
+        statuses = [*(status.name for status in Status), DISTURBED]
         for name in self.retry:
-            if name not in known:
-                raise ConfigError("runner.retry: " + unknown("status", name, known))
+            if name not in statuses:
+                raise ConfigError("runner.retry: " + unknown("status", name, statuses))
         if self.timeout_s is not None and not 0 < self.timeout_s <= LONGEST_S:
             raise ConfigError(
                 f"runner.timeout_s: got {self.timeout_s}; wanted seconds above 0, at most "
@@ -82,7 +82,7 @@ class LoggerMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logger:
-    """The dashboard that cells are shown on while they run and afterwards."""
+    """The dashboard that shows cells while they run and afterwards."""
 
     mode: LoggerMode
     project: str = "lra"

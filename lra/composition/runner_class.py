@@ -38,28 +38,28 @@ def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "type[
     """
     class_path = str(node.get("class_path") or _class_path(str(node.get("name"))))
     # A sweep asks five times a cell. Packages of the user's own may change, ours do not.
-    return _located(class_path, plugins) if plugins else _own(class_path)
+    return _located(class_path, plugins) if plugins else _bundled_class(class_path)
 
 
 @cache
-def _own(class_path: str) -> "type[Runner]":
+def _bundled_class(class_path: str) -> "type[Runner]":
     return _located(class_path, ())
 
 
 def _located(class_path: str, plugins: Sequence[str]) -> "type[Runner]":
     from runners.runner import Runner
 
-    found = locate(class_path, plugins)
-    if not isinstance(found, type) or not issubclass(found, Runner):
+    kind = locate(class_path, plugins)
+    if not isinstance(kind, type) or not issubclass(kind, Runner):
         raise ConfigError(
             f"runner.class_path: {class_path} is no runner; wanted a dataclass that derives from "
             "runners.runner.Runner"
         )
-    if isabstract(found):
+    if isabstract(kind):
         raise ConfigError(
             f"runner.class_path: {class_path} has no method run(work), which yields a cell's rows"
         )
-    return found
+    return kind
 
 
 def runner_of(cell: "Cell") -> "type[Runner]":
@@ -76,10 +76,10 @@ def mode_word(cell: "Cell") -> str:
     """
     name, mode = str(cell.columns["runner"]), str(cell.columns["mode"])
     node = cell.config.get("runner") or {"name": name}
-    own = _options(str(node.get("name", name)))
-    if node.get("class_path", own.get("class_path")) == own.get("class_path"):
+    options = _options(str(node.get("name", name)))
+    if node.get("class_path", options.get("class_path")) == options.get("class_path"):
         for option, form in MODES.items():
-            if option in own:
+            if option in options:
                 return f"runner.{option}={form.format(mode)}"
     try:
         return runner_of(cell).word(mode)

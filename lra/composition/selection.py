@@ -17,12 +17,12 @@ ALL, CAUSAL, APPROXIMATIONS = "all", "causal", "approximations"
 
 def kinds(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
     """Return the families of every kind, as the YAML files name it, in the order of the kinds."""
-    found: dict[str, list[str]] = {}
+    by_kind: dict[str, list[str]] = {}
     for file in choices("model", config_dirs):
         kind = (load(file).get("about") or {}).get("kind")
         if kind:
-            found.setdefault(str(kind), []).append(file.stem)
-    return dict(sorted(found.items()))
+            by_kind.setdefault(str(kind), []).append(file.stem)
+    return dict(sorted(by_kind.items()))
 
 
 def sets(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
@@ -44,8 +44,8 @@ def _sets(config_dirs: tuple[Path, ...]) -> dict[str, list[str]]:
     }
 
 
-def spelt_out(word: str, config_dirs: Sequence[Path] = ()) -> str:
-    """Return a word of the command line with sets of models spelt out: `model=all`.
+def expand_sets(word: str, config_dirs: Sequence[Path] = ()) -> str:
+    """Return a word of the command line with the models of each set: of `model=all`, all.
 
     A model that is named twice stands where it is named first; a file of a set's name is the model.
     """
@@ -55,12 +55,12 @@ def spelt_out(word: str, config_dirs: Sequence[Path] = ()) -> str:
     parts = [part.strip() for part in value.split(",")]
     if {*parts} <= {*names("model", config_dirs)}:  # no file has to be opened
         return word
-    known = sets(config_dirs)
-    if not {*parts} & ({*known} - {*known[ALL]}):
+    by_set = sets(config_dirs)
+    if not {*parts} & ({*by_set} - {*by_set[ALL]}):
         return word
-    found = dict.fromkeys(
+    expanded = dict.fromkeys(
         name
         for part in parts
-        for name in (known[part] if part in known and part not in known[ALL] else [part])
+        for name in (by_set[part] if part in by_set and part not in by_set[ALL] else [part])
     )
-    return f"{key}={','.join(found)}"
+    return f"{key}={','.join(expanded)}"

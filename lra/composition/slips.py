@@ -1,6 +1,6 @@
 """Slips in the words of a command, each answered with the words to type.
 
-Every rule is about a word that no configuration can be made of, or that Hydra takes for something
+Every rule is about a word that fits no configuration, or that Hydra takes for something
 that is never meant.
 """
 
@@ -30,9 +30,9 @@ OURS = ("hydra.sweeper.params.", "hydra.sweeper.max_batch_size.")
 
 
 class Choices(NamedTuple):
-    """What can be chosen: by group, how the command line spells it, and its names."""
+    """What can be chosen: by group, its word on the command line, and its names."""
 
-    spelt: Mapping[str, str]
+    words: Mapping[str, str]
     names: Callable[[str], Sequence[str]]
 
     @classmethod
@@ -42,20 +42,20 @@ class Choices(NamedTuple):
         return cls(words(folders), lambda group: names(group, folders))
 
 
-def slip(given: Sequence[str], choices: Choices) -> str | None:
+def slip(words: Sequence[str], choices: Choices) -> str | None:
     """Return what is wrong with the first word that is no word, and the way out."""
-    for index, word in enumerate(given):
-        rest = given[index + 1 :]
+    for index, word in enumerate(words):
+        rest = words[index + 1 :]
         key, equals, value = word.partition("=")
-        found = _torn(word, rest)
+        answer = _torn(word, rest)
         if not equals and not word.startswith("~"):
-            found = found or _no_value(word, given[:index], rest, choices)
+            answer = answer or _no_value(word, words[:index], rest, choices)
         elif equals and not key.lstrip("+~"):
-            found = found or no_key(word)
+            answer = answer or no_key(word)
         elif equals:
-            found = found or _of_a_group(key, value, choices) or _quoting(key, value)
-        if found:
-            return brief(found)
+            answer = answer or _of_a_group(key, value, choices) or _quoting(key, value)
+        if answer:
+            return brief(answer)
     return None
 
 
@@ -64,11 +64,11 @@ def brief(answer: str) -> str:
     return answer if len(answer) <= LONGEST else f"{answer[:300]} … {answer[-300:]}"
 
 
-def listed(given: Sequence[str], choices: Choices) -> str | None:
+def listed(words: Sequence[str], choices: Choices) -> str | None:
     """Return what is wrong with a list of choices, which Hydra would merge into one another."""
-    for word in given:
+    for word in words:
         key, _, value = word.partition("=")
-        if key in choices.spelt and re.fullmatch(r"\[.*\]", value):
+        if key in choices.words and re.fullmatch(r"\[.*\]", value):
             inside = value[1:-1].replace(" ", "")
             return (
                 f"{word}: a run has one {key}; several are a sweep: lra run -m {key}={inside}"
@@ -78,9 +78,9 @@ def listed(given: Sequence[str], choices: Choices) -> str | None:
     return None
 
 
-def handed_over(given: Sequence[str]) -> str | None:
+def handed_over(words: Sequence[str]) -> str | None:
     """Return the answer to a word that hands the cells to a launcher or a sweeper of others."""
-    for word in given:
+    for word in words:
         key, _, value = word.lstrip("+~").partition("=")
         part = re.match(r"hydra[./](launcher|sweeper)\b", key)
         if part and value != "basic" and not f"{key}.".startswith(OURS):
@@ -89,16 +89,16 @@ def handed_over(given: Sequence[str]) -> str | None:
 
 
 def dashed(argv: Sequence[str], choices: Choices) -> str | None:
-    """Return the word to type for an option of ours that is given like a flag."""
+    """Return the word to type for an option of ours that is written as a flag."""
     for index, word in enumerate(argv):
         key, equals, value = word.lstrip("-").partition("=")
-        known = key.partition(".")[0] in (*choices.spelt, *TOP)
+        ours = key.partition(".")[0] in (*choices.words, *TOP)
         foreign = word.startswith("--") and equals and key.isidentifier() and key not in FLAGS
-        if not word.startswith("-") or not (known or foreign):
+        if not word.startswith("-") or not (ours or foreign):
             continue
         if not equals and index + 1 < len(argv) and "=" not in argv[index + 1]:
             value = argv[index + 1]
-        right = shlex.quote(f"{choices.spelt.get(key, key)}={value or 'VALUE'}")
+        right = shlex.quote(f"{choices.words.get(key, key)}={value or 'VALUE'}")
         return f"{word}: words have no dashes: {right}"
     return None
 
@@ -132,24 +132,24 @@ def _no_value(
     following = rest[0] if rest else ""
     if following.startswith("=") and word:
         value = following[1:] or (rest[1] if len(rest) > 1 else "VALUE")
-        right = shlex.quote(f"{choices.spelt.get(word, word)}={value}")
+        right = shlex.quote(f"{choices.words.get(word, word)}={value}")
         return f"{word}: no spaces around =, please: {right}"
-    if word in choices.spelt and following in choices.names(word):
-        return f"{word}: an = joins group and name: {choices.spelt[word]}={following}"
+    if word in choices.words and following in choices.names(word):
+        return f"{word}: an = joins group and name: {choices.words[word]}={following}"
     return _a_name(word, choices) or _loose(word, before)
 
 
 def _a_name(word: str, choices: Choices) -> str | None:
     """Answer the name of a group, or of one of its choices, that stands alone."""
     group, _, name = word.partition(":")
-    if name and group in choices.spelt:
-        return f"{word}: wanted {choices.spelt[group]}={name}"
-    owners = [group for group in choices.spelt if word in choices.names(group)]
+    if name and group in choices.words:
+        return f"{word}: wanted {choices.words[group]}={name}"
+    owners = [group for group in choices.words if word in choices.names(group)]
     if owners:
-        spelt = " or ".join(f"{choices.spelt[group]}={word}" for group in owners)
-        return f"{word}: wanted {spelt}"
-    if word in choices.spelt:
-        return f"{word}: wanted {choices.spelt[word]}=NAME: {', '.join(choices.names(word))}"
+        alternatives = " or ".join(f"{choices.words[group]}={word}" for group in owners)
+        return f"{word}: wanted {alternatives}"
+    if word in choices.words:
+        return f"{word}: wanted {choices.words[word]}=NAME: {', '.join(choices.names(word))}"
     return None
 
 
@@ -164,22 +164,22 @@ def _loose(word: str, before: Sequence[str]) -> str:
 
 
 def _of_a_group(key: str, value: str, choices: Choices) -> str | None:
-    """Answer a choice of files that is spelt wrongly."""
+    """Answer a choice of files that is written wrongly."""
     group = key.lstrip("+")
-    if group not in choices.spelt or value.startswith("{"):
+    if group not in choices.words or value.startswith("{"):
         return None
-    spelt = choices.spelt[group]
+    word = choices.words[group]
     if ";" in value:
-        return f"{key}={value}: ; separates nothing here: -m {spelt}={value.replace(';', ',')}"
+        return f"{key}={value}: ; separates nothing here: -m {word}={value.replace(';', ',')}"
     if value in EVERY and value not in choices.names(group):
         return (
             f"{key}={value}: a run has one {group}; all of them are a sweep: "
-            f"lra run -m '{spelt}=glob(*)'"
+            f"lra run -m '{word}=glob(*)'"
         )
-    if key != spelt and spelt == group:
+    if key != word and word == group:
         return f"{key}={value}: {group} has a choice already; without the plus: {group}={value}"
-    if key != spelt:
-        return f"{key}={value}: {group} is added with a plus: {spelt}={value}"
+    if key != word:
+        return f"{key}={value}: {group} is added with a plus: {word}={value}"
     return None
 
 

@@ -29,13 +29,13 @@ YES, NO = frozenset({"yes", "on", "true", "1"}), frozenset({"no", "off", "false"
 NULL = frozenset({"none", "null", "nil", ""})
 
 
-def wanted(kind: Any) -> str:
+def accepted(kind: Any) -> str:
     """Return what a type takes: list[int] | None is a list of whole numbers, or null."""
     arguments = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
-        return ", or ".join(wanted(each) for each in arguments)
+        return ", or ".join(accepted(argument) for argument in arguments)
     if get_origin(kind) is list and arguments:
-        named = wanted(arguments[0])
+        named = accepted(arguments[0])
         counted = named.startswith("a ") or arguments[0] is str
         return f"a list of {named.removeprefix('a ')}s" if counted else "a list"
     if get_origin(kind) is dict and arguments:
@@ -59,9 +59,9 @@ def word(key: str, value: Any, kind: Any) -> str | None:
             return f"-m {key}={several} (several values are a sweep)"
     if kind in (int, float) and isinstance(value, list) and len(value) > 1:
         return f"-m {key}={','.join(map(str, value))} (several values are a sweep)"
-    found = _seconds(value) if key.endswith("_s") else None
-    found = found or meant(value, kind)
-    return None if found is None else in_shell(f"{key}={found}")
+    value_word = _seconds(value) if key.endswith("_s") else None
+    value_word = value_word or meant(value, kind)
+    return None if value_word is None else in_shell(f"{key}={value_word}")
 
 
 def escaped(text: str) -> str:
@@ -82,8 +82,8 @@ def in_results(root: Path) -> str:
 
 def _seconds(value: Any) -> str | None:
     """Return the seconds in 90s, 10m, 2h and 1d."""
-    found = isinstance(value, str) and re.fullmatch(r"(\d{1,6})\s*([smhd])[a-z]*", value, re.ASCII)
-    return f"{int(found[1]) * SECONDS[found[2]]}.0" if found else None
+    match = isinstance(value, str) and re.fullmatch(r"(\d{1,6})\s*([smhd])[a-z]*", value, re.ASCII)
+    return f"{int(match[1]) * SECONDS[match[2]]}.0" if match else None
 
 
 def meant(value: Any, kind: Any) -> str | None:
@@ -92,8 +92,8 @@ def meant(value: Any, kind: Any) -> str | None:
     if get_origin(kind) in (Union, UnionType):
         if NoneType in arguments and isinstance(value, str) and value.lower() in NULL:
             return "null"
-        found = (meant(value, each) for each in arguments if each is not NoneType)
-        return next((each for each in found if each is not None), None)
+        readings = (meant(value, argument) for argument in arguments if argument is not NoneType)
+        return next((reading for reading in readings if reading is not None), None)
     if get_origin(kind) is list and arguments:
         return _list(value, arguments[0])
     return _READINGS[kind](value) if kind in (int, float, bool, str) else None
@@ -137,10 +137,10 @@ def _number(value: Any, kind: type) -> str | None:
     text = value.strip().lower()
     if text in NUMBERS:
         return str(NUMBERS[text])
-    found = re.fullmatch(r"([-+]?\d+(?:[_ ]\d+)*(?:\.\d+)?)\s*([kmg]?)", text, re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"([-+]?\d+(?:[_ ]\d+)*(?:\.\d+)?)\s*([kmg]?)", text, re.ASCII)
+    if match is None:
         return None
-    number = float(re.sub("[_ ]", "", found[1])) * THOUSANDS.get(found[2], 1)
+    number = float(re.sub("[_ ]", "", match[1])) * THOUSANDS.get(match[2], 1)
     if kind is float and not number.is_integer():
         return str(number)
     return f"{number:.0f}" if number.is_integer() and abs(number) < 1e15 else None

@@ -19,31 +19,31 @@ MAPPINGS = (
     "hardware.typical",
     "hydra.sweeper.params",
 )
-"""Empty where nothing is said."""
+"""Empty by default."""
 
 
-def taken_away(given: Sequence[str]) -> str | None:
+def taken_away(overrides: Sequence[str]) -> str | None:
     """Return the answer to the first word that takes away more than a mapping or its entry."""
-    for word in given:
+    for word in overrides:
         key = word[1:].partition("=")[0]
         of_mapping = f"{key}.".startswith(tuple(f"{mapping}." for mapping in MAPPINGS))
         if word.startswith("~") and not of_mapping:
-            return f"{short(word)}: {_answer(key, given)}"
+            return f"{short(word)}: {_answer(key, overrides)}"
     return None
 
 
-def _answer(key: str, given: Sequence[str]) -> str:
+def _answer(key: str, overrides: Sequence[str]) -> str:
     group = key.partition("@")[0]
-    spelt = words().get(group)
-    if spelt is not None and spelt != group:
-        return f"no choice is taken away: leave out {spelt}=NAME, or choose another"
-    if spelt is not None:
+    word = words().get(group)
+    if word is not None and word != group:
+        return f"no choice is taken away: leave out {word}=NAME, or choose another"
+    if word is not None:
         return (
             "no choice is taken away, for a default would stand in its place: "
             f"{group}=NAME, of {', '.join(names(group))}"
         )
     answer = "no option is taken away, for its default would come back"
-    if takes_null(key, tree_of(given)):
+    if takes_null(key, tree_of(overrides)):
         return f"{answer}; {key}=null switches it off"
     return f"{answer}; {short(key) or 'KEY'}=VALUE says what is to hold instead"
 
@@ -54,7 +54,7 @@ def takes_null(key: str, tree: Mapping[str, Any]) -> bool:
     node: Any = tree
     for part in above.split("."):
         node = node.get(part) if isinstance(node, dict) else None
-    own = node.get("class_path") if isinstance(node, dict) else None
+    class_path = node.get("class_path") if isinstance(node, dict) else None
     shared = {**CLASSES, "model.backbone": BACKBONE, "runner": CONTROL}.get(above)
-    found = (parameters(str(place)).get(option) for place in (own, shared) if place)
-    return any(each is not None and each.optional for each in found)
+    options = (parameters(str(path)).get(option) for path in (class_path, shared) if path)
+    return any(parameter is not None and parameter.optional for parameter in options)

@@ -27,27 +27,27 @@ SYNONYMS = {
 }  # fmt: skip
 """What other programs call our keys."""
 OWN_KEYS = ("mixer", "stack", "backbone", "layers", "layer_options")
-"""What a model has beside the options of its mixer."""
+"""What a model has besides the options of its mixer."""
 COUNTED = ("epoch", "epochs")
 MOST = 12
 
 
-def unknown_key(key: str, value: str, known: Sequence[str]) -> str:
+def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
     """Return the answer to a key that is none.
 
     Args:
         key: With dots.
         value: As it was given.
-        known: Every key of the chosen files.
+        keys: Every key of the chosen files.
     """
     answer = f"unknown key {key!r}"
-    own = _of_one_choice(key, value)
-    if own:
-        return f"{answer}: {own}"
+    answer_of_choice = _of_one_choice(key, value)
+    if answer_of_choice:
+        return f"{answer}: {answer_of_choice}"
     above, _, leaf = key.rpartition(".")
     group = key.partition(".")[0]
     owners = _owners(group, leaf)
-    matches = _meant(above, leaf, known) or ([] if owners else near(key, known))
+    matches = _meant(above, leaf, keys) or ([] if owners else near(key, keys))
     if matches:
         answer += f": did you mean {' or '.join(map(repr, matches[:3]))}?"
         if leaf.lower() in COUNTED and matches == ["optim.steps"]:
@@ -58,23 +58,23 @@ def unknown_key(key: str, value: str, known: Sequence[str]) -> str:
         answer += "."
     if owners:
         answer += f" {leaf} is an option of {', '.join(f'{group}={name}' for name in owners[:8])}."
-    siblings = [k for k in known if k.rpartition(".")[0] == above and above]
+    siblings = [k for k in keys if k.rpartition(".")[0] == above and above]
     if siblings:
         more = "" if len(siblings) <= MOST else ", …"
         answer += f" Known here: {', '.join(sorted(siblings)[:MOST])}{more}."
     return f"{answer} `lra run --cfg job` prints every key of the composed configuration."
 
 
-def _meant(above: str, leaf: str, known: Sequence[str]) -> list[str]:
+def _meant(above: str, leaf: str, keys: Sequence[str]) -> list[str]:
     """Return the keys that end alike, or as what other programs call so; the nearest first."""
     group, other = above.partition(".")[0], SYNONYMS.get(leaf.lower())
-    if f"{above}.{other}" in known:
+    if f"{above}.{other}" in keys:
         return [f"{above}.{other}"]
     for end in (leaf, other):
-        found = [key for key in known if key.rpartition(".")[2] == end]
-        inside = [key for key in found if key.startswith(f"{group}.")]
-        if found:
-            return inside or found
+        alike = [key for key in keys if key.rpartition(".")[2] == end]
+        inside = [key for key in alike if key.startswith(f"{group}.")]
+        if alike:
+            return inside or alike
     return []
 
 
@@ -113,8 +113,8 @@ def _owners(group: str, leaf: str) -> list[str]:
 @lru_cache(maxsize=256)
 def _options(group: str, name: str) -> tuple[str, ...]:
     node: dict[str, Any] = load(Path(str(files("conf"))) / group / f"{name}.yaml")
-    found = {*node}
+    names_of_options = {*node}
     for part in ("mixer", "stack"):
         if isinstance(node.get(part), dict):
-            found |= {*node[part]}
-    return tuple(map(str, found))
+            names_of_options |= {*node[part]}
+    return tuple(map(str, names_of_options))

@@ -30,7 +30,7 @@ FUNCTIONS = {
     "interval": "interval(start,end), of numbers", "int": "int(3)", "float": "float(3)",
     "bool": "bool(true)", "str": "str(3)",
 }  # fmt: skip
-"""What Hydra's grammar calls, and how each is spelt."""
+"""What Hydra's grammar calls, and its arguments."""
 _PLAIN = re.compile(r"[\w.+/-]*", re.ASCII)
 _KEY = re.compile(r"(\+\+?|~)?[A-Za-z_$][\w$/@.-]*", re.ASCII)
 _CALL = re.compile(r"\s*([A-Za-z_][\w-]*)\s*\(.*\)\s*", re.ASCII | re.DOTALL)
@@ -61,14 +61,14 @@ def legible(word: str) -> str:
 def reading(word: str) -> Override | None:
     """Return a word as Hydra reads it; None where it does not."""
     try:
-        (found,) = OverridesParser.create().parse_overrides([word])
+        (override,) = OverridesParser.create().parse_overrides([word])
     except (HydraException, ValueError, RecursionError):
         return None
-    return None if _sweeps_within(found.value()) else found
+    return None if _sweeps_within(override.value()) else override
 
 
 def _sweeps_within(value: Any) -> bool:
-    """Return whether a value holds several values for a part of it, which no sweep takes apart."""
+    """Return whether a value holds several values for a part of it, which no sweep separates."""
     parts = value.list if isinstance(value, ChoiceSweep) else value
     parts = [*parts.values()] if isinstance(parts, dict) else parts
     if not isinstance(parts, list):
@@ -108,8 +108,8 @@ def refusal(words: Sequence[str]) -> str | None:
         why = f"wanted {FUNCTIONS[call[1]]}"
     elif call:
         why = unknown("function", call[1], FUNCTIONS).rstrip(".")
-    elif beside := _BESIDE.search(value):
-        name = beside[1] or beside[2]
+    elif call_in_list := _BESIDE.search(value):
+        name = call_in_list[1] or call_in_list[2]
         why = f"{name}(…) stands alone: wanted {FUNCTIONS[name]}"
     else:
         why = "commas, brackets, quotation marks, \\ and ${ have a meaning of their own"
@@ -130,10 +130,10 @@ def proposal(key: str, value: str, before: str) -> str:
     What is returned has been read back.
     """
     typed = f"{key}={as_text(value)}"
-    found = reading(typed)
-    if found is None or not isinstance(found.value(), str):
+    override = reading(typed)
+    if override is None or not isinstance(override.value(), str):
         return ""
-    tree = OmegaConf.create({"text": found.value()})
+    tree = OmegaConf.create({"text": override.value()})
     try:
         text = tree["text"]
     except OmegaConfBaseException:
@@ -164,7 +164,7 @@ def _of_commas(entries: "Sequence[Composed]", complaint: str) -> str:
     for key, several in values.items():
         if len(several) > 1 and re.search(rf"\b{re.escape(key.lstrip('+'))}\b", complaint):
             read = [reading(f"{key}={value}") for value in several]
-            texts = [each.value() if each is not None else None for each in read]
+            texts = [override.value() if override is not None else None for override in read]
             if any(isinstance(text, str) and _PATH_LIKE.fullmatch(text) for text in texts):
                 whole = ",".join(map(str, texts))
                 before = f"The commas made {len(several)} runs of {key}; as one text it is "

@@ -111,7 +111,7 @@ class _Extent(NamedTuple):
     height: int
 
 
-def _extent(node: yaml.Node, depth: int, known: dict[int, _Extent]) -> _Extent:
+def _extent(node: yaml.Node, depth: int, extents: dict[int, _Extent]) -> _Extent:
     """Return how much a node stands for, without writing it out.
 
     Raises RecursionError for one that is nested too deeply or contains itself, and YAMLError for a
@@ -121,7 +121,7 @@ def _extent(node: yaml.Node, depth: int, known: dict[int, _Extent]) -> _Extent:
         raise RecursionError
     if node.tag not in KINDS:
         raise yaml.YAMLError(f"the tag {node.tag!r} is not for configurations {node.start_mark}")
-    if id(node) not in known:
+    if id(node) not in extents:
         below: list[yaml.Node] = []
         if isinstance(node, yaml.SequenceNode):
             below = list(node.value)
@@ -131,9 +131,9 @@ def _extent(node: yaml.Node, depth: int, known: dict[int, _Extent]) -> _Extent:
                 if times > 1:
                     raise yaml.YAMLError(f"the key {key!r} stands twice {node.start_mark}")
             below = [part for pair in node.value for part in pair]
-        found = [_extent(part, depth + 1, known) for part in below]
-        height = 1 + max((extent.height for extent in found), default=0)
+        parts = [_extent(part, depth + 1, extents) for part in below]
+        height = 1 + max((extent.height for extent in parts), default=0)
         if height > DEEPEST:
             raise RecursionError
-        known[id(node)] = _Extent(1 + sum(extent.values for extent in found), height)
-    return known[id(node)]
+        extents[id(node)] = _Extent(1 + sum(extent.values for extent in parts), height)
+    return extents[id(node)]

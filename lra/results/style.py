@@ -14,7 +14,7 @@ from typing import Any
 
 from conf.plain_files import read_bytes
 from lra.composition.binding import make
-from lra.composition.configuration import shown
+from lra.composition.configuration import quote
 from lra.composition.yaml_text import MOST_BYTES, load
 from lra.errors import ConfigError, UnknownName, unknown
 from reports.style import (
@@ -174,12 +174,12 @@ def _checked(key: str, value: Any, where: str) -> Any:
         found = dict(RcParams({key: value}).items())[key]
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise ConfigError(f"{where}.{key}: got {shown(value)}: {reason}") from error
+        raise ConfigError(f"{where}.{key}: got {quote(value)}: {reason}") from error
     least, most = _bounds(key)
     for number in _numbers(found):
         if not least <= number <= most:  # nan is in no bounds
             raise ConfigError(
-                f"{where}.{key}: got {shown(value)}; wanted numbers from {least:g} to {most:g}"
+                f"{where}.{key}: got {quote(value)}; wanted numbers from {least:g} to {most:g}"
             )
     return found
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lra.cli import main
 from lra.composition.hydra_entry import entries
-from lra.composition.selection import kinds, sets, spelt_out
+from lra.composition.selection import expand_sets, kinds, sets
 from reports.figures import drawing
 from reports.figures.panels import panels
 
@@ -72,7 +72,7 @@ def visit(family: str, kind: str, approximation: str) -> dict[str, object]:
             if (row["model"], row["metric"]) == (approximation, "output_error")
         },
         "of its kind": known["_".join(kind.split())],
-        "model=all": spelt_out("model=all").partition("=")[2].split(","),
+        "model=all": expand_sets("model=all").partition("=")[2].split(","),
         "families": swept("+experiment=families"),
         "families_train": swept("+experiment=families_train"),
         "verify": said("verify", family, "--max-length", "64", "--quiet"),

@@ -20,7 +20,7 @@ import lra
 from lra.api.tabling import ResultTable
 from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
-from lra.composition.python_words import model_words, spelt, words_of
+from lra.composition.python_words import model_words, value_text, words_of
 from lra.errors import ConfigError
 from models.mixer import Family, Traits
 from reports.style import TableStyle
@@ -86,17 +86,17 @@ class Colour(Enum):
      {"a": [True], "b": "c:d"}, [[1], []]],
 )  # fmt: skip
 def test_values_are_read_as_they_were_given(value: object) -> None:
-    (word,) = OverridesParser.create().parse_overrides([f"key={spelt(value, 'key')}"])
+    (word,) = OverridesParser.create().parse_overrides([f"key={value_text(value, 'key')}"])
     assert word.value() == value
     assert type(word.value()) is type(value)
 
 
 def test_other_values_are_converted_or_refused() -> None:
-    assert spelt(Colour.red, "k") == "red"
-    assert spelt(Path("a b"), "k") == "'a b'"
-    assert spelt(pd.Series([3]).max(), "k") == "3"
+    assert value_text(Colour.red, "k") == "red"
+    assert value_text(Path("a b"), "k") == "'a b'"
+    assert value_text(pd.Series([3]).max(), "k") == "3"
     with pytest.raises(ConfigError, match=r"^k: got .*\(Tensor\); wanted a number, text"):
-        spelt(torch.ones(1), "k")
+        value_text(torch.ones(1), "k")
     assert words_of({"optim": {"steps": 5}, "seed": (0, 1), "model.layer_options": {"a": 1}}) == [
         "optim.steps=5",
         "seed=0,1",

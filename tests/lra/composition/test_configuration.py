@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import runners.store
-from lra.composition.configuration import LARGEST, OPTIONAL, SWEEP_NAME, TOP, check, shown, storable
+from lra.composition.configuration import LARGEST, OPTIONAL, SWEEP_NAME, TOP, check, quote, storable
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 
@@ -120,7 +120,7 @@ def test_deep_nesting_is_refused_in_short() -> None:
     with pytest.raises(ConfigError, match="nested deeper") as caught:
         storable(deep)
     assert len(str(caught.value)) < 200
-    assert len(shown("x" * 10_000)) < 250
+    assert len(quote("x" * 10_000)) < 250
 
 
 def test_sweeps_are_named_as_the_store_names_them() -> None:

@@ -8,7 +8,7 @@ import pytest
 from lra.composition.catalogue import names
 from lra.composition.compose import core_of, group_file, make
 from lra.composition.hydra_entry import entries
-from lra.composition.selection import sets, spelt_out
+from lra.composition.selection import expand_sets, sets
 from lra.errors import ConfigError
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.mixer import Unsupported
@@ -49,14 +49,14 @@ def test_approximations_are_those_with_a_budget_among_their_options() -> None:
         assert node["about"]["approximation"]["option"] in node["mixer"], name
 
 
-def test_words_are_spelt_out() -> None:
+def test_sets_are_expanded() -> None:
     known = sets()
     assert {"identity", "sdpa", "softmax"} <= {*known["exact_attention"]}
-    assert spelt_out("model=exact_attention") == f"model={','.join(known['exact_attention'])}"
+    assert expand_sets("model=exact_attention") == f"model={','.join(known['exact_attention'])}"
     others = [name for name in known["all"] if name != "softmax"]
-    assert spelt_out("model=softmax,all") == f"model={','.join(['softmax', *others])}"
+    assert expand_sets("model=softmax,all") == f"model={','.join(['softmax', *others])}"
     for word in ("model=linear", "model=linear,fnet", "task=all", "model.mixer.kind=all", "model"):
-        assert spelt_out(word) == word
+        assert expand_sets(word) == word
 
 
 def test_one_of_the_users_own_is_among_them(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_one_of_the_users_own_is_among_them(tmp_path: Path) -> None:
 def test_a_file_of_a_sets_name_is_the_model(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model/all.yaml").write_text("name: all\nmixer: {class_path: models.m.M}\n")
-    assert spelt_out("model=all", [tmp_path]) == "model=all"
+    assert expand_sets("model=all", [tmp_path]) == "model=all"
 
 
 def test_a_sweep_over_a_set() -> None:
