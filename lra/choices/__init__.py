@@ -1,1 +1,1 @@
-"""What a choice is, told before anything runs: its options, its guarantees, what it costs."""
+"""What a choice is, before anything runs: its options, its guarantees, what it costs."""

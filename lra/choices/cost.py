@@ -48,7 +48,7 @@ class CountedModel(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra show --cost`; its other words are a cell, or of `lra run`."""
-    made = Parser(
+    arguments = Parser(
         prog="lra show --cost",
         usage=USAGE,
         description=ABOUT,
@@ -56,32 +56,32 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
-    made.add_argument(
+    arguments.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
+    arguments.add_argument(
         "--lengths",
         type=_lengths,
         metavar="N,N",
         help="tokens of the example, the model built for each; default: the task's longest, or "
         "the cell's",
     )
-    made.add_argument("--json", action="store_true", help="print one JSON object")
-    add_plugin(made, "a package of yours that CELL names, so that it may be imported")
-    made.add_argument(
+    arguments.add_argument("--json", action="store_true", help="print one JSON object")
+    add_plugin(arguments, "a package of yours that CELL names, so that it may be imported")
+    arguments.add_argument(
         "--results", type=path_word, metavar="DIR", help="where CELL is stored; default: results"
     )
-    return made
+    return arguments
 
 
 def _lengths(word: str) -> list[int]:
     try:
-        found = [int(part) if len(part) < 20 else 0 for part in word.split(",")]
+        lengths = [int(part) if len(part) < 20 else 0 for part in word.split(",")]
     except ValueError:
-        found = [0]
-    if not all(1 <= length <= LONGEST for length in found):
+        lengths = [0]
+    if not all(1 <= length <= LONGEST for length in lengths):
         raise argparse.ArgumentTypeError(
             f"got {word[:40]!r}; wanted whole numbers from 1 to {LONGEST:,}, parted by commas"
         )
-    return found
+    return lengths
 
 
 def main(argv: list[str]) -> int:
@@ -97,21 +97,21 @@ def main(argv: list[str]) -> int:
         )
     else:
         runs = [*_composed(words)]
-    shown, refused = list[CountedModel](), list[dict[str, str]]()
+    counted, refused = list[CountedModel](), list[dict[str, str]]()
     for run, length in runs:
         try:
-            shown += _shown(run, flags.lengths, length)
+            counted += _count(run, flags.lengths, length)
         except ValueError as error:
             if len(runs) == 1:
                 raise
             names = {"model": run.model, "task": run.task_name}
             refused.append({**names, "reason": " ".join(str(error).split())})
     if flags.json:
-        models = [*map(_as_json, shown)]
+        models = [*map(_as_json, counted)]
         print(json.dumps({"schema": SCHEMA, "models": models, "refused": refused}, indent=1))
         return 0
-    for number, each in enumerate(shown):
-        print(("\n" if number else "") + "\n".join(_text(each)))
+    for number, model in enumerate(counted):
+        print(("\n" if number else "") + "\n".join(_text(model)))
     for one in refused:
         print(f"\n{one['model']} on {one['task']}: refused: {one['reason']}")
     return 0
@@ -130,9 +130,9 @@ def _stored(words: list[str], results: Path) -> "Iterator[tuple[Run, int | None]
         )
     store = Store(results)
     key = store.find(words[0])
-    found = store.describe(key)
+    stored = store.describe(key)
     try:
-        run = typed(found["config"])
+        run = typed(stored["config"])
     except NotNamed:
         raise
     except ConfigError as error:
@@ -140,7 +140,7 @@ def _stored(words: list[str], results: Path) -> "Iterator[tuple[Run, int | None]
             f"cell {key} has options that lra no longer takes ({error}): say its model in words, "
             "as in lra show --cost model=performer task=listops"
         ) from error
-    yield run, int(found["columns"]["length"]) if run.runner.by_length else None
+    yield run, int(stored["columns"]["length"]) if run.runner.by_length else None
 
 
 def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
@@ -155,13 +155,13 @@ def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
         )
     tasks: dict[str, Any] = {}
     alone = {"-m", "--multirun", "--run"}.intersection(words)
-    found = entries(words if alone else ["-m", *words])
-    with commas_explained(found):
-        for entry in found:
+    composed = entries(words if alone else ["-m", *words])
+    with commas_explained(composed):
+        for entry in composed:
             yield typed(entry.config, tasks), None
 
 
-def _shown(run: Run, lengths: Sequence[int] | None, own: int | None) -> "Iterator[CountedModel]":
+def _count(run: Run, lengths: Sequence[int] | None, usual: int | None) -> "Iterator[CountedModel]":
     """Yield the costs of a run's model at every length."""
     import torch
 
@@ -172,8 +172,8 @@ def _shown(run: Run, lengths: Sequence[int] | None, own: int | None) -> "Iterato
     if not run.runner.models:
         name = run.config["runner"]["name"]
         raise ConfigError(f"runner={name} has no model to count: leave the word out")
-    wanted: Sequence[int | None] = lengths or [own]
-    for length in wanted:
+    built: Sequence[int | None] = lengths or [usual]
+    for length in built:
         with torch.device("meta"):
             model = build_model(run, max_length=length)
         memory = 0
@@ -190,13 +190,13 @@ def _shown(run: Run, lengths: Sequence[int] | None, own: int | None) -> "Iterato
         yield CountedModel(run.model, run.task_name, tokens, memory, cost)
 
 
-def _as_json(shown: CountedModel) -> dict[str, Any]:
-    cost = shown.cost
+def _as_json(model: CountedModel) -> dict[str, Any]:
+    cost = model.cost
     return {
-        "model": shown.model,
-        "task": shown.task,
-        "length": shown.length,
-        "memory": shown.memory,
+        "model": model.model,
+        "task": model.task,
+        "length": model.length,
+        "memory": model.memory,
         "tokens": cost.tokens,
         "parameters": cost.parameters,
         "multiply_adds": cost.multiply_adds,
@@ -216,13 +216,13 @@ def _as_json(shown: CountedModel) -> dict[str, Any]:
     }
 
 
-def _text(shown: CountedModel) -> Iterator[str]:
+def _text(model: CountedModel) -> Iterator[str]:
     """Yield a heading, the table, and what needs a word."""
     from lra.terminal.screen import table
 
-    cost = shown.cost
-    behind = f" behind {shown.memory:,} remembered" if shown.memory else ""
-    yield f"{shown.model} on {shown.task}: one example of {cost.tokens:,} tokens{behind}"
+    cost = model.cost
+    behind = f" behind {model.memory:,} remembered" if model.memory else ""
+    yield f"{model.model} on {model.task}: one example of {cost.tokens:,} tokens{behind}"
     rows: list[tuple[str, ...]] = [
         ("part", "times", "parameters", "multiply-adds", "per token", "share")
     ]

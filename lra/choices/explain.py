@@ -103,21 +103,21 @@ def _typed(
     *inside: str,
 ) -> list[Option]:
     """Return the options of a node, typed by a class; further classes and a prefix of comments."""
-    known: dict[str, Parameter] = {}
+    parameters_of_class: dict[str, Parameter] = {}
     comment_prefix = ""
     for word in inside:
         if word.endswith("."):
             comment_prefix = word
         else:
-            known |= parameters(word)
-    known |= parameters(class_path)
-    found = []
+            parameters_of_class |= parameters(word)
+    parameters_of_class |= parameters(class_path)
+    options = []
     for key, default in node.items():
         if key in NO_OPTIONS:
             continue
-        parameter = known.get(key, Parameter("", (), "", ""))
+        parameter = parameters_of_class.get(key, Parameter("", (), "", ""))
         comment = meanings.get(comment_prefix + key, "")
-        found.append(
+        options.append(
             Option(
                 key=f"{prefix}.{key}",
                 type=parameter.type,
@@ -128,7 +128,7 @@ def _typed(
                 optional=parameter.optional,
             )
         )
-    return found
+    return options
 
 
 def _joined(parameter: Parameter, comment: str) -> str:
@@ -179,9 +179,9 @@ def lines(file: Path, word: str) -> Iterator[str]:
         if key != "summary":
             yield f"  {key}: {value}"
     yield f"  file: {entry.file}"
-    if own := own_options(file):
+    if options := own_options(file):
         yield "\noptions"
-        for option in own:
+        for option in options:
             yield from _option_lines(option)
     if settings := sets(file):
         yield "\nsets"

@@ -32,7 +32,7 @@ def describe(
 
     mixers, stack, options = core_of(node, plugins, where)
     config = make(BackboneConfig, node.get("backbone"), "model.backbone")
-    found: dict[str, Any] = {
+    traits: dict[str, Any] = {
         "directions": [], "refusals": {}, "state": False, "variant": options.get("variant"),
     }  # fmt: skip
     for direction, causal in (("bidirectional", False), ("causal", True)):
@@ -41,24 +41,24 @@ def describe(
             with torch.device("meta"):
                 mixer: Any = stack(site, config) if stack else mixers[0](site)
         except Unsupported as error:
-            found["refusals"][direction] = str(error)
+            traits["refusals"][direction] = str(error)
             continue
-        found["directions"].append(direction)
+        traits["directions"].append(direction)
         facts = asdict(mixer.traits)
         facts.pop("causal")
-        facts["cross"] |= found.get("cross", False)  # of another sequence, one direction can
+        facts["cross"] |= traits.get("cross", False)  # of another sequence, one direction can
         # A prefix gives nothing to a mixer that looks both ways, and ranks are for such alone.
         facts["supports"] = facts["supports"] - (set() if causal else {"prefix"})
-        facts["supports"] |= set(found.get("supports", ()))
-        found |= {k: sorted(v) if isinstance(v, frozenset) else v for k, v in facts.items()}
+        facts["supports"] |= set(traits.get("supports", ()))
+        traits |= {k: sorted(v) if isinstance(v, frozenset) else v for k, v in facts.items()}
         if isinstance(mixer, Remembers):
             try:
                 with torch.device("meta"):
                     mixer.initial_state(1, 8)
-                found["state"] = True
+                traits["state"] = True
             except Unsupported:
                 pass
-    return found
+    return traits
 
 
 def print_traits(
@@ -67,24 +67,24 @@ def print_traits(
     """Print the traits of every model; 1 if some model could not be built at all."""
     if list(groups) != ["model"]:
         raise UnknownName("--traits describes models only: use `lra list models --traits`")
-    found: dict[str, dict[str, Any]] = {}
+    models: dict[str, dict[str, Any]] = {}
     broken: dict[str, str] = {}
     for file in choices("model", config_dirs):
         name = file.stem
         try:
-            found[name] = describe(load(file), plugins, str(file))
+            models[name] = describe(load(file), plugins, str(file))
         except ValueError as error:
             broken[name] = str(error)
     if as_json:
-        print(json.dumps({"models": found, "broken": broken}, indent=2, ensure_ascii=False))
+        print(json.dumps({"models": models, "broken": broken}, indent=2, ensure_ascii=False))
         return 1 if broken else 0
     header = (
         "model", "directions", "operations", "memory", "length", "state", "supports", "positions",
         "also",
     )  # fmt: skip
-    rows = [header, *(line(name, facts) for name, facts in found.items())]
+    rows = [header, *(line(name, facts) for name, facts in models.items())]
     print_table(rows, indent="", header=True)
-    for name, facts in found.items():
+    for name, facts in models.items():
         for direction, reason in facts["refusals"].items():
             print(f"{name}: not {direction}: {reason}")
     for name, reason in broken.items():

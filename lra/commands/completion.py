@@ -41,11 +41,11 @@ def candidates(line: Sequence[str]) -> list[str]:
 
     *before, current = line or [""]
     if not before:
-        found: Iterable[str] = [*VERBS, "--help", "--version"]
+        completions: Iterable[str] = [*VERBS, "--help", "--version"]
     elif before[-1] in PATHS:
-        found = []
+        completions = []
     elif before[0] in VERBS and current.startswith("-"):
-        found = flags(before[0])
+        completions = flags(before[0])
     else:
         complete = {"run": _run, "plan": _run, "list": _list, "data": _data, "verify": _verify,
                     "show": _show, "generate": _show, "report": _report,
@@ -53,10 +53,10 @@ def candidates(line: Sequence[str]) -> list[str]:
                     "watch": _planned, "work": _planned, "completion": _shells}.get(
                         before[0])  # fmt: skip
         try:
-            found = complete(before[1:], current) if complete else []
+            completions = complete(before[1:], current) if complete else []
         except (OSError, ValueError):  # a file of the user's own that cannot be read
-            found = []
-    return [word for word in dict.fromkeys(found) if word.startswith(current)][:MOST]
+            completions = []
+    return [word for word in dict.fromkeys(completions) if word.startswith(current)][:MOST]
 
 
 def flags(verb: str) -> list[str]:
@@ -67,7 +67,7 @@ def flags(verb: str) -> list[str]:
         return [*RUN_FLAGS, "--stop"]
     from lra.cli import VERBS
 
-    found = ["--help"]
+    flags_of_verb = ["--help"]
     module = VERBS[verb].module
     path = module.replace(".", "/").removeprefix("lra/") + ".py"
     source = Path(str(resources.files("lra"))) / path
@@ -76,36 +76,36 @@ def flags(verb: str) -> list[str]:
             continue
         called = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
         first = node.args[0] if node.args else None
-        found += SHARED.get(called, ())
+        flags_of_verb += SHARED.get(called, ())
         if called == "add_argument" and isinstance(first, ast.Constant):
-            found.append(str(first.value))
-    return sorted({word for word in found if word.startswith("-")})
+            flags_of_verb.append(str(first.value))
+    return sorted({word for word in flags_of_verb if word.startswith("-")})
 
 
-def _own(before: Sequence[str]) -> list[Path]:
+def _config_dirs(before: Sequence[str]) -> list[Path]:
     """Return the folders that --config-dir names."""
     pairs = pairwise(before)
-    found = [Path(word) for flag, word in pairs if flag == "--config-dir"]
+    folders = [Path(word) for flag, word in pairs if flag == "--config-dir"]
     prefix = "--config-dir="
-    found += [Path(word.removeprefix(prefix)) for word in before if word.startswith(prefix)]
-    return [folder for folder in found if folder.is_dir()]
+    folders += [Path(word.removeprefix(prefix)) for word in before if word.startswith(prefix)]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def _run(before: Sequence[str], current: str) -> list[str]:
-    own = _own(before)
+    dirs = _config_dirs(before)
     key, separator, value = current.partition("=")
-    spelt = words(own)
+    spellings = words(dirs)
     bare = key.lstrip("+~")
     if separator:
         done, comma, _ = value.rpartition(",")
-        offered = names(bare, own) if bare in spelt else _values(bare, _chosen(before, own))
+        offered = names(bare, dirs) if bare in spellings else _values(bare, _chosen(before, dirs))
         return [f"{key}={done}{comma}{name}" for name in offered]
     if "." in bare:
         plus = key[: len(key) - len(bare)]
-        return [f"{plus}{each}=" for each in _keys(_chosen(before, own))]
+        return [f"{plus}{option}=" for option in _keys(_chosen(before, dirs))]
     config = load(roots()[-1] / "config.yaml")
     top = [f"{name}=" for name in config if name not in ("defaults", "hydra", "model")]
-    heads = [f"{word}=" for word in spelt.values()] + [f"{group}." for group in TYPED]
+    heads = [f"{word}=" for word in spellings.values()] + [f"{group}." for group in TYPED]
     return [*heads, *top, *([] if current else RUN_FLAGS)]
 
 
@@ -119,19 +119,19 @@ def _submit(before: Sequence[str], current: str) -> list[str]:
     name = cluster[-1].partition("=")[2] if cluster else "local"
     file = roots()[-1] / OF_SUBMIT / f"{name}.yaml"
     keys = [key for key in load(file) if key not in ("name", "about", "class_path")]
-    own = [f"{OF_SUBMIT}=", *(f"{OF_SUBMIT}.{key}=" for key in keys)]
-    return [*own, *_run(before, current)]
+    cluster_words = [f"{OF_SUBMIT}=", *(f"{OF_SUBMIT}.{key}=" for key in keys)]
+    return [*cluster_words, *_run(before, current)]
 
 
 def _planned(before: Sequence[str], _: str) -> list[str]:
     """Return the sweeps that have a plan."""
     results = "--results"
-    given = [word for flag, word in pairwise(before) if flag == results]
-    root = Path(given[-1] if given else "results")
+    folders = [word for flag, word in pairwise(before) if flag == results]
+    root = Path(folders[-1] if folders else "results")
     return sorted(path.parent.name for path in (root / "plans").glob("*/plan.json"))
 
 
-def _chosen(before: Sequence[str], own: Sequence[Path]) -> dict[str, Path]:
+def _chosen(before: Sequence[str], folders: Sequence[Path]) -> dict[str, Path]:
     """Return the file of each group that the words choose, or that is the default."""
     defaults = load(roots()[-1] / "config.yaml").get("defaults") or []
     chosen = {k: v for entry in defaults if isinstance(entry, dict) for k, v in entry.items()}
@@ -139,24 +139,24 @@ def _chosen(before: Sequence[str], own: Sequence[Path]) -> dict[str, Path]:
         group, _, name = word.partition("=")
         if group in chosen:
             chosen[group] = name.split(",")[0]
-    files = {group: {file.stem: file for file in choices(group, own)} for group in TYPED}
+    files = {group: {file.stem: file for file in choices(group, folders)} for group in TYPED}
     return {
         group: files[group][chosen[group]] for group in TYPED if chosen.get(group) in files[group]
     }
 
 
 def _keys(chosen: dict[str, Path]) -> list[str]:
-    found = []
+    keys = []
     for group, file in chosen.items():
         node: dict[str, Any] = load(file)
         if group == "model":
             part = "stack" if "stack" in node else "mixer"
-            found += [f"model.{part}.{key}" for key in node[part]]
+            keys += [f"model.{part}.{key}" for key in node[part]]
             backbone = load(roots()[-1] / "config.yaml")["model"]["backbone"]
-            found += ["model.layers", *(f"model.backbone.{key}" for key in backbone)]
+            keys += ["model.layers", *(f"model.backbone.{key}" for key in backbone)]
         else:
-            found += [f"{group}.{key}" for key in node if key not in ("name", "about")]
-    return [*found, *REPORT]
+            keys += [f"{group}.{key}" for key in node if key not in ("name", "about")]
+    return [*keys, *REPORT]
 
 
 def _values(key: str, chosen: dict[str, Path]) -> list[str]:
@@ -186,44 +186,44 @@ def _positional(before: Sequence[str]) -> list[str]:
 
 
 def _list(before: Sequence[str], _: str) -> list[str]:
-    own, given = _own(before), _positional(before)
-    existing = groups(own)
-    if not given:
-        everything = [name for group in existing for name in names(group, own)]
+    folders, bare = _config_dirs(before), _positional(before)
+    existing = groups(folders)
+    if not bare:
+        everything = [name for group in existing for name in names(group, folders)]
         return [*map(plural, existing), *existing, *everything]
     by_word = {plural(group): group for group in existing} | {group: group for group in existing}
-    return names(by_word[given[0]], own) if len(given) == 1 and given[0] in by_word else []
+    return names(by_word[bare[0]], folders) if len(bare) == 1 and bare[0] in by_word else []
 
 
 def _data(before: Sequence[str], current: str) -> list[str]:
-    own, given = _own(before), _positional(before)
-    if not given:
+    folders, positional = _config_dirs(before), _positional(before)
+    if not positional:
         return ["prepare", "verify", "show", "certify"]
-    if len(given) == 1:
-        return names("task", own)
-    return _options("task", given[1], own, current)
+    if len(positional) == 1:
+        return names("task", folders)
+    return _options("task", positional[1], folders, current)
 
 
 def _verify(before: Sequence[str], current: str) -> list[str]:
-    own, given = _own(before), _positional(before)
-    return _options("model", given[0], own, current) if given else names("model", own)
+    folders, bare = _config_dirs(before), _positional(before)
+    return _options("model", bare[0], folders, current) if bare else names("model", folders)
 
 
-def _options(group: str, name: str, own: Sequence[Path], current: str) -> list[str]:
+def _options(group: str, name: str, folders: Sequence[Path], current: str) -> list[str]:
     """Return `option=` or `option=value` words of one choice."""
     from lra.choices.explain import own_options
 
-    files = [file for file in choices(group, own) if file.stem == name]
+    files = [file for file in choices(group, folders) if file.stem == name]
     key, separator, _ = current.partition("=")
-    found = []
+    words = []
     for option in own_options(files[0]) if files else []:
         last = option.key.rpartition(".")[2]
         if not separator:
-            found.append(f"{last}=")
+            words.append(f"{last}=")
         elif last == key:
             values = ["true", "false"] if option.switch else [*option.values]
-            found += [f"{key}={value}" for value in values]
-    return found
+            words += [f"{key}={value}" for value in values]
+    return words
 
 
 def _results(before: Sequence[str]) -> Path:
@@ -302,14 +302,14 @@ SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra completion`."""
-    made = Parser(
+    arguments = Parser(
         prog="lra completion",
         description="Print what lets a shell complete verbs, flags, names, keys, values and cells.",
         epilog='in ~/.bashrc: eval "$(lra completion bash)" | in ~/.zshrc: '
         'eval "$(lra completion zsh)" | in config.fish: lra completion fish | source',
     )
-    made.add_argument("shell", choices=[*SHELLS], metavar="|".join(SHELLS))
-    return made
+    arguments.add_argument("shell", choices=[*SHELLS], metavar="|".join(SHELLS))
+    return arguments
 
 
 def main(argv: list[str]) -> int:

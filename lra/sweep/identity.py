@@ -129,18 +129,18 @@ Parts = tuple[dict[str, Any], dict[str, Any]]
 
 
 def _runner(name: str, options: Any) -> Parts:
-    found = _runner_options(options)
-    return {"name": name, **found}, {"name": name, **_set(type(options), found)}
+    described = _runner_options(options)
+    return {"name": name, **described}, {"name": name, **_set(type(options), described)}
 
 
 def _backbone(backbone: Any, rate: Rate) -> Parts:
-    found = plain(backbone)
-    return {**found, "attention_dropout": rate}, _set(type(backbone), found)
+    described = plain(backbone)
+    return {**described, "attention_dropout": rate}, _set(type(backbone), described)
 
 
 def _optim(optim: Any) -> Parts:
-    found = plain(optim)
-    return found, _set(type(optim), found)
+    described = plain(optim)
+    return described, _set(type(optim), described)
 
 
 def _task(run: Run, plugins: list[str], place: Mapping[str, str]) -> Parts:
@@ -150,9 +150,9 @@ def _task(run: Run, plugins: list[str], place: Mapping[str, str]) -> Parts:
         task |= {"vocabulary": spec.vocabulary, "classes": spec.classes}
         return task, task
     options = dict(run.task_options)
-    made = _registered("task", run.task_name, options.pop("class_path"), place)
+    registered = _registered("task", run.task_name, options.pop("class_path"), place)
     target = locate(str(run.task_options["class_path"]), plugins)
-    task |= {"data": spec.data_hash, **made}
+    task |= {"data": spec.data_hash, **registered}
     return {**task, "options": options}, {**task, "options": decisive(target, options)}
 
 
@@ -171,12 +171,12 @@ def _machine(hardware: HardwareProfile, device: str) -> dict[str, Any]:
 
 def _runner_options(options: Any) -> dict[str, Any]:
     """Return the options of a runner that may decide a number."""
-    found = plain(options)
+    described = plain(options)
     for name in options.files:
-        if found[name] is not None:  # what is in a file decides, not where it lies
-            found[name] = remembered_sha256(Path(found[name]))
-    apart = {"lengths", "modes", *options.incidental}
-    return {name: value for name, value in found.items() if name not in apart}
+        if described[name] is not None:  # what is in a file decides, not where it lies
+            described[name] = remembered_sha256(Path(described[name]))
+    left_out = {"lengths", "modes", *options.incidental}
+    return {name: value for name, value in described.items() if name not in left_out}
 
 
 Choice = Callable[[Callable[..., Any], Mapping[str, Any]], dict[str, Any]]
@@ -186,15 +186,15 @@ def _mixer(
     run: Run, plugins: list[str], place: Mapping[str, str], choice: Choice
 ) -> dict[str, Any]:
     """Return the options of a model's mixers, each family with its version."""
-    own = dict(run.mixer_options)
-    others, layers = own.pop("others", {}), own.pop("layers", None)
-    found = _family(run.model, own, plugins, place, choice)
+    own_options = dict(run.mixer_options)
+    others, layers = own_options.pop("others", {}), own_options.pop("layers", None)
+    described = _family(run.model, own_options, plugins, place, choice)
     if layers is not None:
-        found["layers"] = layers
-        found["others"] = {
+        described["layers"] = layers
+        described["others"] = {
             name: _family(name, options, [], {}, choice) for name, options in others.items()
         }
-    return found
+    return described
 
 
 def _family(
@@ -216,11 +216,11 @@ def _family(
 
 def _references(names: Iterable[str]) -> dict[str, int]:
     """Return the versions above 1 of the families that a runner measures beside the model."""
-    found = {}
+    versions = {}
     for name in names:
         options = core_of(bundled_family(name, "runner.references"), ())[2]
-        found[name] = int(getattr(locate(str(options["class_path"])), "version", 1))
-    return {name: version for name, version in found.items() if version != 1}
+        versions[name] = int(getattr(locate(str(options["class_path"])), "version", 1))
+    return {name: version for name, version in versions.items() if version != 1}
 
 
 def _registered(group: str, name: str, class_path: str, place: Mapping[str, str]) -> dict[str, str]:
@@ -261,9 +261,9 @@ def attention_dropout(run: Run, length: int, rates: dict[str, Rate]) -> Rate:
         return 0.0
     longest = length if run.runner.by_length else None
     model = (run.model, run.mixer_options, run.backbone, facts(run, longest), run.runner.facing)
-    if (spelt := repr(model)) not in rates:
-        rates[spelt] = _built_rate(run, longest)
-    return rates[spelt]
+    if (key := repr(model)) not in rates:
+        rates[key] = _built_rate(run, longest)
+    return rates[key]
 
 
 def _built_rate(run: Run, max_length: int | None) -> Rate:
@@ -274,8 +274,8 @@ def _built_rate(run: Run, max_length: int | None) -> Rate:
             model = build_model(run, max_length=max_length)
     except Exception:  # noqa: BLE001 - refused, or read its weights: the cell itself says which
         return run.backbone.attention_dropout
-    found = model.effective_attention_dropout
-    return found[0] if len({*found}) == 1 else [*found]
+    layer_rates = model.effective_attention_dropout
+    return layer_rates[0] if len({*layer_rates}) == 1 else [*layer_rates]
 
 
 def decisive(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,11 +286,11 @@ def decisive(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
         options: as plain JSON, each by its name; those of other names are left out.
     """
     usual = defaults(target)
-    found = {}
+    changed = {}
     for entry in fields(schema(target)):
         if (name := entry.name) not in options:
             continue
         value = options[name]
         if name not in usual or value != usual[name] or type(value) is not type(usual[name]):
-            found[name] = value
-    return found
+            changed[name] = value
+    return changed
