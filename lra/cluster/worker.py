@@ -20,7 +20,7 @@ from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan, Torn, mark_o
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
 from lra.sweep.cell_list import Sweep
-from lra.sweep.cells import Known
+from lra.sweep.cells import Lookups
 from lra.sweep.places import processes
 from lra.terminal.board import LEFT, STOPPED, ProgressBoard
 from lra.terminal.wording import spent
@@ -82,7 +82,7 @@ class Worker:
     def use(self, plan: StoredPlan) -> None:
         """Work on a plan from now on."""
         self.plan, self.seen = plan, plan.mark
-        until = None if (told := os.environ.get(UNTIL)) is None else float(told)
+        until = None if (text := os.environ.get(UNTIL)) is None else float(text)
         self.claiming = Claiming(plan, self.store, self.options.name, self._group(), until)
         self.sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, [], PlanTitles(plan))
         if self.live is not None and self.live.sweep.logger != plan.logger:
@@ -92,15 +92,15 @@ class Worker:
         self.live.sweep = self.sweep
 
     def _group(self) -> WorkerGroup | None:
-        wanted = self.options.group
-        if wanted is None:
+        name = self.options.group
+        if name is None:
             return None
-        known = {group.name: group for group in self.plan.groups}
-        if wanted not in known:
+        groups = {group.name: group for group in self.plan.groups}
+        if name not in groups:
             raise BadPlan(
-                f"--group {wanted}: the plan of {self.plan.sweep} has {', '.join(known) or 'none'}"
+                f"--group {name}: the plan of {self.plan.sweep} has {', '.join(groups) or 'none'}"
             )
-        return known[wanted]
+        return groups[name]
 
     def say(self, line: str) -> None:
         """Write a line into the log."""
@@ -197,7 +197,7 @@ class Worker:
                     continue
                 try:
                     if (why := self._not_here(taken)) is not None:
-                        self.claiming.apart[taken.place] = why
+                        self.claiming.set_aside[taken.place] = why
                         taken.claim.release()
                         continue
                     self._prepare(taken)
@@ -225,7 +225,7 @@ class Worker:
             first,
             live=live,
             ready=self.data.get,
-            device=Known().device_of(first.planned.run.hardware),
+            device=Lookups().device_of(first.planned.run.hardware),
             sharers=1 if timed else min(self.options.peers, most),
             changed=self.changed,
         )
@@ -253,7 +253,7 @@ class Worker:
             return None
         hardware = taken.planned.run.hardware
         try:
-            here = Known().device_of(hardware)
+            here = Lookups().device_of(hardware)
         except ValueError as error:
             return str(error)
         there, threads = cell.columns["device"], cell.columns["threads"]
@@ -287,11 +287,11 @@ class Worker:
             self._close_live()  # others may wait for its runs
             self._report()
             return f"all {total:,} cells of {self.plan.sweep} are complete"
-        own = [place for place in left if place not in claiming.apart]
+        possible = [place for place in left if place not in claiming.set_aside]
         entries = self.plan.entries
         held = {entries[place].key for place in left} & claiming.busy
-        if not own:
-            reasons = Counter(claiming.apart[place] for place in left).most_common(3)
+        if not possible:
+            reasons = Counter(claiming.set_aside[place] for place in left).most_common(3)
             listed = "; ".join(f"{count:,} cells: {why}" for why, count in reasons)
             return f"nothing left for this worker: {len(left):,} of {total:,} left ({listed})"
         most = self.options.wait_s

@@ -1,4 +1,4 @@
-"""A batch must be found in the data: checked before anything is trained."""
+"""The data must hold a batch: checked before anything is trained."""
 
 from lra.composition.run import Run
 from lra.errors import ConfigError

@@ -12,7 +12,7 @@ from lra.composition.run import Composed, Control, Logger, LoggerMode
 from lra.composition.words import commas_explained
 from lra.errors import ConfigError
 from lra.sweep.batch_check import check_batch
-from lra.sweep.cells import Known, plan
+from lra.sweep.cells import Lookups, plan
 from lra.sweep.places import check_places
 from lra.sweep.planned import (
     Planned,
@@ -57,43 +57,43 @@ def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
 
 def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
     _check_shared(entries)
-    known = Known(place=entries[0].place, elsewhere=elsewhere)
-    first = typed(entries[0].config, known.tasks, known.memo)
+    lookups = Lookups(place=entries[0].place, elsewhere=elsewhere)
+    first = typed(entries[0].config, lookups.tasks, lookups.memo)
     _check_logger(first.logger)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
     retry: set[str] = set()
     for config, words, _ in counted(entries, "planning run"):
-        run = typed(config, known.tasks, known.memo)
+        run = typed(config, lookups.tasks, lookups.memo)
         try:
             run.runner.check_packages()
         except ValueError as error:
             raise ConfigError(str(error)) from error
         retry |= {*run.control.retry}
         begun = {}
-        for name, source in trainings(run, known.tasks, known.memo).items():
-            (cell,) = plan(source, words_of(name, source, words, run), known)
+        for name, source in trainings(run, lookups.tasks, lookups.memo).items():
+            (cell,) = plan(source, words_of(name, source, words, run), lookups)
             begun[name] = cell
             sources.setdefault(cell.key, Planned(cell, source))
         if run.runner.trains:
             check_batch(run, loaded=False)
-        for cell in plan(run, words, known):
+        for cell in plan(run, words, lookups):
             check_one_number(distinct.setdefault(cell.key, Planned(cell, run, begun)).run, run)
     if not elsewhere:
         check_places([*sources.values(), *distinct.values()])
     ordered = sorted(distinct.values(), key=turn_of)
     part, parts = first.control.part()
-    own = ordered[part - 1 :: parts]
+    of_shard = ordered[part - 1 :: parts]
     # A training goes with every shard that needs it; a claim keeps two from doing it at once.
-    needed = dict.fromkeys(cell.key for planned in own for cell in planned.trainings.values())
-    listed = {planned.cell.key for planned in own}
+    needed = dict.fromkeys(cell.key for planned in of_shard for cell in planned.trainings.values())
+    listed = {planned.cell.key for planned in of_shard}
     return Sweep(
         name=first.sweep,
         root=Path(first.config["results"]),
         control=replace(first.control, retry=sorted(retry)),
         logger=first.logger,
-        planned=[*(sources[key] for key in needed if key not in listed), *own],
-        titles=titles([(each.cell, each.trainings) for each in {**sources, **distinct}.values()]),
+        planned=[*(sources[key] for key in needed if key not in listed), *of_shard],
+        titles=titles([(item.cell, item.trainings) for item in {**sources, **distinct}.values()]),
     )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Known:
+class Lookups:
     """What the runs of one sweep share, looked up once; it is as old as the sweep's plan."""
 
     tasks: "dict[str, Task]" = field(default_factory=dict)
@@ -53,8 +53,8 @@ class Known:
         """
         if hardware.device is not Device.cuda:
             return device_name(hardware.device)
-        if found := gpus():
-            return found[0].name
+        if devices := gpus():
+            return devices[0].name
         if not self.elsewhere:
             raise ValueError(NO_GPU)
         return f"{hardware.name}, not here"
@@ -67,28 +67,28 @@ class Known:
         return self.sources[key]
 
 
-def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) -> list[Cell]:
+def plan(run: Run, overrides: tuple[str, ...] = (), lookups: Lookups | None = None) -> list[Cell]:
     """Return the cells of a run, in order: one, or one for each of the runner's places."""
-    known = known or Known()
+    lookups = lookups or Lookups()
     runner = str(run.config["runner"]["name"])
     pairs = run.runner.cells(runner, run.task.spec.max_length)
-    started, modules = {}, {*_modules(run, known.memo)}
-    for name, source in trainings(run, known.tasks, known.memo).items():
-        started[name] = plan(source, known=known)[0].key
-        modules.update(_modules(source, known.memo))
+    started, modules = {}, {*_modules(run, lookups.memo)}
+    for name, source in trainings(run, lookups.tasks, lookups.memo).items():
+        started[name] = plan(source, lookups=lookups)[0].key
+        modules.update(_modules(source, lookups.memo))
     if (stored := stored_training(run)) is not None:
         started[STORED] = stored.key
-        modules.update(_modules(stored.run(known.tasks), known.memo))
-    sources = known.sources_of(modules)
+        modules.update(_modules(stored.run(lookups.tasks), lookups.memo))
+    sources = lookups.sources_of(modules)
     shared = {
         "config": run.config,
         "overrides": overrides,
-        "fingerprint": known.memo.of("fingerprint", (sources,), partial(summary, sources)),
+        "fingerprint": lookups.memo.of("fingerprint", (sources,), partial(summary, sources)),
         "sources": sources,
-        "place": known.place,
-        "checked": known.memo,
+        "place": lookups.place,
+        "checked": lookups.memo,
     }
-    return [_cell(run, pair, started, shared, known) for pair in pairs]
+    return [_cell(run, pair, started, shared, lookups) for pair in pairs]
 
 
 def _cell(
@@ -96,7 +96,7 @@ def _cell(
     pair: tuple[str, int],
     started: Mapping[str, str],
     shared: Mapping[str, Any],
-    known: Known,
+    lookups: Lookups,
 ) -> Cell:
     """Return the cell of a mode and a length.
 
@@ -105,14 +105,14 @@ def _cell(
         pair: mode and length.
         started: keys of its trainings.
         shared: the rest of its fields.
-        known: of the sweep.
+        lookups: of the sweep.
     """
     mode, length = pair
     runner = str(run.config["runner"]["name"])
-    spec, hardware, kind, memo = run.task.spec, run.hardware, run.runner, known.memo
-    device = memo.of("device", (hardware,), partial(known.device_of, hardware))
+    spec, hardware, kind, memo = run.task.spec, run.hardware, run.runner, lookups.memo
+    device = memo.of("device", (hardware,), partial(lookups.device_of, hardware))
     decided = identity(
-        run, mode, length, started, known.place, device=device, rates=known.rates, memo=memo
+        run, mode, length, started, lookups.place, device=device, rates=lookups.rates, memo=memo
     )
     head = memo.of(("head", length), (run.task, kind), lambda: str(facts(run, length).head))
     columns = {
@@ -158,28 +158,28 @@ def _named(run: Run) -> list[str]:
 
 def marks(run: Run) -> dict[str, str]:
     """Return the labels that every row of a run carries: what departs from the plain family."""
-    found = run.hardware.labels()
+    labels = run.hardware.labels()
     if run.task.spec.regime:
-        found["regime"] = run.task.spec.regime
+        labels["regime"] = run.task.spec.regime
     if run.task.spec.tokenizer:
-        found["tokenizer"] = run.task.spec.tokenizer
+        labels["tokenizer"] = run.task.spec.tokenizer
     if (scale := protocol.scale(run.config)) != protocol.PUBLISHED:
-        found["scale"] = scale
+        labels["scale"] = scale
     if not run.runner.models:
-        return found
-    found |= run.runner.marks(run.task.spec.regime)
+        return labels
+    labels |= run.runner.marks(run.task.spec.regime)
     if run.runner.started_from is not None:
-        found["start"] = run.runner.started_from
+        labels["start"] = run.runner.started_from
     elif (stored := stored_training(run)) is not None:
-        found["start"] = stored.key
+        labels["start"] = stored.key
     if "variant" in run.mixer_options:
-        found["variant"] = str(run.mixer_options["variant"])
+        labels["variant"] = str(run.mixer_options["variant"])
     if "layers" in run.mixer_options:
-        found["layers"] = " + ".join(run.mixer_options["layers"])
-    found |= protocol.marks(run.config)
+        labels["layers"] = " + ".join(run.mixer_options["layers"])
+    labels |= protocol.marks(run.config)
     if run.backbone.padding != "masked":
-        found["padding"] = str(run.backbone.padding)
-    return found
+        labels["padding"] = str(run.backbone.padding)
+    return labels
 
 
 def environment() -> dict[str, str]:

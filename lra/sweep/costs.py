@@ -103,15 +103,15 @@ class Costs:
             Unsupported: the model refuses its task.
             Uncounted: it cannot be counted without contents.
         """
-        known = facts(run, passes.length if passes.measured else None)
-        key = key_of(run, passes, known)
+        task_facts = facts(run, passes.length if passes.measured else None)
+        key = key_of(run, passes, task_facts)
         if key not in self._passes and key in self.ready:
             self._passes[key] = cost_of(self.ready[key])
         if key not in self._passes:
             try:
                 if time.monotonic() > self.until:
                     raise TimeoutError
-                self._passes[key] = self._counted(run, passes, known)
+                self._passes[key] = self._counted(run, passes, task_facts)
             except Unsupported:
                 raise
             except TimeoutError as error:
@@ -119,39 +119,39 @@ class Costs:
             except Exception as error:  # noqa: BLE001 - what needs contents fails in its own way
                 reason = f"its passes cannot be counted without contents: {text_of(error)}"
                 self._passes[key] = Uncounted(" ".join(reason.split())[:300])
-        found = self._passes[key]
-        if isinstance(found, Uncounted):
-            raise found
-        return found
+        cost = self._passes[key]
+        if isinstance(cost, Uncounted):
+            raise cost
+        return cost
 
     def counted(self) -> dict[str, list[float]]:
         """Return what was counted, by key, as `ready` has it: to four digits."""
         return {
-            key: [float(f"{number:.4g}") for number in (*found.work, *found[1:])]
-            for key, found in self._passes.items()
-            if isinstance(found, PassCost)
+            key: [float(f"{number:.4g}") for number in (*cost.work, *cost[1:])]
+            for key, cost in self._passes.items()
+            if isinstance(cost, PassCost)
         }
 
-    def _counted(self, run: Run, passes: Passes, known: "TaskFacts") -> PassCost:
+    def _counted(self, run: Run, passes: Passes, task_facts: "TaskFacts") -> PassCost:
         rows = min(passes.rows, passes.micro_rows or passes.rows)
         probe = PROBE_TOKENS[run.hardware.device] // (1 if passes.step else EVALUATION_SHARE)
         low = max(2, math.ceil(probe / passes.length))
         depth = run.backbone.depth
 
         def at(layers: int) -> _Counted:
-            count = partial(self._one, run, passes, known, layers)
+            count = partial(self._one, run, passes, task_facts, layers)
             if rows <= 2 * low:
                 return count(rows)
             return count(low).towards(count(2 * low), (rows - low) / low)
 
         if depth > 2 and _alike(run, passes.name):
-            found = at(1).towards(at(2), depth - 1)
+            count_of_pass = at(1).towards(at(2), depth - 1)
         else:
-            found = at(depth)
-        work = effort(found.calls, found.views)
-        weights = int(found.parameters) * WEIGHT_BYTES
+            count_of_pass = at(depth)
+        work = effort(count_of_pass.calls, count_of_pass.views)
+        weights = int(count_of_pass.parameters) * WEIGHT_BYTES
         if not passes.step:
-            return PassCost(work, int(found.peak), weights)
+            return PassCost(work, int(count_of_pass.peak), weights)
         times = math.ceil(passes.rows / rows)
         work = Effort(*(times * amount for amount in work))
         # Clipping reads gradients twice and writes them; the optimiser reads gradients, and reads
@@ -161,17 +161,17 @@ class Costs:
         moved = (6.0 + 2 * copies) * weights
         kind = "streamed" if moved > LARGE_BYTES else "cached"
         work = work._replace(
-            operators=work.operators + found.tensors, **{kind: getattr(work, kind) + moved}
+            operators=work.operators + count_of_pass.tensors, **{kind: getattr(work, kind) + moved}
         )
-        return PassCost(work, int(found.peak), (1 + copies) * weights)
+        return PassCost(work, int(count_of_pass.peak), (1 + copies) * weights)
 
     def _one(
-        self, run: Run, passes: Passes, known: "TaskFacts", layers: int, rows: int
+        self, run: Run, passes: Passes, task_facts: "TaskFacts", layers: int, rows: int
     ) -> _Counted:
         """Count one pass of so many layers and rows."""
-        model = self._model(run, passes, known, layers)
+        model = self._model(run, passes, task_facts, layers)
         precision, memory = run.hardware.precision, run.task.spec.memory
-        call = call_of(model, known, precision, passes, rows=rows, memory=memory)
+        call = call_of(model, task_facts, precision, passes, rows=rows, memory=memory)
         kind = str(run.hardware.device)
         tracer = self._tracers.setdefault(kind, Tracer(kind))
         model.train(passes.step)
@@ -183,15 +183,15 @@ class Costs:
         tensors = [p.numel() for p in model.parameters() if p.requires_grad]
         return _Counted(trace.calls, trace.views, trace.peak_bytes, sum(tensors), len(tensors))
 
-    def _model(self, run: Run, passes: Passes, known: "TaskFacts", layers: int) -> "Backbone":
-        own = passes.name == OWN
+    def _model(self, run: Run, passes: Passes, task_facts: "TaskFacts", layers: int) -> "Backbone":
+        main = passes.name == OWN
         key = repr(
-            (run.model if own else passes.name, run.mixer_options if own else None, run.backbone,
-             known, layers, str(run.hardware.precision))
+            (run.model if main else passes.name, run.mixer_options if main else None, run.backbone,
+             task_facts, layers, str(run.hardware.precision))
         )  # fmt: skip
         if key not in self._models:
             self._models.clear()  # cells come sorted: those that share a model are neighbours
-            backbone = run.backbone if own else run.backbone.at_full_length()
+            backbone = run.backbone if main else run.backbone.at_full_length()
             sized = replace(run, backbone=replace(backbone, depth=layers))
             with torch.device("meta"):
                 model = build_model(
@@ -204,7 +204,7 @@ class Costs:
 
 
 def cost_of(numbers: Sequence[float]) -> PassCost:
-    """Return the cost that `Costs.counted` has made numbers of."""
+    """Return the cost that `Costs.counted` wrote as numbers."""
     kinds = len(Effort._fields)
     peak, resident = numbers[kinds:]
     return PassCost(Effort(*numbers[:kinds]), int(peak), int(resident))
@@ -224,7 +224,7 @@ def _alike(run: Run, name: str) -> bool:
 
 def call_of(
     model: "Backbone",
-    known: "TaskFacts",
+    facts: "TaskFacts",
     precision: Precision,
     passes: Passes,
     *,
@@ -236,7 +236,7 @@ def call_of(
 
     Args:
         model: Without contents.
-        known: What the task tells it.
+        facts: What the task tells it.
         precision: Of numbers that a task gives as they are.
         passes: What it is; its length is that of what this process has.
         rows: Of the batch.
@@ -246,13 +246,13 @@ def call_of(
     from models.backbone.config import TOKEN_HEADS, Head
 
     meta = partial(torch.empty, device="meta")
-    shape = (rows, 2 if known.head is Head.pair else 1, passes.length)
-    tokens = meta(shape, dtype=DTYPES[precision] if known.scalars else torch.long)
-    target = meta((rows, passes.length) if known.head in TOKEN_HEADS else (rows,), dtype=torch.long)
-    keep = meta(shape, dtype=torch.bool) if known.padded and not passes.measured else None
+    shape = (rows, 2 if facts.head is Head.pair else 1, passes.length)
+    tokens = meta(shape, dtype=DTYPES[precision] if facts.scalars else torch.long)
+    target = meta((rows, passes.length) if facts.head in TOKEN_HEADS else (rows,), dtype=torch.long)
+    keep = meta(shape, dtype=torch.bool) if facts.padded and not passes.measured else None
     masked = {
         name: meta((rows,) if name == "prefix" else (rows, passes.length), dtype=torch.long)
-        for name in known.masks
+        for name in facts.masks
     }
     state = None
     if memory and not passes.measured and model.causal:

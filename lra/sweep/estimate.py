@@ -60,33 +60,33 @@ def forecasts(
     seconds = 0.0 if small else COUNTING_S if within_s is None else within_s
     costs = Costs(until=time.monotonic() + (FIRST_S if listed else seconds), ready=shipped())
     forecaster = Forecaster(past, costs, trials=listed)
-    found: list[tuple[Planned, Forecast]] = []
+    reckoned: list[tuple[Planned, Forecast]] = []
     for planned in waiting:
-        found.append((planned, forecaster.of(planned)))
-        if listed and len(found) == 1:
+        reckoned.append((planned, forecaster.of(planned)))
+        if listed and len(reckoned) == 1:
             costs.until = time.monotonic() + seconds
-    return found
+    return reckoned
 
 
-def announcement(found: Forecasts) -> str:
+def announcement(pairs: Forecasts) -> str:
     """Return one line: how many cells there are to run, and how long they will take."""
-    many = "1 cell" if len(found) == 1 else f"{len(found):,} cells"
-    known = [pair for pair in found if pair[1].seconds is not None]
-    takes = _preset([planned for planned, _ in found])
+    many = "1 cell" if len(pairs) == 1 else f"{len(pairs):,} cells"
+    timed = [pair for pair in pairs if pair[1].seconds is not None]
+    takes = _preset([planned for planned, _ in pairs])
     whole = "" if takes is None else f"; the whole preset takes {takes}"
-    if not known:
+    if not timed:
         until = "the first one is through, or lra plan counts it"
         return f"{many} to run{whole or f'; how long is not known until {until}'}"
-    bases = [each.basis for _, each in known if each.basis in BASES]
+    bases = [forecast.basis for _, forecast in timed if forecast.basis in BASES]
     basis = max(bases, key=list(BASES).index) if bases else "counted"
     roughly = "about" if basis in ("stored", "corrected") else "very roughly"
-    about = f"{roughly} {spelt(elapsed(known))}{gpu_hours(known)} ({BASES[basis]})"
-    rest = len(found) - len(known)
+    about = f"{roughly} {format_duration(elapsed(timed))}{gpu_hours(timed)} ({BASES[basis]})"
+    rest = len(pairs) - len(timed)
     if not rest:
         return f"{many} to run, {about}"
-    late = any(forecast.seconds is None and forecast.reason == NO_TIME for _, forecast in found)
+    late = any(forecast.seconds is None and forecast.reason == NO_TIME for _, forecast in pairs)
     left = whole or (" until lra plan counts it" if late else "")
-    return f"{many} to run: {len(known):,} take {about}, of {rest:,} it is not known{left}"
+    return f"{many} to run: {len(timed):,} take {about}, of {rest:,} it is not known{left}"
 
 
 def _tokens(planned: Planned) -> int:
@@ -99,12 +99,12 @@ def _tokens(planned: Planned) -> int:
     return 0
 
 
-def gpu_hours(known: Forecasts) -> str:
+def gpu_hours(pairs: Forecasts) -> str:
     """Return what a GPU is needed for, in words; "" for none."""
-    on_gpu = [pair for pair in known if pair[0].run.hardware.device is Device.cuda]
+    on_gpu = [pair for pair in pairs if pair[0].run.hardware.device is Device.cuda]
     if not on_gpu:
         return ""
-    hours = sum(found.seconds or 0.0 for _, found in on_gpu) / HOUR
+    hours = sum(forecast.seconds or 0.0 for _, forecast in on_gpu) / HOUR
     return f" = {hours:,.0f} GPU-hours" if hours >= 10 else f" = {hours:.2g} GPU-hours"
 
 
@@ -120,7 +120,7 @@ def _preset(waiting: Sequence[Planned]) -> str | None:
     return takes if isinstance(takes, str) else None
 
 
-def spelt(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a length of time as one says it: 40 s, 3 min, 2 h 10 min, 3 days."""
     if seconds < 99.5:
         return f"{max(1, round(seconds))} s"
@@ -134,14 +134,14 @@ def spelt(seconds: float) -> str:
     return f"{seconds / YEAR:,.0f} years"
 
 
-def elapsed(known: Forecasts) -> float:
+def elapsed(pairs: Forecasts) -> float:
     """Return the seconds of all: each kind by itself, some of its cells side by side."""
     total = 0.0
-    for name in {str(planned.cell.columns["runner"]): None for planned, _ in known}:
-        group = [pair for pair in known if pair[0].cell.columns["runner"] == name]
+    for name in {str(planned.cell.columns["runner"]): None for planned, _ in pairs}:
+        group = [pair for pair in pairs if pair[0].cell.columns["runner"] == name]
         first = group[0][0].run
         lanes = lanes_of(first)
-        seconds = [found.seconds or 0.0 for _, found in group]
+        seconds = [forecast.seconds or 0.0 for _, forecast in group]
         total += max(*seconds, sum(seconds) / lanes)
     return total
 

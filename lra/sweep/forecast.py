@@ -72,8 +72,8 @@ class Forecast:
     @property
     def whole_bytes(self) -> int | None:
         """What a cell needs in which model and references come to an end."""
-        known = [each for each in (self.need_bytes, self.reference_need_bytes) if each is not None]
-        return max(known, default=None)
+        needs = [need for need in (self.need_bytes, self.reference_need_bytes) if need is not None]
+        return max(needs, default=None)
 
 
 class Forecaster:
@@ -91,7 +91,7 @@ class Forecaster:
         self.past, self.costs = past, costs or Costs()
         self.trials = TrialBuilds(every=trials)
         self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
-        self._known: dict[str, Forecast] = {}
+        self._forecasts: dict[str, Forecast] = {}
         self._ratios: list[tuple[Past, float]] | None = None
 
     def of(self, planned: Planned) -> Forecast:
@@ -99,15 +99,15 @@ class Forecaster:
         cell = planned.cell
         columns = {name: value for name, value in cell.columns.items() if name != "seed"}
         key = repr((columns, {**cell.described, "seed": None}))
-        if key not in self._known:
-            self._known[key] = self._forecast(planned.run, cell)
-        return self._known[key]
+        if key not in self._forecasts:
+            self._forecasts[key] = self._forecast(planned.run, cell)
+        return self._forecasts[key]
 
     def _forecast(self, run: Run, cell: Cell) -> Forecast:
         near = guess(cell, self.past)
         try:
             self.trials.check(run, int(cell.columns["length"]))
-            found = self.counted(run, cell.columns)
+            count = self.counted(run, cell.columns)
         except Unsupported as error:
             return Forecast(seconds=START_S, basis="refused", reason=str(error))
         except Exception as error:  # noqa: BLE001 - a plan is no place to stop for a runner's fault
@@ -119,13 +119,13 @@ class Forecaster:
             basis = "stored" if near.alike else "scaled"
             return Forecast(seconds=near.seconds, basis=basis, reason=reason)
         if near is not None and near.alike:
-            return replace(found, seconds=near.seconds, basis="stored")
+            return replace(count, seconds=near.seconds, basis="stored")
         ratio = self.correction(cell.columns)
-        if ratio is None or found.seconds is None:
-            return found
-        step = None if found.step_s is None else ratio * found.step_s
+        if ratio is None or count.seconds is None:
+            return count
+        step = None if count.step_s is None else ratio * count.step_s
         return replace(
-            found, seconds=ratio * found.seconds, step_s=step, basis="corrected", correction=ratio
+            count, seconds=ratio * count.seconds, step_s=step, basis="corrected", correction=ratio
         )
 
     def counted(self, run: Run, columns: Mapping[str, Any]) -> Forecast:
@@ -146,11 +146,11 @@ class Forecaster:
         taken = [machine.seconds(cost.work) for _, cost in costs]
         process = 0 if machine.ahead else PROCESS_BYTES
         needs: dict[str, int] = {}
-        for each, cost in costs:
-            needs[each.name] = max(needs.get(each.name, 0), cost.need_bytes + process)
+        for part, cost in costs:
+            needs[part.name] = max(needs.get(part.name, 0), cost.need_bytes + process)
         need = needs.pop(OWN)
         reference = max(needs, key=needs.__getitem__, default="")
-        seconds = [each.times * s for (each, _), s in zip(costs, taken, strict=True)]
+        seconds = [part.times * s for (part, _), s in zip(costs, taken, strict=True)]
         whole = START_S + sum(seconds)
         first, stages = passes[0], _stages(passes)
         steps = sum(p.times for p in passes[:stages])
@@ -172,19 +172,19 @@ class Forecaster:
 
     def _costs(self, run: Run, passes: Sequence[Passes]) -> Iterator[tuple[Passes, PassCost]]:
         """Yield what passes cost; a reference that refuses the task is a row, and no pass."""
-        for each in passes:
+        for part in passes:
             try:
-                yield each, self.costs.of(run, each)
+                yield part, self.costs.of(run, part)
             except Unsupported:
-                if each.name == OWN:
+                if part.name == OWN:
                     raise
 
     def machine(self, run: Run) -> MachineRates | None:
         """Return the machine that a run is meant for."""
         key = repr((run.hardware, threads(run)))
         if key not in self.machines:
-            found = machine_of(run.hardware, threads(run))
-            self.machines[key] = None if found is None else (run.hardware, found)
+            rates = machine_of(run.hardware, threads(run))
+            self.machines[key] = None if rates is None else (run.hardware, rates)
         pair = self.machines[key]
         return None if pair is None else pair[1]
 
@@ -251,7 +251,7 @@ def _stages(passes: Sequence[Passes]) -> int:
     """Return how many of the passes, from the first on, are the steps of one training."""
     if not passes[0].step or passes[0].measured:
         return 1
-    return next((n for n, each in enumerate(passes) if not each.step), len(passes))
+    return next((n for n, part in enumerate(passes) if not part.step), len(passes))
 
 
 def _seen(run: Run, first: Passes) -> str:

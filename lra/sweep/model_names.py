@@ -60,13 +60,13 @@ def tell_apart(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> 
 
     from reports.rows import RUN_MARKS, labels_of
 
-    apart: dict[tuple[str, str], dict[str, str]] = {}
-    own = rows[rows["model"].map(baseline_of).isna()]
+    by_cell: dict[tuple[str, str], dict[str, str]] = {}
+    of_models = rows[rows["model"].map(baseline_of).isna()]
     marks: dict[str, dict[str, str]] = {mark: {} for mark in RUN_MARKS}
-    for cell, found in zip(own["cell"], own["labels"].map(labels_of), strict=True):
+    for cell, labels in zip(of_models["cell"], of_models["labels"].map(labels_of), strict=True):
         for mark, texts in marks.items():
-            texts[cell] = max(texts.get(cell, ""), found.get(mark, ""))
-    distinct = own[["model", "task", "runner", "cell"]].drop_duplicates()
+            texts[cell] = max(texts.get(cell, ""), labels.get(mark, ""))
+    distinct = of_models[["model", "task", "runner", "cell"]].drop_duplicates()
     distinct = distinct.assign(**{m: distinct["cell"].map(texts) for m, texts in marks.items()})
     for key, group in distinct.groupby(["model", "task", "runner", *RUN_MARKS], sort=False):
         model = str(key[0])
@@ -84,16 +84,16 @@ def tell_apart(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> 
         # What else differs says better how the weights came about than the key of a training.
         differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
         for cell, values in flat.items() if differing else ():
-            apart[model, cell] = {key: values.get(key, "none") for key in differing}
+            by_cell[model, cell] = {key: values.get(key, "none") for key in differing}
     families = list(rows["model"])
-    options = [apart.get(pair, {}) for pair in zip(families, rows["cell"], strict=True)]
+    options = [by_cell.get(pair, {}) for pair in zip(families, rows["cell"], strict=True)]
     names = [display_name(f, o) if o else f for f, o in zip(families, options, strict=True)]
     return rows.assign(model=names, family=families, options=pd.Series(options, rows.index, object))
 
 
 def _flat(described: Mapping[str, Any]) -> dict[str, str]:
-    own = flatten({k: v for k, v in described.items() if k not in AXES})
-    return own | flatten(described.get("runner", {}), "runner.")
+    options = flatten({k: v for k, v in described.items() if k not in AXES})
+    return options | flatten(described.get("runner", {}), "runner.")
 
 
 def _fill(flat: Mapping[str, dict[str, str]], set_by_hand: Mapping[str, set[str]]) -> None:
@@ -135,15 +135,15 @@ def own_name(cell: Mapping[str, Any]) -> str:
     options.pop("version", None)
     usual = _defaults(model)
     if usual is not None:
-        given = {key: value for key, value in options.items() if usual.get(key) != value}
+        changed = {key: value for key, value in options.items() if usual.get(key) != value}
         if options.get("variant", FAITHFUL) != FAITHFUL:  # which fixes others, as its name says
-            own = flatten(cell.get("identity", {}).get("mixer", {}))
-            given = {key: value for key, value in given.items() if key in own}
+            set_by_hand = flatten(cell.get("identity", {}).get("mixer", {}))
+            changed = {key: value for key, value in changed.items() if key in set_by_hand}
     else:
         words = [word.partition("=") for word in cell.get("overrides", ())]
         prefix = "model.mixer."
-        given = {k.removeprefix(prefix): v for k, _, v in words if k.startswith(prefix)}
-    return display_name(model, dict(sorted(given.items())))
+        changed = {k.removeprefix(prefix): v for k, _, v in words if k.startswith(prefix)}
+    return display_name(model, dict(sorted(changed.items())))
 
 
 @cache
@@ -151,17 +151,17 @@ def _defaults(model: str) -> Mapping[str, str] | None:
     file = roots()[-1] / "model" / f"{model}.yaml"
     if not file.is_file():
         return None
-    found = flatten(load(file).get("mixer", {}))
-    found.pop("class_path", None)
-    return found
+    options = flatten(load(file).get("mixer", {}))
+    options.pop("class_path", None)
+    return options
 
 
 def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str, str]) -> bool:
     """Return whether cells differ in `key`; in a training, those of one seed that have it."""
     if not key.startswith(TRAININGS):
         return len({values.get(key) for values in flat.values()}) > 1
-    found: dict[str, set[str]] = {}
+    by_seed: dict[str, set[str]] = {}
     for cell, values in flat.items():
         if key in values:
-            found.setdefault(seeds[cell], set()).add(values[key])
-    return any(len(values) > 1 for values in found.values())
+            by_seed.setdefault(seeds[cell], set()).add(values[key])
+    return any(len(values) > 1 for values in by_seed.values())

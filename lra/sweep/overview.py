@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lra.sweep.cell_list import Sweep
-from lra.sweep.estimate import Forecasts, announcement, forecasts, spelt
+from lra.sweep.estimate import Forecasts, announcement, forecasts, format_duration
 from lra.sweep.forecast import Forecast
 from lra.sweep.planned import Planned, done, ending
 from lra.sweep.trainings import missing
@@ -48,8 +48,8 @@ def overview(sweep: Sweep) -> Iterator[str]:
         if (cell := planned.cell)
     }
     waiting = [planned for planned in sweep.planned if states[planned.cell.key][0] == TO_DO]
-    found = forecasts(waiting, store, sweep.name, listed=True)
-    expected = {planned.cell.key: forecast for planned, forecast in found}
+    pairs = forecasts(waiting, store, sweep.name, listed=True)
+    expected = {planned.cell.key: forecast for planned, forecast in pairs}
     for planned in sweep.planned:
         cell = planned.cell
         state, why = states[cell.key]
@@ -61,20 +61,20 @@ def overview(sweep: Sweep) -> Iterator[str]:
     for task, fault in _lacking(waiting).items():
         yield f"{task} lacks its data, and its cells become rows that say so: {fault}"
     total, left = len(sweep.planned), len(waiting)
-    refused = sum(forecast.basis == "refused" for _, forecast in found)
+    refused = sum(forecast.basis == "refused" for _, forecast in pairs)
     line = f"{total} cells in {sweep.root}: {total - left} done, {left} to do"
     line += f", {refused} of them refused" if refused else ""
-    yield f"{line}; {announcement(found)}" if waiting else line
+    yield f"{line}; {announcement(pairs)}" if waiting else line
 
 
-def refusals(found: Forecasts, titles: Mapping[str, str]) -> Iterator[str]:
+def refusals(pairs: Forecasts, titles: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each cell that will be a row with the reason for which it is refused.
 
     Args:
-        found: cells to run, and what is known of each.
+        pairs: cells to run, and what is known of each.
         titles: what cells are called, by key.
     """
-    refused = [pair for pair in found if pair[1].basis == "refused"]
+    refused = [pair for pair in pairs if pair[1].basis == "refused"]
     for planned, forecast in refused[:MOST_REFUSED]:
         yield f"{REFUSED:8} {titles[planned.cell.key]}: {legible(forecast.reason, LONGEST_REASON)}"
     if (more := len(refused) - MOST_REFUSED) > 0:
@@ -87,7 +87,7 @@ def _expected(forecast: Forecast) -> tuple[str, str]:
         return REFUSED, legible(forecast.reason, LONGEST_REASON)
     if forecast.seconds is None:
         return TO_DO, ""
-    takes = spelt(forecast.seconds)
+    takes = format_duration(forecast.seconds)
     needs = [
         (forecast.fits, "its", forecast.need_bytes),
         (
@@ -98,14 +98,14 @@ def _expected(forecast: Forecast) -> tuple[str, str]:
     ]
     for fits, whose, size in needs:
         if fits is False:
-            need, room = (f"{(each or 0) / 2**30:,.3g} GiB" for each in (size, forecast.room_bytes))
+            need, room = (f"{(n or 0) / 2**30:,.3g} GiB" for n in (size, forecast.room_bytes))
             takes += f", but {whose} {need} will not fit into {room}"
             break
     return TO_DO, takes
 
 
 def _lacking(waiting: Sequence[Planned]) -> dict[str, str]:
-    """Return why the data of tasks cannot be had, by the task, where planning has found out."""
+    """Return why the data of tasks cannot be had, by the task, as far as planning knows."""
     return {
         planned.run.task_name: fault
         for planned in waiting
@@ -122,8 +122,8 @@ def _done(
     planned: Planned, dependant: str | None, store: Store, index: RowsIndex
 ) -> tuple[str, str]:
     """Return state and reason of a cell that has its rows, whose weights `dependant` may need."""
-    found = index.of(planned.cell.key, planned.cell.fingerprint)
-    statuses = store.statuses(planned.cell) if found is None else found.statuses
+    stored = index.of(planned.cell.key, planned.cell.fingerprint)
+    statuses = store.statuses(planned.cell) if stored is None else stored.statuses
     if dependant and statuses == {Status.ok} and missing(planned.cell, store):
         return TO_DO, f"its weights are gone, and {dependant} starts from them"
     failures = sorted(str(status) for status in statuses - {Status.ok})
@@ -152,15 +152,15 @@ def reasons(planned: Planned, store: Store, complete: Mapping[str, bool]) -> Ite
     if to_do := [s.key for s in sources if not complete.get(s.key, store.complete(s))]:
         yield f"after the training {', '.join(to_do)}"
     elif any(store.statuses(source) != {Status.ok} for source in sources):
-        known = ending(planned, [], store)
-        if known is not None:
-            yield f"it will be {known[0]} ({legible(known[1], LONGEST_REASON)})"
+        known_end = ending(planned, [], store)
+        if known_end is not None:
+            yield f"it will be {known_end[0]} ({legible(known_end[1], LONGEST_REASON)})"
 
 
 def _why(cell: Cell, store: Store, retry: Collection[str]) -> str:
     folder = store.cell_folder(cell.key)
-    own = folder / f"rows-{cell.fingerprint}.jsonl"
-    if own.exists():
+    rows = folder / f"rows-{cell.fingerprint}.jsonl"
+    if rows.exists():
         try:
             if store.complete(cell, retry):
                 return "it lacked its data"
@@ -169,7 +169,7 @@ def _why(cell: Cell, store: Store, retry: Collection[str]) -> str:
             return f"its rows are damaged: {legible(str(error), LONGEST_REASON)}"
         ended = f"ended as {', '.join(again)}" if again else "was disturbed while it was measured"
         return f"{ended}, and runner.retry asks for it"
-    others = [path for path in _rows(folder) if path != own]
+    others = [path for path in _rows(folder) if path != rows]
     if not others:
         return "never run" if not folder.exists() else "begun, and never ended"
     newest = max(others, key=lambda path: path.stat().st_mtime_ns)
@@ -184,24 +184,24 @@ def _rows(folder: Path) -> list[Path]:
 
 
 def _changed(rows: Path, cell: Cell) -> str:
-    """Return which modules changed since a rows file was made."""
+    """Return which modules changed since a rows file was written."""
     try:
-        made = read_object(rows.with_name(f"environment-{fingerprint_of(rows)}.json"))
+        environment = read_object(rows.with_name(f"environment-{fingerprint_of(rows)}.json"))
     except BadStore:
-        made = {}
-    before = made.get("sources")
+        environment = {}
+    before = environment.get("sources")
     stored = {str(k): str(v) for k, v in before.items()} if isinstance(before, dict) else {}
     if summary(stored) != fingerprint_of(rows):
         return "in which files is not on record"
-    found = changes(stored, cell.sources)
-    more = len(found) - MOST_NAMED
-    return ", ".join(found[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    modules = changes(stored, cell.sources)
+    more = len(modules) - MOST_NAMED
+    return ", ".join(modules[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def step_reached(folder: Path) -> str | None:
-    """Return at which step a training can go on, in words; None where it begins anew."""
-    found = Checkpoints(folder)
-    if not found.present():
+    """Return at which step a training can go on, in words; None where it begins again."""
+    checkpoints = Checkpoints(folder)
+    if not checkpoints.present():
         return None
-    step = found.step()
+    step = checkpoints.step()
     return "at its last checkpoint" if step is None else f"at step {step:,}"

@@ -44,22 +44,22 @@ def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
     """Return what a cell may take, from the nearest of those that ran; None where none is near."""
     own_work, own_size = _work(cell.columns, cell.config), _size(cell.config)
     near: dict[tuple[float, ...], list[float]] = {}
-    for each in past:
-        if any(each.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
+    for other in past:
+        if any(other.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
             continue
-        work, size = _work(each.columns, each.config), _size(each.config)
+        work, size = _work(other.columns, other.config), _size(other.config)
         if not work or not own_work or not 1 / MOST_SCALED <= own_work / work <= MOST_SCALED:
             continue
-        if own_work > work and _number(each.config, "optim", "steps") < FEWEST_STEPS:
+        if own_work > work and _number(other.config, "optim", "steps") < FEWEST_STEPS:
             continue
         distance = (
-            float(each.columns.get("model") != cell.columns["model"]),
+            float(other.columns.get("model") != cell.columns["model"]),
             abs(math.log2(own_work / work)),
             float(size != own_size),
-            float(each.columns.get("task") != cell.columns["task"]),
-            float(each.columns.get("threads") != cell.columns["threads"]),
+            float(other.columns.get("task") != cell.columns["task"]),
+            float(other.columns.get("threads") != cell.columns["threads"]),
         )
-        near.setdefault(distance, []).append(each.took_s * own_work / work)
+        near.setdefault(distance, []).append(other.took_s * own_work / work)
     if not near:
         return None
     best = min(near)

@@ -17,8 +17,8 @@ def processes(run: Run) -> int:
 def kind_of(planned: Planned) -> tuple[object, ...]:
     """Return what cells that share places have in common: runner, device, size of a place."""
     hardware = planned.run.hardware
-    each = () if planned.run.runner.timed else _size(planned.run)
-    return (planned.cell.columns["runner"], hardware.device, *each)
+    size = () if planned.run.runner.timed else _size(planned.run)
+    return (planned.cell.columns["runner"], hardware.device, *size)
 
 
 def _size(run: Run) -> tuple[int, int]:
@@ -40,7 +40,7 @@ def places_for(group: Sequence[Planned]) -> Places:
 def check_places(planned: Sequence[Planned]) -> None:
     """Refuse cells that need more devices than this machine has. Raises ConfigError."""
     kinds: dict[tuple[object, ...], list[Planned]] = {}
-    for each in planned:
-        kinds.setdefault(kind_of(each), []).append(each)
+    for item in planned:
+        kinds.setdefault(kind_of(item), []).append(item)
     for group in kinds.values():
         places_for(group)

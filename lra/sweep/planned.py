@@ -53,28 +53,28 @@ def done(planned: Planned, store: Store | RowsIndex) -> bool:
 def not_done(planned: Sequence[Planned], store: Store) -> list[Planned]:
     """Return the cells of which something remains to be done, as the store's index says."""
     with RowsIndex(store.root) as index:
-        return [each for each in planned if not done(each, index)]
+        return [item for item in planned if not done(item, index)]
 
 
 def still_disturbed(planned: Sequence[Planned], index: RowsIndex) -> int:
     """Return how many cells the same command would measure again for what the machine did."""
-    again = [each.cell for each in planned if DISTURBED in each.run.control.retry]
+    again = [item.cell for item in planned if DISTURBED in item.run.control.retry]
     return sum(
-        (found := index.of(cell.key, cell.fingerprint)) is not None and found.disturbed
+        (stored := index.of(cell.key, cell.fingerprint)) is not None and stored.disturbed
         for cell in again
     )
 
 
 def cleared(planned: Sequence[Planned], waiting: Sequence[Planned], store: Store) -> int:
     """Remove what killed processes left on complete cells; return how many cells are complete."""
-    complete = {each.cell.key for each in planned} - {each.cell.key for each in waiting}
+    complete = {item.cell.key for item in planned} - {item.cell.key for item in waiting}
     store.clear_claims(complete)
     return len(complete)
 
 
 def enter(sweep: str, planned: Sequence[Planned], store: Store) -> None:
     """Note which cells belong to a sweep, and which no longer do: see `superseded`."""
-    store.record_all_in_sweep(sweep, [each.cell.key for each in planned])
+    store.record_all_in_sweep(sweep, [item.cell.key for item in planned])
     for key in superseded(sweep, planned, store):
         store.take_from_sweep(sweep, key)
 
@@ -84,9 +84,9 @@ def superseded(sweep: str, planned: Sequence[Planned], store: Store) -> list[str
 
     A file decides a part of the key, which is another one while the file is missing.
     """
-    now = {each.cell.key for each in planned}
-    names = {_name(each.cell.columns) for each in planned}
-    found = []
+    now = {item.cell.key for item in planned}
+    names = {_name(item.cell.columns) for item in planned}
+    keys = []
     for key in set(store.cells_of(sweep)) - now:
         try:  # most cells lacked nothing, which their bytes tell in a tenth of the time
             if MISSING.encode() not in read_bytes(store.cell_folder(key) / "cell.json"):
@@ -96,8 +96,8 @@ def superseded(sweep: str, planned: Sequence[Planned], store: Store) -> list[str
             continue
         lacked = cell["identity"].get("task", {}).get("data") == MISSING
         if lacked and _name(cell["columns"]) in names:
-            found.append(key)
-    return found
+            keys.append(key)
+    return keys
 
 
 def _name(columns: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -135,11 +135,11 @@ def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
     """
     if not runner_of(cell).by_length:
         return None
-    own, outcome = curve(cell), runner_of(cell).outcome
+    line, outcome = curve(cell), runner_of(cell).outcome
     for shorter in (planned.cell for planned in group):
         if (
             shorter.columns["length"] < cell.columns["length"]
-            and curve(shorter) == own
+            and curve(shorter) == line
             and store.complete(shorter)
         ):
             for row in store.rows_of(shorter):
@@ -154,11 +154,11 @@ def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
 
 def curves(group: Iterable[Planned]) -> dict[str, list[Planned]]:
     """Return the cells that stand on lines over lengths, by their lines."""
-    found: dict[str, list[Planned]] = {}
+    by_curve: dict[str, list[Planned]] = {}
     for planned in group:
         if runner_of(planned.cell).by_length:
-            found.setdefault(curve(planned.cell), []).append(planned)
-    return found
+            by_curve.setdefault(curve(planned.cell), []).append(planned)
+    return by_curve
 
 
 def curve(cell: Cell) -> str:

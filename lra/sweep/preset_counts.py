@@ -26,22 +26,22 @@ FILE = Path(__file__).with_suffix(".json")
 @cache
 def shipped() -> Mapping[str, Any]:
     """Return what was counted, by `key_of`: the numbers of a `lra.sweep.costs.PassCost`."""
-    found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    counts: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return counts
 
 
-def key_of(run: Run, passes: Passes, known: "TaskFacts") -> str:
+def key_of(run: Run, passes: Passes, task_facts: "TaskFacts") -> str:
     """Return a digest of what decides the count of a pass: options at their defaults do not.
 
     Args:
         run: Whose pass it is.
         passes: The pass.
-        known: What its model is told of the task.
+        task_facts: What the task tells its model.
     """
     whole: dict[str, Any] = {
         "model": run.model if passes.name == OWN else passes.name,
         "backbone": decisive(type(run.backbone), plain(run.backbone)),
-        "facts": decisive(type(known), plain(known)),
+        "facts": decisive(type(task_facts), plain(task_facts)),
         "passes": [passes.rows, passes.length, passes.step, passes.micro_rows, passes.measured],
         "memory": run.task.spec.memory,
         "device": str(run.hardware.device),

@@ -20,7 +20,7 @@ TITLED = ("schema", "mode", "model", "runner.name", "runner.source", "runner.qk"
 """What a title says already, or a machine alone can read."""
 DERIVED = ("task.data", "task.version", "task.source", "task.vocabulary", "task.classes",
            "length", "trainings.", "machine.name", "machine.torch")  # fmt: skip
-"""What follows from options: named where no option tells cells apart."""
+"""What follows from options: named where no option distinguishes cells."""
 
 
 def title(cell: Cell) -> str:
@@ -42,8 +42,8 @@ def titles(planned: Sequence[tuple[Cell, Mapping[str, Cell]]]) -> dict[str, str]
     """Return a name for each cell of a sweep, by its key: no two are equal.
 
     A name is that of `title` and, among cells of one runner, model and task, the options that
-    differ, each by the shortest name that no other of them ends with. Length and seed are told by
-    the title or count as options.
+    differ, each by the shortest name that no other of them ends with. Length and seed stand
+    in the title or count as options.
 
     Args:
         planned: every cell of the sweep, and the cells of trainings that each starts from.
@@ -59,18 +59,18 @@ def titles(planned: Sequence[tuple[Cell, Mapping[str, Cell]]]) -> dict[str, str]
         groups[kind][cell.key] = chosen
     named: dict[str, dict[str, str]] = {}
     for group in groups.values():
-        named |= _apart(group, derived, cells)
+        named |= _discriminating_options(group, derived, cells)
     _add_choices(named, cells)
-    shown = _spelt(named.values())
+    texts = _option_texts(named.values())
     names = {
-        key: ", ".join((title(cells[key]), *(shown[pair] for pair in sorted(own.items()))))
-        for key, own in named.items()
+        key: ", ".join((title(cells[key]), *(texts[pair] for pair in sorted(differing.items()))))
+        for key, differing in named.items()
     }
     counts = Counter(names.values())
     return {key: name if counts[name] == 1 else f"{name} [{key}]" for key, name in names.items()}
 
 
-def _apart(
+def _discriminating_options(
     group: Mapping[str, Mapping[str, str]],
     derived: Mapping[str, Mapping[str, str]],
     cells: Mapping[str, Cell],
@@ -99,9 +99,9 @@ def _apart(
     for keys in alike.values():
         if len(keys) == 1:
             continue
-        apart = _differing([derived[key] for key in keys])
+        differs = _differing([derived[key] for key in keys])
         for key in keys:
-            named[key] |= {name: derived[key][name] for name in derived[key] if name in apart}
+            named[key] |= {name: derived[key][name] for name in derived[key] if name in differs}
     return named
 
 
@@ -118,7 +118,7 @@ class _Options:
         """
         titled = "length" if runner_of(cell).by_length else "seed"
         model = cell.config.get("model", {})
-        given = {name: model.get(name) or {} for name in ("mixer", "backbone")}
+        config = {name: model.get(name) or {} for name in ("mixer", "backbone")}
         # A training's own options are what its key stands for.
         nodes = [cell.described, *(source.described for source in trainings)]
         plain: list[tuple[str, object]] = [
@@ -129,33 +129,33 @@ class _Options:
         ]
         parts = [
             value
-            for node in (*nodes, given)
+            for node in (*nodes, config)
             for value in node.values()
-            if isinstance(value, Mapping) and (value or node is not given)
+            if isinstance(value, Mapping) and (value or node is not config)
         ]
         names = tuple(name for node in nodes for name in node)
         return self._memo.of(
-            (titled, names, *plain), tuple(parts), partial(self._found, nodes, given, titled)
+            (titled, names, *plain), tuple(parts), partial(self._split, nodes, config, titled)
         )
 
-    def _found(
-        self, nodes: Sequence[Mapping[str, Any]], given: Mapping[str, Any], titled: str
+    def _split(
+        self, nodes: Sequence[Mapping[str, Any]], configured: Mapping[str, Any], titled: str
     ) -> tuple[dict[str, str], dict[str, str]]:
         flat = dict(self._flat(nodes[0]))
-        for name, value in self._flat(given).items():  # `described` has them as they run
+        for name, value in self._flat(configured).items():  # `described` has them as they run
             there = flat.get(name, value)
             if there != value and json.loads(there) != json.loads(value):
                 flat[name] = value
         for node in nodes[1:]:
             flat = {**self._flat(node), **flat}
-        told = (*TITLED, titled)
+        named = (*TITLED, titled)
         derived = {
-            name: value for name, value in flat.items() if name not in told and _is_derived(name)
+            name: value for name, value in flat.items() if name not in named and _is_derived(name)
         }
         chosen = {
             _word(name): value
             for name, value in flat.items()
-            if name not in told and not _is_derived(name)
+            if name not in named and not _is_derived(name)
         }
         return chosen, derived
 
@@ -214,15 +214,15 @@ def _add_choices(named: dict[str, dict[str, str]], cells: Mapping[str, Cell]) ->
         if columns["runner"] in measured:
             tasks[columns["runner"]].add(columns["task"])
             modes[columns["mode"]].add(columns["runner"])
-    for key, own in named.items():
+    for key, options in named.items():
         columns = cells[key].columns
         if len(tasks.get(columns["runner"], ())) > 1:
-            own["task"] = canonical(columns["task"])
+            options["task"] = canonical(columns["task"])
         if len(modes[columns["mode"]]) > 1:
-            own["runner"] = canonical(columns["runner"])
+            options["runner"] = canonical(columns["runner"])
 
 
-def _spelt(named: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
+def _option_texts(named: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
     """Return `name=value` in few words for each pair of name and value."""
     columns: dict[str, set[str]] = defaultdict(set)
     for options in named:
@@ -231,7 +231,7 @@ def _spelt(named: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
     return {
         (name, value): f"{_shortest(name, columns)}={text}"
         for name, column in columns.items()
-        for value, text in _shown(column).items()
+        for value, text in _value_texts(column).items()
     }
 
 
@@ -245,11 +245,10 @@ def _shortest(name: str, every: Iterable[str]) -> str:
     return name
 
 
-def _shown(column: set[str]) -> dict[str, str]:
+def _value_texts(column: set[str]) -> dict[str, str]:
     """Return each value of an option as the command line spells it.
 
-    Where every value is a list of one, without the brackets; a long one is cut, and a hash tells it
-    apart.
+    Where every value is a list of one, without the brackets; a long one is cut and ends in a hash.
 
     Args:
         column: canonical JSON.

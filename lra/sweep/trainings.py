@@ -32,7 +32,7 @@ def trainings(
         tasks: Those built before: see `lra.composition.compose.typed`.
         memo: Of the sweep.
     """
-    found, memo = {}, memo or Memo()
+    runs, memo = {}, memo or Memo()
     for name in run.runner.starts_from():
         train = memo.of("runner train", (), partial(group_file, "runner", "train"))
         config: dict[str, Any] = {**run.config, "runner": train}
@@ -47,8 +47,8 @@ def trainings(
             config["model"] = memo.of(
                 ("reference", name), (backbone,), partial(_reference, name, backbone)
             )
-        found[name] = _fitting(typed(config, tasks, memo), tasks, memo)
-    return found
+        runs[name] = _fitting(typed(config, tasks, memo), tasks, memo)
+    return runs
 
 
 def _joined(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,10 +103,10 @@ def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[
         for key, value in options.items()
     }
 
-    own, parents = (each.config["model"]["backbone"] for each in (run, parent))
+    ours, parents = (one.config["model"]["backbone"] for one in (run, parent))
     changed |= {
         f"model.backbone.{key}": value if isinstance(value, str) else json.dumps(value)
-        for key, value in own.items()
+        for key, value in ours.items()
         if value != parents.get(key)
     }
 

@@ -87,7 +87,7 @@ class TrialBuilds:
 
     def __init__(self, *, every: bool = True) -> None:
         self.every = every
-        self._found: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
 
     def check(self, run: Run, length: int) -> None:
         """Refuse a cell whose model cannot be built, or whose processes cannot share its sequences.
@@ -104,19 +104,19 @@ class TrialBuilds:
         alone = run.hardware.context == 1
         if not run.runner.models or (alone and not (self.every and _ours(run))):
             return
-        known = facts(run, length if run.runner.by_length else None)
-        key = repr((run.model, run.mixer_options, run.backbone, known, run.hardware.context, length,
-                    run.task.spec.memory))  # fmt: skip
-        if key not in self._found:
-            self._found[key] = _reason(run, length, known)
-        if self._found[key]:
-            raise Unsupported(self._found[key])
+        task_facts = facts(run, length if run.runner.by_length else None)
+        key = repr((run.model, run.mixer_options, run.backbone, task_facts, run.hardware.context,
+                    length, run.task.spec.memory))  # fmt: skip
+        if key not in self._reasons:
+            self._reasons[key] = _reason(run, length, task_facts)
+        if self._reasons[key]:
+            raise Unsupported(self._reasons[key])
 
 
 def _ours(run: Run) -> bool:
     """Return whether every class that a model is made of is one of ours."""
-    made: list[Any] = [*run.mixers, *([run.stack] if run.stack else [])]
-    return all(each.func.__module__.startswith("models.") for each in made)
+    parts: list[Any] = [*run.mixers, *([run.stack] if run.stack else [])]
+    return all(part.func.__module__.startswith("models.") for part in parts)
 
 
 def without_weights(run: Run, length: int) -> "Backbone | None":
@@ -139,18 +139,18 @@ def without_weights(run: Run, length: int) -> "Backbone | None":
         return None
 
 
-def _reason(run: Run, length: int, known: Any) -> str:
+def _reason(run: Run, length: int, task_facts: Any) -> str:
     """Return why a cell is refused; "" where it is not."""
     try:
         model = without_weights(run, length)
         if model is not None and run.hardware.context > 1:
-            _share(run, model, length, known)
+            _share(run, model, length, task_facts)
     except Unsupported as error:
         return str(error)
     return ""
 
 
-def _share(run: Run, model: "Backbone", length: int, known: Any) -> None:
+def _share(run: Run, model: "Backbone", length: int, task_facts: Any) -> None:
     """Make one process's pass. Raises Unsupported."""
     ranks = run.hardware.context
     if length < ranks:
@@ -162,7 +162,7 @@ def _share(run: Run, model: "Backbone", length: int, known: Any) -> None:
     passes = Passes(1, 1, context.length, step=False, measured=run.runner.by_length)
     model.train()
     call = call_of(
-        model, known, run.hardware.precision, passes,
+        model, task_facts, run.hardware.precision, passes,
         rows=1, memory=run.task.spec.memory, context=context,
     )  # fmt: skip
     try:

@@ -19,7 +19,7 @@ from lra.composition.own_options import TABLES, merged, own_options
 from lra.composition.run import Composed
 from lra.composition.yaml_text import parse
 from lra.errors import ConfigError
-from lra.sweep.cells import Known, plan
+from lra.sweep.cells import Lookups, plan
 
 REFUSING = "lra.composition.contradictions.refuse_contradictions"
 """A preset that contradicts a protocol is composed all the same, to see who wins."""
@@ -83,7 +83,7 @@ def test_what_is_printed_is_planned_and_stored(
     """Also by the quick way of sweeps: its trees are those that Hydra prints."""
     monkeypatch.setattr(REFUSING, lambda *_: None)
     draw = random.Random(20_261_122)
-    known, compared = Known(), 0
+    known, compared = Lookups(), 0
     while compared < cases(6):
         words = line(draw)
         try:
@@ -99,12 +99,12 @@ def test_what_is_printed_is_planned_and_stored(
         for tree, entry in zip(trees, expected, strict=True):
             assert all(tree[table] == {} for table in TABLES), words
             try:
-                cells = plan(typed(entry.config, known.tasks), known=known)
+                cells = plan(typed(entry.config, known.tasks), shared_lookups=known)
             except ConfigError as refusal:  # of an option that this task does not have
                 with pytest.raises(ConfigError, match=re.escape(str(refusal))):
-                    plan(typed(tree, known.tasks), known=known)
+                    plan(typed(tree, known.tasks), shared_lookups=known)
                 continue
-            again = plan(typed(tree, known.tasks), known=known)
+            again = plan(typed(tree, known.tasks), shared_lookups=known)
             assert [cell.key for cell in again] == [cell.key for cell in cells], words
             assert all(cell.config == tree for cell in cells), words
 

@@ -10,7 +10,7 @@ from lra.composition.binding import plain
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.sweep import identity
-from lra.sweep.cells import Known, plan
+from lra.sweep.cells import Lookups, plan
 from lra.sweep.identity import decisive
 from runners.records import Cell
 
@@ -34,7 +34,7 @@ class Own(Family):
 def cells(*words: str) -> list[Cell]:
     found = []
     for entry in entries((*SHORT, *words)):
-        found += plan(typed(entry.config), known=Known(place=entry.place))
+        found += plan(typed(entry.config), shared_lookups=Lookups(place=entry.place))
     return found
 
 
@@ -114,11 +114,11 @@ def test_seeds_share_the_model_that_tells_the_dropout(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         identity, "build_model", lambda run, **most: built.append(run.model) or build(run, **most)
     )
-    known = Known()
+    known = Lookups()
     words = ("-m", "model=linear,softmax", "seed=0,1,2", "model.backbone.attention_dropout=0.25")
     found = []
     for entry in entries((*words, *SHORT)):
-        found += plan(typed(entry.config), known=known)
+        found += plan(typed(entry.config), shared_lookups=known)
     rates = [cell.described["backbone"]["attention_dropout"] for cell in found]
     assert sorted(rates) == [0.0] * 3 + [0.25] * 3
     assert sorted(built) == ["linear", "softmax"]

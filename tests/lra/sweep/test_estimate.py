@@ -7,7 +7,7 @@ import pytest
 
 from lra.composition.hydra_entry import entries
 from lra.sweep.cell_list import build
-from lra.sweep.estimate import announcement, forecasts, spelt
+from lra.sweep.estimate import announcement, forecasts, format_duration
 from lra.sweep.past import Past, guess
 from runners.records import Measurement
 from runners.store import Store
@@ -118,4 +118,4 @@ def test_nearest_is_same_model_before_same_length() -> None:
      (1e11, "3,169 years")],
 )  # fmt: skip
 def test_times_as_one_says_them(seconds: float, text: str) -> None:
-    assert spelt(seconds) == text
+    assert format_duration(seconds) == text
