@@ -107,14 +107,14 @@ class PlanCells(CellGroup):
         self.count += 1
         return planned
 
-    def _known(self, planned: Planned) -> tuple[Status, str] | None:
-        known = ending(planned, self.taken[planned.cell.key].shorter, self.store)
-        if known is None and planned.run.runner.trains:
+    def _known_end(self, planned: Planned) -> tuple[Status, str] | None:
+        end = ending(planned, self.taken[planned.cell.key].shorter, self.store)
+        if end is None and planned.run.runner.trains:
             try:
                 check_batch(planned.run, loaded=True)
             except ConfigError as error:
                 return Status.unsupported, str(error)
-        return known
+        return end
 
     def _on_message(self, job: isolate.Job, message: object) -> None:
         super()._on_message(job, message)
@@ -127,6 +127,6 @@ class PlanCells(CellGroup):
         place = self.taken.pop(cell.key).place
         del self.by_key[cell.key]
         if status == STOPPED:
-            self.claiming.apart[place] = "was stopped here from outside"
+            self.claiming.set_aside[place] = "was stopped here from outside"
         else:
             self.claiming.over.add(place)

@@ -57,7 +57,7 @@ class Claiming:
         """Only read: a hundred workers would write it again and again."""
         self.over: set[int] = set()
         """Places of cells that are known to be complete."""
-        self.apart: dict[int, str] = {}
+        self.set_aside: dict[int, str] = {}
         """Places of cells that are not for this worker, and why."""
         self.torn: Torn | None = None
         """What was wrong with the plan where a cell stands in it, which was set apart."""
@@ -70,9 +70,9 @@ class Claiming:
         if group is not None:
             for place, entry in enumerate(plan.entries):
                 if not group.resources.hold(entry.needs):
-                    self.apart[place] = "needs more than this worker has"
+                    self.set_aside[place] = "needs more than this worker has"
                 elif group.timed is False and entry.timed:
-                    self.apart[place] = "reads the clock, and this worker is not alone"
+                    self.set_aside[place] = "reads the clock, and this worker is not alone"
         self.until, self.whole_s = until, None if until is None else until - time.time()
         self.short_of_time = False
         """Whether a cell that cannot be saved half-way was left for want of time."""
@@ -110,7 +110,7 @@ class Claiming:
             entry = self.plan.entries[place]
             if runner is not None and entry.runner != runner:
                 continue
-            if place in self.apart or entry.key in self.busy or self.is_over(place):
+            if place in self.set_aside or entry.key in self.busy or self.is_over(place):
                 continue
             if all(self.is_over(source) for source in entry.trainings) and (
                 entry.shorter is None or self.is_over(entry.shorter)
@@ -140,9 +140,9 @@ class Claiming:
                     return self._taken(source, again=True)
             return self._taken(place)
         except Torn as error:  # the others go on
-            self.torn, self.apart[place] = error, str(error)
+            self.torn, self.set_aside[place] = error, str(error)
         except NotNamed as error:
-            self.unnamed, self.apart[place] = error, str(error)
+            self.unnamed, self.set_aside[place] = error, str(error)
         return None
 
     def _gone(self, place: int) -> bool:
@@ -174,12 +174,12 @@ class Claiming:
         return None
 
     def _shorter(self, place: int) -> list[Planned]:
-        found: list[Planned] = []
+        shorter: list[Planned] = []
         before = self.plan.entries[place].shorter
         while before is not None:
-            found.append(planned_at(self.plan, before, self.tasks))
+            shorter.append(planned_at(self.plan, before, self.tasks))
             before = self.plan.entries[before].shorter
-        return found
+        return shorter
 
 
 def _order(
@@ -196,7 +196,7 @@ def _order(
     sizes = [group.resources for group in groups]
 
     def size(entry: PlanEntry) -> int:
-        return next((n for n, own in enumerate(sizes) if own.hold(entry.needs)), len(sizes))
+        return next((n for n, held in enumerate(sizes) if held.hold(entry.needs)), len(sizes))
 
     parts: dict[tuple[int, int, str], list[int]] = {}
     for place in places:
@@ -204,7 +204,7 @@ def _order(
         parts.setdefault((-size(entry), entry.turn, entry.runner), []).append(place)
     order = []
     for key in sorted(parts):
-        own = parts[key]
-        start = chance.randrange(len(own))
-        order += [*own[start:], *own[:start]]
+        group = parts[key]
+        start = chance.randrange(len(group))
+        order += [*group[start:], *group[:start]]
     return order

@@ -17,14 +17,14 @@ class OtherCode(RuntimeError):
 
 def here(sources: Mapping[str, str]) -> dict[str, str]:
     """Return the hashes that modules have on this path; one that is not here is left out."""
-    found = {name: source_digest(name) for name in sources}
-    return {name: digest for name, digest in found.items() if digest is not None}
+    digests = {name: source_digest(name) for name in sources}
+    return {name: digest for name, digest in digests.items() if digest is not None}
 
 
 def judged(sources: Mapping[str, str], plugins: Collection[str]) -> dict[str, str]:
     """Return the hashes of sources without those of packages that were not named here."""
-    apart = set(plugins) - set(named_plugins())
-    return {name: each for name, each in sources.items() if name.partition(".")[0] not in apart}
+    unnamed = set(plugins) - set(named_plugins())
+    return {name: value for name, value in sources.items() if name.partition(".")[0] not in unnamed}
 
 
 def is_current(sources: Mapping[str, str]) -> bool:
@@ -35,18 +35,18 @@ def is_current(sources: Mapping[str, str]) -> bool:
 def check(plan: StoredPlan) -> None:
     """Raise `OtherCode` where the cells of a plan would be run by other code than it names."""
     planned = judged(plan.head["sources"], plan.head.get("plugins", ()))
-    own = here(planned)
+    ours = here(planned)
     versions = plan.head["versions"]
     torch = version("torch")
     again = "install that version here, or give the `lra submit` command again with this one"
-    if planned != own:
-        differing = changes(planned, own)
+    if planned != ours:
+        differing = changes(planned, ours)
         more = len(differing) - MOST_NAMED
         named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise OtherCode(
             f"the plan of {plan.sweep} was made with lra {versions['lra']}, code "
             f"{summary(dict(sorted(planned.items())))}, and here is lra {cli.version()}, code "
-            f"{summary(dict(sorted(own.items())))}: {named}. Nothing was run: {again}"
+            f"{summary(dict(sorted(ours.items())))}: {named}. Nothing was run: {again}"
         )
     if versions["torch"] != torch:
         raise OtherCode(

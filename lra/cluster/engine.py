@@ -132,8 +132,8 @@ class ChosenEngine(NamedTuple):
 
 def divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the words about the cluster, and all others."""
-    own = [w for w in words if w.lstrip("+").partition("=")[0].partition(".")[0] == GROUP]
-    return own, [word for word in words if word not in own]
+    of_cluster = [w for w in words if w.lstrip("+").partition("=")[0].partition(".")[0] == GROUP]
+    return of_cluster, [word for word in words if word not in of_cluster]
 
 
 def chosen(words: Sequence[str]) -> ChosenEngine:
@@ -142,7 +142,7 @@ def chosen(words: Sequence[str]) -> ChosenEngine:
     Raises:
         ConfigError: no such engine or option, or a value that it does not take.
     """
-    name, given = LOCAL, {}
+    name, by_key = LOCAL, {}
     for word in words:
         key, equals, text = word.lstrip("+").partition("=")
         if not equals or not text:
@@ -150,16 +150,16 @@ def chosen(words: Sequence[str]) -> ChosenEngine:
         if key == GROUP:
             name = text
         else:
-            given[key.removeprefix(f"{GROUP}.")] = parse(text, key)
-    options = {**_node(name), **given}
-    return ChosenEngine(name, made(options), options)
+            by_key[key.removeprefix(f"{GROUP}.")] = parse(text, key)
+    options = {**_node(name), **by_key}
+    return ChosenEngine(name, build_engine(options), options)
 
 
 def _node(name: str) -> Mapping[str, Any]:
     """Return what stands in the file of an engine. Raises ConfigError where there is none."""
-    known = names(GROUP)
-    if name not in known:
-        raise ConfigError(unknown(GROUP, name, known))
+    existing = names(GROUP)
+    if name not in existing:
+        raise ConfigError(unknown(GROUP, name, existing))
     node: Mapping[str, Any] = load(roots()[-1] / GROUP / f"{name}.yaml")
     return node
 
@@ -171,11 +171,11 @@ def started_by(submission: Mapping[str, Any]) -> Engine:
 
     What a store calls a class is not called.
     """
-    own = _node(str(submission["cluster"]))
-    return made({**submission["options"], "class_path": own["class_path"]})
+    node = _node(str(submission["cluster"]))
+    return build_engine({**submission["options"], "class_path": node["class_path"]})
 
 
-def made(node: Mapping[str, Any]) -> Engine:
+def build_engine(node: Mapping[str, Any]) -> Engine:
     """Return the engine that a node of options describes. Raises ConfigError."""
     options = {key: value for key, value in node.items() if key not in ("name", "about")}
     class_path = options.pop("class_path", None)

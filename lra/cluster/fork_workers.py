@@ -49,8 +49,8 @@ def forked(count: int, one: Callable[[int], int]) -> int:
                 os.kill(pid, signal.SIGTERM)
 
     before = {number: signal.getsignal(number) for number in STOPS}
-    for each in before:
-        signal.signal(each, stop)
+    for caught in before:
+        signal.signal(caught, stop)
     print(f"{count} workers begin", flush=True)
     codes: list[int] = []
     for number in range(count):
@@ -86,8 +86,8 @@ def _become(number: int, one: Callable[[int], int]) -> None:
     """Be a worker, and end as it does."""
     code = 1
     try:
-        for each in STOPS:
-            signal.signal(each, signal.SIG_DFL)
+        for sign in STOPS:
+            signal.signal(sign, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         forked_server.start()
         code = one(number)

@@ -62,31 +62,31 @@ class JobWatcher:
     def look(self) -> list[JobStanding]:
         """Return what was last heard of the jobs, of each cluster."""
         if time.monotonic() >= self._next:
-            self._found = [_asked(*each) for each in _by_cluster(self.plan)]
+            self._found = [_asked(*standing) for standing in _by_cluster(self.plan)]
             # One that gives no answer has made its caller wait already.
-            silent = any(each.note for each in self._found)
+            silent = any(standing.note for standing in self._found)
             self._next = time.monotonic() + EVERY_S * (4 if silent else 1)
         return self._found
 
 
 def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
     """Yield a line for each cluster."""
-    for each in jobs:
-        if each.note:
-            yield f"{each.cluster} is not asked: {each.note}"
+    for standing in jobs:
+        if standing.note:
+            yield f"{standing.cluster} is not asked: {standing.note}"
             continue
         first = {RUNNING: 0, QUEUED: 1, ENDED: 3, FORGOTTEN: 4}
-        states = sorted(each.states.items(), key=lambda item: (first.get(item[0], 2), item[0]))
-        said = []
+        states = sorted(standing.states.items(), key=lambda item: (first.get(item[0], 2), item[0]))
+        parts = []
         for state, count in states:
             if state == FORGOTTEN:
-                said.append(f"{count:,} over, and forgotten by {each.cluster}")
-            elif state == QUEUED and each.reasons:
-                why = "; ".join(_explained(*pair) for pair in each.reasons.most_common())
-                said.append(f"{count:,} {state} ({why})")
+                parts.append(f"{count:,} over, and forgotten by {standing.cluster}")
+            elif state == QUEUED and standing.reasons:
+                why = "; ".join(_explained(*pair) for pair in standing.reasons.most_common())
+                parts.append(f"{count:,} {state} ({why})")
             else:
-                said.append(f"{count:,} {state.replace('_', ' ')}")
-        yield f"{each.cluster}: jobs {', '.join(said)}"
+                parts.append(f"{count:,} {state.replace('_', ' ')}")
+        yield f"{standing.cluster}: jobs {', '.join(parts)}"
 
 
 def _explained(reason: str, count: int) -> str:
@@ -96,12 +96,12 @@ def _explained(reason: str, count: int) -> str:
 
 def _by_cluster(plan: Path) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
     """Yield name, options of the last submission, and the ids of all, of each cluster."""
-    found: dict[str, tuple[dict[str, Any], list[str]]] = {}
-    for each in submissions(plan):
-        if (name := each["cluster"]) != LOCAL:
-            before = found.get(name, ({}, []))[1]
-            found[name] = (each["options"], [*before, *each["ids"]])
-    for name, (options, ids) in found.items():
+    by_name: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    for submission in submissions(plan):
+        if (name := submission["cluster"]) != LOCAL:
+            before = by_name.get(name, ({}, []))[1]
+            by_name[name] = (submission["options"], [*before, *submission["ids"]])
+    for name, (options, ids) in by_name.items():
         yield name, options, ids
 
 

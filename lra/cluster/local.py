@@ -46,7 +46,7 @@ class LocalEngine:
         """Start a process for each group of workers, in a session of its own."""
         ids = []
         for group in groups:
-            own = [*command, "--group", group.name, "--workers", str(group.count)]
+            words = [*command, "--group", group.name, "--workers", str(group.count)]
             stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{group.name}"
             log = make_folder(plan / "logs") / f"start-{stamp}.log"
             files = [
@@ -54,20 +54,20 @@ class LocalEngine:
                 (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ]
-            pid = os.posix_spawnp(own[0], own, os.environ, file_actions=files, setsid=True)
+            pid = os.posix_spawnp(words[0], words, os.environ, file_actions=files, setsid=True)
             ids.append(job_id(pid))
         return ids
 
     def states(self, ids: Sequence[str]) -> Mapping[str, JobState]:
         """Return for each process running, ended, or elsewhere: started on another machine."""
-        return {each: JobState(_state(each)) for each in ids}
+        return {job: JobState(_state(job)) for job in ids}
 
     def stop(self, ids: Sequence[str]) -> None:
         """Send SIGTERM to every process that is still there, with its workers."""
-        for each in ids:
-            if _state(each) == RUNNING:
+        for job in ids:
+            if _state(job) == RUNNING:
                 with suppress(ProcessLookupError):
-                    os.killpg(int(each.split(":")[1]), signal.SIGTERM)
+                    os.killpg(int(job.split(":")[1]), signal.SIGTERM)
 
 
 def job_id(pid: int) -> str:
@@ -84,8 +84,8 @@ def started(pid: int) -> int:
     return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-def _state(each: str) -> str:
-    host, pid, start, *place = each.split(":")  # no place: an older version
+def _state(job: str) -> str:
+    host, pid, start, *place = job.split(":")  # no place: an older version
     if place != [place_mark()]:
         if host != socket.gethostname():
             return ELSEWHERE

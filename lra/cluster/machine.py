@@ -54,15 +54,15 @@ def machine(*, alone: bool, waiting: Callable[[], None]) -> Iterator[None]:
         gate, room = (
             files.enter_context((folder / f"{name}.{part}").open("ab")) for part in ("gate", "room")
         )
-        said = False
+        noted = False
         for file in (gate, room):
             while True:
                 with suppress(BlockingIOError):
                     fcntl.flock(file, kind | fcntl.LOCK_NB)
                     break
-                if not said:
+                if not noted:
                     waiting()
-                    said = True
+                    noted = True
                 time.sleep(LOOK_S)
         if not alone:
             fcntl.flock(gate, fcntl.LOCK_UN)

@@ -115,8 +115,8 @@ class StoredPlan:
         if os.fstat(self._file).st_size != self.head["bytes"]:
             raise Torn(f"{self.cells} is torn: {SUBMIT_AGAIN}")
         index = json.loads(raw)  # byte for byte what was written, by its digest
-        needs = [Resources(**each) for each in index["needs"]]
-        self.entries = [_entry(each, index, needs) for each in index["entries"]]
+        needs = [Resources(**entry) for entry in index["needs"]]
+        self.entries = [_entry(entry, index, needs) for entry in index["entries"]]
         self._parts: dict[int, Any] = {}
 
     @cached_property
@@ -142,12 +142,12 @@ class StoredPlan:
         """The kinds of workers that were asked for, the last ones first."""
         return [
             WorkerGroup(
-                name=each["name"],
-                count=each["count"],
-                resources=Resources(**each["resources"]),
-                timed=each.get("timed"),
+                name=group["name"],
+                count=group["count"],
+                resources=Resources(**group["resources"]),
+                timed=group.get("timed"),
             )
-            for each in self.head["groups"]
+            for group in self.head["groups"]
         ]
 
     def title(self, place: int) -> str:
@@ -160,16 +160,16 @@ class StoredPlan:
 
     def record(self, place: int) -> dict[str, Any]:
         """Return all that is stored of a cell, its parts put together. Nothing may change them."""
-        found = dict(self._stored(place))
+        whole_record = dict(self._stored(place))
         for name in PARTED:
-            whole, parts = found[name]
-            found[name] = {**whole, **{key: self._part(*at) for key, at in parts.items()}}
-        found["sources"] = self._part(*found["sources"])
-        return found
+            whole, parts = whole_record[name]
+            whole_record[name] = {**whole, **{key: self._part(*at) for key, at in parts.items()}}
+        whole_record["sources"] = self._part(*whole_record["sources"])
+        return whole_record
 
     def _stored(self, place: int) -> dict[str, Any]:
-        found: dict[str, Any] = self._read(self.entries[place].place)
-        return found
+        stored: dict[str, Any] = self._read(self.entries[place].place)
+        return stored
 
     def _part(self, offset: int, size: int, digest: str) -> Any:
         if offset not in self._parts:
@@ -242,7 +242,7 @@ def results_of(folder: Path) -> Path:
     return folder.parent.parent
 
 
-def found(name: str, root: Path) -> Path:
+def locate_plan(name: str, root: Path) -> Path:
     """Return the folder of a plan that is given by its path, or by the name of its sweep.
 
     Raises:
@@ -253,9 +253,9 @@ def found(name: str, root: Path) -> Path:
             return folder.resolve() if folder.is_absolute() else folder
     if "/" in name:
         raise BadPlan(f"no plan in {name}: wanted a folder with {HEAD}, or the name of a sweep")
-    known = sorted(path.parent.name for path in (root / FOLDER).glob(f"*/{HEAD}"))
-    close = near(name, known)
-    hint = f"near matches: {', '.join(close)}" if close else f"plans there: {_some(known)}"
+    existing = sorted(path.parent.name for path in (root / FOLDER).glob(f"*/{HEAD}"))
+    close = near(name, existing)
+    hint = f"near matches: {', '.join(close)}" if close else f"plans there: {_some(existing)}"
     raise BadPlan(
         f"no plan of a sweep {name!r} in {root}; {hint}. `lra submit sweep={name} …` writes one; "
         "another results folder is named by --results"
@@ -266,9 +266,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (" …" if len(names) > 10 else "") if names else "none"
 
 
-def mark_of(found: os.stat_result) -> tuple[int, int]:
+def mark_of(status: os.stat_result) -> tuple[int, int]:
     """Return what differs between two heads: time of writing and inode."""
-    return found.st_mtime_ns, found.st_ino
+    return status.st_mtime_ns, status.st_ino
 
 
 def _head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:

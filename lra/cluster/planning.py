@@ -62,12 +62,12 @@ def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
         sweep: the cells.
         forecasts: what is known of those that are to be run.
     """
-    known = {planned.cell.key: found for planned, found in forecasts}
-    made = []
+    by_key = {planned.cell.key: guess for planned, guess in forecasts}
+    records_ = []
     for planned in sweep.planned:
-        cell, found = planned.cell, known.get(planned.cell.key)
-        seconds, need = (None, None) if found is None else (found.seconds, found.whole_bytes)
-        made.append(
+        cell, guess = planned.cell, by_key.get(planned.cell.key)
+        seconds, need = (None, None) if guess is None else (guess.seconds, guess.whole_bytes)
+        records_.append(
             {
                 "key": cell.key,
                 "fingerprint": cell.fingerprint,
@@ -87,23 +87,23 @@ def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
                 "data": digest(data_of(planned)) if planned.run.runner.data else "",
             }
         )
-    return made
+    return records_
 
 
 def stored(plan: StoredPlan) -> list[Record]:
     """Return the records of a stored plan; those that are torn are left out."""
-    found = []
+    records = []
     for place, entry in enumerate(plan.entries):
         try:
             record = plan.record(place)
         except Torn:
             continue
-        sources = [plan.entries[each].key for each in entry.trainings]
+        sources = [plan.entries[n].key for n in entry.trainings]
         record["starts_from"] = dict(zip(record["starts_from"], sources, strict=True))
         record |= {"turn": entry.turn, "timed": entry.timed, "needs": asdict(entry.needs)}
         record["data"] = entry.data
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def merged(new: Sequence[Record], before: Sequence[Record]) -> list[Record]:
@@ -123,7 +123,7 @@ def merged(new: Sequence[Record], before: Sequence[Record]) -> list[Record]:
     kept = [r for r in kept if there.issuperset(r["starts_from"].values())]
     if not kept:
         return [*new]
-    return sorted([*new, *kept], key=lambda each: (each["turn"], str(each["columns"]["runner"])))
+    return sorted([*new, *kept], key=lambda r: (r["turn"], str(r["columns"]["runner"])))
 
 
 class PlanFile:
@@ -144,9 +144,9 @@ class PlanFile:
 
     def part(self, value: object) -> FilePlace:
         """Return the place of a part, written where it is new."""
-        known = self._by_object.get(id(value))
-        if known is not None:
-            return known[1]
+        before = self._by_object.get(id(value))
+        if before is not None:
+            return before[1]
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         if text not in self._by_text:
             self._by_text[text] = self.add(text)
@@ -220,8 +220,8 @@ def _joined(
         say(f"{reason}: it is written anew with the cells of this command alone; {OTHERS}")
         return None, [*new]
     sound = stored(before)
-    own = {record["key"] for record in new} | {record["key"] for record in sound}
-    torn = [entry.key for entry in before.entries if entry.key not in own]
+    kept = {record["key"] for record in new} | {record["key"] for record in sound}
+    torn = [entry.key for entry in before.entries if entry.key not in kept]
     if torn:
         say(f"{before.cells} is torn: {len(torn):,} cells of other commands left it; {OTHERS}")
     return before, merged(new, sound)
@@ -253,12 +253,12 @@ def _write(folder: Path, everything: Sequence[Record], about: Mapping[str, Any])
     entries: list[list[Any]] = []
     sources: dict[str, str] = {}
     for record in everything:
-        own = {key: value for key, value in record.items() if key not in INDEXED}
-        own |= {name: file.parted(record[name]) for name in PARTED}
-        own["sources"] = file.part(record["sources"])
-        own["starts_from"] = [*record["starts_from"]]
+        rest = {key: value for key, value in record.items() if key not in INDEXED}
+        rest |= {name: file.parted(record[name]) for name in PARTED}
+        rest["sources"] = file.part(record["sources"])
+        rest["starts_from"] = [*record["starts_from"]]
         sources |= record["sources"]
-        place = file.add(json.dumps(own, ensure_ascii=False, allow_nan=False))
+        place = file.add(json.dumps(rest, ensure_ascii=False, allow_nan=False))
         kind = (record["columns"]["runner"], record["turn"], record["timed"])
         trainings = [places[key] for key in record["starts_from"].values()]
         entries.append(
@@ -294,10 +294,10 @@ def _shorter(everything: Sequence[Record], places: Mapping[str, int]) -> dict[st
     for record in everything:
         if record["curve"] is not None:
             curves.setdefault(canonical([record["curve"]]), []).append(record)
-    found = {}
+    shorter = {}
     for cells in curves.values():
-        ordered = sorted(cells, key=lambda each: int(each["columns"]["length"]))
+        ordered = sorted(cells, key=lambda cell: int(cell["columns"]["length"]))
         for before, after in pairwise(ordered):
             if before["columns"]["length"] < after["columns"]["length"]:
-                found[after["key"]] = places[before["key"]]
-    return found
+                shorter[after["key"]] = places[before["key"]]
+    return shorter

@@ -95,20 +95,20 @@ class Watcher:
     def look(self) -> Standing:
         """Return how far the sweep is now."""
         plan, claims = self.plan, self.store.claims()
-        found, states = read_states(plan.folder), dict[str, Mapping[str, Any]]()
-        for name, state in found.items():
+        workers, states = read_states(plan.folder), dict[str, Mapping[str, Any]]()
+        for name, state in workers.items():
             home = Home.told(state.get("home"))
             if _over(state) or home is None or not home.is_strange(plan.folder):
                 states[name] = state
         standing = Standing(sweep=plan.sweep, total=len(plan.entries))
         standing.ended = early_endings(plan, states)
         standing.notes = [*self.store.strangers(remove=False), *room_lines(plan.root)]
-        if strange := len(found) - len(states):
+        if strange := len(workers) - len(states):
             standing.notes.append(f"{strange:,} workers are of another folder, {COPIED}")
         telling = {
-            key: {**told, "worker": name}
+            key: {**doing, "worker": name}
             for name, state in states.items()
-            for key, told in state.get("cells", {}).items()
+            for key, doing in state.get("cells", {}).items()
         }
         for place, entry in enumerate(plan.entries):
             held = claims.get(entry.key)
@@ -121,13 +121,13 @@ class Watcher:
                     standing.failures.setdefault(kind, []).append(entry.key)
             elif held is not None:
                 self.ended.pop(place, None)
-                told = telling.get(entry.key, {})
-                worker = held.worker or str(told.get("worker", "")) or f"{held.host} {held.pid}"
+                doing = telling.get(entry.key, {})
+                worker = held.worker or str(doing.get("worker", "")) or f"{held.host} {held.pid}"
                 standing.running.append(
-                    RunningCell(entry.key, held.title or str(told.get("title", entry.key)), worker,
-                            held.host, told.get("since"), _progress(told))
+                    RunningCell(entry.key, held.title or str(doing.get("title", entry.key)), worker,
+                            held.host, doing.get("since"), _progress(doing))
                 )  # fmt: skip
-        holding = {each.worker for each in standing.running}
+        holding = {cell.worker for cell in standing.running}
         standing.workers = sorted(
             states.values(), key=lambda s: (s["worker"] not in holding, _over(s), s["worker"])
         )
@@ -137,11 +137,11 @@ class Watcher:
 
     def _read(self, place: int, entry: PlanEntry) -> bool:
         """Read how a cell ended; return whether it has."""
-        found = self.index.of(entry.key, entry.fingerprint)
-        if found is None:  # or damaged: it is run again
+        summary = self.index.of(entry.key, entry.fingerprint)
+        if summary is None:  # or damaged: it is run again
             return False
-        at = datetime.fromisoformat(found.created).timestamp()
-        bad = decisive(found.failures, some_good=Status.ok in found.statuses)
+        at = datetime.fromisoformat(summary.created).timestamp()
+        bad = decisive(summary.failures, some_good=Status.ok in summary.statuses)
         self.ended[place] = (
             CellEnd(Status.ok, "", at) if bad is None else CellEnd(bad.status, bad.reason, at)
         )
@@ -158,10 +158,10 @@ class Watcher:
         if not standing.running:
             return
         # As forecast where that is known of every cell, else each as long as the others.
-        known = all(entry.needs.seconds is not None for entry in entries)
+        estimated = all(entry.needs.seconds is not None for entry in entries)
 
         def weight(place: int) -> float:
-            return (entries[place].needs.seconds or 1.0) if known else 1.0
+            return (entries[place].needs.seconds or 1.0) if estimated else 1.0
 
         work = sum(map(weight, recent)) / passed
         left = sum(weight(place) for place in range(len(entries)) if place not in self.ended)
@@ -172,9 +172,9 @@ def _over(state: Mapping[str, Any]) -> bool:
     return str(state.get("doing", "")).startswith("ended")
 
 
-def _progress(told: Mapping[str, Any]) -> str:
+def _progress(state: Mapping[str, Any]) -> str:
     """Return in words how far a cell is."""
-    phase, done, total = told.get("phase"), told.get("done"), told.get("total")
+    phase, done, total = state.get("phase"), state.get("done"), state.get("total")
     if not phase:
         return ""
     return f"{phase} {done:,} of {total:,}" if done is not None and total else str(phase)
@@ -196,7 +196,7 @@ def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[
     if standing.left and standing.left_s is not None:
         rate += f", about {ahead(standing.left_s)} left"
     if standing.left and not standing.running:
-        coming = any(each.states[QUEUED] or each.states[RUNNING] for each in standing.jobs)
+        coming = any(jobs.states[QUEUED] or jobs.states[RUNNING] for jobs in standing.jobs)
         rate += (", " if rate else "") + (
             "nobody works on it yet" if coming else
             "nobody works on it: lra work, or the command again"
@@ -209,11 +209,11 @@ def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[
             yield f"{count:,} worker{'s' if count > 1 else ''} ended: {why}"
     yield from job_lines(standing.jobs)
     now = time.time()
-    for each in standing.running[:most]:
-        for_s = "" if each.since is None else f" for {spent(max(0.0, now - each.since))}"
-        where = each.worker if each.worker.startswith(each.host) else f"{each.worker} {each.host}"
-        progress = f": {each.progress}" if each.progress else ""
-        yield f"  {each.title} on {where}{for_s}{progress}"
+    for jobs in standing.running[:most]:
+        for_s = "" if jobs.since is None else f" for {spent(max(0.0, now - jobs.since))}"
+        where = jobs.worker if jobs.worker.startswith(jobs.host) else f"{jobs.worker} {jobs.host}"
+        progress = f": {jobs.progress}" if jobs.progress else ""
+        yield f"  {jobs.title} on {where}{for_s}{progress}"
     if (more := len(standing.running) - most) > 0:
         yield f"  and {more:,} more"
     for (status, reason), keys in list(standing.failures.items())[:most]:
@@ -253,18 +253,18 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
     On a full disk a worker may not be able to write its state: its log has room where a block of it
     is not full, and where nothing says a word, that there is no space now is told.
     """
-    since, found = float(plan.head["made"]), Counter[str]()
+    since, reasons = float(plan.head["made"]), Counter[str]()
     for name, state in states.items():
         code = str(state.get("doing", "")).removeprefix("ended with ")
         if state.get("at", 0.0) >= since and code.isdecimal() and code not in ("0", "143"):
             why = state.get("why") or _last(plan.folder / "logs" / f"{name}.log", STOPPED)
-            found[legible(str(why)) if why else f"with {code}"] += 1
-    for path in sorted(each for pattern in OUTPUTS for each in plan.folder.glob(pattern)):
+            reasons[legible(str(why)) if why else f"with {code}"] += 1
+    for path in sorted(output for pattern in OUTPUTS for output in plan.folder.glob(pattern)):
         with suppress(OSError):
             why = _last(path, COMPLAINT) if path.stat().st_mtime >= since else ""
-            if why and legible(why) not in found:
-                found[legible(why)] += 1
-    return found
+            if why and legible(why) not in reasons:
+                reasons[legible(why)] += 1
+    return reasons
 
 
 def room_lines(root: Path) -> Iterator[str]:

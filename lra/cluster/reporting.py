@@ -27,7 +27,7 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
 
     A fault of it is said, and fails no worker: the rows are there, and `lra report` makes it again.
     """
-    made = plan.head["made"]
+    planned_at = plan.head["made"]
     done = plan.folder / DONE
     try:
         claim = take(plan.folder / LOCK)
@@ -38,18 +38,18 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
         return
     with claim:
         try:
-            if typed(read_json(done), {})["plan"] == made:
+            if typed(read_json(done), {})["plan"] == planned_at:
                 return
         except (OSError, ValueError, KeyError):
             pass  # there is none
-        what = " and ".join(_wanted(plan))
+        what = " and ".join(_report_words(plan))
         say(f"the sweep is complete{f': writing {what}' if what else ''}")
         if not what:
             return
         begun = time.monotonic()
         try:
             _report(plan, out, _being_written(plan, say) if _logged(plan) else set())
-            write_whole(done, json.dumps({"plan": made}).encode())
+            write_whole(done, json.dumps({"plan": planned_at}).encode())
         except Exception as error:  # noqa: BLE001  # as said above
             say(f"not written ({type(error).__name__}: {error}): lra report --sweep {plan.sweep}")
             return
@@ -61,18 +61,18 @@ def _being_written(plan: StoredPlan, say: Callable[[str], None]) -> set[str]:
     from reports.dashboard.state import being_written
 
     folder = dashboard_folder(plan.root, plan.logger)
-    until, told = time.monotonic() + OTHERS_S, False
+    until, noted = time.monotonic() + OTHERS_S, False
     while (busy := being_written(folder, plan.sweep)) and time.monotonic() < until:
-        if not told:
+        if not noted:
             say(f"waiting for the runs of {len(busy):,} cells, which other workers write")
-            told = True
+            noted = True
         time.sleep(0.5)
     if busy:
         say(f"the runs of {len(busy):,} cells are left to the workers that write them")
     return busy
 
 
-def _wanted(plan: StoredPlan) -> list[str]:
+def _report_words(plan: StoredPlan) -> list[str]:
     """Return what is written of a complete sweep."""
     report = [REPORT] if plan.head["report"]["write"] is not False else []
     return report + ([f"its runs for {name_of(plan.logger)}"] if _logged(plan) else [])

@@ -43,24 +43,24 @@ def grouped(needs: Sequence[Resources], workers: int) -> list[WorkerGroup]:
         needs: of each cell that is to be run.
         workers: in all; every size has one at least.
     """
-    known = [each.seconds for each in needs if each.seconds is not None]
-    typical = sum(known) / len(known) if known else 1.0
+    times = [need.seconds for need in needs if need.seconds is not None]
+    typical = sum(times) / len(times) if times else 1.0
     by_size: dict[tuple[int, int, int], _Class] = {}
     for need in needs:
         # What is counted of a cell on a GPU is the GPU's memory, which no scheduler divides.
-        each = replace(need, memory_bytes=None) if need.gpus else need
-        own = _Class(each, typical if each.seconds is None else each.seconds, 1)
-        size = (each.gpus, each.cpus, step_of(each.memory_bytes))
-        by_size[size] = by_size[size].with_(own) if size in by_size else own
+        asked = replace(need, memory_bytes=None) if need.gpus else need
+        part = _Class(asked, typical if asked.seconds is None else asked.seconds, 1)
+        size = (asked.gpus, asked.cpus, step_of(asked.memory_bytes))
+        by_size[size] = by_size[size].with_(part) if size in by_size else part
     classes = [by_size[size] for size in sorted(by_size)]
     while len(classes) > max(1, min(MOST_CLASSES, workers)):
         # The two neighbours that have the least to do share workers of the larger size.
         at = min(range(len(classes) - 1), key=lambda n: classes[n].seconds + classes[n + 1].seconds)
         classes[at : at + 2] = [classes[at].with_(classes[at + 1])]
-    counts = shares([each.seconds for each in classes], [each.cells for each in classes], workers)
+    counts = shares([part.seconds for part in classes], [part.cells for part in classes], workers)
     return [
-        WorkerGroup(name=name_of(each.needs), count=count, resources=each.needs)
-        for count, each in zip(counts, classes, strict=True)
+        WorkerGroup(name=name_of(part.needs), count=count, resources=part.needs)
+        for count, part in zip(counts, classes, strict=True)
     ]
 
 
@@ -76,7 +76,7 @@ def with_clock(cells: Sequence[tuple[Resources, bool]], workers: int) -> list[Wo
         (group,) = grouped([needs for needs, _ in cells], 1)
         return [replace(group, name=f"{group.name}-clock", timed=True)]
     parts = {kind: [needs for needs, timed in cells if timed == kind] for kind in kinds}
-    work = [sum(each.seconds or 1.0 for each in parts[kind]) for kind in kinds]
+    work = [sum(need.seconds or 1.0 for need in parts[kind]) for kind in kinds]
     counts = shares(work, [len(parts[kind]) for kind in kinds], workers)
     return [
         replace(group, name=f"{group.name}-clock" if kind else group.name, timed=kind)
@@ -103,11 +103,11 @@ def step_of(memory_bytes: int | None) -> int:
 
 def largest(needs: Sequence[Resources]) -> Resources:
     """Return what holds each of these; what is not known of some counts for none."""
-    memory = [each.memory_bytes for each in needs if each.memory_bytes is not None]
-    seconds = [each.seconds for each in needs if each.seconds is not None]
+    memory = [need.memory_bytes for need in needs if need.memory_bytes is not None]
+    seconds = [need.seconds for need in needs if need.seconds is not None]
     return Resources(
-        gpus=max(each.gpus for each in needs),
-        cpus=max(each.cpus for each in needs),
+        gpus=max(need.gpus for need in needs),
+        cpus=max(need.cpus for need in needs),
         memory_bytes=max(memory, default=None),
         seconds=max(seconds, default=None),
     )
@@ -134,5 +134,5 @@ def time_of(longest_cell: float | None, hours: float | None, limit: float | None
     """
     if hours is not None:
         return hours * 3600
-    wanted = LONGEST_S if longest_cell is None else min(LONGEST_S, 2 * longest_cell)
-    return min(max(SHORTEST_S, wanted), limit if limit is not None else LONGEST_S)
+    seconds = LONGEST_S if longest_cell is None else min(LONGEST_S, 2 * longest_cell)
+    return min(max(SHORTEST_S, seconds), limit if limit is not None else LONGEST_S)

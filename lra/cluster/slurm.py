@@ -74,8 +74,8 @@ class SlurmEngine:
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
-                wanted = f"{least:.2g} to {most:,}"
-                raise ValueError(f"{name}: got {value}; wanted {wanted}")
+                limits = f"{least:.2g} to {most:,}"
+                raise ValueError(f"{name}: got {value}; wanted {limits}")
         if self.hours is not None and self.hours * 3600 <= self.signal_s:
             raise ValueError(
                 f"hours: got {self.hours}, of which the last {self.signal_s} s are for saving "
@@ -97,7 +97,7 @@ class SlurmEngine:
 
     def grouped(self, cells: Sequence[tuple[Resources, bool]]) -> list[WorkerGroup]:
         """Return workers by the sizes of the cells; those that read the clock have their own."""
-        needs = [each for each, _ in cells] or [Resources()]
+        needs = [need for need, _ in cells] or [Resources()]
         workers = min(self.workers or USUAL_WORKERS, len(needs))
         if self.exclusive is None and any(timed for _, timed in cells):
             return with_clock(cells, workers)
@@ -133,10 +133,10 @@ class SlurmEngine:
         token, most = leave_token(plan), site.array_limit()
         ids: list[str] = []
         for group in groups:
-            own = [self.python or command[0], *command[1:], "--group", group.name]
-            given = self.given(group, there).seconds
-            seconds = None if given is None else max(0.0, given - self.signal_s)
-            command_of = [*own, "--workers", "1"]
+            words = [self.python or command[0], *command[1:], "--group", group.name]
+            limit = self.resources_of(group, there).seconds
+            seconds = None if limit is None else max(0.0, limit - self.signal_s)
+            command_of = [*words, "--workers", "1"]
             job = WorkerJob(command_of, token, requeue=self.requeue, seconds=seconds)
             for first in range(0, group.count, most):
                 part = min(most, group.count - first)
@@ -149,10 +149,10 @@ class SlurmEngine:
 
     def states(self, ids: Sequence[str]) -> Mapping[str, JobState]:
         """Return queued, with SLURM's reason, running, ended, or how it ended otherwise."""
-        found = {each: _state(state, reason) for each, state, reason in site.queued()}
+        queued = {job: _state(state, reason) for job, state, reason in site.queued()}
         # An array that was cancelled before any of it began is one job again, without elements.
-        whole = {each: found.get(each.partition("_")[0], JobState(FORGOTTEN)) for each in ids}
-        return {each: found.get(each, whole[each]) for each in ids}
+        whole = {job: queued.get(job.partition("_")[0], JobState(FORGOTTEN)) for job in ids}
+        return {job: queued.get(job, whole[job]) for job in ids}
 
     def stop(self, ids: Sequence[str]) -> None:
         """Take what is queued out of the queue, and have what runs save and end."""
@@ -162,7 +162,7 @@ class SlurmEngine:
                     ["scancel", *how, job], capture_output=True, check=False, timeout=site.ASKED_S
                 )
 
-    def given(self, group: WorkerGroup, there: Sequence[site.Partition]) -> Resources:
+    def resources_of(self, group: WorkerGroup, there: Sequence[site.Partition]) -> Resources:
         """Return what one worker of a group asks SLURM for."""
         cells = group.resources
         gpus = cells.gpus if self.gpus is None else self.gpus
@@ -172,17 +172,17 @@ class SlurmEngine:
             memory = math.ceil(HEADROOM * cells.memory_bytes / GIB) * GIB
         if memory is None:
             memory = _share(cpus, gpus, there)
-        limits = [each.seconds for each in there]
-        limit = None if None in limits else max(each for each in limits if each is not None)
+        limits = [part.seconds for part in there]
+        limit = None if None in limits else max(s for s in limits if s is not None)
         return Resources(
             gpus=gpus, cpus=cpus, memory_bytes=memory,
             seconds=time_of(cells.seconds, self.hours, limit),
         )  # fmt: skip
 
     def _check_fits(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
-        asked = self.given(group, there)
-        kinds = [kind for each in there for kind in each.kinds]
-        names = ",".join(each.name for each in there)
+        asked = self.resources_of(group, there)
+        kinds = [kind for part in there for kind in part.kinds]
+        names = ",".join(part.name for part in there)
         if not kinds:
             raise ConfigError(f"cluster.partition: {names} has no nodes; choose another")
         for what, need, most, way_out in (
@@ -205,7 +205,7 @@ class SlurmEngine:
                 f"to {most_bytes / GIB:,.0f} GiB); choose another partition, a smaller batch "
                 "(optim.micro_batch_size), or set cluster.memory_gb"
             )
-        limit = max((each.seconds or math.inf for each in there), default=math.inf)
+        limit = max((part.seconds or math.inf for part in there), default=math.inf)
         if (asked.seconds or 0) > limit:
             raise ConfigError(
                 f"cluster.hours: got {self.hours}; {names} allows {limit / 3600:.3g} at most; "
@@ -231,14 +231,14 @@ class SlurmEngine:
 
     def _check_allowed(self, workers: int) -> None:
         may = site.allowance(self.account, self.qos)
-        for name, value, known in (
+        for name, value, allowed in (
             ("account", self.account, may.accounts), ("qos", self.qos, may.qos)
         ):  # fmt: skip
-            if value is not None and known and value not in known:
-                like = near(value, known)
+            if value is not None and allowed and value not in allowed:
+                like = near(value, allowed)
                 hint = f": did you mean {like[0]!r}?" if like else "."
                 raise ConfigError(
-                    f"cluster.{name}: {value!r} is none of yours{hint} Yours: {', '.join(known)}"
+                    f"cluster.{name}: {value!r} is none of yours{hint} Yours: {', '.join(allowed)}"
                 )
         if may.submit is not None and workers > may.submit:
             raise ConfigError(
@@ -270,11 +270,11 @@ class SlurmEngine:
     def _parameters(
         self, group: WorkerGroup, there: Sequence[site.Partition], name: str = "lra"
     ) -> dict[str, Any]:
-        asked = self.given(group, there)
+        asked = self.resources_of(group, there)
         more = {key.lstrip("-").replace("_", "-"): value for key, value in self.sbatch.items()}
-        wanted: dict[str, Any] = {
+        values: dict[str, Any] = {
             "job_name": name,
-            "partition": ",".join(each.name for each in there),
+            "partition": ",".join(part.name for part in there),
             "account": self.account,
             "qos": self.qos,
             "constraint": self.constraint,
@@ -293,7 +293,7 @@ class SlurmEngine:
             "srun_args": [f"--cpus-per-task={asked.cpus}"],
         }
         # submitit's own key of accounts, "submitit", is one that a site would have to know.
-        return {**{key: value for key, value in wanted.items() if value is not None}, "wckey": None}
+        return {**{key: value for key, value in values.items() if value is not None}, "wckey": None}
 
     def _alone(self, group: WorkerGroup) -> bool:
         return bool(group.timed) if self.exclusive is None else self.exclusive
@@ -310,7 +310,7 @@ class SlurmEngine:
         try:
             with executor.batch():
                 jobs = [executor.submit(job) for _ in range(count)]
-            return [str(each.job_id) for each in jobs]
+            return [str(started.job_id) for started in jobs]
         except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
             raise ConfigError(
                 f"cluster=slurm: sbatch refused {count} workers ({group.name}): "
@@ -335,12 +335,12 @@ def _at_home(there: Sequence[site.Partition]) -> bool:
     """Tell whether all nodes are this machine."""
     import socket
 
-    own = {socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
-    return {kind.hosts for each in there for kind in each.kinds} <= own
+    names = {socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
+    return {kind.hosts for part in there for kind in part.kinds} <= names
 
 
 def _hosts(there: Sequence[site.Partition]) -> str:
-    return ",".join(each.hosts for each in there)
+    return ",".join(part.hosts for part in there)
 
 
 def _holds(kind: site.NodeKind, asked: Resources) -> bool:
@@ -350,13 +350,13 @@ def _holds(kind: site.NodeKind, asked: Resources) -> bool:
 
 def _share(cpus: int, gpus: int, there: Sequence[site.Partition]) -> int | None:
     """Return the memory that belongs to so many cores or GPUs, on the leanest node with them."""
-    found = [
+    shares = [
         int(kind.memory_bytes * max(cpus / kind.cpus, gpus / kind.gpus if gpus else 0.0))
-        for each in there
-        for kind in each.kinds
+        for part in there
+        for kind in part.kinds
         if kind.cpus >= cpus and kind.gpus >= gpus
     ]
-    return min(found, default=None)
+    return min(shares, default=None)
 
 
 def _state(state: str, reason: str) -> JobState:
@@ -389,8 +389,8 @@ def check_python(python: str, *, prepared: bool) -> None:
     """
     if prepared:
         return
-    found = shutil.which(python)
-    if found is None:
+    path = shutil.which(python)
+    if path is None:
         if os.path.lexists(python):
             raise ConfigError(f"cluster.python: {python} is no program; {WAY_OUT}")
         print(f"cluster.python: {python} is not on this machine; nodes must have it",
@@ -398,7 +398,7 @@ def check_python(python: str, *, prepared: bool) -> None:
         return
     try:
         asked = subprocess.run(
-            [Path(found).absolute(), "-c", _LOOK], cwd="/", stdin=subprocess.DEVNULL,
+            [Path(path).absolute(), "-c", _LOOK], cwd="/", stdin=subprocess.DEVNULL,
             capture_output=True, text=True, errors="replace", timeout=ASKED_S, check=True,
         )  # fmt: skip
         lacking, version = asked.stdout.splitlines()

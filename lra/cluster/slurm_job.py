@@ -55,11 +55,11 @@ class WorkerJob:
         _say(f"on {socket.gethostname()}: {check_token(self.token)}")
         _say("starts " + " ".join(self.command))
         signal.signal(signal.SIGTERM, self._stop)
-        own = dict(os.environ)
+        environment = dict(os.environ)
         if self.seconds is not None:
-            own[UNTIL] = str(time.time() + self.seconds)
+            environment[UNTIL] = str(time.time() + self.seconds)
         # SLURM signals every process of a step: the worker leaves submitit's signal to this one.
-        child = subprocess.Popen(self.command, env=own, preexec_fn=_ignore)  # noqa: PLW1509 - no threads
+        child = subprocess.Popen(self.command, env=environment, preexec_fn=_ignore)  # noqa: PLW1509 - no threads
         self._pid = child.pid
         code = child.wait()
         self._pid = None
@@ -128,8 +128,8 @@ def _requeue() -> None:
 
 def _own_id() -> str:
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
-    own = os.environ.get("SLURM_JOB_ID", "")
-    return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else own
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else job
 
 
 def _ignore() -> None:

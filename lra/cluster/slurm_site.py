@@ -119,20 +119,20 @@ def seconds_of(text: str) -> float | None:
 def gpus_of(gres: str) -> int:
     """Return the GPUs in a node's generic resources: gpu:a100:4(S:0-1),nvme:1 has 4."""
     plain = re.sub(r"\([^)]*\)", "", gres)
-    found = [each.split(":") for each in plain.split(",") if each.split(":")[0] == "gpu"]
-    return sum(int(each[-1]) if each[-1].isdigit() else 1 for each in found)
+    parts = [part.split(":") for part in plain.split(",") if part.split(":")[0] == "gpu"]
+    return sum(int(part[-1]) if part[-1].isdigit() else 1 for part in parts)
 
 
 def partitions() -> tuple[dict[str, Partition], str | None]:
     """Return the partitions by name, and the default one."""
     fields = "%P|%l|%D|%c|%m|%G|%n"
-    found: dict[str, Partition] = {}
+    by_name: dict[str, Partition] = {}
     default = None
     for line in ask("sinfo", "--noheader", "--exact", "--all", f"--format={fields}").splitlines():
         name, limit, count, cpus, memory, gres, hosts = line.split("|")[:7]
         if name.endswith("*"):
             name = default = name.removesuffix("*")
-        there = found.setdefault(name, Partition(name, seconds_of(limit)))
+        there = by_name.setdefault(name, Partition(name, seconds_of(limit)))
         if count.isdigit() and int(count):
             there.kinds.append(
                 NodeKind(
@@ -140,32 +140,32 @@ def partitions() -> tuple[dict[str, Partition], str | None]:
                     memory_bytes=int(memory.rstrip("+")) * MIB, gpus=gpus_of(gres),
                 )
             )  # fmt: skip
-    return found, default
+    return by_name, default
 
 
-def partition(wanted: str | None) -> list[Partition]:
+def partition(named: str | None) -> list[Partition]:
     """Return the partitions that a word names, as in `gpu,gpu-long`, or the default one.
 
     Raises:
         ConfigError: there is no such one, or none by default.
     """
-    known, default = partitions()
-    if wanted is None and default is None:
+    existing, default = partitions()
+    if named is None and default is None:
         raise ConfigError(
             "cluster.partition: got null, and this SLURM has no default one; give one of "
-            f"{', '.join(sorted(known))}"
+            f"{', '.join(sorted(existing))}"
         )
-    names = (wanted or default or "").split(",")
+    names = (named or default or "").split(",")
     for name in names:
-        if name not in known:
-            raise ConfigError(f"cluster.partition: {unknown('partition', name, known)}")
-    return [known[name] for name in names]
+        if name not in existing:
+            raise ConfigError(f"cluster.partition: {unknown('partition', name, existing)}")
+    return [existing[name] for name in names]
 
 
 def array_limit() -> int:
     """Return how many elements an array may have."""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"), re.MULTILINE)
-    return max(1, int(found[1])) if found else DEFAULT_ARRAY
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"), re.MULTILINE)
+    return max(1, int(match[1])) if match else DEFAULT_ARRAY
 
 
 def allowance(account: str | None, qos: str | None) -> Allowance:
@@ -175,11 +175,11 @@ def allowance(account: str | None, qos: str | None) -> Allowance:
     user = os.environ.get("USER") or str(os.getuid())
     list_of = ("sacctmgr", "--noheader", "--parsable2", "show")
     try:
-        own = ask(*list_of, "assoc", f"user={user}", "format=Account,QOS,MaxSubmitJobs")
+        table = ask(*list_of, "assoc", f"user={user}", "format=Account,QOS,MaxSubmitJobs")
         rules = ask(*list_of, "qos", "format=Name,MaxSubmitPU")
     except ConfigError:  # no accounting: nothing is limited by it
         return Allowance()
-    rows = [line.split("|") for line in own.splitlines() if line.count("|") == 2]
+    rows = [line.split("|") for line in table.splitlines() if line.count("|") == 2]
     limits: list[tuple[int, str]] = []
     for name, _, most in rows:
         # Which account counts where none is named, only one of one's own tells.
@@ -192,7 +192,7 @@ def allowance(account: str | None, qos: str | None) -> Allowance:
     least = min(limits, default=(None, ""))
     return Allowance(
         accounts=tuple(sorted({row[0] for row in rows})),
-        qos=tuple(sorted({each for row in rows for each in row[1].split(",") if each})),
+        qos=tuple(sorted({qos_name for row in rows for qos_name in row[1].split(",") if qos_name})),
         submit=least[0],
         source=least[1],
     )
@@ -202,16 +202,16 @@ def queued() -> list[tuple[str, str, str]]:
     """Return id, state and reason of every job of this user, elements of arrays one by one."""
     asked = ("squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}")
     lines = ask(*asked, "--format=%i|%T|%r").splitlines()
-    return [(each[0], each[1], each[2]) for each in (line.split("|") for line in lines)]
+    return [(fields[0], fields[1], fields[2]) for fields in (line.split("|") for line in lines)]
 
 
 def compressed(ids: Sequence[str]) -> list[str]:
     """Return ids of jobs with the elements of one array together: 7_[0-2,5]."""
     arrays: dict[str, list[int]] = {}
-    for each in ids:
-        job, _, element = each.partition("_")
+    for whole in ids:
+        job, _, element = whole.partition("_")
         arrays.setdefault(job, []).extend([int(element)] if element else [])
-    found = []
+    words_of_jobs = []
     for job, elements in arrays.items():
         ranges: list[list[int]] = []
         for number in sorted(set(elements)):
@@ -220,5 +220,5 @@ def compressed(ids: Sequence[str]) -> list[str]:
             else:
                 ranges.append([number, number])
         words = [str(a) if a == b else f"{a}-{b}" for a, b in ranges]
-        found.append(f"{job}_[{','.join(words)}]" if words else job)
-    return found
+        words_of_jobs.append(f"{job}_[{','.join(words)}]" if words else job)
+    return words_of_jobs

@@ -114,7 +114,7 @@ def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:
 
     Files that are damaged are left out: a worker that works writes its own again.
     """
-    found: dict[str, Mapping[str, Any]] = {}
+    states: dict[str, Mapping[str, Any]] = {}
     for path in sorted((folder / "workers").glob("*.json")):
         try:
             state = read_sealed(path, _STATE)
@@ -123,5 +123,5 @@ def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:
         except (OSError, NotSealed, NoJson):
             continue
         if state.get("worker") == path.stem:  # else another whole file in its place
-            found[path.stem] = state
-    return found
+            states[path.stem] = state
+    return states

@@ -49,20 +49,20 @@ def submissions(plan: Path) -> list[dict[str, Any]]:
     So is what was started for a plan that was copied or moved here: its workers are where they were
     started.
     """
-    return [each for each in _sound(plan) if not _strange(each, plan)]
+    return [note for note in _sound(plan) if not _strange(note, plan)]
 
 
 def strange_submissions(plan: Path) -> dict[str, list[dict[str, Any]]]:
     """Return what was started for a plan that was copied or moved here, by the folder of that."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for each in _sound(plan):
-        if home := _strange(each, plan):
-            found.setdefault(home.path, []).append(each)
-    return found
+    by_folder: dict[str, list[dict[str, Any]]] = {}
+    for note in _sound(plan):
+        if home := _strange(note, plan):
+            by_folder.setdefault(home.path, []).append(note)
+    return by_folder
 
 
 def _sound(plan: Path) -> list[dict[str, Any]]:
-    return [found for _, found in _read(plan) if found is not None]
+    return [note for _, note in _read(plan) if note is not None]
 
 
 def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
@@ -72,16 +72,16 @@ def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
 
 def damaged(plan: Path) -> list[Path]:
     """Return the files of submissions that nobody can read any more."""
-    return [path for path, found in _read(plan) if found is None]
+    return [path for path, note in _read(plan) if note is None]
 
 
 def _read(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     for path in sorted((plan / FOLDER).glob("*.json")):
         try:
-            found = read_sealed(path, _NOTE)
+            note = read_sealed(path, _NOTE)
         except (OSError, NotSealed):
             yield path, None
         else:
             # an id that begins with a hyphen would be an option of the command that ends jobs
-            sound = all(isinstance(each, str) and _ID.fullmatch(each) for each in found["ids"])
-            yield path, found if sound else None
+            sound = all(isinstance(job, str) and _ID.fullmatch(job) for job in note["ids"])
+            yield path, note if sound else None

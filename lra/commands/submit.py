@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     if not argv or "-h" in argv or "--help" in argv:
         from lra.composition.catalogue import entries
 
-        clusters = "\n".join(f"  {each.name:8} {each.summary}" for each in entries("cluster"))
+        clusters = "\n".join(f"  {row.name:8} {row.summary}" for row in entries("cluster"))
         print(HELP.format(clusters=clusters), end="")
         return 0 if argv else 2
     if "--stop" in argv:
@@ -69,22 +69,22 @@ def main(argv: list[str]) -> int:
     begun = time.monotonic()
     volume, argv = taken(argv)
     progress.shown = volume is not Volume.quiet
-    own, words = divided(argv)
-    engine = chosen(own)
+    cluster_words, words = divided(argv)
+    engine = chosen(cluster_words)
     from lra.composition.hydra_entry import MULTIRUN, entries as composed
 
     if not any(word in MULTIRUN for word in words):
         words = ["-m", *words]
-    found = composed(words)
-    if not found:
+    configurations = composed(words)
+    if not configurations:
         return 0  # Hydra printed a configuration or its help
     from lra.results.style import read_style
     from lra.sweep import cell_list
 
-    choice = ReportChoice.of(found[0].config)
+    choice = ReportChoice.of(configurations[0].config)
     for line in read_style(choice.style)[1]:
         print(line, file=sys.stderr)
-    sweep = cell_list.build(found, elsewhere=engine.name != LOCAL)
+    sweep = cell_list.build(configurations, elsewhere=engine.name != LOCAL)
     if sweep.control.dry_run:
         from lra.sweep.overview import overview
 
@@ -124,15 +124,15 @@ def _submit(
     store = sweep.store
     _check_data(sweep)
     waiting = not_done(sweep.planned, store)
-    known = forecasts(waiting, store, sweep.name, COUNTED_S)
-    groups = _groups(known, engine)
+    pairs = forecasts(waiting, store, sweep.name, COUNTED_S)
+    groups = _groups(pairs, engine)
     engine.engine.check(groups)
     store.check_writable()
     enter(sweep.name, sweep.planned, store)
     complete = cleared(sweep.planned, waiting, store)
     more = {"words": list(words), "report": report, "wait_s": engine.engine.wait_s}
     plan = write(
-        sweep.root, sweep, known, groups=groups, more=more, say=partial(print, file=sys.stderr)
+        sweep.root, sweep, pairs, groups=groups, more=more, say=partial(print, file=sys.stderr)
     )
     check_place(plan.folder)  # of what stops them, before any is started
     if complete:
@@ -142,10 +142,10 @@ def _submit(
         print(f"nothing to submit; lra report --sweep {sweep.name}{where}")
         return 0
     if waiting:
-        print(f"sweep {sweep.name}: {announcement(known)}")
-        for line in refusals(known, sweep.titles):
+        print(f"sweep {sweep.name}: {announcement(pairs)}")
+        for line in refusals(pairs, sweep.titles):
             print(line)
-    command = [sys.executable, "-m", "lra", "work", str(plan.folder.resolve()), *_own(sweep)]
+    command = [sys.executable, "-m", "lra", "work", str(plan.folder.resolve()), *_flags(sweep)]
     ids = engine.engine.submit(plan.folder.resolve(), groups, command)
     record(plan.folder, engine, ids, groups)
     count = sum(group.count for group in groups)
@@ -158,7 +158,7 @@ def _submit(
     return 0
 
 
-def _own(sweep: "Sweep") -> list[str]:
+def _flags(sweep: "Sweep") -> list[str]:
     """Return the flags that name the packages of this command, and where it was given."""
     named = {name for planned in sweep.planned for name in planned.cell.config["plugins"]}
     flags = [f"--plugin={name}" for name in sorted(named)]
@@ -178,27 +178,27 @@ def _check_data(sweep: "Sweep") -> None:
         for planned in sweep.planned
     ]
     fault = next((fault for fault in faults if fault is not None), None)
-    if isinstance(fault, Exception) and all(each is not None for each in faults):
+    if isinstance(fault, Exception) and all(fault_ is not None for fault_ in faults):
         raise fault
 
 
-def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
+def _groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
     """Return the workers to start: of one kind on this machine, elsewhere of a few sizes."""
     from lra.cluster.planning import needs_of
     from lra.cluster.resources import grouped
     from lra.sweep.estimate import lanes_of
 
-    needs = [needs_of(planned, found.seconds, found.whole_bytes) for planned, found in known]
+    needs = [needs_of(planned, guess.seconds, guess.whole_bytes) for planned, guess in pairs]
     if isinstance(engine.engine, SizesWorkers):
-        timed = [planned.run.runner.timed for planned, _ in known]
+        timed = [planned.run.runner.timed for planned, _ in pairs]
         return engine.engine.grouped(list(zip(needs, timed, strict=True)))
     needs = needs or [Resources()]
     if engine.name != LOCAL:
         return grouped(needs, engine.engine.workers or min(MOST_ELSEWHERE, len(needs)))
-    runs = [planned.run for planned, _ in known]
+    runs = [planned.run for planned, _ in pairs]
     lanes = max((lanes_of(run) for run in runs), default=1)
     resources = Resources(
-        gpus=max(each.gpus for each in needs), cpus=max(each.cpus for each in needs)
+        gpus=max(need.gpus for need in needs), cpus=max(need.cpus for need in needs)
     )
     count = min(engine.engine.workers or lanes, len(needs))
     return [WorkerGroup(name="all", count=count, resources=resources)]
@@ -210,16 +210,16 @@ def _stop(argv: Sequence[str]) -> int:
     made_by.add_argument("--results", type=path_word, default=Path("results"), metavar="DIR")
     arguments = made_by.parse_args(argv)
     from lra.cluster.local import ELSEWHERE
-    from lra.cluster.plan import found
+    from lra.cluster.plan import locate_plan
     from lra.cluster.submissions import damaged, submissions
 
-    folder = found(arguments.stop, arguments.results)
+    folder = locate_plan(arguments.stop, arguments.results)
     for line in _left_alone(folder):
         print(line, file=sys.stderr)
     stopped = 0
-    for each in submissions(folder):
-        engine = started_by(each)
-        states = engine.states(each["ids"])
+    for submission in submissions(folder):
+        engine = started_by(submission)
+        states = engine.states(submission["ids"])
         for job, seen in states.items():
             if seen.state == ELSEWHERE:
                 print(f"{job}: started on another machine: give the command there", file=sys.stderr)
@@ -253,8 +253,8 @@ def _left_alone(folder: Path) -> Iterator[str]:
     for path, started in strange_submissions(folder).items():
         active = [
             job
-            for each in started
-            for job, seen in started_by(each).states(each["ids"]).items()
+            for submission in started
+            for job, seen in started_by(submission).states(submission["ids"]).items()
             if seen.active
         ]
         if active:

@@ -24,7 +24,7 @@ SHOWN = 12
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra watch`."""
-    made = Parser(
+    args = Parser(
         prog="lra watch",
         description="How far a submitted sweep is: cells done, running, failed and left, its "
         "workers and their jobs, and the time left. Works on any machine that sees the results "
@@ -33,24 +33,24 @@ def parser() -> argparse.ArgumentParser:
         epilog="Ends with 0: every cell is done well; 1: some crashed, diverged or met a limit; "
         "3: cells are left. Examples: lra watch mysweep | lra watch mysweep --json",
     )
-    made.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
-    made.add_argument(
+    args.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
+    args.add_argument(
         "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
-    made.add_argument("--once", action="store_true", help="print how far it is now, and end")
-    made.add_argument("--workers", action="store_true", help="a line for each worker")
-    made.add_argument("--json", action="store_true", help="print JSON, once")
-    return made
+    args.add_argument("--once", action="store_true", help="print how far it is now, and end")
+    args.add_argument("--workers", action="store_true", help="a line for each worker")
+    args.add_argument("--json", action="store_true", help="print JSON, once")
+    return args
 
 
 def main(argv: list[str]) -> int:
     """Show how far a sweep is."""
     arguments = parser().parse_args(argv)
     from lra.cluster.jobs import JobWatcher
-    from lra.cluster.plan import HEAD, PlanTitles, StoredPlan, Torn, found, mark_of
+    from lra.cluster.plan import HEAD, PlanTitles, StoredPlan, Torn, locate_plan, mark_of
     from lra.cluster.progress_of import Watcher, lines, worker_lines
 
-    folder = found(arguments.plan, arguments.results)
+    folder = locate_plan(arguments.plan, arguments.results)
     plan = StoredPlan(folder)
     watcher, jobs = Watcher(plan), JobWatcher(folder)
     if arguments.json or arguments.once or not on_terminal(sys.stdout):
@@ -59,19 +59,19 @@ def main(argv: list[str]) -> int:
         if arguments.json:
             print(json.dumps(_plain(standing), ensure_ascii=False))
         else:
-            shown = [*lines(standing, PlanTitles(plan), SHOWN)]
-            shown += worker_lines(standing, 1000 if arguments.workers else 0)
-            shown = [one_line(line) for line in shown if not line.endswith(" more workers")]
-            print("\n".join(shown))
+            text = [*lines(standing, PlanTitles(plan), SHOWN)]
+            text += worker_lines(standing, 1000 if arguments.workers else 0)
+            text = [one_line(line) for line in text if not line.endswith(" more workers")]
+            print("\n".join(text))
         return standing.code
     region = Region(sys.stdout)
     while True:
         standing = watcher.look()
         standing.jobs = jobs.look()
         _, rows = region.room()
-        shown = [*lines(standing, PlanTitles(plan), max(2, (rows - 4) // 2))]
-        shown += worker_lines(standing, max(0, rows - len(shown) - 3))
-        region.draw(shown[: rows - 1])
+        text = [*lines(standing, PlanTitles(plan), max(2, (rows - 4) // 2))]
+        text += worker_lines(standing, max(0, rows - len(text) - 3))
+        region.draw(text[: rows - 1])
         if not standing.left:
             print()
             return standing.code
@@ -94,11 +94,11 @@ def _plain(standing: "Standing") -> dict[str, object]:
             {"status": status, "reason": reason, "cells": keys}
             for (status, reason), keys in standing.failures.items()
         ],
-        "running": [each._asdict() for each in standing.running],
+        "running": [cell._asdict() for cell in standing.running],
         "ended": dict(standing.ended),
         "notes": standing.notes,
-        "jobs": [each.as_json() for each in standing.jobs],
-        "workers": [dict(each) for each in standing.workers],
+        "jobs": [jobs.as_json() for jobs in standing.jobs],
+        "workers": [dict(worker) for worker in standing.workers],
         "cells_per_hour": standing.per_hour,
         "left_s": standing.left_s,
     }

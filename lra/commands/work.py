@@ -14,18 +14,18 @@ LONGEST_WAIT_S = 10_000_000
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra work`."""
-    made = Parser(
+    args = Parser(
         prog="lra work",
         description="Take cells of a submitted sweep, one after the other, until none is left. "
         "Any number of workers on any machines that see the results folder may work on one sweep. "
         "SIGTERM or SIGUSR1: save what runs, give the cells back, end with 143 or 138.",
         epilog="examples: lra work mysweep | lra work results/plans/mysweep --workers 8",
     )
-    made.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
-    made.add_argument(
+    args.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
+    args.add_argument(
         "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
-    made.add_argument(
+    args.add_argument(
         "--workers",
         type=whole(1, MOST_WORKERS),
         default=1,
@@ -33,14 +33,14 @@ def parser() -> argparse.ArgumentParser:
         help="processes that share their memory, each one cell at a time; default: 1, which runs "
         "as many trainings at once as the hardware profile says",
     )
-    made.add_argument(
+    args.add_argument(
         "--group", metavar="NAME", help="of the plan: take the cells that fit in its resources"
     )
-    made.add_argument(
+    args.add_argument(
         "--name", type=file_name, metavar="NAME", help="of the worker; default: HOST-PID"
     )
-    add_plugin(made, "a package of yours that cells name, so that it may be imported")
-    made.add_argument(
+    add_plugin(args, "a package of yours that cells name, so that it may be imported")
+    args.add_argument(
         "--plugin-folder",
         action="append",
         default=[],
@@ -48,13 +48,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="where these packages lie, if neither installed nor in the current folder",
     )
-    made.add_argument(
+    args.add_argument(
         "--wait",
         type=whole(0, LONGEST_WAIT_S),
         metavar="SECONDS",
         help="how long to stay without work while others hold cells; default: as submitted",
     )
-    return made
+    return args
 
 
 def main(argv: list[str]) -> int:
@@ -62,9 +62,9 @@ def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     for place in arguments.plugin_folder:
         guard.see(str(place.absolute()))
-    from lra.cluster.plan import found
+    from lra.cluster.plan import locate_plan
 
-    folder = found(arguments.plan, arguments.results)
+    folder = locate_plan(arguments.plan, arguments.results)
     if arguments.workers > 1:
         return _several(folder, arguments)
     from lra.execution.foreground import PRELOAD

@@ -45,7 +45,7 @@ class Executed(NamedTuple):
 
 
 def execute(
-    found: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal
+    entries: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal
 ) -> Executed:
     """Plan and run the entries; report, and what its dashboard lacks, at the end."""
     from lra.results.style import read_style
@@ -53,14 +53,14 @@ def execute(
     from lra.sweep.places import check_places
     from runners.measurement.hardware import Device
 
-    choice = ReportChoice.of(found[0].config)
+    choice = ReportChoice.of(entries[0].config)
     style, not_taken = read_style(choice.style)  # before any cell: a slip is found in a second
     for line in not_taken:
         print(line, file=sys.stderr)
-    planning = bool(found[0].config["runner"].get("dry_run"))
-    sweep = cell_list.build(found, elsewhere=planning)
+    planning = bool(entries[0].config["runner"].get("dry_run"))
+    sweep = cell_list.build(entries, elsewhere=planning)
     if planning:  # a GPU may be somewhere else; processors are here
-        check_places([each for each in sweep.planned if each.run.hardware.device is Device.cpu])
+        check_places([item for item in sweep.planned if item.run.hardware.device is Device.cpu])
     return Executed(_executed(sweep, choice.write, style, volume, multirun=multirun), sweep)
 
 

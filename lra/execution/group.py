@@ -86,10 +86,10 @@ class CellGroup:
         for planned in lane:
             cell = planned.cell
             self.by_key[cell.key] = planned
-            known = self._known(planned)
-            if known is not None:
+            end = self._known_end(planned)
+            if end is not None:
                 labels = NO_DATA if planned.no_data is not None else {}
-                self._conclude(cell, [], [], failed(cell, *known, labels))
+                self._conclude(cell, [], [], failed(cell, *end, labels))
                 continue
             self.rows[cell.key], self.outcomes[cell.key] = [], []
             yield _job(planned, self.store, places)
@@ -124,10 +124,10 @@ class CellGroup:
                 continue
             yield planned
 
-    def _known(self, planned: Planned) -> tuple[Status, str] | None:
+    def _known_end(self, planned: Planned) -> tuple[Status, str] | None:
         """Return how a cell ends without being tried, where that is known."""
-        beside = self.curves.get(curve(planned.cell), ()) if self.curves else ()
-        return ending(planned, beside, self.store)
+        on_curve = self.curves.get(curve(planned.cell), ()) if self.curves else ()
+        return ending(planned, on_curve, self.store)
 
     def _claim(self, planned: Planned) -> Claim | str:
         """Claim a cell, or return why it is left."""
@@ -152,11 +152,11 @@ class CellGroup:
 
     def _on_end(self, job: isolate.Job, ending: isolate.Ending) -> None:
         cell, sweep = self.by_key[job.name].cell, self.sweep
-        found, seen = self.rows.pop(job.name), self.outcomes.pop(job.name)
+        rows, seen = self.rows.pop(job.name), self.outcomes.pop(job.name)
         if not ending.interrupted:
             good = ending.status is Status.ok
             ended = None if good else failed(cell, ending.status, ending.reason)
-            self._conclude(cell, found, seen, ended)
+            self._conclude(cell, rows, seen, ended)
             return
         self.claims.pop(job.name).release()
         if ending.storage:
@@ -169,11 +169,11 @@ class CellGroup:
     def _conclude(
         self,
         cell: Cell,
-        found: Sequence[Measurement],
+        measurements: Sequence[Measurement],
         seen: Sequence[Outcomes],
         ended: Measurement | None,
     ) -> None:
-        rows, results = remains(found, seen, ended)
+        rows, results = remains(measurements, seen, ended)
         try:
             try:
                 stays = self._write(cell, rows, results)
@@ -222,8 +222,8 @@ class CellGroup:
 
 def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
     """Return the rows with the labels that every row of the run carries."""
-    given = marks(run)
-    return [replace(row, labels={**given, **row.labels}) for row in rows] if given else rows
+    labels = marks(run)
+    return [replace(row, labels={**labels, **row.labels}) for row in rows] if labels else rows
 
 
 def refuse(sweep: Sweep, error: OSError) -> str:
@@ -269,10 +269,10 @@ def _job(planned: Planned, store: Store, places: int) -> isolate.Job:
 def _details(job: isolate.Job) -> list[str]:
     """Return the details of a cell that `--verbose` prints."""
     limit = "" if job.memory_bytes is None else f", {job.memory_bytes / 2**30:.1f} GiB at most"
-    found = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
+    lines = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
     if job.argument["checkpoints"]:
-        found.append(f"checkpoints {job.argument['checkpoints']}")
-    return found
+        lines.append(f"checkpoints {job.argument['checkpoints']}")
+    return lines
 
 
 def _memory(hardware: HardwareProfile, places: int) -> int | None:

@@ -120,7 +120,7 @@ def test_what_a_running_worker_has_read_goes_on(submit: Submit, tmp_path: Path) 
         file.write(b"[")
     tried = [claiming.take(each) for each in claiming.possible()]
     assert {each and each.place for each in tried} == {None, 1}
-    assert "is torn at byte" in claiming.apart[0]
+    assert "is torn at byte" in claiming.set_aside[0]
     assert claiming.torn is not None
     assert {*Store(tmp_path).claims()} == {plan.entries[1].key}
     for each in tried:
