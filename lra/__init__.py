@@ -45,9 +45,9 @@ if not TYPE_CHECKING:  # for which every name would be there
             raise AttributeError(
                 f"module 'lra' has no attribute {name!r}; it has {', '.join(__all__)}"
             )
-        found = getattr(import_module(_MODULES[name]), name)
-        globals()[name] = found
-        return found
+        value = getattr(import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

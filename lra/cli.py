@@ -157,8 +157,8 @@ def _of_an_interrupt(error: BaseException) -> bool:
     """Tell whether an interrupt led to an error, as where it left something half made."""
     causes = [error]
     for cause in causes:
-        found = (cause.__cause__, cause.__context__)
-        causes += [each for each in found if each is not None and each not in causes]
+        reasons = (cause.__cause__, cause.__context__)
+        causes += [reason for reason in reasons if reason is not None and reason not in causes]
     return any(isinstance(cause, KeyboardInterrupt) for cause in causes)
 
 

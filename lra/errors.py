@@ -18,26 +18,26 @@ class UnknownName(ValueError):
     """A name given by the user that stands for nothing; the message lists what would."""
 
 
-def near(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+def near(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     """Return the known names that resemble `name`, best first, whatever their case."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
+    by_lower = {candidate.lower(): candidate for candidate in names}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=most, cutoff=0.6)
     return [by_lower[match] for match in matches]
 
 
-def unknown(kind: str, name: str, known: Iterable[str], *, way_out: str = "") -> str:
+def unknown(kind: str, name: str, existing: Iterable[str], *, way_out: str = "") -> str:
     """Return the message of the error to raise for `name`.
 
     Args:
         kind: What was asked for, in the singular: model, task, option of Performer.
         name: The value seen.
-        known: Every value that would have done.
+        existing: Every value that would have done.
         way_out: One more sentence, for what is not a slip of the pen.
 
     Returns:
         A text like: unknown model 'perfomer': did you mean 'performer'? Known models: ...
     """
-    names = sorted(known)
+    names = sorted(existing)
     matches = [repr(match) for match in near(short(name), names)]
     message = f"unknown {kind} {short(name)!r}"
     if matches:

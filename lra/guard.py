@@ -30,13 +30,13 @@ def settle() -> None:
     foreign = [entry for entry in path if _shadows_ours(entry)]
     if not foreign:
         return
-    own = [entry for entry in path if entry not in foreign]
-    homes = [index for index, entry in enumerate(own) if Path(entry).resolve() == HOME]
+    entries = [entry for entry in path if entry not in foreign]
+    homes = [index for index, entry in enumerate(entries) if Path(entry).resolve() == HOME]
     if not homes:
-        own.insert(min(path.index(entry) for entry in foreign), str(HOME))
-        homes = [own.index(str(HOME))]
-    own[homes[0] + 1 : homes[0] + 1] = dict.fromkeys(foreign)
-    sys.path[:] = own
+        entries.insert(min(path.index(entry) for entry in foreign), str(HOME))
+        homes = [entries.index(str(HOME))]
+    entries[homes[0] + 1 : homes[0] + 1] = dict.fromkeys(foreign)
+    sys.path[:] = entries
 
 
 def _here() -> str:
@@ -80,20 +80,20 @@ def check() -> None:
     Looks only; imports nothing.
     """
     for name in HOUSE:
-        found = _location(name)
-        wanted = HOME / name
-        if found is None:
+        place = _location(name)
+        ours = HOME / name
+        if place is None:
             raise Shadowed(
-                f"lra needs its folder {name!r} beside it, at {wanted}, and it is not there: "
+                f"lra needs its folder {name!r} beside it, at {ours}, and it is not there: "
                 "the installation is incomplete. Way out: install again, "
                 "`pip install --force-reinstall --no-deps` from the checkout or the wheel"
             )
-        if found != wanted:
+        if place != ours:
             raise Shadowed(
-                f"{name!r} is {found} in this process, which is not a part of lra; its own is "
-                f"{wanted}. Something imported it before lra was (sitecustomize, a .pth file), or "
+                f"{name!r} is {place} in this process, which is not a part of lra; its own is "
+                f"{ours}. Something imported it before lra was (sitecustomize, a .pth file), or "
                 f"an import hook answers first. Way out: keep that from happening, or rename "
-                f"that {found.name!r}"
+                f"that {place.name!r}"
             )
 
 

@@ -106,7 +106,7 @@ def task(
 
     folders = [] if config_dir is None else [Path(config_dir)]
     with hydra_left_alone():
-        made = build_task_by_name(name, words_of(options, "task."), folders, plugins)
+        built = build_task_by_name(name, words_of(options, "task."), folders, plugins)
     with full_disk_explained(data_root()):
-        made.prepare()
-    return made
+        built.prepare()
+    return built

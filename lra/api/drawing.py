@@ -70,9 +70,9 @@ def figure(
     refuse(quantity, **({"mode": mode} if quantity not in COSTS else {"split": split}))
     if quantity == LOSS:
         refuse(quantity, split=split)
-    with styled(rows, style) as shown:
-        every = looks([str(name) for name in shown["name"][shown["baseline"] == ""].unique()])
-        frame = of_models(shown, models)
+    with styled(rows, style) as prepared:
+        every = looks([str(name) for name in prepared["name"][prepared["baseline"] == ""].unique()])
+        frame = of_models(prepared, models)
         if quantity in COSTS:
             return _cost(frame, quantity, mode, every)
         return _losses(frame, quantity, split or "test", every)
@@ -92,7 +92,7 @@ def _cost(
         reasons = "; ".join(sorted({str(reason) for reason in data["reason"]}))
         raise ConfigError(f"{quantity}: no number among the rows, only reasons: {reasons}")
     groups = names_by_group(frame, kinds())
-    return _one([made for _, made in line_figures(data, looks, groups, subtitle=setting)])
+    return _one([drawn for _, drawn in line_figures(data, looks, groups, subtitle=setting)])
 
 
 def _losses(frame: "pd.DataFrame", quantity: str, split: str, looks: "dict[str, Look]") -> "Figure":

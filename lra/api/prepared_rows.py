@@ -24,9 +24,9 @@ def styled(rows: Any, style: "str | Path | None") -> "Iterator[pd.DataFrame]":
     from lra.results.style import read_style
     from reports.style import using
 
-    wanted, not_taken = read_style(None if style is None else str(style))
-    with using(wanted) as own:
-        frame, not_shown = own.select(checked(rows))
+    style_read, not_taken = read_style(None if style is None else str(style))
+    with using(style_read) as in_use:
+        frame, not_shown = in_use.select(checked(rows))
         for line in (*not_taken, *not_shown):
             warnings.warn(line, LeftOutOfStyle, stacklevel=5)
         yield frame
@@ -60,13 +60,13 @@ def of_models(frame: "pd.DataFrame", models: Sequence[str] | None) -> "pd.DataFr
         return frame
     if isinstance(models, str):
         raise ConfigError(f"models: got {models!r}; wanted a list, as in [{models!r}]")
-    own = frame[frame["baseline"] == ""]
-    known = {*own["name"], *own["family"]}
+    models_rows = frame[frame["baseline"] == ""]
+    names = {*models_rows["name"], *models_rows["family"]}
     for name in models:
-        if name not in known:
-            raise ConfigError(f"models: {unknown('model', str(name), known)}")
-    wanted = frame["name"].isin([*models]) | frame["family"].isin([*models])
-    return frame[wanted | (frame["baseline"] != "")]
+        if name not in names:
+            raise ConfigError(f"models: {unknown('model', str(name), names)}")
+    kept = frame["name"].isin([*models]) | frame["family"].isin([*models])
+    return frame[kept | (frame["baseline"] != "")]
 
 
 def only_setting(frame: "pd.DataFrame") -> tuple[str, "list[CostPoint]"]:
@@ -103,22 +103,22 @@ def only_mode(points: "Sequence[CostPoint]", mode: str | None) -> str:
     return one_of("mode", mode, modes(points))
 
 
-def one_of(kind: str, wanted: str | None, found: Sequence[str]) -> str:
+def one_of(kind: str, name: str | None, names: Sequence[str]) -> str:
     """Return what is wanted where it was found, or the only one that was.
 
     Raises:
         ConfigError: It was not found, or several were and none is wanted.
     """
-    if wanted is not None:
-        if wanted not in found:
-            raise ConfigError(unknown(kind, str(wanted), found))
-        return wanted
-    if len(found) != 1:
+    if name is not None:
+        if name not in names:
+            raise ConfigError(unknown(kind, str(name), names))
+        return name
+    if len(names) != 1:
         raise ConfigError(
-            f"the rows hold {len(found)} {kind}s, {', '.join(found)}: say which, as in "
-            f"{kind}={found[0]!r}"
+            f"the rows hold {len(names)} {kind}s, {', '.join(names)}: say which, as in "
+            f"{kind}={names[0]!r}"
         )
-    return found[0]
+    return names[0]
 
 
 def none_of(what: str, frame: "pd.DataFrame") -> ConfigError:
@@ -128,9 +128,9 @@ def none_of(what: str, frame: "pd.DataFrame") -> ConfigError:
     )
 
 
-def refuse(kind: str, **given: Any) -> None:
+def refuse(kind: str, **options: Any) -> None:
     """Raise ConfigError for an argument that what is asked for does not take."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None:
             raise ConfigError(f"{name}={value!r} has no meaning for {kind!r}: leave it out")
 
@@ -140,6 +140,6 @@ def _runners(frame: "pd.DataFrame") -> str:
 
 
 def _metrics(frame: "pd.DataFrame") -> str:
-    found = sorted(map(str, frame["metric"].unique()))
-    rest = f" and {len(found) - 8} more metrics" if len(found) > 8 else ""
-    return ", ".join(found[:8]) + rest
+    names = sorted(map(str, frame["metric"].unique()))
+    rest = f" and {len(names) - 8} more metrics" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + rest

@@ -67,19 +67,19 @@ def rows_of(
             raise ConfigError(
                 f"sweep={sweep!r} chooses from a store, and {path} is a file of rows: leave it out"
             )
-        found = published_apart(path)
-        if found.empty:
+        frame = published_apart(path)
+        if frame.empty:
             raise FileNotFoundError(f"{path} holds no rows")
-        return found
-    found, _, left_out = stored(path, sweep, cells)
+        return frame
+    frame, _, left_out = stored(path, sweep, cells)
     for line in left_out:
         warnings.warn(f"left out: {line}", DamagedCell, stacklevel=4)
-    return found
+    return frame
 
 
 def _nothing_at(path: Path) -> str:
-    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = [repr(str(path.parent / name)) for name in near(path.name, beside)]
+    neighbours = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = [repr(str(path.parent / name)) for name in near(path.name, neighbours)]
     hint = f": did you mean {' or '.join(close)}?" if close else "."
     return (
         f"there is nothing at {path}{hint} Wanted the folder of a store, which `lra run` makes "

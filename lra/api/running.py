@@ -105,11 +105,11 @@ def run(
         raise ConfigError(f"{printing[0]} prints and runs nothing: call `lra run` in a shell")
     ready(words, volume)
     with hydra_left_alone():
-        found = entries(words)
-    if not found:
+        configurations = entries(words)
+    if not configurations:
         raise ConfigError("these words print and run nothing: call `lra run` in a shell")
-    several = len(found) > 1 or any(word in MULTIRUN for word in words)
-    code, sweep = execute(found, multirun=several, volume=volume)
+    several = len(configurations) > 1 or any(word in MULTIRUN for word in words)
+    code, sweep = execute(configurations, multirun=several, volume=volume)
     _pass_on(sweep)
     return CompletedSweep(
         sweep=sweep.name,
@@ -141,10 +141,10 @@ def _words(overrides: Any) -> list[str]:
 
 
 def _leaves(node: Mapping[str, Any]) -> "list[tuple[str, Any]]":
-    found = []
+    pairs = []
     for key, value in node.items():
-        found += _leaves(value) if isinstance(value, Mapping) else [(key, value)]
-    return found
+        pairs += _leaves(value) if isinstance(value, Mapping) else [(key, value)]
+    return pairs
 
 
 def _pass_on(sweep: "Sweep") -> None:

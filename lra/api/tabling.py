@@ -153,15 +153,15 @@ def table(
 
     if kind not in KINDS:
         raise ConfigError(unknown("table", str(kind), KINDS))
-    with styled(rows, style) as shown:
-        frame = of_models(shown, models)
-        made = _made(frame, kind, mode=mode, split=split, runner=runner)
-        if made is None:
+    with styled(rows, style) as prepared:
+        frame = of_models(prepared, models)
+        result = _build(frame, kind, mode=mode, split=split, runner=runner)
+        if result is None:
             raise none_of(f"numbers for {kind!r}", frame)
-        return ResultTable(made, chosen().style.tables)
+        return ResultTable(result, chosen().style.tables)
 
 
-def _made(
+def _build(
     frame: "pd.DataFrame", kind: str, *, mode: str | None, split: str | None, runner: str | None
 ) -> "Table | None":
     from reports.tables.costs import crossover_table, efficiency_table, growth_table
@@ -183,10 +183,10 @@ def _made(
 def _scores(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":
     from reports.tables.scores import score_tables
 
-    found = dict(score_tables(frame, split))
-    if kind in found or not found:
-        return found.get(kind)
-    raise ConfigError(unknown(f"score of the {split} split", kind, found))
+    by_score = dict(score_tables(frame, split))
+    if kind in by_score or not by_score:
+        return by_score.get(kind)
+    raise ConfigError(unknown(f"score of the {split} split", kind, by_score))
 
 
 def _metrics(frame: "pd.DataFrame", runner: str | None) -> "Table":

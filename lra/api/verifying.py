@@ -139,10 +139,10 @@ def verify(
         name, factory = mixer, resolve(mixer, options, folders, plugins)
     else:
         name, factory = _factory(mixer, options)
-    found = checked(
+    findings = checked(
         factory, width=width, heads=heads, max_length=max_length, device=device, dtype=dtype
     )
-    return Findings(name, tuple(found))
+    return Findings(name, tuple(findings))
 
 
 def checked(
@@ -162,7 +162,7 @@ def checked(
             "got device='cuda', but PyTorch sees no GPU here (`lra doctor` tells what is seen); "
             "wanted device='cpu', or a machine with a GPU and a CUDA build of torch"
         )
-    found: list[Finding] = checks(
+    findings: list[Finding] = checks(
         factory,
         width=width,
         heads=heads,
@@ -170,7 +170,7 @@ def checked(
         device=device,
         dtype=getattr(torch, dtype),
     )
-    return found
+    return findings
 
 
 def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":

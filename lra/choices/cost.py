@@ -48,7 +48,7 @@ class CountedModel(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra show --cost`; its other words are a cell, or of `lra run`."""
-    arguments = Parser(
+    args = Parser(
         prog="lra show --cost",
         usage=USAGE,
         description=ABOUT,
@@ -56,20 +56,20 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    arguments.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
-    arguments.add_argument(
+    args.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
+    args.add_argument(
         "--lengths",
         type=_lengths,
         metavar="N,N",
         help="tokens of the example, the model built for each; default: the task's longest, or "
         "the cell's",
     )
-    arguments.add_argument("--json", action="store_true", help="print one JSON object")
-    add_plugin(arguments, "a package of yours that CELL names, so that it may be imported")
-    arguments.add_argument(
+    args.add_argument("--json", action="store_true", help="print one JSON object")
+    add_plugin(args, "a package of yours that CELL names, so that it may be imported")
+    args.add_argument(
         "--results", type=path_word, metavar="DIR", help="where CELL is stored; default: results"
     )
-    return arguments
+    return args
 
 
 def _lengths(word: str) -> list[int]:

@@ -302,14 +302,14 @@ SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra completion`."""
-    arguments = Parser(
+    args = Parser(
         prog="lra completion",
         description="Print what lets a shell complete verbs, flags, names, keys, values and cells.",
         epilog='in ~/.bashrc: eval "$(lra completion bash)" | in ~/.zshrc: '
         'eval "$(lra completion zsh)" | in config.fish: lra completion fish | source',
     )
-    arguments.add_argument("shell", choices=[*SHELLS], metavar="|".join(SHELLS))
-    return arguments
+    args.add_argument("shell", choices=[*SHELLS], metavar="|".join(SHELLS))
+    return args
 
 
 def main(argv: list[str]) -> int:

@@ -55,20 +55,20 @@ def main(argv: list[str]) -> int:
     runs = plan_runs(rows, sweep=choice.sweep or "all", cells=cells, names=names)
     folder, title = destination(choice.results, choice.sweep)
     title = (choice.title or title).encode(errors="replace").decode()  # bytes that are no text
-    made = publish.specification(
+    board = publish.specification(
         plan_workspace(runs, title=title, sweep=choice.sweep),
         project=choice.project or project,
         entity=choice.entity or entity,
     )
     out = choice.out or folder / "dashboard.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(made, indent=1, sort_keys=True, ensure_ascii=False)
+    text = json.dumps(board, indent=1, sort_keys=True, ensure_ascii=False)
     out.write_text(text + "\n", encoding="utf-8")
     print(out)
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
     if choice.save:
-        saved = publish.save(made, deadline_s=choice.deadline)
+        saved = publish.save(board, deadline_s=choice.deadline)
         if saved.problem:
             print(
                 f"lra: W&B's server does not have it: {saved.problem.rstrip('.')}. "
@@ -103,5 +103,5 @@ def _account() -> tuple[str, str | None]:
     from lra.composition.catalogue import roots
     from lra.composition.yaml_text import load
 
-    found = load(roots()[-1] / "logger" / f"{PROJECT_OF}.yaml")
-    return str(found["project"]), found["entity"]
+    options = load(roots()[-1] / "logger" / f"{PROJECT_OF}.yaml")
+    return str(options["project"]), options["entity"]

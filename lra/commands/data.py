@@ -54,14 +54,14 @@ class Lengths(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra data`."""
-    made = Parser(
+    args = Parser(
         prog="lra data",
         description="Make the data of a task ready, check them, or look at real examples.",
         epilog="examples: lra data prepare listops | lra data prepare listops source=tsv "
         "--from ./lra_release/listops-1000 | lra data verify text | lra data show text --count 2 | "
         "lra data certify text",
     )
-    verbs = made.add_subparsers(dest="verb", required=True, metavar="{prepare,verify,show,certify}")
+    verbs = args.add_subparsers(dest="verb", required=True, metavar="{prepare,verify,show,certify}")
     summaries = {
         "prepare": "generate, download or convert the data; does nothing where that is done",
         "verify": "file hashes and the contract of tasks; exit code 1 where something is wrong",
@@ -107,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
                 default=2000,
                 help="examples for the statistics of a task without stored examples",
             )
-    return made
+    return args
 
 
 def build(arguments: argparse.Namespace) -> "Task":
@@ -115,8 +115,8 @@ def build(arguments: argparse.Namespace) -> "Task":
     from lra.composition.compose import build_task
     from lra.composition.named import task_node
 
-    own = (arguments.config_dir, arguments.plugin)
-    node, plugins = task_node(arguments.task, arguments.overrides, *own)
+    places = (arguments.config_dir, arguments.plugin)
+    node, plugins = task_node(arguments.task, arguments.overrides, *places)
     if arguments.path is not None:
         node[next((name for name in PATH_OPTIONS if name in node), PATH_OPTIONS[0])] = (
             arguments.path
@@ -135,10 +135,10 @@ def command(arguments: argparse.Namespace) -> str:
 
 def main(argv: list[str]) -> int:
     """Run one of prepare, verify, show and certify."""
-    made = parser()
-    arguments, rest = made.parse_known_args(argv)
+    words = parser()
+    arguments, rest = words.parse_known_args(argv)
     if strange := [word for word in rest if word.startswith("-")]:
-        made.error(f"unrecognized arguments: {' '.join(strange)}")
+        words.error(f"unrecognized arguments: {' '.join(strange)}")
     # argparse takes positional words in one run only: these stood behind a flag.
     arguments.overrides += rest
     task = build(arguments)
@@ -228,8 +228,8 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
         ("baseline", "accuracy", *(m.replace("_", " ") for m in measures), "a score at this level")
     ]
     for baseline in baselines:
-        found = (f"{baseline.measures[m]:.4g}" if m in baseline.measures else "" for m in measures)
-        rows.append((baseline.name, f"{baseline.accuracy:.1%}", *found, baseline.sentence))
+        texts = (f"{baseline.measures[m]:.4g}" if m in baseline.measures else "" for m in measures)
+        rows.append((baseline.name, f"{baseline.accuracy:.1%}", *texts, baseline.sentence))
     cut = f"at most {task.spec.max_length:,} tokens of a sequence"
     print(f"{task.spec.name}, source {task.spec.source}, {arguments.split} split, {cut}")
     print(table(rows, indent=""))
@@ -244,15 +244,15 @@ def show(task: "Task", arguments: argparse.Namespace) -> int:
     if arguments.split not in SPLITS:
         raise UnknownName(unknown("split", arguments.split, SPLITS))
     size = sizes(task).get(arguments.split)
-    wanted = range(arguments.index, arguments.index + arguments.count)
-    if not wanted or wanted[0] < 0 or (size is not None and wanted[-1] >= size):
+    indices = range(arguments.index, arguments.index + arguments.count)
+    if not indices or indices[0] < 0 or (size is not None and indices[-1] >= size):
         raise ValueError(
             f"--index {arguments.index} --count {arguments.count} lies outside the split "
             f"{arguments.split}, which has {size if size is not None else 'some'} examples from 0"
         )
     if arguments.picture is not None:
-        draw(task, arguments.split, wanted, arguments.picture)
-    for index in wanted:
+        draw(task, arguments.split, indices, arguments.picture)
+    for index in indices:
         if isinstance(task, Describes):
             text = task.describe(arguments.split, index)
         else:
@@ -262,7 +262,7 @@ def show(task: "Task", arguments: argparse.Namespace) -> int:
     return 0
 
 
-def draw(task: "Task", split: str, wanted: range, file: Path) -> None:
+def draw(task: "Task", split: str, indices: range, file: Path) -> None:
     """Write examples that are pictures side by side, as they are, as one PNG file."""
     import numpy as np
     from PIL import Image
@@ -271,7 +271,7 @@ def draw(task: "Task", split: str, wanted: range, file: Path) -> None:
 
     if not isinstance(task, GrayTask):
         raise ValueError(f"--picture: {task.spec.name} has no pictures; leave it out")
-    pictures = [task.levels(task.example(split, index)[0][0]) for index in wanted]
+    pictures = [task.levels(task.example(split, index)[0][0]) for index in indices]
     framed = [np.pad(picture, 1, constant_values=128) for picture in pictures]
     scale = max(1, round(PICTURE_PIXELS / framed[0].shape[0]))
     drawn = Image.fromarray(np.concatenate(framed, axis=1).repeat(scale, 0).repeat(scale, 1))
@@ -317,16 +317,16 @@ def _batches(task: "Task", split: str) -> "Iterator[Batch]":
     return task.batches(split, batch_size=BATCH_SIZE, seed=0)
 
 
-def statistics(found: Lengths) -> str:
+def statistics(drawn: Lengths) -> str:
     """Return the quantiles of the lengths and the share of every label."""
-    if not found.lengths:
+    if not drawn.lengths:
         return "the split gave no full batch to take statistics over"
     at = {"shortest": 0.0, "median": 0.5, "90 %": 0.9, "longest": 1.0}
-    quantiles = ", ".join(f"{name} {quantile(found.lengths, q):,}" for name, q in at.items())
-    lines = [f"tokens per sequence over {len(found.lengths):,} sequences: {quantiles}"]
-    total = sum(found.labels.values())
+    quantiles = ", ".join(f"{name} {quantile(drawn.lengths, q):,}" for name, q in at.items())
+    lines = [f"tokens per sequence over {len(drawn.lengths):,} sequences: {quantiles}"]
+    total = sum(drawn.labels.values())
     if total:
-        shares = (f"{label}: {found.labels[label] / total:.1%}" for label in sorted(found.labels))
+        shares = (f"{label}: {drawn.labels[label] / total:.1%}" for label in sorted(drawn.labels))
         lines.append(f"labels over {total:,} examples: {', '.join(shares)}")
     return "\n".join(lines)
 

@@ -78,7 +78,7 @@ def facts() -> dict[str, str]:
     from runners.measurement.hardware import cpu_name
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found = {
+    entries = {
         "lra": version(),
         "python": f"{platform.python_version()} on {platform.platform()}",
         **{name: installed(name) for name in PACKAGES},
@@ -87,8 +87,8 @@ def facts() -> dict[str, str]:
         "memory": memory(),
     }
     speed = sorted(name for name in os.environ if name.startswith(SPEED_VARIABLES))
-    found["environment"] = " ".join(f"{n}={os.environ[n]}" for n in speed) or "no speed variables"
-    return found
+    entries["environment"] = " ".join(f"{n}={os.environ[n]}" for n in speed) or "no speed variables"
+    return entries
 
 
 def installed(package: str) -> str:
@@ -115,27 +115,27 @@ def memory() -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra doctor`."""
-    made = Parser(
+    args = Parser(
         prog="lra doctor",
         description="What this machine is and what works on it, each thing tried for real (half a "
         "minute). Exit code 1 where something fails that every run needs.",
     )
-    made.add_argument(
+    args.add_argument(
         "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
-    made.add_argument(
+    args.add_argument(
         "--store",
         action="store_true",
         help="read every file of the results folder instead, and say what is damaged; exit code 1 "
         "where something is",
     )
-    made.add_argument(
+    args.add_argument(
         "--noise",
         action="store_true",
         help="time equal calls instead, half a minute, and say which differences this machine can "
         "resolve and what disturbs it; exit code 1 where most samples were disturbed",
     )
-    made.add_argument(
+    args.add_argument(
         "--rates",
         nargs="?",
         const="cpu",
@@ -143,29 +143,29 @@ def parser() -> argparse.ArgumentParser:
         help="measure how fast this machine multiplies, moves memory and calls operators instead, "
         "about five seconds, and keep it for lra plan; a hardware profile, cpu if none is named",
     )
-    made.add_argument("--json", action="store_true", help="print JSON")
-    return made
+    args.add_argument("--json", action="store_true", help="print JSON")
+    return args
 
 
 def store(results: Path, *, as_json: bool) -> int:
     """Print what is damaged in a results folder, and what was left over; 1 for damage."""
-    found = audit(results)
+    findings = audit(results)
     if as_json:
-        print(json.dumps(found._asdict(), indent=2))
-        return 1 if found.damaged else 0
-    for mark, sentences in (("FAIL", found.damaged), ("left", found.left)):
+        print(json.dumps(findings._asdict(), indent=2))
+        return 1 if findings.damaged else 0
+    for mark, sentences in (("FAIL", findings.damaged), ("left", findings.left)):
         for sentence in sentences:
             print(f"{mark} {sentence}")
-    print(f"{found.cells:,} cells in {results}: {len(found.damaged) or 'no'} faults")
-    return 1 if found.damaged else 0
+    print(f"{findings.cells:,} cells in {results}: {len(findings.damaged) or 'no'} faults")
+    return 1 if findings.damaged else 0
 
 
 def main(argv: list[str]) -> int:
     """Print facts and verdicts; 1 where something essential fails."""
-    made = parser()
-    arguments = made.parse_args(argv)
+    flags = parser()
+    arguments = flags.parse_args(argv)
     if sum((arguments.store, arguments.noise, arguments.rates is not None)) > 1:
-        made.error("--store, --noise and --rates are questions by themselves: ask one at a time")
+        flags.error("--store, --noise and --rates are questions by themselves: ask one at a time")
     if arguments.rates is not None:
         from lra.machine.rates import rates
 
@@ -176,9 +176,9 @@ def main(argv: list[str]) -> int:
         from lra.machine.noise import noise
 
         return noise(as_json=arguments.json)
-    known = facts()
+    about = facts()
     if not arguments.json:
-        print(table(list(known.items()), indent=""))
+        print(table(list(about.items()), indent=""))
         print()
     verdicts = []
     for check in checks(arguments.results):
@@ -194,7 +194,7 @@ def main(argv: list[str]) -> int:
             {"name": v.name, "mark": v.mark, "essential": v.essential, **v.report._asdict()}
             for v in verdicts
         ]
-        print(json.dumps({"facts": known, "checks": tried, "failed": failed}, indent=2))
+        print(json.dumps({"facts": about, "checks": tried, "failed": failed}, indent=2))
     else:
         print(f"\n{'not ready: ' + ', '.join(failed) if failed else 'ready'}")
     return 1 if failed else 0

@@ -43,7 +43,7 @@ class Spells(Protocol):
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra generate`."""
-    made = Parser(
+    args = Parser(
         prog="lra generate",
         description="Write behind a prompt with the model of a completed training on a language "
         "task. The text goes to stdout as it is written; what writes, and how fast, to stderr.",
@@ -51,50 +51,50 @@ def parser() -> argparse.ArgumentParser:
         "lra generate 3fa9 --prompt-file story.txt --tokens 500 --temperature 0.8 --top-p 0.9 | "
         "echo 'once upon a time' | lra generate 3fa9 --greedy",
     )
-    made.add_argument("cell", metavar="CELL", help="the beginning of a cell's key, or its folder")
-    made.add_argument("--prompt", metavar="TEXT", help="what the text begins with")
-    made.add_argument(
+    args.add_argument("cell", metavar="CELL", help="the beginning of a cell's key, or its folder")
+    args.add_argument("--prompt", metavar="TEXT", help="what the text begins with")
+    args.add_argument(
         "--prompt-file",
         type=path_word,
         metavar="FILE",
         help="read it from a file, without its last line end; without either, from stdin",
     )
-    made.add_argument(
+    args.add_argument(
         "--tokens", type=whole(1, MOST), default=200, metavar="N", help="to write; default: 200"
     )
-    made.add_argument(
+    args.add_argument(
         "--samples", type=whole(1, MOST), default=1, metavar="N", help="texts; default: 1"
     )
-    made.add_argument(
+    args.add_argument(
         "--greedy", action="store_true", help="the likeliest token each time, without a draw"
     )
-    made.add_argument(
+    args.add_argument(
         "--temperature",
         type=float,
         default=1.0,
         metavar="T",
         help="logits are divided by it before a draw; default: 1",
     )
-    made.add_argument(
+    args.add_argument(
         "--top-k", type=whole(1, MOST), metavar="K", help="draw among so many likeliest tokens"
     )
-    made.add_argument(
+    args.add_argument(
         "--top-p",
         type=float,
         metavar="P",
         help="draw among the likeliest tokens that together have this share",
     )
-    made.add_argument(
+    args.add_argument(
         "--seed",
         type=whole(0, 2**63 - 1),
         default=0,
         help="of the draws: equal logits give the same text on every machine; default: 0",
     )
-    made.add_argument(
+    args.add_argument(
         "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
-    add_plugin(made, "a package of yours that the cell names, so that it may be imported")
-    return made
+    add_plugin(args, "a package of yours that the cell names, so that it may be imported")
+    return args
 
 
 def main(argv: list[str]) -> int:
@@ -130,9 +130,9 @@ def main(argv: list[str]) -> int:
             print(f"sample {number + 1} of {arguments.samples}", file=sys.stderr, flush=True)
         generator = torch.Generator().manual_seed(derive(arguments.seed, f"sample {number}"))
         tokens = opening.tokens(sampling, arguments.tokens, generator)
-        shown(text, sys.stdout)
+        write_text(text, sys.stdout)
         for piece in pieces(task, ids, tokens):
-            shown(piece, sys.stdout)
+            write_text(piece, sys.stdout)
         print(flush=True)
     seconds = time.perf_counter() - begun
     written = arguments.samples * arguments.tokens
@@ -271,9 +271,9 @@ def pieces(
     before, pending = [int(prompt[-1])], list[int]()
     for token in tokens:
         pending.append(token)
-        known = task.decode(np.array(before))
-        known = "" if known.endswith(REPLACED) else known
-        text = task.decode(np.array([*(before if known else ()), *pending]))[len(known) :]
+        settled = task.decode(np.array(before))
+        settled = "" if settled.endswith(REPLACED) else settled
+        text = task.decode(np.array([*(before if settled else ()), *pending]))[len(settled) :]
         if text.endswith(REPLACED) and len(pending) <= UNFINISHED:
             continue
         yield text
@@ -282,7 +282,7 @@ def pieces(
         yield task.decode(np.array(pending))
 
 
-def shown(text: str, stream: TextIO) -> None:
+def write_text(text: str, stream: TextIO) -> None:
     """Write a text at once, as the stream can and may write it."""
     stream.write(encodable(text, stream))
     stream.flush()

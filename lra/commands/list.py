@@ -12,26 +12,26 @@ from lra.terminal.console import print_table
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra list`."""
-    made = Parser(
+    args = Parser(
         prog="lra list",
         description="What can be chosen, one line each, with its source; or all about one name.",
         epilog="examples: lra list | lra list models --traits | lra list tasks --json | "
         "lra list performer | lra list model linear",
     )
-    made.add_argument(
+    args.add_argument(
         "group", nargs="?", help="models, tasks, hardware, experiments …; all if none"
     )
-    made.add_argument(
+    args.add_argument(
         "name", nargs="?", help="one choice in full: every option, its values and what they mean"
     )
-    add_own(made)
-    made.add_argument(
+    add_own(args)
+    args.add_argument(
         "--traits",
         action="store_true",
         help="models: build each one without weights and print what it guarantees (needs torch)",
     )
-    made.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    return made
+    args.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return args
 
 
 def main(argv: list[str]) -> int:
@@ -52,11 +52,11 @@ def main(argv: list[str]) -> int:
         return code
     listed = {group: entries(group, arguments.config_dir) for group in chosen}
     if arguments.json:
-        everything = [asdict(entry) for found in listed.values() for entry in found]
+        everything = [asdict(entry) for rows in listed.values() for entry in rows]
         print(json.dumps(everything, indent=2, ensure_ascii=False))
         return 0
-    spelt = {**words(arguments.config_dir), OF_SUBMIT: OF_SUBMIT}
-    for number, (group, found) in enumerate(listed.items()):
-        print(f"{chr(10) if number else ''}{plural(group)}  ({spelt[group]}=NAME)")
-        print_table([(entry.name, entry.summary, entry.source) for entry in found])
+    words_of_groups = {**words(arguments.config_dir), OF_SUBMIT: OF_SUBMIT}
+    for number, (group, rows) in enumerate(listed.items()):
+        print(f"{chr(10) if number else ''}{plural(group)}  ({words_of_groups[group]}=NAME)")
+        print_table([(entry.name, entry.summary, entry.source) for entry in rows])
     return 0

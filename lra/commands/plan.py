@@ -45,7 +45,7 @@ COLUMNS = (
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra plan`; its other words are those of `lra run`."""
-    made = Parser(
+    args = Parser(
         prog="lra plan",
         usage=USAGE,
         description=ABOUT,
@@ -53,16 +53,16 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--json", action="store_true", help="print one JSON object")
-    made.add_argument("--csv", action="store_true", help="print a line for each cell")
-    made.add_argument(
+    args.add_argument("--json", action="store_true", help="print one JSON object")
+    args.add_argument("--csv", action="store_true", help="print a line for each cell")
+    args.add_argument(
         "--against",
         type=path_word,
         metavar="RESULTS",
         help="compare what was stored there with what counting alone would have said",
     )
-    add_plugin(made, "a package of yours that stored cells name, so that it may be imported")
-    return made
+    add_plugin(args, "a package of yours that stored cells name, so that it may be imported")
+    return args
 
 
 def main(argv: list[str]) -> int:
@@ -85,10 +85,10 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.sweep.forecast import Forecaster
     from lra.sweep.past import stored
 
-    found = entries(words)
-    if not found:
+    configurations = entries(words)
+    if not configurations:
         return 0  # Hydra printed a configuration or its help
-    sweep = build(found, elsewhere=True)
+    sweep = build(configurations, elsewhere=True)
     forecaster = Forecaster([*stored(sweep.planned, sweep.store, sweep.name)])
     lines = [*_lines(sweep, forecaster)]
     totals = _totals(sweep, lines, forecaster)
@@ -161,7 +161,7 @@ def _totals(sweep: "Sweep", lines: list[dict[str, Any]], forecaster: Any) -> dic
 
     waiting = [p for p in sweep.planned if not done(p, sweep.store)]
     pairs = [(planned, forecaster.of(planned)) for planned in waiting]
-    known = [pair for pair in pairs if pair[1].seconds is not None]
+    timed = [pair for pair in pairs if pair[1].seconds is not None]
     machines = [
         {"hardware": hardware.name, "measured": machine.measured}
         for hardware, machine in forecaster.seen()
@@ -174,11 +174,11 @@ def _totals(sweep: "Sweep", lines: list[dict[str, Any]], forecaster: Any) -> dic
             "cells": len(sweep.planned),
             "done": len(sweep.planned) - len(waiting),
             "to_do": len(waiting),
-            "unknown": len(pairs) - len(known),
-            "does_not_fit": sum(found.fits is False for _, found in pairs),
-            "reference_does_not_fit": sum(found.reference_fits is False for _, found in pairs),
-            "cell_hours": sum(found.seconds or 0.0 for _, found in known) / HOUR,
-            "hours": elapsed(known) / HOUR,
+            "unknown": len(pairs) - len(timed),
+            "does_not_fit": sum(guess.fits is False for _, guess in pairs),
+            "reference_does_not_fit": sum(guess.reference_fits is False for _, guess in pairs),
+            "cell_hours": sum(guess.seconds or 0.0 for _, guess in timed) / HOUR,
+            "hours": elapsed(timed) / HOUR,
             "gpu_hours": sum(line["gpu_hours_to_do"] or 0.0 for line in lines),
         },
     }
@@ -198,11 +198,11 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
 
     several = len({line["runner"] for line in lines}) > 1
     gpu = any(line["gpu_hours_to_do"] for line in lines)
-    beside = any(line["reference"] for line in lines)
+    references = any(line["reference"] for line in lines)
     kinds, gpu_hours = ["runner"] if several else [], ["GPU-h"] if gpu else []
     head = ["model", "task", *kinds, "mode", "length", "seeds", "done", "steps", "step", "each"]
     head += ["to do", *gpu_hours, "limit", "memory", "fits"]
-    head += [*(["reference", "its memory", "it fits"] if beside else []), "options"]
+    head += [*(["reference", "its memory", "it fits"] if references else []), "options"]
     rows, notes = [head], dict[str, list[str]]()
     for line in lines:
         note = line["reason"]
@@ -227,7 +227,7 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
                 _gib(line["room_bytes"]),
                 _gib(line["need_bytes"]),
                 FITS[line["fits"]],
-                *(_of_reference(line) if beside else []),
+                *(_of_reference(line) if references else []),
                 f"{line['options']}{mark}",
             ]
         )

@@ -16,11 +16,11 @@ def main(argv: list[str]) -> int:
     """Run the words after `lra run`; return the exit code."""
     volume, argv = taken(argv)
     ready(argv, volume)
-    found = entries(argv)
-    if not found:
+    configurations = entries(argv)
+    if not configurations:
         return 0  # Hydra printed a configuration or its help
-    several = len(found) > 1 or any(word in MULTIRUN for word in argv)
-    done = execute(found, multirun=several, volume=volume)
+    several = len(configurations) > 1 or any(word in MULTIRUN for word in argv)
+    done = execute(configurations, multirun=several, volume=volume)
     if line := disturbed(done.sweep, argv):
         print(line)
     return done.code

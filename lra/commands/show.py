@@ -18,28 +18,28 @@ from runners.store import Store
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra show`."""
-    made = Parser(
+    args = Parser(
         prog="lra show",
         description="One stored result: configuration, rows, and the exact command to repeat it.",
         epilog="examples: lra show 3fa9 | lra show 3fa9c1 --json | lra show 3fa9 --curves",
     )
-    made.add_argument(
+    args.add_argument(
         "cell", metavar="CELL", help="the beginning of a cell's key, as tables and logs print it"
     )
-    made.add_argument(
+    args.add_argument(
         "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
     )
-    made.add_argument("--curves", action="store_true", help="print rows of every training step too")
-    made.add_argument("--json", action="store_true", help="print JSON")
-    add_plugin(made, "a package of yours that the cell names, so that it may be imported")
-    made.add_argument(
+    args.add_argument("--curves", action="store_true", help="print rows of every training step too")
+    args.add_argument("--json", action="store_true", help="print JSON")
+    add_plugin(args, "a package of yours that the cell names, so that it may be imported")
+    args.add_argument(
         "--cost",
         action="store_true",
         help="parameters and multiply-adds by layer instead, of CELL or of the words of lra run; "
         "lra show --cost --help",
     )
-    made.add_argument("--lengths", metavar="N,N", help="tokens of an example, for --cost")
-    return made
+    args.add_argument("--lengths", metavar="N,N", help="tokens of an example, for --cost")
+    return args
 
 
 def main(argv: list[str]) -> int:
@@ -60,20 +60,20 @@ def main(argv: list[str]) -> int:
         )
     store = Store(arguments.results)
     key = store.find(arguments.cell)
-    found = store.describe(key)
+    stored = store.describe(key)
     cell = Cell(
-        identity=found["identity"],
-        described=found["described"],
-        columns=found["columns"],
-        config=found["config"],
-        overrides=tuple(found["overrides"]),
-        fingerprint=found["fingerprint"] or "",
-        place=origin_of(found),
+        identity=stored["identity"],
+        described=stored["described"],
+        columns=stored["columns"],
+        config=stored["config"],
+        overrides=tuple(stored["overrides"]),
+        fingerprint=stored["fingerprint"] or "",
+        place=origin_of(stored),
     )
     rows = store.rows_of(cell) if cell.fingerprint else []
     command = repeat(cell, store)
     if arguments.json:
-        everything = {**found, "command": command, "rows": rows}
+        everything = {**stored, "command": command, "rows": rows}
         print(json.dumps(everything, indent=2, ensure_ascii=False))
         return 0
     title = " ".join(
@@ -82,9 +82,9 @@ def main(argv: list[str]) -> int:
     )
     print(f"cell {key}  {title}")
     print(f"\nconfiguration\n{indent(yaml.safe_dump(dict(cell.config), sort_keys=False))}")
-    made = {k: v for k, v in (found["environment"] or {}).items() if k != "sources"}
-    if made:
-        print(f"made on\n{indent(yaml.safe_dump(made, sort_keys=False))}")
+    environment = {k: v for k, v in (stored["environment"] or {}).items() if k != "sources"}
+    if environment:
+        print(f"made on\n{indent(yaml.safe_dump(environment, sort_keys=False))}")
     print("rows" if rows else "no rows yet: the cell was begun and did not end")
     if rows:
         lines, hidden = row_lines(rows, str(cell.columns["model"]), curves=arguments.curves)
@@ -108,27 +108,27 @@ def row_lines(
 
     Those along training steps are, unless they are asked for.
     """
-    shown = [row for row in rows if curves or row["step"] is None]
+    listed = [row for row in rows if curves or row["step"] is None]
     lines: list[tuple[str, ...]] = [("metric", "value", "unit", "samples", "labels")]
-    for row in shown:
+    for row in listed:
         step = [] if row["step"] is None else [f"step={row['step']}"]
         labels = [f"{key}={value}" for key, value in sorted((row["labels"] or {}).items())]
-        own = [] if row["model"] == model else [str(row["model"])]
+        other_model = [] if row["model"] == model else [str(row["model"])]
         lines.append(
             (
                 str(row["metric"]),
-                spelt(float(row["value"]))
+                format_number(float(row["value"]))
                 if row["status"] == "ok"
                 else f"{row['status']}: {row['reason']}",
                 str(row["unit"]),
                 str(len(row["samples"] or ())),
-                " ".join([*own, *step, *labels]),
+                " ".join([*other_model, *step, *labels]),
             )
         )
-    return lines, len(rows) - len(shown)
+    return lines, len(rows) - len(listed)
 
 
-def spelt(value: float) -> str:
+def format_number(value: float) -> str:
     """Return whole numbers whole, and six digits of all others."""
     return f"{int(value):,}" if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
 

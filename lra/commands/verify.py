@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra verify`."""
-    made = Parser(
+    args = Parser(
         prog="lra verify",
         description="Run the contract checks on a mixer: shapes and types, padding, neighbours in "
         "the batch, no look-ahead, effects of a pass, training against evaluation, gradients "
@@ -25,45 +25,45 @@ def parser() -> argparse.ArgumentParser:
         "lra verify my_pkg.mixer:MyMixer window=64 | lra verify performer --device cuda | "
         "lra verify my_family --config-dir my_conf --plugin my_pkg",
     )
-    made.add_argument(
+    args.add_argument(
         "mixer",
         metavar="NAME|PKG.MODULE:Class",
         help="one of `lra list models`, your own (--config-dir), or a class that can be imported "
         "from here",
     )
-    made.add_argument(
+    args.add_argument(
         "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the constructor"
     )
-    made.add_argument(
+    args.add_argument(
         "--width", type=whole(1, 65_536), default=32, help="of the model; default: 32"
     )
-    made.add_argument("--heads", type=whole(1, 65_536), default=2, help="default: 2")
-    made.add_argument(
+    args.add_argument("--heads", type=whole(1, 65_536), default=2, help="default: 2")
+    args.add_argument(
         "--max-length",
         type=whole(1, 1_000_000),
         default=256,
         help="longest sequence to offer; default: 256",
     )
-    made.add_argument(
+    args.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="where they run; default: cpu"
     )
-    made.add_argument(
+    args.add_argument(
         "--dtype",
         choices=("float64", "float32"),
         default="float64",
         help="of most checks; float32 for kernels that know no other; default: float64",
     )
-    add_own(made)
-    made.add_argument("--quiet", action="store_true", help="print failed checks only")
-    return made
+    add_own(args)
+    args.add_argument("--quiet", action="store_true", help="print failed checks only")
+    return args
 
 
 def main(argv: list[str]) -> int:
     """Print the findings; 1 where one failed."""
-    made = parser()
-    arguments = made.parse_intermixed_args(argv)
-    given = options(arguments.options)
-    factory = resolve(arguments.mixer, given, arguments.config_dir, arguments.plugin)
+    flags = parser()
+    arguments = flags.parse_intermixed_args(argv)
+    by_name = options(arguments.options)
+    factory = resolve(arguments.mixer, by_name, arguments.config_dir, arguments.plugin)
     findings = checked(
         factory,
         width=arguments.width,
@@ -80,10 +80,10 @@ def main(argv: list[str]) -> int:
 
 def options(words: list[str]) -> dict[str, Any]:
     """Read `option=value` words; values are YAML, as on the command line of `lra run`."""
-    given = {}
+    by_name = {}
     for word in words:
         name, separator, value = word.partition("=")
         if not separator or not name:
             raise ValueError(f"got {word!r}; wanted option=value, as in features=128")
-        given[name.removeprefix("model.mixer.")] = parse(value, word)
-    return given
+        by_name[name.removeprefix("model.mixer.")] = parse(value, word)
+    return by_name

@@ -98,16 +98,16 @@ def work(seconds: float) -> Callable[[], object]:
 
 def finding(watched: Watched) -> NoiseFinding:
     """Return what the rounds of two equal calls, a and b, tell."""
-    own, other = (np.asarray(watched.samples(name)) for name in ("a", "b"))
+    first, other = (np.asarray(watched.samples(name)) for name in ("a", "b"))
     every: list[Round] = watched.every
-    middle = float(np.median(own))
+    middle = float(np.median(first))
     shares = watched.shares
     return NoiseFinding(
         seconds=middle,
         pairs=len(every),
         disturbed=dict(Counter(filter(None, map(cause, every)))),
-        ratio={count: resolution((own / other).tolist(), count) for count in COUNTS},
-        time={count: resolution((own / middle).tolist(), count) for count in COUNTS},
+        ratio={count: resolution((first / other).tolist(), count) for count in COUNTS},
+        time={count: resolution((first / middle).tolist(), count) for count in COUNTS},
         shares={
             "processor": shares.processor / watched.threads,
             "waiting": shares.waiting,
@@ -134,37 +134,37 @@ def measured(seconds: float, watch: Watch, budget_s: float) -> Watched:
 def noise(*, as_json: bool, each_s: float = EACH_S) -> int:
     """Measure and print; 1 where more than half of the samples of some length were disturbed."""
     watch = Watch(CPU)
-    found: list[NoiseFinding] = []
+    findings: list[NoiseFinding] = []
     unwatched: tuple[str, ...] = ()
     for seconds in SECONDS:
         watched = measured(seconds, watch, each_s)
-        found.append(finding(watched))
+        findings.append(finding(watched))
         unwatched = watched.unwatched
-    unfit = any(sum(each.disturbed.values()) > each.pairs / 2 for each in found)
+    unfit = any(sum(finding_.disturbed.values()) > finding_.pairs / 2 for finding_ in findings)
     if as_json:
-        print(json.dumps(_plain(found, unwatched, watch.threads), indent=2))
+        print(json.dumps(_plain(findings, unwatched, watch.threads), indent=2))
     else:
-        print("\n".join(_lines(found, unwatched, watch.threads)))
+        print("\n".join(_lines(findings, unwatched, watch.threads)))
     return 1 if unfit else 0
 
 
-def _plain(found: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) -> dict[str, Any]:
-    lengths = [{name: getattr(each, name) for name in each.__slots__} for each in found]
+def _plain(rows: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) -> dict[str, Any]:
+    lengths = [{name: getattr(finding, name) for name in finding.__slots__} for finding in rows]
     return {"threads": threads, "level": LEVEL, "unwatched": unwatched, "lengths": lengths}
 
 
-def _lines(found: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) -> list[str]:
+def _lines(findings: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) -> list[str]:
     head = ["one call", *(f"ratio, {n}" for n in COUNTS), *(f"time, {n}" for n in COUNTS)]
     rows = [(*head, "disturbed")]
-    for each in found:
-        resolved = [f"{each.ratio[n]:.3f}" for n in COUNTS] + [
-            f"{each.time[n]:.3f}" for n in COUNTS
+    for finding in findings:
+        resolved = [f"{finding.ratio[n]:.3f}" for n in COUNTS] + [
+            f"{finding.time[n]:.3f}" for n in COUNTS
         ]
-        lost = sum(each.disturbed.values())
-        rows.append((f"{each.seconds * 1e3:.2f} ms", *resolved, f"{lost} of {each.pairs}"))
+        lost = sum(finding.disturbed.values())
+        rows.append((f"{finding.seconds * 1e3:.2f} ms", *resolved, f"{lost} of {finding.pairs}"))
     causes: Counter[str] = Counter()
-    for each in found:
-        causes.update(each.disturbed)
+    for finding in findings:
+        causes.update(finding.disturbed)
     lines = [
         f"Two equal calls of {threads} threads, timed in turns: the factor within which medians of "
         f"{', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} samples",
@@ -173,10 +173,10 @@ def _lines(found: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) 
         table(rows, indent=""),
         "",
     ]
-    for name in found[-1].shares:
-        shares = [each.shares[name] for each in found]
-        known = [f"{share:.1%}" for share in shares if share is not None]
-        lines.append(f"{name:12}{'   '.join(known) if known else 'cannot be watched here'}")
+    for name in findings[-1].shares:
+        shares = [finding.shares[name] for finding in findings]
+        texts = [f"{share:.1%}" for share in shares if share is not None]
+        lines.append(f"{name:12}{'   '.join(texts) if texts else 'cannot be watched here'}")
     if unwatched:
         lines.append(f"cannot be watched here: {', '.join(unwatched)}")
     lines.append("")

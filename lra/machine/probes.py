@@ -174,11 +174,11 @@ def gpu() -> ProbeResult:
         )
     x = torch.ones(256, 256, device="cuda")
     right = float((x @ x).sum()) == 256.0**3
-    found = torch.cuda.get_device_properties(0)
+    card = torch.cuda.get_device_properties(0)
     bfloat16 = "with" if torch.cuda.is_bf16_supported() else "without"
     return ProbeResult(
         right,
-        f"{torch.cuda.device_count()} x {found.name}, {found.total_memory / GIB:.1f} GiB, "
+        f"{torch.cuda.device_count()} x {card.name}, {card.total_memory / GIB:.1f} GiB, "
         f"{bfloat16} bfloat16",
     )
 
@@ -191,15 +191,15 @@ def places() -> ProbeResult:
     from runners.measurement.training_places import on_gpus, places_of
 
     cpu = places_of(HardwareProfile(name="cpu"), timed=False)
-    found = [
+    lines = [
         f"hardware=cpu: {len(cpu.all)} training cells at once ({words(cpu.all) or 'any core'})"
     ]
     seen = gpus()
     if seen:
         cards = on_gpus(seen)
         left_out = f", {len(seen) - len(cards)} of another kind unused" * (len(seen) > len(cards))
-        found.append(f"on a GPU: {len(cards)} ({words(cards)}{left_out})")
-    return ProbeResult(True, "; ".join(found))
+        lines.append(f"on a GPU: {len(cards)} ({words(cards)}{left_out})")
+    return ProbeResult(True, "; ".join(lines))
 
 
 # -- where results, data and runs go -----------------------------------------------------------
@@ -267,9 +267,9 @@ def wandb_account() -> ProbeResult:
 def tensorboard() -> ProbeResult:
     """What logger=tensorboard writes with, and the program that shows it."""
     missing = [name for name in ("tensorboardX", "tensorboard") if find_spec(name) is None]
-    found = f"{', '.join(missing)} missing" if missing else "tensorboardX and tensorboard are there"
+    state = f"{', '.join(missing)} missing" if missing else "tensorboardX and tensorboard are there"
     return ProbeResult(
-        not missing, found, "only for logger=tensorboard: pip install 'lra[tensorboard]'"
+        not missing, state, "only for logger=tensorboard: pip install 'lra[tensorboard]'"
     )
 
 

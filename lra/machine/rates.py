@@ -32,27 +32,27 @@ def rates(name: str, *, as_json: bool) -> int:
     node = group_file("hardware", name)
     node.pop("about", None)
     hardware: HardwareProfile = make(HardwareProfile, node, "hardware")
-    found: list[tuple[int, Rates, str, float]] = []
+    steps: list[tuple[int, Rates, str, float]] = []
     for threads in dict.fromkeys((hardware.training_threads, hardware.timing_threads())):
         begin = time.perf_counter()
         measured = measure_rates(hardware, threads)
-        if found:  # threads that wait for one another on a busy machine say nothing
-            measured = best_of(measured, found[-1][1])
+        if steps:  # threads that wait for one another on a busy machine say nothing
+            measured = best_of(measured, steps[-1][1])
         spent = time.perf_counter() - begin
-        found.append((threads, measured, str(store_rates(measured, hardware, threads)), spent))
+        steps.append((threads, measured, str(store_rates(measured, hardware, threads)), spent))
         if str(hardware.device) != "cpu":
             break
     if as_json:
         listed = [
             {"threads": threads, "rates": asdict(measured), "file": file, "seconds": spent}
-            for threads, measured, file, spent in found
+            for threads, measured, file, spent in steps
         ]
         device = device_name(hardware.device)
         about = {"hardware": name, "device": device, "precision": str(hardware.precision)}
         print(json.dumps({**about, "measured": listed}, indent=1))
         return 0
     print(f"{device_name(hardware.device)}, {hardware.precision}, for hardware={name}")
-    for threads, measured, file, spent in found:
+    for threads, measured, file, spent in steps:
         print(f"\n{threads} threads, in {spent:.1f} s, kept in {file}")
         print(table(_rows(measured)))
     return 0

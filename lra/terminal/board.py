@@ -19,7 +19,7 @@ from functools import partial
 from statistics import fmean
 from typing import TextIO
 
-from lra.terminal.screen import Region, beside, encodable, on_terminal, squeezed
+from lra.terminal.screen import Region, bar_line, encodable, on_terminal, squeezed
 from lra.terminal.volume import Volume
 from lra.terminal.wording import Fact, ahead, facts, joined, spent
 from runners.isolation.progress import Event, Progress, listening
@@ -67,10 +67,10 @@ class _Running:
 
     def text(self, now: float, columns: int | None = None) -> str:
         """Return where the cell is, in at most so many columns."""
-        found = facts(self.message, age_s=now - self.message_at, phase_s=now - self.phase_at)
+        parts = facts(self.message, age_s=now - self.message_at, phase_s=now - self.phase_at)
         if columns is not None and self.place:  # drawn lines say it for as long as it runs
-            found.append(Fact(self.place, 5))
-        return joined(found, columns)
+            parts.append(Fact(self.place, 5))
+        return joined(parts, columns)
 
     @property
     def share(self) -> float | None:
@@ -273,21 +273,21 @@ class ProgressBoard:
 
     def _lines(self, now: float, columns: int, rows: int, stream: TextIO) -> list[str]:
         """Return what is drawn: two lines for each running cell, or one; then the whole."""
-        found: list[str] = []
+        lines: list[str] = []
         both = 2 * len(self.running) + 1 <= rows - 1
-        shown = list(self.running.values())[: rows - 2]
-        for running in shown:
+        listed = list(self.running.values())[: rows - 2]
+        for running in listed:
             head = f"{running.position} {running.title}"
             state = partial(running.text, now)
             if both:
-                found += [squeezed(head, columns), beside(running.share, state, columns, stream)]
+                lines += [squeezed(head, columns), bar_line(running.share, state, columns, stream)]
             else:
                 text = state(columns // 2)
-                found.append(f"{squeezed(head, columns - len(text) - 2)}: {text}")
+                lines.append(f"{squeezed(head, columns - len(text) - 2)}: {text}")
         if self.total > 1 and self.running:
-            hidden = len(self.running) - len(shown)
-            found.append(joined(self._whole(now, hidden), columns))
-        return found
+            hidden = len(self.running) - len(listed)
+            lines.append(joined(self._whole(now, hidden), columns))
+        return lines
 
     def _whole(self, now: float, hidden: int) -> list[Fact]:
         bad = sum(count for status, count in self.endings.items() if status not in GOOD)

@@ -57,15 +57,15 @@ def print_table(rows: Sequence[Sequence[str]], *, indent: str = "  ", header: bo
     from rich.padding import Padding
     from rich.table import Table as Columns
 
-    shown = Columns(box=None, show_header=header, pad_edge=False, padding=(0, 2, 0, 0))
+    columns = Columns(box=None, show_header=header, pad_edge=False, padding=(0, 2, 0, 0))
     names = rows[0] if header else [""] * len(rows[0])
     for number, name in enumerate(names):
-        shown.add_column(
+        columns.add_column(
             name, no_wrap=number == 0, style="bold" if number == 0 else "", overflow="fold"
         )
     for row in rows[1:] if header else rows:
-        shown.add_row(*row)
-    console.print(Padding(shown, (0, 0, 0, len(indent))))
+        columns.add_row(*row)
+    console.print(Padding(columns, (0, 0, 0, len(indent))))
 
 
 def _print_blocks(console: "Console", rows: Sequence[Sequence[str]]) -> None:
@@ -96,25 +96,25 @@ def print_result(result: "Table") -> None:
     def text(words: str, style: str = "") -> Text:
         return Text(encodable(words, sys.stdout), style=style)
 
-    shown = Columns(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column(text(result.stub), style="bold")
+    columns = Columns(box=box.SIMPLE_HEAD, pad_edge=False)
+    columns.add_column(text(result.stub), style="bold")
     for column in result.columns:
         title = f"{column.group}\n{column.title}" if column.group else column.title
-        shown.add_column(text(title), justify="left" if column.words else "right")
+        columns.add_column(text(title), justify="left" if column.words else "right")
     section = ""
     for row in result.rows:
         if row.section != section:
             section = row.section
-            shown.add_section()
-            shown.add_row(text(section, "italic"))
-        shown.add_row(text(row.title), *(_entry(result, entry) for entry in row.entries))
+            columns.add_section()
+            columns.add_row(text(section, "italic"))
+        columns.add_row(text(row.title), *(_entry(result, entry) for entry in row.entries))
     wide = console.options.update_width(10_000)
-    if Measurement.get(console, wide, shown).minimum > console.width:
+    if Measurement.get(console, wide, columns).minimum > console.width:
         print(encodable(plain, sys.stdout))
         return
     console.print()
     console.print(Text.assemble(text(f"{result.title}. ", "bold"), text(result.caption, "dim")))
-    console.print(shown)
+    console.print(columns)
     for number, note in enumerate(result.footnotes(), 1):
         console.print(text(f"[{number}] {note}", "dim"))
 
@@ -136,10 +136,10 @@ def complain(message: str) -> None:
         return
     from rich.text import Text
 
-    said = Text.assemble(("lra: ", "bold red"), encodable(message, sys.stderr))
-    said.highlight_regex(NAMES, style="bold")
-    said.highlight_regex(KEYS, style="cyan")
-    console.print(said, soft_wrap=True)
+    line = Text.assemble(("lra: ", "bold red"), encodable(message, sys.stderr))
+    line.highlight_regex(NAMES, style="bold")
+    line.highlight_regex(KEYS, style="cyan")
+    console.print(line, soft_wrap=True)
 
 
 @contextmanager

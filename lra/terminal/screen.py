@@ -31,7 +31,7 @@ def escaped(text: str) -> str:
 
     Those that change the direction of writing as well.
     """
-    return _CONTROLS.sub(_spelt, text)
+    return _CONTROLS.sub(_code_of, text)
 
 
 def one_line(text: str) -> str:
@@ -39,14 +39,14 @@ def one_line(text: str) -> str:
     return escaped(text).replace("\n", "\\n")
 
 
-def _spelt(found: re.Match[str], short: int = 0x100) -> str:
-    code = ord(found[0])
+def _code_of(match: re.Match[str], short: int = 0x100) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < short else f"\\u{code:04x}"
 
 
-def _spelt_in_json(found: re.Match[str]) -> str:
+def _code_in_json(match: re.Match[str]) -> str:
     """Spell out what JSON may hold as it is so that it stays JSON."""
-    return _spelt(found, 0x20)
+    return _code_of(match, 0x20)
 
 
 class _Plain:
@@ -57,7 +57,7 @@ class _Plain:
 
     def write(self, text: str) -> int:
         """Write a text; return its length."""
-        self.beneath.write(self.controls.sub(_spelt_in_json, text))
+        self.beneath.write(self.controls.sub(_code_in_json, text))
         return len(text)
 
     def writelines(self, lines: Sequence[str]) -> None:
@@ -178,7 +178,7 @@ def gauge(share: float, cells: int, stream: TextIO) -> str:
     return (steps[-1] * filled + (steps[rest] if rest else "")).ljust(cells)
 
 
-def beside(share: float | None, text: Callable[[int], str], columns: int, stream: TextIO) -> str:
+def bar_line(share: float | None, text: Callable[[int], str], columns: int, stream: TextIO) -> str:
     """Return a line with a bar and a text; without the bar where there is no room for both.
 
     Args:

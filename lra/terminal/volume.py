@@ -27,14 +27,14 @@ def taken(argv: Sequence[str]) -> tuple[Volume, list[str]]:
         ConfigError: they ask for two, or for one beside a flag that only prints.
     """
     end = argv.index("--") if "--" in argv else len(argv)
-    given = [word for word in argv[:end] if word in FLAGS]
+    words = [word for word in argv[:end] if word in FLAGS]
     rest = [word for word in argv[:end] if word not in FLAGS] + list(argv[end:])
-    found = dict.fromkeys(FLAGS[word] for word in given)
-    if len(found) > 1:
-        raise ConfigError(f"got {' and '.join(dict.fromkeys(given))}; wanted one of them")
+    volumes = dict.fromkeys(FLAGS[word] for word in words)
+    if len(volumes) > 1:
+        raise ConfigError(f"got {' and '.join(dict.fromkeys(words))}; wanted one of them")
     printing = [word for word in rest if word.partition("=")[0] in PRINTING]
-    if given and printing:
+    if words and printing:
         raise ConfigError(
-            f"got {given[0]} beside {printing[0]}, which runs nothing: leave one of them out"
+            f"got {words[0]} beside {printing[0]}, which runs nothing: leave one of them out"
         )
-    return Volume(next(iter(found), "normal")), rest
+    return Volume(next(iter(volumes), "normal")), rest

@@ -49,30 +49,30 @@ def facts(message: Progress, *, age_s: float, phase_s: float) -> list[Fact]:
     """
     total = f"/{message.total:,}" if message.total else ""
     counted = f"{message.unit} {message.done:,}{total}" if message.unit else ""
-    found = [Fact(", ".join(part for part in (message.phase, counted) if part), 0)]
+    parts = [Fact(", ".join(part for part in (message.phase, counted) if part), 0)]
     if message.loss is not None:
-        found.append(Fact(f"loss {_number(message.loss)}", 2))
+        parts.append(Fact(f"loss {_number(message.loss)}", 2))
     if message.learning_rate is not None:
-        found.append(Fact(f"lr {_rate(message.learning_rate)}", 4))
+        parts.append(Fact(f"lr {_rate(message.learning_rate)}", 4))
     if message.speed is not None:
-        found.append(Fact(f"{_number(message.speed, 0)} {message.speed_unit}/s", 3))
+        parts.append(Fact(f"{_number(message.speed, 0)} {message.speed_unit}/s", 3))
     if message.left_s is not None and message.left_s > age_s:
-        found.append(Fact(f"{ahead(message.left_s - age_s)} left", 1))
+        parts.append(Fact(f"{ahead(message.left_s - age_s)} left", 1))
     elif message.left_s is None and message.phase and phase_s >= 1:
-        found.append(Fact(f"for {ahead(phase_s)}", 1))
-    return found
+        parts.append(Fact(f"for {ahead(phase_s)}", 1))
+    return parts
 
 
-def joined(found: Sequence[Fact], width: int | None = None) -> str:
+def joined(facts: Sequence[Fact], width: int | None = None) -> str:
     """Return facts as one line, without those of least worth where it would be too wide."""
-    shown = list(found)
-    while len(shown) > 1 and width is not None and len(_line(shown)) > width:
-        shown.remove(max(shown, key=lambda fact: fact.rank))
-    return _line(shown)
+    kept = list(facts)
+    while len(kept) > 1 and width is not None and len(_line(kept)) > width:
+        kept.remove(max(kept, key=lambda fact: fact.rank))
+    return _line(kept)
 
 
-def _line(found: Sequence[Fact]) -> str:
-    return ", ".join(fact.text for fact in found)
+def _line(facts: Sequence[Fact]) -> str:
+    return ", ".join(fact.text for fact in facts)
 
 
 def _number(value: float, digits: int = 3) -> str:

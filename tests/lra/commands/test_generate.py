@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lra.cli import main
-from lra.commands.generate import pieces, shown, speller, trained
+from lra.commands.generate import pieces, speller, trained, write_text
 from lra.composition.compose import group_file, typed
 from lra.errors import CommandError
 from lra.sweep.stored_weights import completed_training
@@ -188,10 +188,10 @@ def test_what_joins_words_is_written_with_the_second() -> None:
 
 def test_nothing_steers_the_terminal() -> None:
     stream = io.StringIO()
-    shown("a\x1b[2J\tb\n\x00é\x9b", stream)
+    write_text("a\x1b[2J\tb\n\x00é\x9b", stream)
     assert stream.getvalue() == "a\\x1b[2J\tb\n\\x00é\\x9b"
     plain = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
-    shown("é🙂", plain)
+    write_text("é🙂", plain)
     assert plain.buffer.getvalue() == b"\\xe9\\U0001f642"
 
 
