@@ -154,7 +154,7 @@ def _ended(argv: list[str]) -> int:
 
 
 def _of_an_interrupt(error: BaseException) -> bool:
-    """Tell whether an interrupt led to an error, as where it left something half made."""
+    """Tell whether an interrupt led to an error, as where it left something incomplete."""
     causes = [error]
     for cause in causes:
         reasons = (cause.__cause__, cause.__context__)

@@ -15,7 +15,7 @@ class CommandError(ValueError):
 
 
 class UnknownName(ValueError):
-    """A name given by the user that stands for nothing; the message lists what would."""
+    """A user's name that stands for nothing; the message lists what would."""
 
 
 def near(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:

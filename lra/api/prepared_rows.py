@@ -104,10 +104,10 @@ def only_mode(points: "Sequence[CostPoint]", mode: str | None) -> str:
 
 
 def one_of(kind: str, name: str | None, names: Sequence[str]) -> str:
-    """Return what is wanted where it was found, or the only one that was.
+    """Return the chosen name if the rows have it, or the only one that they have.
 
     Raises:
-        ConfigError: It was not found, or several were and none is wanted.
+        ConfigError: They do not have it, or several and none is chosen.
     """
     if name is not None:
         if name not in names:

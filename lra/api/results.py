@@ -21,7 +21,7 @@ class DamagedCell(UserWarning):
 
 @plainly
 def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFrame":
-    """Return stored rows, one measurement each, with models told apart as in reports.
+    """Return stored rows, one measurement each, with models named as in reports.
 
     Args:
         path: The folder of a store, or a published file of rows (`.jsonl`). The file beside it

@@ -40,7 +40,7 @@ class CompletedSweep:
 
     @property
     def rows(self) -> "pd.DataFrame":
-        """The rows of its cells, read anew each time, as `lra.rows` returns them."""
+        """The rows of its cells, read again each time, as `lra.rows` returns them."""
         return rows_of(self.results, self.sweep, self.cells)
 
     def __str__(self) -> str:

@@ -145,8 +145,8 @@ def table(
     Examples:
         >>> import lra
         >>> rows = lra.rows("reports/published/families-epyc-2026-11-21.jsonl")
-        >>> found = lra.table(rows, "growth", models=["linear", "sdpa"])
-        >>> round(found.to_pandas()["training step, time", "exponent"]["sdpa"])
+        >>> growth = lra.table(rows, "growth", models=["linear", "sdpa"])
+        >>> round(growth.to_pandas()["training step, time", "exponent"]["sdpa"])
         2
     """
     from reports.style import chosen

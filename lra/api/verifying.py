@@ -72,7 +72,7 @@ def _sentence(findings: Findings) -> str:
 
 
 def lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
-    """Return what is said of each finding."""
+    """Return the sentence of each finding."""
     return [("ok" if f.passed else "NO", f.check, f.detail) for f in findings]
 
 
@@ -128,8 +128,8 @@ def verify(
 
     Examples:
         >>> import lra
-        >>> found = lra.verify("identity", max_length=64)
-        >>> found.passed
+        >>> findings = lra.verify("identity", max_length=64)
+        >>> findings.passed
         True
     """
     folders = [] if config_dir is None else [Path(config_dir)]

@@ -25,10 +25,10 @@ class PlanCells(CellGroup):
     Args:
         sweep: whom they belong to.
         claiming: what can be taken.
-        board: what is said.
+        board: where progress is printed.
         state: what is noted for those who watch.
         first: one that is claimed already; the others are of its kind.
-        live: what a dashboard is told.
+        live: what a dashboard gets.
         ready: whether the data of that name can be had, or why not; None: not tried yet.
         device: name of what the cells run on, which need not be what planned them.
         sharers: how many cells may have to share the machine's memory.
@@ -79,7 +79,7 @@ class PlanCells(CellGroup):
             if self.changed():
                 return
             if self.ready(entries[place].data) is None:
-                continue  # data are made while nothing runs
+                continue  # data are prepared while nothing runs
             try:
                 taken = self.claiming.take(place)
             except OSError as error:

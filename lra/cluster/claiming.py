@@ -60,9 +60,9 @@ class Claiming:
         self.set_aside: dict[int, str] = {}
         """Places of cells that are not for this worker, and why."""
         self.torn: Torn | None = None
-        """What was wrong with the plan where a cell stands in it, which was set apart."""
+        """What was wrong with the plan at the place of a cell, which was set aside."""
         self.unnamed: NotNamed | None = None
-        """What package a cell needs that was set apart for want of it."""
+        """What package a cell needs that was set aside for want of it."""
         self.busy: set[str] = set()
         """Keys of cells that others hold, when that was last looked at."""
         self.tasks: dict[str, Task] = {}

@@ -1,4 +1,4 @@
-"""Whether the code here is the code that a plan was made with."""
+"""Whether the code here is the code that a plan was written with."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,7 +12,7 @@ MOST_NAMED = 5
 
 
 class OtherCode(RuntimeError):
-    """A plan was made with other sources, or another torch; nothing was run."""
+    """A plan was written with other sources, or another torch; nothing was run."""
 
 
 def here(sources: Mapping[str, str]) -> dict[str, str]:

@@ -117,7 +117,7 @@ class SizesWorkers(Protocol):
     """An engine whose workers have the sizes of the cells."""
 
     def grouped(self, cells: Sequence[tuple[Resources, bool]]) -> list[WorkerGroup]:
-        """Return the workers for cells, given by what they need and whether they read the clock."""
+        """Return the workers for cells, from what they need and whether they read the clock."""
         ...
 
 
@@ -127,7 +127,7 @@ class ChosenEngine(NamedTuple):
     name: str
     engine: Engine
     options: Mapping[str, Any]
-    """As its file and the words give them: from these `engine` can be made again."""
+    """As its file and the words set them: `engine` can be built from these again."""
 
 
 def divided(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -86,8 +86,8 @@ def _become(number: int, one: Callable[[int], int]) -> None:
     """Be a worker, and end as it does."""
     code = 1
     try:
-        for sign in STOPS:
-            signal.signal(sign, signal.SIG_DFL)
+        for caught in STOPS:
+            signal.signal(caught, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         forked_server.start()
         code = one(number)

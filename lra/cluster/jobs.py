@@ -62,8 +62,8 @@ class JobWatcher:
     def look(self) -> list[JobStanding]:
         """Return what was last heard of the jobs, of each cluster."""
         if time.monotonic() >= self._next:
-            self._found = [_asked(*standing) for standing in _by_cluster(self.plan)]
-            # One that gives no answer has made its caller wait already.
+            self._found = [_asked(*cluster) for cluster in _by_cluster(self.plan)]
+            # One that gives no answer has already cost its caller a wait.
             silent = any(standing.note for standing in self._found)
             self._next = time.monotonic() + EVERY_S * (4 if silent else 1)
         return self._found

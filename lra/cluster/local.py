@@ -89,7 +89,7 @@ def _state(job: str) -> str:
     if place != [place_mark()]:
         if host != socket.gethostname():
             return ELSEWHERE
-        if place:  # this machine before it was started anew
+        if place:  # this machine before it was restarted
             return ENDED
     if started(int(pid)) == int(start) != 0:
         return RUNNING

@@ -17,7 +17,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def lock_folder() -> Path:
-    """Return the folder of this machine's locks, made where missing."""
+    """Return the folder of this machine's locks, created where missing."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):
@@ -39,7 +39,7 @@ def part_of_machine() -> str:
 
 @contextmanager
 def machine(*, alone: bool, waiting: Callable[[], None]) -> Iterator[None]:
-    """Use this process's part of the machine, alone or beside others that do not time anything.
+    """Use this process's part of the machine, alone or with others that do not time anything.
 
     The system gives the locks of a process back when it ends, however it ends. One that wants to be
     alone is not overtaken: it closes the gate through which all others come.

@@ -4,7 +4,7 @@
                           index-<digest>.json       what is known of each cell unread
                           cells-<digest>.jsonl      the cells; what several share stands there once
                           workers/<worker>.json     what each worker does
-                          logs/<worker>.log         what it has said
+                          logs/<worker>.log         what it has printed
                           submissions/<time>.json   what was started, and by which engine
 
 A head is replaced whole, after the files that it names: a reader sees the plan of before or the new
@@ -83,7 +83,7 @@ class PlanEntry(NamedTuple):
     shorter: int | None
     """The next shorter length of its curve, which is tried before."""
     data: str
-    """What data it needs, which are made ready once; "" for none."""
+    """What data it needs, which are prepared once; "" for none."""
     place: FilePlace
     """Of its record."""
 
@@ -243,7 +243,7 @@ def results_of(folder: Path) -> Path:
 
 
 def locate_plan(name: str, root: Path) -> Path:
-    """Return the folder of a plan that is given by its path, or by the name of its sweep.
+    """Return the folder of a plan from its path, or from the name of its sweep.
 
     Raises:
         BadPlan: there is none; with near matches.

@@ -127,7 +127,7 @@ def merged(new: Sequence[Record], before: Sequence[Record]) -> list[Record]:
 
 
 class PlanFile:
-    """The file of a plan's cells while it is made: what is equal is written once."""
+    """The file of a plan's cells while it is written: equal parts are written once."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -180,7 +180,7 @@ def write(
         forecasts: what is known of those that are to be run.
         groups: the workers that are asked for.
         more: what else stands in the head: words, report, wait_s.
-        say: is told what of the plan before is lost.
+        say: gets what of the plan before is lost.
 
     Raises:
         BadPlan: another process is writing it.

@@ -209,11 +209,11 @@ def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[
             yield f"{count:,} worker{'s' if count > 1 else ''} ended: {why}"
     yield from job_lines(standing.jobs)
     now = time.time()
-    for jobs in standing.running[:most]:
-        for_s = "" if jobs.since is None else f" for {spent(max(0.0, now - jobs.since))}"
-        where = jobs.worker if jobs.worker.startswith(jobs.host) else f"{jobs.worker} {jobs.host}"
-        progress = f": {jobs.progress}" if jobs.progress else ""
-        yield f"  {jobs.title} on {where}{for_s}{progress}"
+    for cell in standing.running[:most]:
+        for_s = "" if cell.since is None else f" for {spent(max(0.0, now - cell.since))}"
+        where = cell.worker if cell.worker.startswith(cell.host) else f"{cell.worker} {cell.host}"
+        progress = f": {cell.progress}" if cell.progress else ""
+        yield f"  {cell.title} on {where}{for_s}{progress}"
     if (more := len(standing.running) - most) > 0:
         yield f"  and {more:,} more"
     for (status, reason), keys in list(standing.failures.items())[:most]:
@@ -251,7 +251,7 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
     """Return why workers of a plan, since it was submitted last, ended with an error.
 
     On a full disk a worker may not be able to write its state: its log has room where a block of it
-    is not full, and where nothing says a word, that there is no space now is told.
+    is not full, and where nothing says a word, a lack of space now is reported.
     """
     since, reasons = float(plan.head["made"]), Counter[str]()
     for name, state in states.items():

@@ -25,7 +25,7 @@ OTHERS_S = 60.0
 def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> None:
     """Write the report of a complete sweep, where nobody has and nobody does.
 
-    A fault of it is said, and fails no worker: the rows are there, and `lra report` makes it again.
+    A fault of it is printed, and fails no worker: the rows are there, and `lra report` writes it.
     """
     planned_at = plan.head["made"]
     done = plan.folder / DONE
@@ -42,7 +42,7 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
                 return
         except (OSError, ValueError, KeyError):
             pass  # there is none
-        what = " and ".join(_report_words(plan))
+        what = " and ".join(_outputs(plan))
         say(f"the sweep is complete{f': writing {what}' if what else ''}")
         if not what:
             return
@@ -50,7 +50,7 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
         try:
             _report(plan, out, _being_written(plan, say) if _logged(plan) else set())
             write_whole(done, json.dumps({"plan": planned_at}).encode())
-        except Exception as error:  # noqa: BLE001  # as said above
+        except Exception as error:  # noqa: BLE001  # see the docstring
             say(f"not written ({type(error).__name__}: {error}): lra report --sweep {plan.sweep}")
             return
         say(f"written: {what} ({time.monotonic() - begun:.0f} s)")
@@ -72,7 +72,7 @@ def _being_written(plan: StoredPlan, say: Callable[[str], None]) -> set[str]:
     return busy
 
 
-def _report_words(plan: StoredPlan) -> list[str]:
+def _outputs(plan: StoredPlan) -> list[str]:
     """Return what is written of a complete sweep."""
     report = [REPORT] if plan.head["report"]["write"] is not False else []
     return report + ([f"its runs for {name_of(plan.logger)}"] if _logged(plan) else [])

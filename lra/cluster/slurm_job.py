@@ -1,4 +1,4 @@
-"""What SLURM runs: one worker, told to save before its time is over, and queued again."""
+"""What SLURM runs: one worker, signalled to save before its time is over, and queued again."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
 
 STOPPED = 128 + signal.SIGTERM
-"""How a worker ends that was told to."""
+"""How a worker ends on request."""
 ASKED_S = 20
 
 
@@ -39,7 +39,7 @@ class WorkerJob:
         command: the worker.
         token: what the plan's folder holds, seen from the host of the submission.
         requeue: whether a job that was preempted goes back to the queue.
-        seconds: that a worker has before it is told to save; None: no limit.
+        seconds: that a worker has before it must save; None: no limit.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class WorkerJob:
 
 
 def preempted() -> bool:
-    """Tell whether SLURM has said that it wants this job's node for another one."""
+    """Tell whether SLURM has announced that it wants this job's node for another one."""
     asked = ["scontrol", "--oneliner", "show", "job", _own_id()]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=ASKED_S)

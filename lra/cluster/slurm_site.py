@@ -211,7 +211,7 @@ def compressed(ids: Sequence[str]) -> list[str]:
     for whole in ids:
         job, _, element = whole.partition("_")
         arrays.setdefault(job, []).extend([int(element)] if element else [])
-    words_of_jobs = []
+    compact = []
     for job, elements in arrays.items():
         ranges: list[list[int]] = []
         for number in sorted(set(elements)):
@@ -220,5 +220,5 @@ def compressed(ids: Sequence[str]) -> list[str]:
             else:
                 ranges.append([number, number])
         words = [str(a) if a == b else f"{a}-{b}" for a, b in ranges]
-        words_of_jobs.append(f"{job}_[{','.join(words)}]" if words else job)
-    return words_of_jobs
+        compact.append(f"{job}_[{','.join(words)}]" if words else job)
+    return compact

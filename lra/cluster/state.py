@@ -28,7 +28,7 @@ _CELL: Types = {
 
 
 class WorkerState:
-    """The file of one worker, written anew when something begins or ends, and now and then."""
+    """The file of one worker, written again when something begins or ends, and now and then."""
 
     def __init__(self, folder: Path, name: str, group: str) -> None:
         self.path = make_folder(folder / "workers") / f"{name}.json"
@@ -67,7 +67,7 @@ class WorkerState:
         self.write()
 
     def say(self, doing: str) -> None:
-        """Note what the worker does, beside cells."""
+        """Note what the worker does besides cells."""
         if doing != self.doing or time.monotonic() - self._written >= EVERY_S:
             self.doing = doing
             self.write()
@@ -110,7 +110,7 @@ class WorkerState:
 
 
 def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Return what the workers of a plan last said of themselves, by their names.
+    """Return the last states that the workers of a plan wrote, by their names.
 
     Files that are damaged are left out: a worker that works writes its own again.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StoredPlanned(Planned):
-    """A cell whose run is made of its configuration when somebody asks for it."""
+    """A cell whose run is built from its configuration on first use."""
 
     __slots__ = ("_make", "_run")
 

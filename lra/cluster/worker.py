@@ -40,7 +40,7 @@ LEAST_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """What a worker is told when it is started."""
+    """The options of a worker."""
 
     name: str
     group: str | None = None
@@ -63,7 +63,7 @@ def own_name() -> str:
 
 
 class Worker:
-    """One worker and its plan, which it reads anew where somebody has submitted more cells."""
+    """One worker and its plan, which it reads again where somebody has submitted more cells."""
 
     def __init__(self, plan: StoredPlan, options: WorkerOptions) -> None:
         self.options, self.folder = options, plan.folder
@@ -333,6 +333,6 @@ def work(folder: Path, options: WorkerOptions) -> int:
 
     Raises:
         BadPlan: it cannot be used.
-        OtherCode: it was made with other code.
+        OtherCode: it was written with other code.
     """
     return Worker(StoredPlan(folder), options).run()

@@ -28,7 +28,7 @@ class _Quiet(RotatingFileHandler):
 
 
 class WorkerLog(io.TextIOBase):
-    """A stream whose lines go into a file and, where given, to another stream as well."""
+    """A stream whose lines go into a file and, if there is one, to another stream."""
 
     def __init__(self, path: Path, echo: TextIO | None = None) -> None:
         make_folder(path.parent)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 COUNTED_S = 1.0
 """Seconds in which cells are counted: somebody waits."""
 MOST_ELSEWHERE = 32
-"""Workers where no number is given."""
+"""Workers by default."""
 HELP = """\
 lra submit: hand a sweep to workers that run in the background, here or on a cluster, and return.
 
@@ -159,7 +159,7 @@ def _submit(
 
 
 def _flags(sweep: "Sweep") -> list[str]:
-    """Return the flags that name the packages of this command, and where it was given."""
+    """Return the flags that name the packages of this command, and its working folder."""
     named = {name for planned in sweep.planned for name in planned.cell.config["plugins"]}
     flags = [f"--plugin={name}" for name in sorted(named)]
     return [*flags, f"--plugin-folder={Path.cwd()}"] if flags else []
@@ -178,7 +178,7 @@ def _check_data(sweep: "Sweep") -> None:
         for planned in sweep.planned
     ]
     fault = next((fault for fault in faults if fault is not None), None)
-    if isinstance(fault, Exception) and all(fault_ is not None for fault_ in faults):
+    if isinstance(fault, Exception) and all(one is not None for one in faults):
         raise fault
 
 

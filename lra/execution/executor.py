@@ -22,7 +22,7 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> LiveSweep | None:
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it.
 
     Returns:
-        What the dashboard was told; None: nothing had to be run.
+        What the dashboard got; None: nothing had to be run.
     """
     store = sweep.store
     store.check_writable()

@@ -22,7 +22,7 @@ PRELOAD = (
     "lra.sweep.work",
     "runners.measures.train",  # with what trains, which other runners need, too
 )
-"""What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
+"""What the fork server imports once, besides torch, so that a cell starts in milliseconds."""
 GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"
 PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "runner.dry_run")
 """Words that end with something printed, and start no cell."""
@@ -54,7 +54,7 @@ def execute(
     from runners.measurement.hardware import Device
 
     choice = ReportChoice.of(entries[0].config)
-    style, not_taken = read_style(choice.style)  # before any cell: a slip is found in a second
+    style, not_taken = read_style(choice.style)  # before any cell: a slip is reported in a second
     for line in not_taken:
         print(line, file=sys.stderr)
     planning = bool(entries[0].config["runner"].get("dry_run"))

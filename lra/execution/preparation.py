@@ -1,4 +1,4 @@
-"""The data of a sweep's cells, made ready before any of them runs."""
+"""The data of a sweep's cells, prepared before any of them runs."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from tasks.errors import BadData, NotPrepared
 
 def data_of(planned: Planned) -> tuple[str, ...]:
     """Return what tells the data of a cell from those of others."""
-    # Paths are no options here: the content tells them apart.
+    # Paths are no options here: the content distinguishes them.
     run = planned.run
     return run.task_name, str(run.task_options), run.task.spec.data_hash
 

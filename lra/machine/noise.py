@@ -51,7 +51,7 @@ ADVICE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFinding:
-    """What was found for calls of one length of time."""
+    """The noise of calls of one length of time."""
 
     seconds: float
     """Median of one call."""

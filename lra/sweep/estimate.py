@@ -1,4 +1,4 @@
-"""How long cells will take in all: what is said before a sweep runs."""
+"""How long cells will take in all: the announcement before a sweep runs."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ from runners.runner import OWN, Passes, Uncounted
 START_S = 1.0
 """Seconds in which a cell starts, builds its model and stores its rows."""
 PROCESS_BYTES = 350 * 2**20
-"""Of a process that has imported everything, beside its tensors."""
+"""Of a process that has imported everything, without its tensors."""
 TELLING_S = 10.0
 """Counted seconds of a stored cell below which it tells of its start, and corrects nothing."""
 MOST_COMPARED = 40
@@ -49,7 +49,7 @@ class Forecast:
     need_bytes: int | None = None
     """Of the model's tensors at the peak, parameters and optimiser included."""
     reference: str = ""
-    """Which of the references that are measured beside the model needs the most."""
+    """Which of the references that are measured with the model needs the most."""
     reference_need_bytes: int | None = None
     """What that one needs, as `need_bytes`; None: there is none, or it is not known."""
     peak_bytes: int | None = None

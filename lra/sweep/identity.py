@@ -215,7 +215,7 @@ def _family(
 
 
 def _references(names: Iterable[str]) -> dict[str, int]:
-    """Return the versions above 1 of the families that a runner measures beside the model."""
+    """Return the versions above 1 of the families that a runner measures with the model."""
     versions = {}
     for name in names:
         options = core_of(bundled_family(name, "runner.references"), ())[2]

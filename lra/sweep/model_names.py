@@ -1,4 +1,4 @@
-"""Columns that keep differently configured runs of one model apart in tables and figures."""
+"""Columns that distinguish differently configured runs of one model in tables and figures."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -40,13 +40,13 @@ def _put(flat: dict[str, str], node: Mapping[str, Any], prefix: str) -> None:
 
 
 def tell_apart(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> "pd.DataFrame":
-    """Return `rows` with models named apart where one name stands for several configurations.
+    """Return `rows` with distinct model names where one name stands for several configurations.
 
     Cells of the same model, task, runner and protocol whose identities differ in more than length,
     mode and seed are different things: their names gain the keys that differ, as in
     `performer (features=64)`. A table that averaged over them would be wrong. An option that
     is younger than some of the cells tells them from the others only where it is not its default.
-    Protocols are told apart by their labels (`reports.rows.prepare`), not by all that they set.
+    Protocols are distinguished by their labels (`reports.rows.prepare`), not by all that they set.
 
     Args:
         rows: frame with the columns of `runners.records.COLUMNS`.

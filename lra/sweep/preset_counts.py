@@ -1,7 +1,7 @@
 """Counts that come with the program: the passes of presets whose counting takes half a minute.
 
-`preset_counts.json` has them by what decides them. They serve what is said before a sweep; `lra
-plan` counts anew. `tests/benchmarks/preset_counts.py` makes the file.
+`preset_counts.json` has them by what decides them. They serve the announcement of a sweep; `lra
+plan` counts again. `tests/benchmarks/preset_counts.py` makes the file.
 """
 
 import json

@@ -114,7 +114,7 @@ class TrialBuilds:
 
 
 def _ours(run: Run) -> bool:
-    """Return whether every class that a model is made of is one of ours."""
+    """Return whether every class of a model is one of ours."""
     parts: list[Any] = [*run.mixers, *([run.stack] if run.stack else [])]
     return all(part.func.__module__.startswith("models.") for part in parts)
 

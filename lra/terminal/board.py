@@ -97,9 +97,9 @@ class ProgressBoard:
         Args:
             waiting: the cells that will be run.
             titles: their names, by key.
-            volume: how much is said.
+            volume: how much is printed.
             out: where lines go; None: stdout.
-            err: where errors go, beside the drawing; None: stderr.
+            err: where errors go, outside the drawing; None: stderr.
             clock: seconds.
             region: the bottom of the terminal; None: that of `out` and `err`, where they are one.
         """
@@ -151,7 +151,7 @@ class ProgressBoard:
 
     @contextmanager
     def preparing(self, what: str) -> Iterator[None]:
-        """Say that data are made, and how long it took where that was long."""
+        """Say that data are prepared, and how long it took where that was long."""
         begun = self.clock()
         making = _Running("", "", f"preparing {what}", begun, begun + FIRST_S)
         making.take(Progress(phase="under way"), begun)
@@ -214,7 +214,7 @@ class ProgressBoard:
 
         Args:
             cell: the cell.
-            outcome: what it found, or why not.
+            outcome: its result, or why there is none.
             status: one of `Status`, STOPPED or LEFT.
         """
         with self._lock:

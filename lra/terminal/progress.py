@@ -1,4 +1,4 @@
-"""What is said of planning while it lasts, and of a finished cell in one line."""
+"""Lines about planning while it lasts, and about a finished cell."""
 
 import sys
 import time
@@ -64,7 +64,7 @@ def decisive(bad: Sequence[Bad], *, some_good: bool) -> Bad | None:
 
 
 def headline(kind: "type[Runner]", rows: list[Measurement]) -> str:
-    """Return what a finished cell of a kind of runner found, in a few words."""
+    """Return the result of a finished cell of a kind of runner, in a few words."""
     ended = failure(rows)
     if ended is not None:
         return f"{ended.status}: {ended.reason.splitlines()[0]}"

@@ -1,7 +1,7 @@
 """What reaches a terminal: text without orders to it, and lines that are drawn again and again.
 
 Names, reasons and notes are read back from files that anybody may have written. `plainly_written`
-is the one place through which a command prints: what would steer a terminal is spelt out there.
+is the one place through which a command prints: what would steer a terminal is escaped there.
 Who steers it, to draw a bar or a table, writes to the stream beneath.
 """
 
@@ -27,7 +27,7 @@ _BUT_FOR_BARS = re.compile(rf"(?!\x1b\[A)[{_STEERING}]")
 
 
 def escaped(text: str) -> str:
-    """Return a text whose control characters, but for ends of lines and tabs, are spelt out.
+    """Return a text whose control characters, but for ends of lines and tabs, are escaped.
 
     Those that change the direction of writing as well.
     """
@@ -35,7 +35,7 @@ def escaped(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `escaped` text, its ends of lines spelt out as well."""
+    """Return `escaped` text, with its ends of lines escaped as well."""
     return escaped(text).replace("\n", "\\n")
 
 
@@ -151,7 +151,7 @@ def trimmed(text: str, columns: int) -> str:
 
 
 def squeezed(text: str, columns: int) -> str:
-    """Return a text, or its two ends where it is too wide: the end tells cells apart."""
+    """Return a text, or its two ends where it is too wide: cells differ at the end."""
     if width(text) <= columns:
         return text
     end = text

@@ -24,7 +24,7 @@ class _Output(io.FileIO):
 
 
 class _Errors(io.FileIO):
-    """Standard error: where nobody can be told, the exit code still says how all of it ended."""
+    """Standard error: where nobody can read it, the exit code still says how all of it ended."""
 
     def write(self, data: Any) -> int:
         try:
@@ -61,7 +61,7 @@ def _stream(kind: type[io.FileIO], number: int, before: Any) -> io.TextIOWrapper
 
 
 def finish() -> None:
-    """Print what is left, after all has been said about how it ended."""
+    """Print what is left, after the message about how it ended."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -24,7 +24,7 @@ def taken(argv: Sequence[str]) -> tuple[Volume, list[str]]:
     """Return the volume that the words ask for, and the other words.
 
     Raises:
-        ConfigError: they ask for two, or for one beside a flag that only prints.
+        ConfigError: they ask for two, or for one with a flag that only prints.
     """
     end = argv.index("--") if "--" in argv else len(argv)
     words = [word for word in argv[:end] if word in FLAGS]
