@@ -60,7 +60,7 @@ def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
 
     Args:
         sweep: the cells.
-        forecasts: what is known of those that are to be run.
+        forecasts: of those that are to be run.
     """
     by_key = {planned.cell.key: guess for planned, guess in forecasts}
     records_ = []
@@ -177,7 +177,7 @@ def write(
     Args:
         root: the results folder.
         sweep: its cells.
-        forecasts: what is known of those that are to be run.
+        forecasts: of those that are to be run.
         groups: the workers that are asked for.
         more: what else stands in the head: words, report, wait_s.
         say: gets what of the plan before is lost.

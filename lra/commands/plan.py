@@ -102,7 +102,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
 
 
 def _lines(sweep: "Sweep", forecaster: Any) -> Iterable[dict[str, Any]]:
-    """Yield what is known of the cells, those that differ in the seed alone together."""
+    """Yield the forecasts of the cells, those that differ in the seed alone together."""
     from lra.sweep.planned import done
 
     groups: dict[str, list[Planned]] = {}

@@ -98,7 +98,7 @@ def opening_comment(text: str) -> str:
 
 
 def choose_groups(name: str | None, config_dirs: Sequence[Path]) -> list[str]:
-    """Return the groups to print for the word given: all, or the one whose name or plural it is."""
+    """Return the groups to print for this word: all, or the one whose name or plural it is."""
     existing = groups(config_dirs)
     if name is None:
         return existing

@@ -1,7 +1,7 @@
 """What a preset sets against the protocol that was chosen with it.
 
 A protocol is what a publication did. A word of the command may depart from it, and rows say so in
-their label `changed`; a preset that is put beside it would do that unseen, and is refused. A preset
+their label `changed`; a preset that is added to it would do that unseen, and is refused. A preset
 that names its protocol itself knows what it does.
 """
 

@@ -104,7 +104,7 @@ class _Words(argparse.ArgumentParser):
 
 
 def _flags(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Return Hydra's flags and the words beside them, wherever each of them stands."""
+    """Return Hydra's flags and the other words, wherever each of them stands."""
     from hydra._internal.utils import get_args_parser
 
     parser = _Words(prog="lra run", parents=[get_args_parser()], add_help=False)
@@ -261,7 +261,7 @@ def _one(master: Any, flags: argparse.Namespace) -> list[Composed]:
 
 
 def _words_of(hydra: Any) -> tuple[str, ...]:
-    """Return the words that are not for Hydra itself, as they were given."""
+    """Return the words that are not for Hydra itself, unchanged."""
     from omegaconf import OmegaConf
 
     words = OmegaConf.to_container(hydra.overrides.task, resolve=False)

@@ -49,7 +49,7 @@ class Definition(NamedTuple):
     """A definition, and the module that holds it."""
 
     node: ast.ClassDef | ast.FunctionDef
-    """Of an enumeration that is made by a call, a class with the same members."""
+    """Of an enumeration that a call creates, a class with the same members."""
     module: str
 
 

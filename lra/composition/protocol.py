@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NONE = "none"
 PUBLISHED = "published"
-"""The scale at which nothing is made smaller."""
+"""The scale at which nothing is reduced."""
 COMPARED = ("model", "task", "optim")
 """Groups of which every option counts; of the others, those that the protocol sets."""
 PASSED_OVER = frozenset(

@@ -38,7 +38,7 @@ class Repository(ConfigRepository):
         """Return a file as Hydra holds it, and None where there is none.
 
         Raises:
-            BadYaml: The file is none that a configuration can be made of.
+            BadYaml: The file holds no configuration.
         """
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         key = ("" if source is None else repr(source), config_path)
@@ -47,7 +47,7 @@ class Repository(ConfigRepository):
             if source is not None and source.scheme() == "file":
                 load((Path(source.path) / _file_name(config_path)).resolve())
             read[key] = pickle.dumps(super().load_config(config_path))
-        # Hydra changes what it is given; a pickle is copied three times as fast as its objects.
+        # Hydra changes its arguments; a pickle is copied three times as fast as its objects.
         return cast(ConfigResult | None, pickle.loads(read[key]))  # noqa: S301  # our own
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 REPORTS = ("reports",)
 """Our packages that hold sections of reports."""
 MODES = {"modes": "[{}]", "qk": "{}"}
-"""Options of our runners that choose a mode, and how one mode is given."""
+"""Options of our runners that choose a mode, and how one mode is written."""
 
 
 def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "type[Runner]":

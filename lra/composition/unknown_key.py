@@ -37,7 +37,7 @@ def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
 
     Args:
         key: With dots.
-        value: As it was given.
+        value: As typed.
         keys: Every key of the chosen files.
     """
     answer = f"unknown key {key!r}"

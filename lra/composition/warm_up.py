@@ -1,6 +1,6 @@
 """A warm-up that no word names ends with the steps.
 
-Presets and defaults are made for their own number of steps. Where a run has fewer than the warm-up
+Presets and defaults are meant for their own number of steps. Where a run has fewer than the warm-up
 that a file gives, it warms up to its last step, and says so; one named by hand stays as it is.
 """
 

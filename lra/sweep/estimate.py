@@ -34,7 +34,7 @@ BASES = {
 
 
 Forecasts = Sequence[tuple[Planned, Forecast]]
-"""Cells, and what is known of each."""
+"""Cells, each with its forecast."""
 
 
 def forecasts(
@@ -45,7 +45,7 @@ def forecasts(
     *,
     listed: bool = False,
 ) -> Forecasts:
-    """Return what is known of cells within a few seconds, from stored cells and by counting.
+    """Return the forecasts of cells within a few seconds, from stored cells and by counting.
 
     Args:
         waiting: the cells.

@@ -32,7 +32,7 @@ LONGEST_REASON = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What is known of one cell before it runs."""
+    """What one cell will take, as far as that is known before it runs."""
 
     seconds: float | None = None
     """None: not known."""
@@ -81,7 +81,7 @@ class Forecaster:
 
     Args:
         past: stored cells, and what they took.
-        costs: what counts; one of its own where none is given.
+        costs: what counts; a new one by default.
         trials: whether every model is built without weights, to know what is refused.
     """
 
@@ -95,7 +95,7 @@ class Forecaster:
         self._ratios: list[tuple[Past, float]] | None = None
 
     def of(self, planned: Planned) -> Forecast:
-        """Return what is known of a cell."""
+        """Return the forecast of a cell."""
         cell = planned.cell
         columns = {name: value for name, value in cell.columns.items() if name != "seed"}
         key = repr((columns, {**cell.described, "seed": None}))

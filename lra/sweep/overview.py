@@ -71,7 +71,7 @@ def refusals(pairs: Forecasts, titles: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each cell that will be a row with the reason for which it is refused.
 
     Args:
-        pairs: cells to run, and what is known of each.
+        pairs: cells to run, each with its forecast.
         titles: what cells are called, by key.
     """
     refused = [pair for pair in pairs if pair[1].basis == "refused"]

@@ -1,4 +1,4 @@
-"""What a runner is given of one cell, in the cell's own process: `runners.runner.Work`."""
+"""What a runner gets of one cell, in the cell's own process: `runners.runner.Work`."""
 
 from collections.abc import Mapping
 from dataclasses import fields

@@ -118,7 +118,7 @@ class ProgressBoard:
         self.stamped = region is None and not self.out.isatty()
         self.drawn_at = -DRAWN_S
         self.busy = False
-        """Whether data are made, which draws bars of its own."""
+        """Whether data are being prepared, which draws bars of its own."""
         self._lock, self._over = threading.RLock(), threading.Event()
         self._watch = threading.Thread(target=self._look, name="board", daemon=True)
 
