@@ -22,7 +22,7 @@ def lock_folder() -> Path:
         name = getpass.getuser()
     except (KeyError, OSError):
         name = str(os.getuid())
-    parent = temporary.present()
+    parent = temporary.base_folder()
     folder = parent / f"lra-machine-{name}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Work in processes of its own, and what they say."""
+"""Work in separate processes, and their messages."""

@@ -1,6 +1,6 @@
 """What happens inside a child process: limits, the work, and one last word. Torch-free.
 
-`runners.isolation.isolate` starts `enter` in a process of its own. Whatever the work does, the last
+`runners.isolation.isolate` starts `enter` in a new process. Whatever the work does, the last
 message on the pipe is an `Ending`, unless the process dies; then the parent judges by the exit
 code.
 """
@@ -47,7 +47,7 @@ MEMORY_WORDS = re.compile(
     r"can't allocate memory|out of memory|bad_alloc|CUBLAS_STATUS_ALLOC_FAILED|"
     r"Cannot allocate memory|Thread creation failed|can't start new thread"
 )
-"""How libraries say that memory is exhausted when they have no exception of their own for it."""
+"""Messages of libraries that have no exception for exhausted memory."""
 
 _LONGEST_REASON = 600
 
@@ -68,7 +68,7 @@ class ProcessSettings:
     """What is arranged around the work, before its code is imported."""
 
     environment: Mapping[str, str]
-    """The parent's variables now: the fork server remembers those of its own start."""
+    """The parent's variables now: the fork server has those of its start."""
     memory_bytes: int | None
     threads: int | None
     cores: tuple[int, ...]
@@ -86,7 +86,7 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
         connection: the writing end of the pipe; carries `(False, message)`, and at last
             `(True, (Ending, its monotonic time))`.
         setting: limits and environment.
-        payload: the pickled pair of a `Work` and its argument, made by our own parent.
+        payload: the pickled pair of a `Work` and its argument, from our parent.
     """
     gc.freeze()  # what the fork server has imported lives to the end: searching it takes long
     os.setsid()  # a Ctrl-C in the terminal is the parent's to answer; and the group dies as one
@@ -96,8 +96,8 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
     os.environ.clear()
     os.environ.update(setting.environment)
     descendants.adopt_orphans()
-    # After the last of the exit functions, which end what libraries have started in their own way.
-    Finalize(None, descendants.end_own, exitpriority=-1_000)
+    # After the last of the exit functions: libraries end there what they have started.
+    Finalize(None, descendants.end_descendants, exitpriority=-1_000)
     threading.Thread(target=_die_with_parent, name="lifeline", daemon=True).start()
 
     speaking = threading.Lock()  # a thread that makes batches may have something to say, too
@@ -108,7 +108,7 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
                 connection.send((False, message))
 
     try:
-        temporary.present()
+        temporary.base_folder()
         if setting.log is not None:
             _redirect(setting.log)
         faulthandler.enable(file=2)
@@ -116,7 +116,7 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
             os.sched_setaffinity(0, setting.cores)  # the threads of libraries inherit it
         _limit_threads(setting.threads)
         # Imports the module of the work, whose libraries count as present before the limit.
-        work, argument = pickle.loads(payload)  # noqa: S301 - from our own parent, never from disk
+        work, argument = pickle.loads(payload)  # noqa: S301 - from our parent, never from disk
         _limit_memory(setting.memory_bytes)
         work(argument, send)
         ending, at = Ending(Status.ok), time.monotonic()
@@ -147,8 +147,8 @@ def judge(error: BaseException, setting: ProcessSettings) -> Ending:
             status = setting.statuses[name]
             break
     else:
-        known = isinstance(error, RuntimeError | OSError) and MEMORY_WORDS.search(text)
-        status = Status.out_of_memory if known else Status.crashed
+        exhausted = isinstance(error, RuntimeError | OSError) and MEMORY_WORDS.search(text)
+        status = Status.out_of_memory if exhausted else Status.crashed
     if status is Status.out_of_memory:
         at = text.find("DefaultCPUAllocator")
         limit = "" if setting.memory_bytes is None else f" (limit {setting.memory_bytes:,} bytes)"
@@ -171,8 +171,8 @@ def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return "an unknown place"
-    own = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts]
-    frame = own[-1] if own else frames[-1]
+    ours = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts]
+    frame = ours[-1] if ours else frames[-1]
     return f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno} in {frame.name}"
 
 
@@ -198,7 +198,7 @@ def _die_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        descendants.end_own()
+        descendants.end_descendants()
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -228,7 +228,7 @@ def _limit_memory(memory_bytes: int | None) -> None:
         )
     mapped = int(statm.read_text().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = mapped + memory_bytes
+    limit = mapped + memory_bytes
     if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

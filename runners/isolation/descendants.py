@@ -1,14 +1,14 @@
-"""What a process has started, found through /proc, so that it ends with its cell. Torch-free.
+"""What a process has started, read from /proc, so that it ends with its cell. Torch-free.
 
-Ending a process group is not enough: a session of one's own (`start_new_session=True`, `setsid`)
-leaves the group. What belongs to a cell is known by three signs:
+Ending a process group is not enough: a new session (`start_new_session=True`, `setsid`) leaves the
+group. A process belongs to a cell by any of three signs:
 
 - its parents lead to the cell; orphans included, because the cell adopts them (`adopt_orphans`);
 - its environment holds the cell's mark, which every program that was started inherits;
 - it holds the writing end of the cell's pipe, which every fork inherits.
 
 What can still escape, and only where the cell dies at once (a signal, `os._exit`): a process that
-left the group, was started with an environment of its own or as a mere fork, and closed all files;
+left the group, was started with another environment or as a mere fork, and closed all files;
 that is what a daemon does. Systems without /proc have the process group alone.
 """
 
@@ -29,7 +29,7 @@ _GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends (Linux)."""
+    """Become the parent of every descendant whose parent ends (Linux)."""
     if sys.platform == "linux":
         import ctypes
 
@@ -39,34 +39,34 @@ def adopt_orphans() -> None:
 def below(pid: int) -> set[int]:
     """Return the processes whose parents lead to the living process `pid`."""
     children: dict[int, list[int]] = {}
-    for each in _processes():
+    for child in _processes():
         with suppress(*_GONE):
             # The name, in brackets, may hold anything; the state and the parent come after it.
-            fields = (_PROC / str(each) / "stat").read_bytes().rpartition(b")")[2].split()
-            children.setdefault(int(fields[1]), []).append(each)
-    found: set[int] = set()
+            fields = (_PROC / str(child) / "stat").read_bytes().rpartition(b")")[2].split()
+            children.setdefault(int(fields[1]), []).append(child)
+    pids: set[int] = set()
     waiting = [pid]
     while waiting:
-        new = set(children.get(waiting.pop(), ())) - found
-        found |= new
+        new = set(children.get(waiting.pop(), ())) - pids
+        pids |= new
         waiting += new
-    return found
+    return pids
 
 
 def marked(mark: str) -> set[int]:
     """Return the processes whose environment holds `MARK` with this value."""
-    wanted = f"{MARK}={mark}".encode()
-    found = set()
-    for each in _processes():
+    entry = f"{MARK}={mark}".encode()
+    pids = set()
+    for pid in _processes():
         with suppress(*_GONE):
-            if wanted in (_PROC / str(each) / "environ").read_bytes().split(b"\0"):
-                found.add(each)
-    return found
+            if entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+                pids.add(pid)
+    return pids
 
 
 def holders(pipe: int) -> set[int]:
     """Return the processes that can write into the pipe with this inode number."""
-    return {each for each in _processes() if each != os.getpid() and _writes(each, pipe)}
+    return {pid for pid in _processes() if pid != os.getpid() and _writes(pid, pipe)}
 
 
 def end(find: Callable[[], Iterable[int]]) -> None:
@@ -82,7 +82,7 @@ def end(find: Callable[[], Iterable[int]]) -> None:
         ended |= new
 
 
-def end_own() -> None:
+def end_descendants() -> None:
     """Kill everything that this process has started."""
     end(lambda: below(os.getpid()))
 

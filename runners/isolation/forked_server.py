@@ -1,6 +1,6 @@
 """A fork server that is a fork of this process: the two share the memory of what was imported.
 
-`multiprocessing` starts a Python anew, which imports torch again: a quarter of a gigabyte for each
+`multiprocessing` starts a new Python, which imports torch again: a quarter of a gigabyte for each
 of a hundred workers on one machine.
 """
 
@@ -21,13 +21,13 @@ _spawn = util.spawnv_passfds
 
 
 def share_tracker() -> None:
-    """Start what `multiprocessing` starts beside a fork server, once for all forks to come."""
+    """Start what `multiprocessing` starts with a fork server, once for all later forks."""
     with left_to_parent():
         resource_tracker.ensure_running()
 
 
 def start() -> None:
-    """Start the fork server as a fork; one that dies is followed by one that is started anew.
+    """Start the fork server as a fork; one that dies is replaced by a new Python.
 
     Raises:
         RuntimeError: this process has other threads, which a fork would lose.
@@ -36,7 +36,7 @@ def start() -> None:
         raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
     patched: Any = util
     patched.spawnv_passfds = forked
-    temporary.own()
+    temporary.process_folder()
     try:
         with left_to_parent():
             forkserver.ensure_running()
@@ -61,6 +61,6 @@ def forked(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
         server: Any = forkserver
         server._forkserver.__init__()  # its lock is taken while a server is started
         sys.modules["__main__"] = ModuleType("__main__")
-        exec(args[-1], {})  # what `python -c` would be given
+        exec(args[-1], {})  # what `python -c` would run
     finally:
         os._exit(0)

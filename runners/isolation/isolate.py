@@ -1,8 +1,8 @@
-"""Work in processes of its own: whatever happens to a child, the parent gets an `Ending`.
+"""Work in separate processes: whatever happens to a child, the parent gets an `Ending`.
 
 Children come from a fork server that has imported torch once, so that one costs milliseconds. They
 seed nothing: they inherit the server's random state, all the same, so the work seeds itself.
-The server never touches a GPU; a CUDA context is made by a child and dies with it.
+The server never touches a GPU; a CUDA context belongs to a child and dies with it.
 
 The parent alone answers signals. SIGTERM, SIGINT and SIGUSR1 are passed to every child once, as
 SIGTERM; work that wants to save a checkpoint handles it, returns or raises `records.Interrupted`,
@@ -55,7 +55,7 @@ class LostServer(RuntimeError):
 
 
 def prepare(*modules: str) -> None:
-    """Have the fork server import `modules` beside torch; before the first child only.
+    """Have the fork server import `modules` besides torch; before the first child only.
 
     They must not start threads or touch a GPU. One that is missing is left to the child.
     """
@@ -67,7 +67,7 @@ def start_server() -> None:
     CONTEXT.set_forkserver_preload(_preload)
     server: Any = forkserver
     _leave_unreachable(server._forkserver)
-    folder = temporary.own()
+    folder = temporary.process_folder()
     try:
         with _own_path(), left_to_parent():
             forkserver.ensure_running()

@@ -58,10 +58,10 @@ class Log:
 
     def _size(self) -> int:
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return 0
-        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
     def _shorten(self) -> int:
         """Move the tail to the end of the head, and return the new size."""

@@ -2,9 +2,9 @@
 
 A job takes one place for each of its processes, all at once. Jobs of several widths wait in lanes.
 The widest lane goes first. Where its next job does not fit, as many places as it needs are set
-aside: those of what runs, the longest running first, then free ones. Narrower jobs take what is
-free beside them and nothing of it, so that the wide job starts, at the latest, once the jobs on
-those places have ended, however many narrow ones wait; it starts sooner where others end first.
+aside: those of what runs, the longest running first, then free ones. Narrower jobs take only other
+places, so that the wide job starts, at the latest, once the jobs on those places have ended,
+however many narrow ones wait; it starts sooner where others end first.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -38,26 +38,26 @@ def words(taken: Sequence[DevicePlace]) -> str:
 
 def spans(numbers: Iterable[int]) -> str:
     """Return numbers as ranges, as the system does: `0-3, 8`."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for number in sorted(numbers):
-        if found and number == found[-1][-1] + 1:
-            found[-1].append(number)
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            found.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def facts(taken: Sequence[DevicePlace]) -> dict[str, str]:
-    """Return what is stored of a job's places beside the versions: `gpus`, `cores`."""
-    found = {}
+    """Return what is stored of a job's places with the versions: `gpus`, `cores`."""
+    stored = {}
     if any(place.gpu is not None for place in taken):
-        found["gpus"] = ", ".join(
+        stored["gpus"] = ", ".join(
             f"{place.gpu} ({place.identity})" if place.identity else str(place.gpu)
             for place in taken
         )
     if cores := [core for place in taken for core in place.cores]:
-        found["cores"] = spans(cores)
-    return found
+        stored["cores"] = spans(cores)
+    return stored
 
 
 def seats(number: int) -> Taken:
@@ -67,16 +67,16 @@ def seats(number: int) -> Taken:
     return (DevicePlace(),) * number
 
 
-def parted(cores: Sequence[int], each: int) -> list[DevicePlace]:
+def core_places(cores: Sequence[int], per_place: int) -> list[DevicePlace]:
     """Return places of `each` cores, neighbours together; what is left over belongs to none.
 
     Args:
         cores: in the order in which they are neighbours.
-        each: cores of a place.
+        per_place: cores of a place.
     """
     return [
-        DevicePlace(cores=tuple(cores[first : first + each]))
-        for first in range(0, len(cores) - each + 1, each)
+        DevicePlace(cores=tuple(cores[first : first + per_place]))
+        for first in range(0, len(cores) - per_place + 1, per_place)
     ]
 
 
@@ -88,7 +88,7 @@ class Places:
 
         Args:
             places: several may name one GPU, which jobs then share; a job has each GPU once.
-            alone: whether a job runs beside no other, however many places there are.
+            alone: whether one job runs at a time, however many places there are.
         """
         if not places:
             raise ValueError("places must be at least 1: got 0")
@@ -126,36 +126,36 @@ class Places:
             self._kept, self._kept_for = frozenset(), 0
             return widest
         if self._kept_for != widest:
-            running = [index for each in self._running for index in each]
+            running = [index for job in self._running for index in job]
             self._kept = frozenset(self._distinct([*running, *self._free])[:widest])
             self._kept_for = widest
-        beside = len(self._distinct(self._beside()))
-        return next((width for width in rest if width <= beside), None)
+        unreserved = len(self._distinct(self._unreserved()))
+        return next((width for width in rest if width <= unreserved), None)
 
     def take(self, width: int) -> Taken:
         """Take places for a job for which `next` has just allowed it."""
-        found = tuple(self._distinct(self._beside())[:width])
-        if len(found) < width:
-            raise ValueError(f"{width} places wanted, {len(found)} free")
-        self._free = [index for index in self._free if index not in found]
-        self._running.append(found)
-        places = tuple(self.all[index] for index in found)
-        self._taken.setdefault(places, []).append(found)
+        indices = tuple(self._distinct(self._unreserved())[:width])
+        if len(indices) < width:
+            raise ValueError(f"{width} places wanted, {len(indices)} free")
+        self._free = [index for index in self._free if index not in indices]
+        self._running.append(indices)
+        places = tuple(self.all[index] for index in indices)
+        self._taken.setdefault(places, []).append(indices)
         return places
 
     def give_back(self, taken: Taken) -> None:
         """Free the places of a job that has ended."""
-        found = self._taken[taken].pop(0)
-        self._running.remove(found)
-        self._free = sorted([*self._free, *found])
+        indices = self._taken[taken].pop(0)
+        self._running.remove(indices)
+        self._free = sorted([*self._free, *indices])
 
-    def _beside(self) -> list[int]:
+    def _unreserved(self) -> list[int]:
         return [index for index in self._free if index not in self._kept]
 
     def _distinct(self, indices: Iterable[int]) -> list[int]:
         """Return the first place of each GPU among these; without GPUs, all."""
-        found: dict[object, int] = {}
+        firsts: dict[object, int] = {}
         for index in indices:
             gpu = self.all[index].gpu
-            found.setdefault(index if gpu is None else gpu, index)
-        return list(found.values())
+            firsts.setdefault(index if gpu is None else gpu, index)
+        return list(firsts.values())

@@ -148,7 +148,7 @@ class _Rank:
         return self.open and self.dead
 
     def terminate(self) -> None:
-        """Ask the process to stop; what it started is its own affair."""
+        """Ask the process to stop; it ends what it started."""
         if not self.dead:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -160,7 +160,7 @@ class _Rank:
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
-            if not self.dead:  # not yet the leader of a group of its own
+            if not self.dead:  # not yet the leader of a process group
                 with suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
         descendants.end(lambda: descendants.marked(self.mark))
@@ -199,26 +199,26 @@ class Child:
 
     def waitables(self) -> list[Any]:
         """Return what `multiprocessing.connection.wait` can wait for."""
-        found: list[Any] = []
-        for each in self._ranks:
-            if each.open:
-                found.append(each.connection)
-            if each.process.exitcode is None:
-                found.append(each.process.sentinel)
-        return found
+        sources: list[Any] = []
+        for rank in self._ranks:
+            if rank.open:
+                sources.append(rank.connection)
+            if rank.process.exitcode is None:
+                sources.append(rank.process.sentinel)
+        return sources
 
     def due(self) -> float:
         """Return the monotonic time at which `poll` must be called at the latest."""
         now = time.monotonic()
-        times = [now + (0.02 if any(each.half_dead for each in self._ranks) else 60.0)]
-        if any(each.dead and not each.noticed for each in self._ranks):
+        times = [now + (0.02 if any(rank.half_dead for rank in self._ranks) else 60.0)]
+        if any(rank.dead and not rank.noticed for rank in self._ranks):
             times.append(now)  # it died after the last look, and nothing of it can be waited for
         times.extend(t for t in (self._kill_at, self._deadline) if t is not None)
         if self._log is not None:
             times.append(now + self._log.wait_s)
         if len(self._ranks) > 1 and self._cause is None:
             times.extend(
-                each.failed_at + _PATIENCE_S for each in self._ranks if each.failed_at is not None
+                rank.failed_at + _PATIENCE_S for rank in self._ranks if rank.failed_at is not None
             )
         return min(times)
 
@@ -228,55 +228,55 @@ class Child:
         if self.ending is not None:
             return []
         messages: list[object] = []
-        for each in self._ranks:
-            was_dead = each.noticed = each.dead
+        for rank in self._ranks:
+            was_dead = rank.noticed = rank.dead
             # A chatterbox must not keep us from looking at the clock.
-            received = each.receive(at_most=sys.maxsize if was_dead else 1000)
+            received = rank.receive(at_most=sys.maxsize if was_dead else 1000)
             messages.extend(received)
-            failed = was_dead if each.ending is None else each.ending != Ending(Status.ok)
+            failed = was_dead if rank.ending is None else rank.ending != Ending(Status.ok)
             if failed and self._cause is None:
-                each.failed_at = each.failed_at or each.ended_at or now - _HEAD_START_S
-            if was_dead and each.open:
-                each.kill()  # what the work left behind; that closes the pipe, too
-                each.died_at = each.died_at or now
-                each.open = now < each.died_at + _HELD_S
+                rank.failed_at = rank.failed_at or rank.ended_at or now - _HEAD_START_S
+            if was_dead and rank.open:
+                rank.kill()  # what the work left behind; that closes the pipe, too
+                rank.died_at = rank.died_at or now
+                rank.open = now < rank.died_at + _HELD_S
         self._enforce(now)
         if self._log is not None:
             self._log.look()
-        if all(each.dead and not each.open for each in self._ranks):
+        if all(rank.dead and not rank.open for rank in self._ranks):
             self.ending = self._conclude()
-            for each in self._ranks:
-                each.kill()
-                each.close()
+            for rank in self._ranks:
+                rank.kill()
+                rank.close()
             if self._log is not None:
                 self._log.finish()
         return messages
 
     def interrupt(self, name: str) -> None:
         """Ask the job to save itself and stop; it is killed after the grace period."""
-        if self._cause is None and not all(each.ending for each in self._ranks):
+        if self._cause is None and not all(rank.ending for rank in self._ranks):
             self._stop(f"interrupted by {name}", self.job.grace_seconds)
 
     def kill(self) -> None:
         """Kill every process, wait until it is gone, and give it back."""
         if self.ending is not None:
             return
-        for each in self._ranks:
-            each.kill()
-        for each in self._ranks:
-            each.close()
+        for rank in self._ranks:
+            rank.kill()
+        for rank in self._ranks:
+            rank.close()
         self.ending = Ending(Status.skipped, "killed by the parent", interrupted=True)
 
     def _stop(self, cause: str, grace_seconds: float) -> None:
         self._cause = cause
         self._kill_at = time.monotonic() + grace_seconds
-        for each in self._ranks:
-            each.terminate()
+        for rank in self._ranks:
+            rank.terminate()
 
     def _enforce(self, now: float) -> None:
-        ended = all(each.ending for each in self._ranks)
+        ended = all(rank.ending for rank in self._ranks)
         if self._cause is None and not ended:
-            failures = [each.failed_at for each in self._ranks if each.failed_at is not None]
+            failures = [rank.failed_at for rank in self._ranks if rank.failed_at is not None]
             if self._deadline is not None and now >= self._deadline:
                 self._stop("timeout", self.job.grace_seconds)
             elif len(self._ranks) > 1 and failures and now >= min(failures) + _PATIENCE_S:
@@ -284,9 +284,9 @@ class Child:
         if ended and self._kill_at is None:
             self._kill_at = now + _LINGER_S
         if self._kill_at is not None and now >= self._kill_at:
-            for each in self._ranks:
-                if not each.dead:
-                    each.kill()
+            for rank in self._ranks:
+                if not rank.dead:
+                    rank.kill()
             self._kill_at = now + 1.0
 
     def _conclude(self) -> Ending:
@@ -294,14 +294,14 @@ class Child:
             return Ending(Status.timeout, f"took longer than {self.job.seconds:g} s")
         if self._cause is not None and self._cause != "failure":
             # One that could not save itself says why.
-            refused = [each.ending for each in self._ranks if each.ending and each.ending.storage]
+            refused = [rank.ending for rank in self._ranks if rank.ending and rank.ending.storage]
             return (refused or [Ending(Status.skipped, self._cause, interrupted=True)])[0]
-        wrong = [each for each in self._ranks if each.ending != Ending(Status.ok)]
+        wrong = [rank for rank in self._ranks if rank.ending != Ending(Status.ok)]
         if not wrong:
             return Ending(Status.ok)
         # Those without a time were ended by us, or fell silent in this very moment.
-        failed = [each for each in wrong if each.failed_at is not None] or wrong
-        first = min(failed, key=lambda each: each.failed_at or 0.0)
+        failed = [rank for rank in wrong if rank.failed_at is not None] or wrong
+        first = min(failed, key=lambda rank: rank.failed_at or 0.0)
         ending = first.ending or _judge_death(
             first.process.exitcode,
             self.job,

@@ -82,7 +82,7 @@ Listener = Callable[[Progress | Event], None]
 
 
 class _Current:
-    """Who listens, and what was said last."""
+    """Who listens, and the last report."""
 
     def __init__(self) -> None:
         self.listener: Listener | None = None
@@ -119,7 +119,7 @@ def so_far(name: str, done: int, total: int, unit: str, every_s: float = EVERY_S
 
     Args:
         name: of the phase.
-        done: how many are behind.
+        done: how many are complete.
         total: how many there are; 0: nobody knows.
         unit: what is counted, in the singular.
         every_s: at least this long between two messages.

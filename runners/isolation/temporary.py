@@ -22,8 +22,8 @@ PREFIX = ".lra-"
 """Short: the path of a socket has a hundred bytes at most."""
 
 
-def present() -> Path:
-    """Return the folder for temporary files, made anew where it is gone.
+def base_folder() -> Path:
+    """Return the folder for temporary files; create it where it is missing.
 
     Raises:
         Unwritable: it cannot be made, or none of those that Python knows can be written.
@@ -53,8 +53,8 @@ def unwritable(folder: Path, error: OSError) -> Unwritable:
     )
 
 
-def own() -> Path:
-    """Return this process's own folder there, made where it has none or it is gone.
+def process_folder() -> Path:
+    """Return the folder of this process there; create it where it is missing.
 
     Raises:
         Unwritable: it cannot be made.
@@ -63,7 +63,7 @@ def own() -> Path:
     there = process._config.get("tempdir")
     if there is not None and Path(there).is_dir():
         return Path(there)
-    parent = present()
+    parent = base_folder()
     _remove_left(parent)
     held = None
     while held is None:  # else somebody took it for a leftover before it was held

@@ -1,9 +1,9 @@
 """Whether a sample was disturbed, by what the machine did meanwhile, and whether samples agree.
 
 Two witnesses. The machine's: between two readings of its counters (`runners.measurement.witnesses`)
-lie shares of the wall clock, each with a limit. The samples' own: those that no counter explains
-but that lie far apart. A sample is never dropped because it was slow, only for what the machine
-did: dropping by time would choose the answer. Torch-free.
+lie shares of the wall clock, each with a limit. The samples: they may lie far apart where no
+counter explains it. A sample is never dropped because it was slow, only for what the machine did:
+dropping by time would choose the answer. Torch-free.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from runners.measurement.witnesses import Machine, Own
+from runners.measurement.witnesses import Machine, ProcessTimes
 
 LIMIT = 0.1
 """Share of the wall clock that one sample may lose to any one cause."""
@@ -20,11 +20,11 @@ MEDIAN_LIMIT = 0.05
 TURN_S = 50e-6
 """A thread that is woken waits about so long at most on a machine that does nothing else."""
 OTHERS = 0.05
-"""Share of all processors that other processes may use: services and the sweep's own parent."""
+"""Share of all processors that other processes may use: services and the parent of the sweep."""
 TICKS = 2
 """Ticks by which `/proc/stat` and the clock of a process may disagree, at the ends of a stretch."""
 SPREAD = 2.0
-"""Upper / lower quartile of samples of one call. Quiet ones are a few hundredths apart, but for
+"""Upper / lower quartile of samples of one call. Quiet ones differ by a few hundredths, but for
 calls below a millisecond that use several threads."""
 
 
@@ -52,7 +52,7 @@ class Shares:
     """What disturbed the GPU, if anything."""
 
 
-def between(first: Own, last: Own) -> Shares:
+def between(first: ProcessTimes, last: ProcessTimes) -> Shares:
     """Return what this process had between two readings.
 
     Waits as short as a wake-up are left out: many short parallel regions make many of them.
@@ -91,18 +91,18 @@ def load(first: Machine, last: Machine, tick: float) -> Load | None:
     """Return what others had between two readings; None where the file does not add up.
 
     The time of other processes is what was neither idle nor ours. Idle time is counted exactly and
-    shown in ticks, so bursts that fall between ticks are seen as well.
+    rounded to ticks, so bursts that fall between ticks are seen as well.
     """
     wall = last.at - first.at
     processors = last.processors
     if wall <= 0 or first.processors != processors:
         return None
     whole = wall * processors
-    # a container may show a file of its own making, or that of another number of processors
+    # a container may replace the file, or show that of another number of processors
     if abs(last.total - first.total - whole) > 0.2 * whole + TICKS * processors * tick:
         return None
     idle, steal = max(0.0, last.idle - first.idle), max(0.0, last.steal - first.steal)
-    others = max(0.0, whole - idle - steal - (last.own - first.own))
+    others = max(0.0, whole - idle - steal - (last.process_s - first.process_s))
     return Load(min(1.0, steal / whole), others / whole, TICKS * tick / wall)
 
 
@@ -111,7 +111,7 @@ def _less(last: float | None, first: float | None) -> float | None:
 
 
 def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
-    """Say in a few words what disturbed a stretch; "" for nothing that is known.
+    """Say in a few words what disturbed a stretch; "" if no counter shows anything.
 
     Args:
         shares: what the machine did.
@@ -136,13 +136,13 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
 
 
 def lost(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> float:
-    """Return the largest share of the clock that a stretch is known to have lost."""
-    found = (
+    """Return the largest share of the clock that a stretch has lost by any counter."""
+    losses = (
         shares.waiting if alone else None,
         None if on_gpu else shares.absent,
         shares.throttled,
     )
-    return max((share for share in found if share is not None), default=0.0)
+    return max((share for share in losses if share is not None), default=0.0)
 
 
 def spread(samples: Sequence[float]) -> float:
@@ -153,9 +153,9 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def scattered(samples: Sequence[float]) -> str:
-    """Say that samples of one call are too far apart for their median to mean much; or ""."""
-    found = spread(samples)
-    return f"quartiles {found:.1f}x apart" if found > SPREAD else ""
+    """Say that samples of one call differ too much for their median to mean much; or ""."""
+    ratio = spread(samples)
+    return f"quartiles {ratio:.1f}x apart" if ratio > SPREAD else ""
 
 
 def mean_shares(parts: Sequence[Shares]) -> Shares:
@@ -163,10 +163,10 @@ def mean_shares(parts: Sequence[Shares]) -> Shares:
     seconds = sum(part.seconds for part in parts)
 
     def mean(shares: Sequence[float | None]) -> float | None:
-        known = [share for share in shares if share is not None]
-        if len(known) < len(parts):
+        values = [share for share in shares if share is not None]
+        if len(values) < len(parts):
             return None
-        return sum(s * part.seconds for s, part in zip(known, parts, strict=True)) / seconds
+        return sum(s * part.seconds for s, part in zip(values, parts, strict=True)) / seconds
 
     return Shares(
         seconds=seconds,

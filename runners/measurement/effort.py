@@ -114,22 +114,22 @@ def extrapolated(
         far: calls of the next one.
         share: how far to go, in steps from the one to the other: 0 is near, 1 is far.
     """
-    found: dict[Operator, float] = {}
+    totals: dict[Operator, float] = {}
     rest: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for call in {**near, **far}:
         first, second = near.get(call, 0.0), far.get(call, 0.0)
         if first and second >= first:
-            found[call] = first + share * (second - first)
+            totals[call] = first + share * (second - first)
             continue
         times = first + share * (second - first)
         for index, amount in enumerate((1.0, call.operations, call.moved)):
             rest[call.name][index] += times * amount
     for name, (calls, operations, moved) in rest.items():
-        each = max(1.0, calls)
+        n = max(1.0, calls)
         if operations > 0 or moved > 0:
-            whole = Operator(name, round(max(0.0, operations) / each), round(max(0, moved) / each))
-            found[whole] = found.get(whole, 0.0) + each
-    return found
+            whole = Operator(name, round(max(0.0, operations) / n), round(max(0, moved) / n))
+            totals[whole] = totals.get(whole, 0.0) + n
+    return totals
 
 
 __all__ = ["CACHED_BYTES", "STREAMED_BYTES", "Effort", "effort", "extrapolated", "seconds"]

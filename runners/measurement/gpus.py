@@ -1,4 +1,4 @@
-"""The GPUs that a process started here would see, found without touching one in this process.
+"""The GPUs that a process started here would see, without touching one in this process.
 
 A child looks, as PyTorch sees them, and ends with its CUDA context. It inherits what narrows the
 view, CUDA_VISIBLE_DEVICES above all, whoever set it: a person, SLURM, a container. Torch-free.
@@ -38,14 +38,14 @@ def gpus() -> tuple[Gpu, ...]:
 def _gpus(visible: str | None) -> tuple[Gpu, ...]:
     if not any(True for name in _DRIVERS for _ in Path("/dev").glob(name)):
         return ()
-    found: list[Any] = []
-    ending = isolate.run(_look, None, seconds=_LONGEST_S, on_message=found.append)
-    if ending.status is not Status.ok or not found:
+    messages: list[Any] = []
+    ending = isolate.run(_look, None, seconds=_LONGEST_S, on_message=messages.append)
+    if ending.status is not Status.ok or not messages:
         raise ValueError(
             f"the GPUs of this machine could not be counted: {ending.reason or ending.status}; "
             "`lra doctor` tells what is seen, and hardware=cpu runs without one"
         )
-    return named(found[0], visible)
+    return named(messages[0], visible)
 
 
 def named(seen: list[tuple[str, str]], visible: str | None) -> tuple[Gpu, ...]:
@@ -58,11 +58,11 @@ def named(seen: list[tuple[str, str]], visible: str | None) -> tuple[Gpu, ...]:
             sees the first alone, so there every entry counts.
     """
     if visible is None:
-        return tuple(Gpu(str(number), *each) for number, each in enumerate(seen))
+        return tuple(Gpu(str(number), *device) for number, device in enumerate(seen))
     entries = [entry.strip() for entry in visible.split(",") if entry.strip()]
     if seen and entries and all(entry.startswith("MIG-") for entry in entries):
         return tuple(Gpu(entry, seen[0][0], entry) for entry in dict.fromkeys(entries))
-    return tuple(Gpu(entry, *each) for entry, each in zip(entries, seen, strict=False))
+    return tuple(Gpu(entry, *device) for entry, device in zip(entries, seen, strict=False))
 
 
 def _look(_: None, send: Callable[[object], None]) -> None:
@@ -70,5 +70,5 @@ def _look(_: None, send: Callable[[object], None]) -> None:
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    found = [torch.cuda.get_device_properties(number) for number in range(count)]
-    send([(each.name, str(getattr(each, "uuid", ""))) for each in found])
+    properties = [torch.cuda.get_device_properties(number) for number in range(count)]
+    send([(gpu.name, str(getattr(gpu, "uuid", ""))) for gpu in properties])

@@ -116,7 +116,7 @@ class HardwareProfile:
     training_threads: int = 1
     """CPU threads of a training cell."""
     training_processes: int = 0
-    """Training cells side by side; 0 = as many as have cores, or GPUs, of their own."""
+    """Training cells side by side; 0 = as many as there are cores, or GPUs, for."""
     processes: int = 1
     """Processes of one training cell, each with a GPU, or with training_threads of a CPU."""
     sharded: bool = False
@@ -132,7 +132,7 @@ class HardwareProfile:
     """Published dense peak in `precision`; None = measured in each timing cell."""
     peak_bytes_per_second: float | None = None
     typical: dict[str, float] = field(default_factory=dict)
-    """What planning reckons with where the machine's own rates were not measured: `TYPICAL`."""
+    """The rates of planning where those of the machine were not measured: `TYPICAL`."""
 
     def __post_init__(self) -> None:
         """Refuse values that no machine has, each with the way out."""
@@ -147,8 +147,8 @@ class HardwareProfile:
         ):
             value = getattr(self, name)
             if value is not None and (value < least or (most is not None and value > most)):
-                wanted = f"at least {least}" if most is None else f"{least} to {most}"
-                raise ValueError(f"{name}: got {value}; wanted {wanted}{way_out}")
+                bounds = f"at least {least}" if most is None else f"{least} to {most}"
+                raise ValueError(f"{name}: got {value}; wanted {bounds}{way_out}")
         for name in ("peak_flops_per_second", "peak_bytes_per_second"):
             if (peak := getattr(self, name)) is not None and not peak > 0:
                 raise ValueError(
@@ -180,7 +180,7 @@ class HardwareProfile:
                 )
 
     def labels(self) -> dict[str, str]:
-        """Return labels of rows that several processes made; none for one."""
+        """Return labels of rows of several processes; none for one."""
         if self.processes == 1:
             return {}
         return {

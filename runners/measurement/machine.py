@@ -9,7 +9,7 @@ from runners.measurement.rates import Rates, stored_rates
 ALL_AS_IS = Effort(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 """Weights of typical rates, which are those of operators inside models."""
 ANY_GPU = "laptop_gpu"
-"""The profile that fits a GPU without one of its own."""
+"""The profile for a GPU that has none."""
 
 
 class MachineRates(NamedTuple):
@@ -20,7 +20,7 @@ class MachineRates(NamedTuple):
     ahead: bool
     """See `runners.measurement.effort.seconds`."""
     memory_bytes: float | None
-    """What all cells at once may use; None: not known."""
+    """What all cells at once may use; None: unknown."""
     measured: bool
     """Whether the rates are those of the machine itself."""
 
@@ -30,7 +30,7 @@ class MachineRates(NamedTuple):
 
 
 def machine_of(hardware: HardwareProfile, threads: int) -> MachineRates | None:
-    """Return the machine that a profile stands for; None where nothing is known of its rates.
+    """Return the machine that a profile stands for; None where its rates are unknown.
 
     Args:
         hardware: the profile.

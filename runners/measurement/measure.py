@@ -1,7 +1,7 @@
 """Time, memory and machine rates, measured so that the numbers can be compared.
 
 Times are taken after warm-up, synchronised, in turns over everything that is compared, and every
-sample is kept. Memory is the peak of live *tensor* bytes, in a pass of its own: on a GPU the
+sample is kept. Memory is the peak of live *tensor* bytes, in a separate pass: on a GPU the
 allocator's peak, on a CPU the running total of the allocator's events, workspaces inside operators
 included. Both are counted above what was alive before the pass, so parameters, optimiser state and
 inputs are left out, and gradients that the pass makes are in.
@@ -59,7 +59,7 @@ def warm_up(
         call: what to run.
         device: where it runs.
         least: calls at least.
-        long_s: a call that takes longer is enough by itself.
+        long_s: a call that takes longer needs no second one.
         most: calls at most.
     """
     times: list[float] = []
@@ -84,7 +84,7 @@ def in_turns(calls: Mapping[str, Call], watch: Watch, rounds: int, *, repeat_s: 
     Args:
         calls: what is compared.
         watch: looks at the machine.
-        rounds: how many undisturbed ones are wanted.
+        rounds: how many undisturbed ones to take.
         repeat_s: wall clock for repeats, in seconds.
     """
     names = list(calls)
@@ -125,9 +125,9 @@ class Pass(NamedTuple):
 
 
 def observe(call: Call, device: torch.device) -> Pass:
-    """Run `call` once, apart from timing, and return what it held and which kernels it ran.
+    """Run `call` once, outside timing, and return its peak memory and the kernels it ran.
 
-    Call it once before, so that lazily made buffers and autotuning do not count.
+    Call it once before, so that buffers made on first use and autotuning do not count.
     """
     on_gpu = device.type == "cuda"
     # Level 6 keeps the recorder from writing two lines to stderr for each use.

@@ -1,4 +1,4 @@
-"""What a model is made of: parameters and multiply-adds of a forward pass, part by part.
+"""The parts of a model: parameters and multiply-adds of a forward pass, part by part.
 
 Both are counted on a model without contents, on PyTorch's device `meta`: parameters each once,
 whoever else holds them; multiply-adds as `models.contract.counting` counts operations, halved. A
@@ -36,7 +36,7 @@ class ModelPart(NamedTuple):
     kind: str
     """Class of a mixer; empty elsewhere."""
     modules: int
-    """How many there are with parameters of their own."""
+    """How many modules with separate parameters they are."""
     uses: int
     """How many times in turn all of them together are used in one pass."""
     parameters: int
@@ -56,13 +56,13 @@ class ModelCost(NamedTuple):
     parts: Sequence[ModelPart]
     parameters: int
     multiply_adds: int
-    """Of all parts of which they are known."""
+    """Of all parts that could be counted."""
     tokens: int
     """Of the example, of all its sequences together."""
 
     @property
     def complete(self) -> bool:
-        """Whether the multiply-adds of every part are known."""
+        """Whether the multiply-adds of every part could be counted."""
         return all(part.multiply_adds is not None for part in self.parts)
 
 
@@ -89,8 +89,8 @@ class _Claims:
         """Return how many numbers parts hold that were not counted before."""
         total = 0
         for part in parts:
-            own = part.parameters() if isinstance(part, nn.Module) else [part]
-            for parameter in own:
+            tensors = part.parameters() if isinstance(part, nn.Module) else [part]
+            for parameter in tensors:
                 if isinstance(parameter, Tensor) and id(parameter) not in self.seen:
                     self.seen.add(id(parameter))
                     total += parameter.numel()
@@ -102,7 +102,7 @@ class _Attributed:
 
     def __init__(self) -> None:
         self.counter = OperationCounter()
-        self.found: dict[tuple[str, int], int] = {}
+        self.by_part: dict[tuple[str, int], int] = {}
         self.inside = False
         self.layer = 0
 
@@ -126,18 +126,18 @@ class _Attributed:
             self.inside = False
             key = name, self.layer if by_layer else 0
             done = self.counter.operations - before
-            self.found[key] = self.found.get(key, 0) + done
+            self.by_part[key] = self.by_part.get(key, 0) + done
 
     def take(self, name: str, layer: int = 0) -> int:
         """Return the operations of a part."""
-        return self.found.get((name, layer), 0)
+        return self.by_part.get((name, layer), 0)
 
 
 def cost_by_part(model: Backbone, length: int, *, memory: int = 0, kind: str = "cpu") -> ModelCost:
     """Return parameters and multiply-adds of a forward pass over one example, up to its answers.
 
     Products, convolutions, attention and Fourier transforms are counted, element-wise work is not;
-    causal attention counts all pairs, as its kernels are given them.
+    causal attention counts all pairs, as its kernels receive them.
 
     Args:
         model: On the device `meta`, for this count alone: its methods are wrapped.
@@ -149,7 +149,7 @@ def cost_by_part(model: Backbone, length: int, *, memory: int = 0, kind: str = "
         Exception: Whatever PyTorch raises where a part looks at contents that are not there.
     """
     watched = _Attributed()
-    for part, name, by_layer in _watched(model):
+    for part, name, by_layer in _watched_parts(model):
         watched.watch(part, name, by_layer=by_layer)
     grouped = isinstance(model.embedding, AdaptiveEmbedding)
     if grouped:
@@ -167,31 +167,29 @@ def cost_by_part(model: Backbone, length: int, *, memory: int = 0, kind: str = "
 
     with torch.no_grad():
         Tracer(kind).trace(call)
-    return _told(model, watched, sequences * length, grouped=grouped)
+    return _model_cost(model, watched, sequences * length, grouped=grouped)
 
 
 def _vectors(width: int, ids: Tensor) -> Tensor:
-    """Return vectors without contents."""
     return torch.empty((*ids.shape, width), device=ids.device)
 
 
-def _watched(model: Backbone) -> list[tuple[nn.Module, str, bool]]:
+def _watched_parts(model: Backbone) -> list[tuple[nn.Module, str, bool]]:
     """Return the parts to be watched, each once, their names, and whether they stand in layers."""
     model.eval()
-    found: list[tuple[nn.Module, str, bool]] = [(model.head, "head", False)]
+    parts: list[tuple[nn.Module, str, bool]] = [(model.head, "head", False)]
     if model.positions is not None:
-        found.append((model.positions, "positions", False))
+        parts.append((model.positions, "positions", False))
     if not isinstance(model.stack, Stack):
-        return [*found, (model.stack, "stack", False)]
+        return [*parts, (model.stack, "stack", False)]
     for block in cast(Iterable[Any], dict.fromkeys(model.stack.blocks)):
-        found.append((block.mixer, "mixer", True))
+        parts.append((block.mixer, "mixer", True))
         if block.network is not None:
-            found.append((block.network, "network", True))
-    return found
+            parts.append((block.network, "network", True))
+    return parts
 
 
-def _told(model: Backbone, watched: _Attributed, tokens: int, *, grouped: bool) -> ModelCost:
-    """Return the parts of a model with what was counted of them."""
+def _model_cost(model: Backbone, watched: _Attributed, tokens: int, *, grouped: bool) -> ModelCost:
     claims, total = _Claims(), watched.counter.operations
 
     def one(name: str, *held: object) -> ModelPart:
@@ -210,9 +208,9 @@ def _told(model: Backbone, watched: _Attributed, tokens: int, *, grouped: bool) 
     parts.append(one("head", model.head))
     counted = sum(part.uses * (part.operations or 0) for part in parts)
     parts.append(one("other", model)._replace(operations=total - counted))
-    shown = [part for part in parts if part.name in ALWAYS or part.parameters or part.operations]
+    listed = [part for part in parts if part.name in ALWAYS or part.parameters or part.operations]
     whole = sum(parameter.numel() for parameter in model.parameters())
-    return ModelCost(shown, whole, total // 2, tokens)
+    return ModelCost(listed, whole, total // 2, tokens)
 
 
 def _shared(blocks: Sequence[Any]) -> list[nn.Parameter]:
@@ -238,23 +236,23 @@ def _layer(
 
 def _folded(layers: Sequence[_CountedLayer]) -> Iterable[ModelPart]:
     """Yield the parts of each run of layers that are alike; a module used again is like itself."""
-    shown = list(layers)
+    counted = list(layers)
     for number, layer in enumerate(layers):  # a module used again has the parameters it had
         if layer.again and number:
-            shown[number] = layer._replace(parameters=shown[number - 1].parameters)
+            counted[number] = layer._replace(parameters=counted[number - 1].parameters)
     first = 1
-    for alike, members in groupby(zip(shown, layers, strict=True), _without_again):
-        run = [own for _, own in members]
-        uses, modules = len(run), sum(not own.again for own in run)
+    for alike, members in groupby(zip(counted, layers, strict=True), _without_again):
+        run = [member for _, member in members]
+        uses, modules = len(run), sum(not member.again for member in run)
         span = first, first + uses - 1
         first += uses
         kinds = ("mixer", "network", "norms")
         work = (*alike.operations, 0)
-        for name, count, each in zip(kinds, alike.parameters, work, strict=True):
+        for name, count, operations in zip(kinds, alike.parameters, work, strict=True):
             if name == "network" and not alike.has_network:
                 continue
             kind = alike.kind if name == "mixer" else ""
-            yield ModelPart(name, span, kind, modules, uses, count, each)
+            yield ModelPart(name, span, kind, modules, uses, count, operations)
 
 
 def _without_again(pair: tuple[_CountedLayer, _CountedLayer]) -> _CountedLayer:

@@ -81,8 +81,8 @@ def stored_rates(hardware: HardwareProfile, threads: int) -> Rates | None:
     """Return what was measured on this machine; None where nothing was, or cannot be read."""
     try:
         file = rates_file(hardware.device, hardware.precision, threads)
-        found = typed(read_json(file), {"rates": dict})["rates"]
-        return Rates(**{entry.name: found[entry.name] for entry in fields(Rates)})
+        rates = typed(read_json(file), {"rates": dict})["rates"]
+        return Rates(**{entry.name: rates[entry.name] for entry in fields(Rates)})
     except (OSError, ValueError, KeyError):  # no such device is a ValueError too
         return None
 

@@ -32,7 +32,7 @@ class Timing:
     """Wall clock for repeating samples that the machine disturbed; 0 repeats none."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no median can be made of."""
+        """Refuse numbers of samples that are too few for a median."""
         for name, least in (("warmup_steps", 1), ("timed_steps", 3), ("long_timed_steps", 3)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
@@ -48,7 +48,7 @@ class Timing:
         """Call once more after the first call, and again while only the machine made it too slow.
 
         Args:
-            call: what has been called once: compilation and what is made once are behind it.
+            call: was called once before: compilation and other one-time costs are paid.
             watch: looks at the machine.
             limit_s: seconds that a call may take; None: any.
         """

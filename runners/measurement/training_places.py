@@ -1,11 +1,11 @@
-"""Where the cells of a profile run on this machine: its GPUs, or cores of their own. Torch-free."""
+"""Where the cells of a profile run on this machine: its GPUs, or separate cores. Torch-free."""
 
 import os
 from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
-from runners.isolation.places import DevicePlace, Places, parted, seats
+from runners.isolation.places import DevicePlace, Places, core_places, seats
 from runners.measurement.gpus import Gpu, gpus
 from runners.measurement.hardware import NO_GPU, Device, HardwareProfile
 
@@ -23,22 +23,22 @@ def places_of(
         hardware: their profile.
         timed: whether they read the clock, so that each runs alone.
         processes: of the widest cell.
-        cells: how many there are. A sweep that leaves cores to others keeps nobody to its own:
-            commands that run beside each other would all begin with the same core.
+        cells: how many there are. A sweep that leaves cores free binds no cell to cores: commands
+            that run at the same time would all begin with the same core.
 
     Raises:
         ValueError: There are fewer devices than a cell needs.
     """
-    wanted = 0 if timed else hardware.training_processes * processes
+    number = 0 if timed else hardware.training_processes * processes
     if hardware.device is Device.cuda:
-        found = on_gpus(gpus(), wanted=wanted)
+        devices = on_gpus(gpus(), places=number)
     elif timed:
-        found = list(seats(processes))
+        devices = list(seats(processes))
     else:
-        found = on_cores(own_cores(), hardware.training_threads, wanted=wanted)
-        if cells * processes < len(found):
-            found = list(seats(len(found)))
-    places = Places(found, alone=timed)
+        devices = on_cores(own_cores(), hardware.training_threads, places=number)
+        if cells * processes < len(devices):
+            devices = list(seats(len(devices)))
+    places = Places(devices, alone=timed)
     if processes > places.most:
         raise ValueError(_too_few(hardware, processes, places.most))
     return places
@@ -56,7 +56,7 @@ def shared_places(
 
     Args:
         hardware: profile of its cells.
-        timed: whether they read the clock: the machine is its own meanwhile.
+        timed: whether they read the clock: then the worker has the machine alone.
         processes: of a cell.
         cells: at once; None: as many as the profile says.
         share: the worker's number, from 0, and how many workers there are. GPUs are dealt out; on
@@ -77,14 +77,14 @@ def shared_places(
     return Places([whole.all[(first + at) % len(whole.all)] for at in range(block)])
 
 
-def on_gpus(seen: Sequence[Gpu], *, wanted: int = 0) -> list[DevicePlace]:
+def on_gpus(seen: Sequence[Gpu], *, places: int = 0) -> list[DevicePlace]:
     """Return places, on each GPU in turn.
 
     Rows name the kind of the first GPU; those of another kind are left out.
 
     Args:
         seen: those that there are.
-        wanted: how many places; 0: one for each GPU.
+        places: how many; 0: one for each GPU.
 
     Raises:
         ValueError: There is none.
@@ -92,24 +92,24 @@ def on_gpus(seen: Sequence[Gpu], *, wanted: int = 0) -> list[DevicePlace]:
     alike = [gpu for gpu in seen if gpu.name == seen[0].name]
     if not alike:
         raise ValueError(NO_GPU)
-    chosen = islice(cycle(alike), wanted or len(alike))
+    chosen = islice(cycle(alike), places or len(alike))
     return [DevicePlace(gpu=gpu.visible, identity=gpu.uuid) for gpu in chosen]
 
 
-def on_cores(cores: Sequence[int], each: int, *, wanted: int = 0) -> list[DevicePlace]:
-    """Return places on a processor, each with cores of its own.
+def on_cores(cores: Sequence[int], per_place: int, *, places: int = 0) -> list[DevicePlace]:
+    """Return places on a processor, each with separate cores.
 
-    Where places leave cores over, or want more than there are, none is kept anywhere: a second
+    Where places leave cores free, or need more than there are, none is bound to cores: a second
     program that counted in the same way would crowd onto the same cores.
 
     Args:
         cores: those that this process may use, neighbours together.
-        each: cores of a place.
-        wanted: how many places; 0: as many as fit, and at least one.
+        per_place: cores of a place.
+        places: how many; 0: as many as fit, and at least one.
     """
-    number = wanted or max(1, len(cores) // each)
-    fills = 0 <= len(cores) - number * each < each
-    return parted(cores, each) if fills else list(seats(number))
+    number = places or max(1, len(cores) // per_place)
+    fills = 0 <= len(cores) - number * per_place < per_place
+    return core_places(cores, per_place) if fills else list(seats(number))
 
 
 def own_cores() -> list[int]:

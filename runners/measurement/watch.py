@@ -23,7 +23,7 @@ from runners.measurement.disturbance import (
     mean_shares,
     reason,
 )
-from runners.measurement.witnesses import Counters, Machine, Own, clock_hertz
+from runners.measurement.witnesses import Counters, Machine, ProcessTimes, clock_hertz
 
 HELD_BACK = {
     0x04: "power cap",
@@ -57,10 +57,10 @@ class GpuWatch:
 
         In a container process numbers are another machine's: then one of them is ours.
         """
-        found = self._asked("nvmlDeviceGetComputeRunningProcesses")
-        if found is None:
+        processes = self._asked("nvmlDeviceGetComputeRunningProcesses")
+        if processes is None:
             return None
-        numbers = {process.pid for process in found}
+        numbers = {process.pid for process in processes}
         return max(0, len(numbers) - 1) if os.getpid() not in numbers else len(numbers) - 1
 
     def clock_hertz(self) -> float | None:
@@ -69,7 +69,7 @@ class GpuWatch:
         return None if megahertz is None else megahertz * 1e6
 
     def disturbed(self) -> str:
-        """Say what disturbs the GPU now; "" for nothing that is known."""
+        """Say what disturbs the GPU now; "" if nothing does, or it does not say."""
         if self.others():
             return "other processes on the GPU"
         bits = self._asked("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
@@ -140,7 +140,7 @@ class Watched:
 
     def samples(self, name: str) -> tuple[float, ...]:
         """Return the seconds of one call in the rounds that are kept."""
-        return tuple(each[name].seconds for each in self.retained)
+        return tuple(turn[name].seconds for turn in self.retained)
 
     @property
     def discarded(self) -> int:
@@ -150,7 +150,7 @@ class Watched:
     @property
     def shares(self) -> Shares:
         """What the machine did over all rounds, those left out included."""
-        return mean_shares([sample.shares for each in self.every for sample in each.values()])
+        return mean_shares([sample.shares for turn in self.every for sample in turn.values()])
 
 
 class Watch:
@@ -175,20 +175,20 @@ class Watch:
         self._counters = Counters() if counters is None else counters
         self._gpu = gpu_watch(device) if gpu is None and self.on_gpu else gpu
         self._trail: deque[Machine] = deque()
-        self._past: deque[Own] = deque()
+        self._past: deque[ProcessTimes] = deque()
         self._look()
-        self._before(self._counters.own())
+        self._before(self._counters.process_times())
 
     def _look(self) -> None:
         """Read the machine, unless that was done just now; forget what is long past."""
         trail = self._trail
         if trail and time.perf_counter() - trail[-1].at < FRESH_S:
             return
-        found = self._counters.machine()
-        if found is None:
+        machine = self._counters.machine()
+        if machine is None:
             return
-        trail.append(found)
-        while len(trail) > 1 and trail[1].at < found.at - STRETCHES_S[-1] - FRESH_S:
+        trail.append(machine)
+        while len(trail) > 1 and trail[1].at < machine.at - STRETCHES_S[-1] - FRESH_S:
             trail.popleft()
 
     def _load(self, begin: float) -> Load | None:
@@ -196,15 +196,15 @@ class Watch:
         self._look()
         if not self._trail:
             return None
-        last, found = self._trail[-1], []
+        last, loads = self._trail[-1], []
         for stretch in STRETCHES_S:
             since = min(begin, last.at - stretch)
             first = max((m for m in self._trail if m.at <= since), default=self._trail[0])
-            found.append(load(first, last, self._counters.tick))
-        known = [each for each in found if each is not None]
-        return max(known, key=lambda each: max(each.others, each.steal) - each.unsure, default=None)
+            loads.append(load(first, last, self._counters.tick))
+        measured = [one for one in loads if one is not None]
+        return max(measured, key=lambda one: max(one.others, one.steal) - one.unsure, default=None)
 
-    def _before(self, now: Own) -> str:
+    def _before(self, now: ProcessTimes) -> str:
         """Say what kept this process waiting for a while until `now`, pauses included; or "".
 
         Between samples a thread may sleep, and a process read files: only waits for a processor
@@ -225,9 +225,9 @@ class Watch:
             timed: does it, and returns the seconds.
         """
         self._look()
-        first = self._counters.own()
+        first = self._counters.process_times()
         seconds = timed()
-        last = self._counters.own()
+        last = self._counters.process_times()
         shares = between(first, last)
         if (others := self._load(first.at)) is not None:
             shares = replace(
@@ -250,52 +250,52 @@ class Watch:
             limit_s: seconds; None: no limit.
             repeat_s: wall clock for further attempts in seconds, waits for quiet included.
         """
-        found = self.sample(timed)
+        sample = self.sample(timed)
         end = time.perf_counter() + repeat_s
-        while limit_s is not None and found.seconds > limit_s and found.reason:
-            latest = end - found.seconds
+        while limit_s is not None and sample.seconds > limit_s and sample.reason:
+            latest = end - sample.seconds
             if time.perf_counter() > latest:
                 break
             self._wait_for_quiet(latest)
-            found = self.sample(timed)
-        return found
+            sample = self.sample(timed)
+        return sample
 
     def _alone(self) -> bool:
         """Tell whether every thread can have a processor: others wait for one another."""
         return not self._trail or self.threads <= self._trail[-1].processors
 
-    def rounds(self, take: Callable[[int], Round], wanted: int, *, repeat_s: float) -> Watched:
+    def rounds(self, take: Callable[[int], Round], count: int, *, repeat_s: float) -> Watched:
         """Take rounds of samples, and repeat those that the machine disturbed, within a budget.
 
         Args:
-            take: takes one round; told how many there were before.
-            wanted: how many undisturbed rounds. At most as many are taken in addition.
+            take: takes one round; gets the number of rounds before it.
+            count: how many undisturbed rounds. At most as many are taken in addition.
             repeat_s: wall clock for these in seconds, a wait for quiet included; 0: none. Less
                 where the rounds asked for were short.
         """
         clock, begun = self._clock(), time.perf_counter()
-        every = [take(number) for number in range(wanted)]
+        every = [take(number) for number in range(count)]
         now = time.perf_counter()
         repeat_s = min(repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - begun)))
         end = now + repeat_s
-        if _undisturbed(every) < wanted and self._wait_for_quiet(now + repeat_s / 2):
-            take(wanted)  # caches have cooled
-        while _undisturbed(every) < wanted and len(every) < 2 * wanted:
+        if _undisturbed(every) < count and self._wait_for_quiet(now + repeat_s / 2):
+            take(count)  # caches have cooled
+        while _undisturbed(every) < count and len(every) < 2 * count:
             if time.perf_counter() + max(map(_seconds, every)) > end:
                 break
             every.append(take(len(every)))
-        return self.judged(every, wanted, clock)
+        return self.judged(every, count, clock)
 
-    def judged(self, every: list[Round], wanted: int, clock: float | None = None) -> Watched:
+    def judged(self, every: list[Round], count: int, clock: float | None = None) -> Watched:
         """Keep the undisturbed rounds where they are enough, and all of them otherwise.
 
         Args:
             every: the rounds that were taken.
-            wanted: how many undisturbed ones.
+            count: how many undisturbed ones.
             clock: in hertz, before the first.
         """
-        clean = [each for each in every if not cause(each)]
-        least = math.ceil(max(LEAST_SHARE * wanted, LEAST_TAKEN * len(every)))
+        clean = [turn for turn in every if not cause(turn)]
+        least = math.ceil(max(LEAST_SHARE * count, LEAST_TAKEN * len(every)))
         enough = len(clean) >= max(LEAST_ROUNDS, least)
         after = self._clock() if clock else None
         last = [*every[-1].values()][-1]
@@ -311,10 +311,10 @@ class Watch:
     def _typically_lost(self, retained: list[Round]) -> str:
         """Say that of some call the median sample lost too much, each one a little; or ""."""
         for name in retained[0]:
-            shares = [each[name].shares for each in retained]
-            found = median(lost(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
-            if found > MEDIAN_LIMIT:
-                return f"samples lost {found:.0%} of their time in the median"
+            shares = [turn[name].shares for turn in retained]
+            share = median(lost(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
+            if share > MEDIAN_LIMIT:
+                return f"samples lost {share:.0%} of their time in the median"
         return ""
 
     def _wait_for_quiet(self, until: float) -> bool:
@@ -323,7 +323,7 @@ class Watch:
         while time.perf_counter() + PAUSE_S < until and not self.on_gpu:
             others = self._load(time.perf_counter())
             loaded = others is not None and others.others > OTHERS + others.unsure
-            if not self._before(self._counters.own()) and not loaded:
+            if not self._before(self._counters.process_times()) and not loaded:
                 break
             time.sleep(PAUSE_S)
             slept = True
@@ -345,20 +345,20 @@ class Watch:
         return tuple(missing)
 
 
-def cause(each: Round) -> str:
+def cause(turn: Round) -> str:
     """Return what disturbed a round: of its samples, the first that was."""
-    return next((sample.reason for sample in each.values() if sample.reason), "")
+    return next((sample.reason for sample in turn.values() if sample.reason), "")
 
 
-def _seconds(each: Round) -> float:
-    return sum(sample.shares.seconds for sample in each.values())
+def _seconds(turn: Round) -> float:
+    return sum(sample.shares.seconds for sample in turn.values())
 
 
 def _undisturbed(every: list[Round]) -> int:
-    return sum(not cause(each) for each in every)
+    return sum(not cause(turn) for turn in every)
 
 
 def _most(every: list[Round]) -> str:
     """Return the commonest cause, and how many rounds were disturbed."""
-    found = Counter(filter(None, map(cause, every)))
-    return f"{found.most_common(1)[0][0]} ({found.total()} of {len(every)} samples)"
+    causes = Counter(filter(None, map(cause, every)))
+    return f"{causes.most_common(1)[0][0]} ({causes.total()} of {len(every)} samples)"

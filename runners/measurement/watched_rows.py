@@ -50,12 +50,12 @@ def over_limit(
         limit_s: its value.
         labels: of the row.
     """
-    own, found = dict(labels or {}), ""
+    every, disturbance = dict(labels or {}), ""
     if sample.reason:
-        own[DISTURBED] = sample.reason
-        found = f" while the machine was disturbed ({sample.reason})"
-    reason = f"{what}{found}, the limit is {limit_s:g} s (runner.{option})"
-    return Measurement(metric=metric, status=Status.skipped, reason=reason, labels=own)
+        every[DISTURBED] = sample.reason
+        disturbance = f" while the machine was disturbed ({sample.reason})"
+    reason = f"{what}{disturbance}, the limit is {limit_s:g} s (runner.{option})"
+    return Measurement(metric=metric, status=Status.skipped, reason=reason, labels=every)
 
 
 def watch_rows(watched: Watched, labels: Mapping[str, str] | None = None) -> Iterator[Measurement]:
@@ -63,7 +63,7 @@ def watch_rows(watched: Watched, labels: Mapping[str, str] | None = None) -> Ite
 
     The row `discarded_samples` is always there, and its label `unwatched` names what was not seen.
     """
-    own, shares = dict(labels or {}), watched.shares
+    every, shares = dict(labels or {}), watched.shares
     for metric, value in (
         ("processor_share", shares.processor / watched.threads),
         ("waiting_share", shares.waiting),
@@ -72,8 +72,8 @@ def watch_rows(watched: Watched, labels: Mapping[str, str] | None = None) -> Ite
         ("clock_share", watched.clock),
     ):
         if value is not None:
-            yield Measurement(metric=metric, value=value, labels=own)
+            yield Measurement(metric=metric, value=value, labels=every)
     unwatched = {UNWATCHED: ", ".join(watched.unwatched)} if watched.unwatched else {}
     yield Measurement(
-        metric="discarded_samples", value=float(watched.discarded), labels={**own, **unwatched}
+        metric="discarded_samples", value=float(watched.discarded), labels={**every, **unwatched}
     )

@@ -36,7 +36,7 @@ class Machine(NamedTuple):
 
     at: float
     """Wall clock of this reading, as in `time.perf_counter`."""
-    own: float
+    process_s: float
     """Processor time of this process at the same moment."""
     idle: float
     steal: float
@@ -45,7 +45,7 @@ class Machine(NamedTuple):
     processors: int
 
 
-class Own(NamedTuple):
+class ProcessTimes(NamedTuple):
     """What one process has had so far, in seconds."""
 
     at: float
@@ -96,14 +96,14 @@ def parse_schedstat(text: str) -> tuple[float, int] | None:
 
 def parse_pressure(text: str) -> float | None:
     """Return the seconds in which some process was stalled; None for anything else."""
-    found = _STALLED.search(text)
-    return None if found is None else int(found[1]) * 1e-6
+    match = _STALLED.search(text)
+    return None if match is None else int(match[1]) * 1e-6
 
 
 def parse_throttled(text: str) -> float | None:
     """Return the seconds for which a control group was held back; None where it has no limit."""
-    found = _THROTTLED.search(text)
-    return None if found is None else int(found[2]) * _SECONDS[found[1]]
+    match = _THROTTLED.search(text)
+    return None if match is None else int(match[2]) * _SECONDS[match[1]]
 
 
 def parse_groups(groups: str, mounts: str) -> list[str]:
@@ -120,15 +120,15 @@ def parse_groups(groups: str, mounts: str) -> list[str]:
             roots.setdefault("", fields[1])
         elif len(fields) >= 4 and fields[2] == "cgroup" and "cpu" in fields[3].split(","):
             roots.setdefault("cpu", fields[1])
-    found = []
+    files = []
     for line in groups.splitlines():
         _, names, path = [*line.split(":", 2), "", "", ""][:3]
         root = roots.get("cpu" if "cpu" in names.split(",") else names)
         if root is None or not path.startswith("/") or ".." in path:
             continue
         parts = [part for part in path.split("/") if part]
-        found += ["/".join([root, *parts[:end], "cpu.stat"]) for end in range(len(parts) + 1)]
-    return list(dict.fromkeys(found))
+        files += ["/".join([root, *parts[:end], "cpu.stat"]) for end in range(len(parts) + 1)]
+    return list(dict.fromkeys(files))
 
 
 def _is_count(text: str) -> bool:
@@ -147,7 +147,7 @@ class Counters:
         self._files: dict[str, int] = {}
         self._ticks = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
         self.tick = 1 / self._ticks
-        """Seconds: what `machine` can tell apart."""
+        """Resolution of `machine`, in seconds."""
         groups = (self._text(f"{proc}/self/{name}") or "" for name in ("cgroup", "mounts"))
         stats = parse_groups(*groups)
         self._groups = [f for f in stats if parse_throttled(self._text(f) or "") is not None]
@@ -173,26 +173,26 @@ class Counters:
     def machine(self) -> Machine | None:
         """Read what all processors did; None where the system does not say."""
         text = self._text(f"{self._proc}/stat")
-        at, own = time.perf_counter(), time.process_time()
-        found = None if text is None else parse_stat(text, self._ticks)
-        if found is None:
+        at, process_s = time.perf_counter(), time.process_time()
+        counts = None if text is None else parse_stat(text, self._ticks)
+        if counts is None:
             return None
-        idle, steal, total, processors = found
-        return Machine(at, own, idle, steal, total, processors)
+        idle, steal, total, processors = counts
+        return Machine(at, process_s, idle, steal, total, processors)
 
-    def own(self) -> Own:
+    def process_times(self) -> ProcessTimes:
         """Read what this process and its threads had."""
         waited, thread_waited, slices = self._waits()
         throttled = [parse_throttled(self._text(path) or "") for path in self._groups]
-        known = [seconds for seconds in throttled if seconds is not None]
-        return Own(
+        limited = [seconds for seconds in throttled if seconds is not None]
+        return ProcessTimes(
             at=time.perf_counter(),
             process=time.process_time(),
             thread=time.thread_time(),
             waited=waited,
             thread_waited=thread_waited,
             slices=slices,
-            throttled=sum(known) if known else None,
+            throttled=sum(limited) if limited else None,
             memory_stall=parse_pressure(self._text(f"{self._proc}/pressure/memory") or ""),
             faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt,
         )
@@ -208,17 +208,17 @@ class Counters:
         schedules = {path: parse_schedstat(self._text(path) or "") for path in paths}
         if schedules.get(mine) is None:
             return None, None, None
-        known = [each for each in schedules.values() if each is not None]
+        waits = [wait for wait in schedules.values() if wait is not None]
         thread = schedules[mine]
-        return sum(w for w, _ in known), thread and thread[0], sum(n for _, n in known)
+        return sum(w for w, _ in waits), thread and thread[0], sum(n for _, n in waits)
 
 
 def clock_hertz(root: Path = Path("/sys/devices/system/cpu")) -> float | None:
     """Return the highest clock of the processors that this process may use; None where unknown."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
-    found = []
+    hertz = []
     for number in sorted(allowed):
         with suppress(OSError, ValueError):
             text = (root / f"cpu{number}/cpufreq/scaling_cur_freq").read_text()
-            found.append(int(text) * 1e3)
-    return max(found, default=None)
+            hertz.append(int(text) * 1e3)
+    return max(hertz, default=None)

@@ -7,7 +7,7 @@ import device_jobs as jobs
 import pytest
 
 from runners.isolation.isolate import Job, pool
-from runners.isolation.places import DevicePlace, Places, facts, parted, seats, words
+from runners.isolation.places import DevicePlace, Places, core_places, facts, seats, words
 from runners.records import Status
 
 CARDS = [DevicePlace(gpu=str(number), identity=f"uuid-{number}") for number in range(4)]
@@ -82,10 +82,10 @@ def test_what_is_timed_runs_alone_however_many_places_there_are():
 def test_places_in_words():
     assert words(CARDS[:1]) == "GPU 0"
     assert words(CARDS[1:3]) == "GPUs 1, 2"
-    assert words(parted([4, 5, 6, 9], 2)) == "cores 4-6, 9"
+    assert words(core_places([4, 5, 6, 9], 2)) == "cores 4-6, 9"
     assert words(seats(2)) == ""
     assert facts(CARDS[:2]) == {"gpus": "0 (uuid-0), 1 (uuid-1)"}
-    assert facts(parted([4, 5, 6], 1)) == {"cores": "4-6"}
+    assert facts(core_places([4, 5, 6], 1)) == {"cores": "4-6"}
     assert facts(seats(2)) == {}
 
 

@@ -87,7 +87,8 @@ def test_a_folder_that_cannot_be_made_anew_is_named(
 def test_what_a_killed_process_left_there_goes_and_what_is_held_stays(folder: Path) -> None:
     code = (
         "from runners.isolation import temporary\nimport os, signal\n"
-        "print(temporary.own(), flush=True)\ninput()\nos.kill(os.getpid(), signal.SIGKILL)"
+        "print(temporary.process_folder(), flush=True)\ninput()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -105,7 +106,7 @@ def test_what_a_killed_process_left_there_goes_and_what_is_held_stays(folder: Pa
         process.wait()
     assert left.is_dir()
     (folder / "pymp-other").mkdir()
-    own = temporary.own()
+    own = temporary.process_folder()
     assert {*folder.iterdir()} == {own, folder / "pymp-other"}
     assert own.stat().st_mode & 0o777 == 0o700
-    assert temporary.own() == own
+    assert temporary.process_folder() == own

@@ -59,16 +59,16 @@ def _broken(_, send):
 def test_places_on_gpus():
     cards = [Gpu("0", "H100", "a"), Gpu("1", "A100", "b"), Gpu("2", "H100", "c")]
     assert [place.gpu for place in on_gpus(cards)] == ["0", "2"]  # rows name one kind
-    assert [place.gpu for place in on_gpus(cards, wanted=3)] == ["0", "2", "0"]
-    assert [place.identity for place in on_gpus(cards, wanted=1)] == ["a"]
+    assert [place.gpu for place in on_gpus(cards, places=3)] == ["0", "2", "0"]
+    assert [place.identity for place in on_gpus(cards, places=1)] == ["a"]
 
 
 def test_places_on_cores_are_disjoint_or_nobody_is_kept():
     cores = [8, 0, 9, 1, 4]
     assert on_cores(cores, 2) == [DevicePlace(cores=(8, 0)), DevicePlace(cores=(9, 1))]
-    assert on_cores(cores, 1, wanted=5)[4] == DevicePlace(cores=(4,))
-    assert on_cores(cores, 1, wanted=2) == list(seats(2))  # another program may have the rest
-    assert on_cores(cores, 1, wanted=6) == list(seats(6))
+    assert on_cores(cores, 1, places=5)[4] == DevicePlace(cores=(4,))
+    assert on_cores(cores, 1, places=2) == list(seats(2))  # another program may have the rest
+    assert on_cores(cores, 1, places=6) == list(seats(6))
     assert on_cores(cores, 8) == list(seats(1))
 
 

@@ -14,11 +14,11 @@ from runners.measurement import watch as watching
 from runners.measurement.disturbance import LIMIT, Shares, between, load, reason, scattered, spread
 from runners.measurement.watch import GpuWatch, Round, Sample, Watch
 from runners.measurement.watched_rows import marked, watch_rows
-from runners.measurement.witnesses import Counters, Machine, Own
+from runners.measurement.witnesses import Counters, Machine, ProcessTimes
 from tests.fuzz import cases
 
 CPU = torch.device("cpu")
-NOTHING = Own(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0)
+NOTHING = ProcessTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0)
 QUIET = Shares(
     seconds=0.01, processor=1.0, waiting=0.0, absent=0.0, throttled=0.0, memory_stall=0.0,
     steal=0.0, other_load=0.01, unsure=0.05,
@@ -40,17 +40,19 @@ class Played(Counters):
         super().__init__()
         self.now, self.part = now, part
 
-    def own(self) -> Own:
+    def process_times(self) -> ProcessTimes:
         now, part = self.now(), self.part
         lost = part.get("waiting", 0.0) + part.get("absent", 0.0)
         ran, waited = now * (1 - lost), now * part.get("waiting", 0.0)
         held = now * part.get("throttled", 0.0)
-        return Own(now, ran, ran, waited, waited, 0, held, now * part.get("memory_stall", 0.0), 0)
+        return ProcessTimes(
+            now, ran, ran, waited, waited, 0, held, now * part.get("memory_stall", 0.0), 0
+        )
 
     def machine(self) -> Machine | None:
         now, part = self.now(), self.part
         others, steal = (2 * now * part.get(name, 0.0) for name in ("other_load", "steal"))
-        own = self.own().process
+        own = self.process_times().process
         return Machine(now, own, 2 * now - own - others - steal, steal, 2 * now, 2)
 
 
@@ -133,15 +135,15 @@ def test_samples_between_two_waits_are_disturbed_as_well(clock: SimpleNamespace,
     played = Played(lambda: clock.at)
     watch = Watch(CPU, counters=played)
     watch.threads = 1
-    held, quiet = 0.0, played.own
+    held, quiet = 0.0, played.process_times
 
-    def own() -> Own:
+    def process_times() -> ProcessTimes:
         found = quiet()
         if name == "throttled":
             return found._replace(throttled=held)
         return found._replace(waited=held, thread_waited=held)
 
-    played.own = own  # type: ignore[method-assign]
+    played.process_times = process_times  # type: ignore[method-assign]
 
     def timed() -> float:
         clock.sleep(0.001)
@@ -301,9 +303,9 @@ def test_a_file_that_does_not_add_up_is_no_witness(last: Machine) -> None:
 
 def test_what_cannot_be_watched_is_said(clock: SimpleNamespace) -> None:
     class Blind(Played):
-        def own(self) -> Own:
-            own = super().own()
-            return Own(own.at, own.process, own.thread, None, None, None, None, None, 0)
+        def process_times(self) -> ProcessTimes:
+            own = super().process_times()
+            return ProcessTimes(own.at, own.process, own.thread, None, None, None, None, None, 0)
 
         def machine(self) -> Machine | None:
             return None

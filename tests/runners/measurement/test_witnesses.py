@@ -78,7 +78,7 @@ def test_damage_gives_none_or_finite_numbers(parse: object) -> None:
 def test_a_system_without_counters_gives_none_and_still_the_clock(tmp_path: Path) -> None:
     counters = Counters(tmp_path)
     assert counters.machine() is None
-    own = counters.own()
+    own = counters.process_times()
     assert (own.waited, own.thread_waited, own.slices) == (None, None, None)
     assert (own.throttled, own.memory_stall) == (None, None)
     assert min(own.process, own.thread) > 0
@@ -89,7 +89,7 @@ def test_descriptors_are_kept_and_closed() -> None:
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     counters = Counters()
     for _ in range(50):
-        counters.own()
+        counters.process_times()
         counters.machine()
     assert len(os.listdir("/proc/self/fd")) < before + 40  # noqa: PTH208
     del counters
