@@ -162,14 +162,14 @@ METRICS: dict[str, Metric] = {
     "token_time_percentile": _metric("s", False, "of the same samples; label percentile"),
     "prefill_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over the prefill"),
     "state_bytes": _metric("B", False, "what a batch remembers from one token to the next"),
-    # beside other implementations
+    # compared with other implementations
     "peer_error": _metric("1", False, "largest error of output and gradients / largest value"),
     "peer_time": _metric("s", False, "one call, in turns; labels peer, side (ours or peer)"),
     "peer_speedup": _metric("ratio", True, "time of the peer / ours, paired samples; label peer"),
     "peer_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over one call"),
     "peer_bytes_ratio": _metric("ratio", False, "peak bytes of ours / of the peer; label peer",
                                 least=0.0),
-    # an approximation beside what it approximates; labels option, budget, target, layer
+    # an approximation, compared with what it approximates; labels option, budget, target, layer
     "output_error": _metric("ratio", False, "Frobenius norm of o - exact o over that of exact o",
                             least=0.0, most=1e30),
     "matrix_error": _metric("ratio", False, "the same of the matrix implied by v = identity",

@@ -39,7 +39,7 @@ _SINGLE = frozenset({str, int, float, bool, type(None)})
 """Types that hold nothing else: to ask whether a value is a mapping takes ten times as long."""
 
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
 class Memo:
@@ -51,22 +51,22 @@ class Memo:
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Hashable, ...], tuple[tuple[object, ...], Any]] = {}
+        self._entries: dict[tuple[Hashable, ...], tuple[tuple[object, ...], Any]] = {}
 
-    def of(self, what: Hashable, objects: tuple[object, ...], find: Callable[[], Found]) -> Found:
+    def of(self, what: Hashable, objects: tuple[object, ...], find: Callable[[], Value]) -> Value:
         """Return what `find` returned when it was asked for the first time; an error is not kept.
 
         Args:
-            what: tells values apart that follow from the same objects.
-            objects: all that the value follows from, beside `what`; nothing may change them.
+            what: distinguishes values that follow from the same objects.
+            objects: all that the value follows from, besides `what`; nothing may change them.
             find: finds it.
         """
         key = (what, *map(id, objects))
-        known = self._found.get(key)
-        if known is None:
-            known = self._found[key] = (objects, find())
-        found: Found = known[1]
-        return found
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = (objects, find())
+        value: Value = entry[1]
+        return value
 
 
 class Diverged(ArithmeticError):
@@ -103,7 +103,7 @@ class Measurement:
     status: Status = Status.ok
     reason: str = ""
     samples: tuple[float, ...] = ()
-    """Every raw sample behind `value`, in the order taken."""
+    """Every raw sample that `value` summarises, in the order taken."""
     model: str | None = None
     """Overrides the cell's model column: `baseline/majority` and the like, see `baseline_model`."""
     step: int | None = None
@@ -133,10 +133,10 @@ class Measurement:
         _check_storable("model", self.model)
         _check_storable("step", self.step)
         _check_storable("labels", dict(self.labels))
-        known = METRICS[self.metric]
-        if not all(known.least <= number <= known.most for number in numbers):
+        metric = METRICS[self.metric]
+        if not all(metric.least <= number <= metric.most for number in numbers):
             raise ValueError(
-                f"{self.metric} lies between {known.least:g} and {known.most:g} {known.unit}: "
+                f"{self.metric} lies between {metric.least:g} and {metric.most:g} {metric.unit}: "
                 f"got {self}"
             )
 
@@ -156,7 +156,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One unit of work: a process of its own, whose rows appear together or not at all."""
+    """One unit of work: one process, whose rows appear together or not at all."""
 
     identity: Mapping[str, Any]
     """What decides the result and differs from the defaults: plain JSON. Its hash is the key."""
@@ -167,13 +167,13 @@ class Cell:
     overrides: tuple[str, ...] = ()
     """The command-line words that lead to this cell, for `lra show`."""
     described: Mapping[str, Any] = field(default_factory=dict)
-    """The identity with every option spelled out, defaults too: what tells cells apart in words."""
+    """The identity with every option, defaults too: it distinguishes cells in words."""
     fingerprint: str = ""
     """Hash of the sources that the cell uses."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The hash of each of these sources, by module: what has changed can be named."""
     place: Mapping[str, str] = field(default_factory=dict)
-    """Where files of the user's own were found: `folder`, in which the command was given, and its
+    """Where the user's files lie: `folder`, in which the command was given, and its
     `config_dir`. No part of the identity: folders are moved."""
     key: str = field(init=False)
     """16 hexadecimal digits of the SHA-256 of the identity's canonical JSON."""
@@ -195,7 +195,7 @@ class Cell:
                     stored[name] = _unshared(name, value, checked)
         try:
             _check_storable("all", stored)
-        except ValueError:  # which of them it is, in its own words
+        except ValueError:  # to name the one that fails
             for name, value in stored.items():
                 _check_storable(name, value)
             raise
@@ -271,13 +271,13 @@ def text_of(error: BaseException) -> str:
 
 def _unshared(name: str, value: Mapping[str, Any], checked: Memo) -> dict[str, Any]:
     """Return what of a field other cells do not share; what they do is checked once."""
-    own = {}
+    unshared = {}
     for part, held in value.items():
         if type(held) in _SINGLE or not isinstance(held, Mapping | list):
-            own[part] = held
+            unshared[part] = held
         else:
             checked.of("storable", (held,), partial(_check_storable, f"{name}.{part}", held))
-    return own
+    return unshared
 
 
 def _check_storable(name: str, value: Any) -> None:

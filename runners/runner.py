@@ -55,11 +55,11 @@ class Passes(NamedTuple):
     measured: bool = False
     """Of a cost measurement: rows of equal length, and a model built for it."""
     unknown: str = ""
-    """Why `times` is not known, and 0."""
+    """Why `times` is unknown, and 0."""
 
 
 class Uncounted(Exception):
-    """Raised for a cell whose work is not known before it runs; the message says why."""
+    """Raised for a cell whose work is unknown before it runs; the message says why."""
 
 
 @runtime_checkable
@@ -84,7 +84,7 @@ class Cores(Protocol):
 
 
 class Work(Protocol):
-    """One cell of a run, in its own process: what it is about, and what it is made of."""
+    """One cell of a run, in its process: its subject and its parts."""
 
     model: str
     """Name of the model."""
@@ -143,7 +143,7 @@ class Work(Protocol):
         ...
 
     def cores(self) -> Cores:
-        """Return the attention functions of the run's family by themselves."""
+        """Return the attention functions of the run's family, without a model."""
         ...
 
 
@@ -154,11 +154,11 @@ class Runner(ABC):
     """Metric of the one row that stands for a cell without a result."""
     tabled: ClassVar[tuple[str, ...]] = ()
     """Metrics that come first in the table of its rows in a report, `outcome` where there are none.
-    A runner of lra may have a section instead: `reports.report.SECTIONS`."""
+    Its YAML may name a section instead."""
     models: ClassVar[bool] = True
     """Measures a model; False: the task alone."""
     data: ClassVar[bool] = True
-    """Reads the task's data; False: inputs made for the purpose."""
+    """Reads the task's data; False: random inputs."""
     trains: ClassVar[bool] = False
     """Moves weights: optimiser and data decide the result, and there are checkpoints."""
     timed: ClassVar[bool] = False
@@ -183,7 +183,7 @@ class Runner(ABC):
 
     @property
     def beside(self) -> Sequence[str]:
-        """Families of lra's own that are measured beside the model."""
+        """Families of lra that are measured with the model."""
         return ()
 
     @property
@@ -192,7 +192,7 @@ class Runner(ABC):
         return None
 
     def marks(self, regime: str) -> Mapping[str, str]:
-        """Return labels of every row of a run, beside those of its task and its model.
+        """Return labels of every row of a run, besides those of its task and its model.
 
         Args:
             regime: What the task's own evaluation judges.
@@ -206,7 +206,7 @@ class Runner(ABC):
         return None
 
     def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return options that depend on the run's model, in place of those that were given.
+        """Return options that depend on the run's model; they replace those of the command.
 
         Args:
             model: Its name.
@@ -259,14 +259,14 @@ class Runner(ABC):
         """
         if not self.by_length:
             return [(name, length)]
-        own: Any = self
-        return [(mode.name, each) for mode in own.modes for each in own.lengths]
+        runner: Any = self
+        return [(mode.name, tokens) for mode in runner.modes for tokens in runner.lengths]
 
     def passes(self, work: Work) -> Sequence[Passes]:
         """Return what one cell asks of its model, from which `lra plan` reckons its time.
 
         Raises:
-            Uncounted: it is not known before the cell runs, or this runner does not say.
+            Uncounted: it is unknown before the cell runs, or this runner does not say.
         """
         del work
         raise Uncounted(f"{type(self).__name__} does not say what its cells ask of a model")
@@ -283,7 +283,7 @@ class Runner(ABC):
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return what a cell found in a few words, of rows with a value; "" for nothing to say."""
+        """Return the result of a cell in a few words, from its rows with a value; "" for none."""
         judged = [row for row in rows if row.labels.get("split") == "test"]
         for metric in SCORES:
             if scores := [row for row in judged if row.metric == metric]:

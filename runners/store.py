@@ -85,7 +85,7 @@ class Store:
         return self.cell_folder(cell.key) / f"checkpoint-{cell.fingerprint}"
 
     def rows_file(self, key: str, fingerprint: str) -> Path:
-        """Return the file of a cell's rows, made by the code of a fingerprint; present or not."""
+        """Return the file of a cell's rows by the code of a fingerprint; present or not."""
         return self.cell_folder(key) / f"rows-{fingerprint}.jsonl"
 
     def _rows_file(self, cell: Cell) -> Path:
@@ -133,8 +133,8 @@ class Store:
         rows a moment ago.
         """
         folder = self.cell_folder(key)
-        for each in (folder.parent, folder):
-            atomic.see_anew(each)
+        for path in (folder.parent, folder):
+            atomic.see_anew(path)
 
     def rows_of(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the stored rows of a complete cell. Raises FileNotFoundError or `BadStore`."""
@@ -142,7 +142,7 @@ class Store:
 
     def statuses(self, cell: Cell) -> set[Status]:
         """Return every status among the rows of a complete cell."""
-        return {Status(each["status"]) for each in self.rows_of(cell)}
+        return {Status(one["status"]) for one in self.rows_of(cell)}
 
     def describe(self, key: str) -> dict[str, Any]:
         """Return `cell.json` of a cell, with `fingerprint` and `environment` of its newest rows.
@@ -223,9 +223,9 @@ class Store:
         folder = target.parent
         created = datetime.now(UTC).isoformat(timespec="microseconds")
         rows = [row(cell, measurement, created) for measurement in measurements]
-        for number, each in enumerate(rows, start=1):
+        for number, stored in enumerate(rows, start=1):
             try:
-                checked_row(each)
+                checked_row(stored)
             except BadRow as error:
                 raise ValueError(
                     f"cell {cell.key}, row {number}: {error}; it could not be read again"
@@ -316,9 +316,9 @@ class Store:
         """Return the keys of a sweep's cells, done or not. Raises `UnknownCell`."""
         folder = self.root / "sweeps" / name
         if not folder.is_dir() or not _SWEEP_NAME.fullmatch(name):
-            known = self.sweeps()
-            near = get_close_matches(name, known, n=3)
-            hint = f"near matches: {some(near)}" if near else f"sweeps there: {some(known)}"
+            names = self.sweeps()
+            near = get_close_matches(name, names, n=3)
+            hint = f"near matches: {some(near)}" if near else f"sweeps there: {some(names)}"
             raise UnknownCell(f"no sweep {name!r} in {self.root}; {hint}")
         return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
@@ -344,10 +344,10 @@ def read_rows(
         FileNotFoundError: no results folder at `root`.
         UnknownCell: no such sweep.
         BadStore: a torn or foreign line, or rows of a newer schema; names file and line. Not where
-            `left_out` is given.
+            `left_out` is a list.
 
     Warns:
-        MixedSources: rows of one runner, mode, model and task were made by different code.
+        MixedSources: rows of one runner, mode, model and task come from different code.
     """
     root = Path(root)
     if not root.is_dir():

@@ -97,7 +97,7 @@ class Watcher:
         plan, claims = self.plan, self.store.claims()
         workers, states = read_states(plan.folder), dict[str, Mapping[str, Any]]()
         for name, state in workers.items():
-            home = Home.told(state.get("home"))
+            home = Home.of_note(state.get("home"))
             if _over(state) or home is None or not home.is_strange(plan.folder):
                 states[name] = state
         standing = Standing(sweep=plan.sweep, total=len(plan.entries))

@@ -66,7 +66,7 @@ def _sound(plan: Path) -> list[dict[str, Any]]:
 
 
 def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
-    home = Home.told(submission.get("home"))  # none: an older version
+    home = Home.of_note(submission.get("home"))  # none: an older version
     return home if home is not None and home.is_strange(plan) else None
 
 

@@ -1,1 +1,1 @@
-"""What the store is made of: atomic files, formats, claims, fingerprints."""
+"""The parts of the store: atomic files, formats, claims, fingerprints."""

@@ -22,25 +22,25 @@ def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
     import numpy as np
 
     arrays: dict[str, Any] = {}
-    for each in outcomes:
-        index = np.asarray(each.index, dtype=np.int64)
-        hit = np.asarray(each.hit)
-        nll = np.asarray(each.nll, dtype=np.float32)
-        if f"{each.split}.index" in arrays:
-            raise ValueError(f"two outcomes for split {each.split!r}: keep those of the last")
+    for outcome in outcomes:
+        index = np.asarray(outcome.index, dtype=np.int64)
+        hit = np.asarray(outcome.hit)
+        nll = np.asarray(outcome.nll, dtype=np.float32)
+        if f"{outcome.split}.index" in arrays:
+            raise ValueError(f"two outcomes for split {outcome.split!r}: keep those of the last")
         if not index.shape == hit.shape == nll.shape or index.ndim != 1:
             raise ValueError(
-                f"outcomes of split {each.split!r} must be three vectors of one length: got index "
-                f"{index.shape}, hit {hit.shape}, nll {nll.shape}"
+                f"outcomes of split {outcome.split!r} must be three vectors of one length: got "
+                f"index {index.shape}, hit {hit.shape}, nll {nll.shape}"
             )
         if (np.diff(index) <= 0).any():
-            raise ValueError(f"outcomes of split {each.split!r} must come in ascending index")
-        arrays[f"{each.split}.index"] = index
+            raise ValueError(f"outcomes of split {outcome.split!r} must come in ascending index")
+        arrays[f"{outcome.split}.index"] = index
         if hit.dtype == bool:
-            arrays[f"{each.split}.hit"] = np.packbits(hit)
+            arrays[f"{outcome.split}.hit"] = np.packbits(hit)
         else:
-            arrays[f"{each.split}.share"] = hit.astype(np.float32)
-        arrays[f"{each.split}.nll"] = nll
+            arrays[f"{outcome.split}.share"] = hit.astype(np.float32)
+        arrays[f"{outcome.split}.nll"] = nll
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()

@@ -12,7 +12,7 @@ from runners.storage import writers
 from tasks.data.full_disk import made_of
 
 STALE_S = 300.0
-"""A file that nobody has touched for so long was left behind by a process that died."""
+"""A file that nobody has touched for so long was left by a process that died."""
 
 WAYS_OUT = {
     errno.ENOSPC: "free some space there",
@@ -64,12 +64,12 @@ def storage_fault(error: BaseException) -> str | None:
     No space, no right, an exhausted quota, a read-only or a failing disk: nothing is wrong with the
     work, which succeeds once that is mended. The error may be wrapped in others.
     """
-    for each in made_of(error):
-        if isinstance(each, Unwritable):
-            return str(each.strerror)
-        found = _refused(each)
-        if found is not None:
-            return found
+    for cause in made_of(error):
+        if isinstance(cause, Unwritable):
+            return str(cause.strerror)
+        reason = _refused(cause)
+        if reason is not None:
+            return reason
     return None
 
 

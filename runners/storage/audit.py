@@ -33,7 +33,7 @@ _Read = TypeVar("_Read")
 
 
 class Audit(NamedTuple):
-    """What was found in a store."""
+    """The result of an audit of a store."""
 
     cells: int
     damaged: list[str]
@@ -94,7 +94,6 @@ def audit(root: Path) -> Audit:
 
 
 def _file(path: Path, look: Callable[..., object], damaged: list[str], left: list[str]) -> None:
-    """Read one file of a cell."""
     read = next((read for name, read in _READERS if re.fullmatch(name, path.name)), None)
     if read is not None:
         look(read, path)
@@ -122,9 +121,9 @@ def _missing(files: list[Path]) -> list[str]:
 
 def _temporary(root: Path) -> list[str]:
     """Return the files that writers left who died."""
-    oldest, found = time.time() - STALE_S, []
+    oldest, leftovers = time.time() - STALE_S, []
     for path in sorted(root.glob("**/.*.tmp")):
         with suppress(FileNotFoundError):  # its writer is alive, and has just finished
             if path.lstat().st_mtime < oldest:
-                found.append(f"{path}: left by a writer that was killed; remove it")
-    return found
+                leftovers.append(f"{path}: left by a writer that was killed; remove it")
+    return leftovers

@@ -4,9 +4,9 @@ Nothing is wrong when a claim fails to hold: two processes then compute the same
 store keeps the file of one of them.
 
 Of a holder that this process can see (`runners.storage.holders.alive`) the kernel says whether it
-lives. Any other shows signs of life: it touches its file, and the age of that is told by the file
+lives. Any other shows signs of life: it touches its file, whose age is measured by the file
 server's clock, against a file touched just now in the same folder. What this process has seen
-unchanged for as long, by its own monotonic clock, is left behind whatever a clock says; and a
+unchanged for as long, by this process's monotonic clock, is abandoned whatever a clock says; and a
 server whose clock was set meanwhile is not believed until a claim had time to be touched again.
 
 A claim that was written for another folder, of which this one is a copy, is held by nobody here
@@ -69,7 +69,7 @@ class ServerClock:
     ) -> None:
         self.clock, self.ask = clock, ask
         self._answers: dict[Path, tuple[float, float]] = {}
-        """Of each folder, when the server was asked by our clock, and what it said."""
+        """Of each folder, our clock when the server was asked, and its answer."""
         self._set: dict[Path, float] = {}
         """When we saw that a server's clock had been set."""
 
@@ -82,16 +82,16 @@ class ServerClock:
             return time.time()
         now = self.clock()
         if folder in self._answers:
-            asked, said = self._answers[folder]
+            asked, server = self._answers[folder]
             if now - asked < ASKED_S:
-                return said + now - asked
+                return server + now - asked
         try:
             answer = self.ask(folder)
         except OSError:
             return time.time()
         if folder in self._answers:
-            asked, said = self._answers[folder]
-            if abs(answer - said - (now - asked)) > STEPPED_S:
+            asked, server = self._answers[folder]
+            if abs(answer - server - (now - asked)) > STEPPED_S:
                 self._set[folder] = now
         self._answers[folder] = now, answer
         return answer
@@ -125,7 +125,7 @@ class Claim:
             _keeper.forget(self)
 
     def look_after(self) -> None:
-        """Show a sign of life, or give back what could not be given back before."""
+        """Show a sign of life, or retry to release what could not be released before."""
         if not self._held:
             if self._given_back():
                 _keeper.forget(self)
@@ -257,7 +257,7 @@ class Observer:
 
         What cannot be read, and what is half written, is left out.
         """
-        found = {}
+        holders = {}
         paths = _claims(folder)
         for path in [path for path in self._first if path.parent == folder]:
             if path not in paths:
@@ -266,12 +266,12 @@ class Observer:
             with suppress(OSError):
                 seen = look(path)
                 if seen and seen.holder and not self._stale(path, seen, stale_s):
-                    found[path.name] = seen.holder
-        return found
+                    holders[path.name] = seen.holder
+        return holders
 
 
 def strange_home(holder: Holder | None, folder: Path) -> Home | None:
-    """Return the other folder that a claim in `folder` was written for; None where it is its own.
+    """Return the folder that a claim in `folder` was written for; None if that is `folder`.
 
     Raises OSError.
     """
@@ -286,18 +286,18 @@ def strangers(folder: Path, *, remove: bool) -> list[str]:
         folder: of claims.
         remove: whether they go, as far as they can be removed.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for path in _claims(folder):
         with suppress(OSError):
             seen = look(path)
             if seen is not None and (home := strange_home(seen.holder, folder)) is not None:
-                found[home.path] += 1
+                counts[home.path] += 1
                 if remove:
                     _put_aside(path, seen.text)
     return [
         f"{count:,} claims here are of {legible(str(Path(path).parent))}, {COPIED}: nobody holds "
         "these cells here"
-        for path, count in found.items()
+        for path, count in counts.items()
     ]
 
 
@@ -355,7 +355,7 @@ def take(
         title: of the cell, for people.
         worker: name of the worker that takes it, for people.
         touch_s: seconds between two signs of life.
-        stale_s: age from which a claim counts as left behind.
+        stale_s: age from which a claim counts as abandoned.
         observer: who judges the claims of others.
 
     Raises:
@@ -363,7 +363,7 @@ def take(
     """
     observer = observer or _observer
     make_folder(path.parent)
-    told: dict[str, object] = {
+    note: dict[str, object] = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "started": own_start(),
@@ -376,7 +376,7 @@ def take(
     try:
         for _ in range(2):
             try:
-                content = _create(path, told)
+                content = _create(path, note)
             except FileExistsError:
                 left = observer.left_behind(path, stale_s)
                 if left is None or not _put_aside(path, left.text):
@@ -390,11 +390,11 @@ def take(
     return None
 
 
-def _create(path: Path, told: dict[str, object]) -> str:
-    """Make the file and return what is in it: `told`, and the server's time of its making."""
+def _create(path: Path, note: dict[str, object]) -> str:
+    """Create the file and return its content: `note`, and the server's time of creation."""
     with path.open("x") as file:
         try:
-            content = json.dumps({**told, "at": os.fstat(file.fileno()).st_mtime})
+            content = json.dumps({**note, "at": os.fstat(file.fileno()).st_mtime})
             file.write(content)
             file.flush()
         except OSError:  # an empty claim would keep everybody away until it is stale

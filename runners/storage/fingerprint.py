@@ -1,7 +1,7 @@
-"""Which code a result depends on: a hash of the sources reached by imports from given modules.
+"""Which code a result depends on: a hash of the sources that some modules reach by imports.
 
 Sources are read, never imported, so that a fingerprint costs milliseconds and needs no torch. Only
-the packages of the house and those of the given modules are followed; versions of installed
+lra's packages and those of these modules are followed; versions of installed
 packages belong to the environment. Comments and blank lines do not count, docstrings do.
 An import by a computed name (`importlib.import_module(name)`) is not seen: name the module.
 """
@@ -42,7 +42,7 @@ def fingerprint(modules: Iterable[str], digits: int = 12) -> str:
         digits: length of the result.
 
     Raises:
-        ModuleNotFoundError: a given module has no source file on the path.
+        ModuleNotFoundError: one of the modules has no source file on the path.
     """
     return summary(digests(modules), digits)
 
@@ -52,10 +52,10 @@ def digests(modules: Iterable[str], seen: Seen | None = None) -> dict[str, str]:
 
     Args:
         modules: dotted module names.
-        seen: what earlier calls found, which does not change meanwhile; it grows.
+        seen: results of earlier calls, which do not change meanwhile; gains those of this one.
 
     Raises:
-        ModuleNotFoundError: a given module has no source file on the path.
+        ModuleNotFoundError: one of the modules has no source file on the path.
     """
     return {name: source.digest for name, source in sorted(_reached(modules, seen).items())}
 
@@ -70,25 +70,25 @@ def summary(hashes: Mapping[str, str], digits: int = 12) -> str:
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return the modules whose sources differ; those that only one side has are marked so."""
-    found = [name for name in now if name in before and before[name] != now[name]]
-    found += [f"{name} (new)" for name in now if name not in before]
-    found += [f"{name} (gone)" for name in before if name not in now]
-    return sorted(found)
+    names = [name for name in now if name in before and before[name] != now[name]]
+    names += [f"{name} (new)" for name in now if name not in before]
+    names += [f"{name} (gone)" for name in before if name not in now]
+    return sorted(names)
 
 
 def sources(modules: Iterable[str]) -> dict[str, Path]:
     """Return the source file of every module that `modules` reach by imports, by dotted name.
 
     Raises:
-        ModuleNotFoundError: a given module has no source file on the path.
+        ModuleNotFoundError: one of the modules has no source file on the path.
     """
     return {name: source.path for name, source in _reached(modules, None).items()}
 
 
 def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
     """Return every source that `modules` reach; `seen` as in `digests`."""
-    wanted, seen = list(modules), {} if seen is None else seen
-    packages = {*HOUSE, *(name.partition(".")[0] for name in wanted)}
+    names, seen = list(modules), {} if seen is None else seen
+    packages = {*HOUSE, *(name.partition(".")[0] for name in names)}
     tops = {package: _top(package) for package in packages}
 
     def read(name: str) -> Source | None:
@@ -96,21 +96,21 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
             seen[name] = _read(name, tops)
         return seen[name]
 
-    for name in wanted:
+    for name in names:
         if read(name) is None:
             raise ModuleNotFoundError(f"no source file for module {name!r} on the path", name=name)
-    found: dict[str, Source] = {}
-    while wanted:
-        name = wanted.pop()
-        if name in found or name.partition(".")[0] not in packages:
+    reached: dict[str, Source] = {}
+    while names:
+        name = names.pop()
+        if name in reached or name.partition(".")[0] not in packages:
             continue
         source = read(name)
         if source is None:
             continue  # a name inside a module, not a module
-        found[name] = source
-        wanted.append(name.rpartition(".")[0])
-        wanted.extend(source.imports)
-    return found
+        reached[name] = source
+        names.append(name.rpartition(".")[0])
+        names.extend(source.imports)
+    return reached
 
 
 def _read(name: str, tops: Mapping[str, Path | None]) -> Source | None:
@@ -164,7 +164,7 @@ def _imports(path: Path, name: str, *, is_package: bool) -> Iterator[str]:
             start = ".".join(parents[: len(parents) - level + 1])
             base = f"{start}.{module}" if module else start
         yield base
-        yield from (f"{base}.{each}" for each in names)
+        yield from (f"{base}.{imported}" for imported in names)
 
 
 Version = tuple[int, int]

@@ -69,44 +69,44 @@ _CELL = {
 def read_cell(folder: Path) -> dict[str, Any]:
     """Return what `cell.json` in a cell's folder holds. Raises `BadStore`."""
     path = folder / "cell.json"
-    found = read_object(path)
-    schema = found.get("schema")
+    cell = read_object(path)
+    schema = cell.get("schema")
     if type(schema) is int and schema > SCHEMA:
         raise BadStore(
             f"{path}: written with schema {schema}, this version reads up to {SCHEMA}; update lra"
         )
-    if type(schema) is not int or schema < 1 or found.get("cell") != folder.name:
+    if type(schema) is not int or schema < 1 or cell.get("cell") != folder.name:
         raise Damaged(
-            f"{path}: describes cell {found.get('cell')!r} in schema {schema!r}; wanted "
+            f"{path}: describes cell {cell.get('cell')!r} in schema {schema!r}; wanted "
             f"{folder.name!r} in schema 1 to {SCHEMA}; {_AGAIN}"
         )
-    if schema == 1 and type(found.get("identity")) is dict:
-        found["described"] = schema_1.described(found["identity"])
-    for name, wanted in _CELL.items():
-        if type(found.get(name)) is not wanted:
+    if schema == 1 and type(cell.get("identity")) is dict:
+        cell["described"] = schema_1.described(cell["identity"])
+    for name, kind in _CELL.items():
+        if type(cell.get(name)) is not kind:
             raise Damaged(
-                f"{path}: {name} is a {type(found.get(name)).__name__}; wanted a "
-                f"{wanted.__name__}; {_AGAIN}"
+                f"{path}: {name} is a {type(cell.get(name)).__name__}; wanted a "
+                f"{kind.__name__}; {_AGAIN}"
             )
-    problem = _description_fault(found, folder.name)
+    problem = _description_fault(cell, folder.name)
     if problem:
         raise Damaged(f"{path}: {problem}; {_AGAIN}")
     if schema == 1:
-        found["columns"]["model"] = schema_1.model(found["columns"])
-    return found
+        cell["columns"]["model"] = schema_1.model(cell["columns"])
+    return cell
 
 
-def _description_fault(found: Mapping[str, Any], key: str) -> str | None:
-    if not all(type(word) is str for word in found["overrides"]):
+def _description_fault(cell: Mapping[str, Any], key: str) -> str | None:
+    if not all(type(word) is str for word in cell["overrides"]):
         return "overrides hold more than text; wanted a list of texts"
     try:
-        owner = digest(found["identity"])
+        owner = digest(cell["identity"])
     except ValueError as error:  # 1e999 is JSON, and no number
         return f"the identity cannot be hashed ({error})"
     if owner != key:
         return f"the identity belongs to cell {owner}; wanted {key}"
     try:
-        check_cell_columns(found["columns"])
+        check_cell_columns(cell["columns"])
     except BadRow as error:
         return str(error)
     return None
@@ -123,14 +123,14 @@ def children(folder: Path) -> list[Path]:
 
 def _names(folder: Path) -> list[str]:
     try:
-        found = sorted(os.listdir(folder))  # noqa: PTH208 - a third of the time of iterdir
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - a third of the time of iterdir
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:
         raise Damaged(f"{folder}: not a folder; move it away") from error
     except OSError as error:
         raise BadStore(f"{folder}: {error.strerror}; give yourself the right to read it") from error
-    return [name for name in found if not name.startswith(".")]
+    return [name for name in names if not name.startswith(".")]
 
 
 def cell_folders(root: Path, left_out: list[BadStore] | None = None) -> list[Path]:
@@ -140,16 +140,16 @@ def cell_folders(root: Path, left_out: list[BadStore] | None = None) -> list[Pat
         root: the results folder.
         left_out: as for `read_rows`.
     """
-    found: list[Path] = []
+    folders: list[Path] = []
     for group in children(root / "cells"):
         with skipping_damaged(left_out):
-            found += children(group)
-    return sorted(found)
+            folders += children(group)
+    return sorted(folders)
 
 
 @contextmanager
 def skipping_damaged(left_out: list[BadStore] | None) -> Iterator[None]:
-    """Add what is wrong to a list, where there is one, and go on behind the block."""
+    """Add what is wrong to a list, where there is one, and go on after the block."""
     try:
         yield
     except BadStore as error:
@@ -160,8 +160,8 @@ def skipping_damaged(left_out: list[BadStore] | None) -> Iterator[None]:
 
 def rows_files(folder: Path) -> list[Path]:
     """Return the rows files of a cell's folder, by name. Raises `BadStore`."""
-    found = _names(folder)
-    return [folder / n for n in found if n.startswith("rows-") and n.endswith(".jsonl")]
+    names = _names(folder)
+    return [folder / n for n in names if n.startswith("rows-") and n.endswith(".jsonl")]
 
 
 def read_newest_rows(folder: Path) -> tuple[Path, list[dict[str, Any]]] | None:
@@ -169,13 +169,13 @@ def read_newest_rows(folder: Path) -> tuple[Path, list[dict[str, Any]]] | None:
 
     Last by the time inside, because copies keep it. Raises `BadStore` where any of them is bad.
     """
-    found = [(path, read_rows_file(path, folder.name)) for path in rows_files(folder)]
-    return max(found, key=written, default=None)
+    files = [(path, read_rows_file(path, folder.name)) for path in rows_files(folder)]
+    return max(files, key=written, default=None)
 
 
-def written(found: tuple[Path, Sequence[Mapping[str, Any]]]) -> str:
-    """Return when rows were written, given with their file: ISO 8601."""
-    return str(found[1][0]["created"])
+def written(entry: tuple[Path, Sequence[Mapping[str, Any]]]) -> str:
+    """Return when the rows in a pair of file and rows were written: ISO 8601."""
+    return str(entry[1][0]["created"])
 
 
 @contextmanager
@@ -206,7 +206,7 @@ def read_rows_file(path: Path, key: str | None = None) -> list[dict[str, Any]]:
         key: of the cell; None: rows of any cell and fingerprint.
 
     Raises:
-        BadStore: names file and line, what was seen and what was wanted.
+        BadStore: names file and line, the value seen and the value wanted.
     """
     way_out = "get the file anew" if key is None else "move the file away, and its cell runs again"
     data = read_bytes(path)

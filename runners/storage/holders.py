@@ -73,28 +73,28 @@ def _read(path: Path) -> tuple[str, int]:
 
 def _holder(text: str) -> Holder | None:
     try:
-        told = typed(parse_json(text.encode()), {"host": str, "pid": int})
+        note = typed(parse_json(text.encode()), {"host": str, "pid": int})
     except NoJson:
         return None  # its holder may be between creating and filling it: the age will tell
-    started, at = told.get("started"), told.get("at", 0.0)
-    if told["pid"] < 1:  # which stands for a group of processes
+    started, at = note.get("started"), note.get("at", 0.0)
+    if note["pid"] < 1:  # which stands for a group of processes
         return None
     return Holder(
-        host=told["host"],
-        pid=told["pid"],
+        host=note["host"],
+        pid=note["pid"],
         started=started if type(started) is int else None,
-        place=str(told.get("place", "")),
-        worker=str(told.get("worker", "")),
-        title=str(told.get("title", "")),
+        place=str(note.get("place", "")),
+        worker=str(note.get("worker", "")),
+        title=str(note.get("title", "")),
         at=float(at) if isinstance(at, float | int) else 0.0,
-        home=Home.told(told.get("home")),
+        home=Home.of_note(note.get("home")),
     )
 
 
 def alive(holder: Holder) -> bool | None:
     """Tell whether a holder lives; None where only its signs of life can tell.
 
-    Two containers may have one name of a host, and a number of a process is given again: it is the
+    Two containers may have one name of a host, and process numbers are reused: it is the
     kernel's boot, the name space and the start of the process that make a process the same.
     """
     if holder.place:

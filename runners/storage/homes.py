@@ -34,7 +34,7 @@ class Home(NamedTuple):
         return cls(path, folder.stat().st_ino, view)
 
     @classmethod
-    def told(cls, node: object) -> "Home | None":
+    def of_note(cls, node: object) -> "Home | None":
         """Return what a note says; None where it says nothing, as those of older versions."""
         if not isinstance(node, Mapping):
             return None
@@ -44,7 +44,7 @@ class Home(NamedTuple):
         return cls(path, inode, str(view))
 
     def is_strange(self, folder: Path) -> bool:
-        """Tell whether this is known to be another folder."""
+        """Tell whether this is certainly another folder."""
         try:
             return not self.is_(folder)
         except OSError:
@@ -56,19 +56,19 @@ class Home(NamedTuple):
 
     def is_(self, folder: Path) -> bool:
         """Tell whether this is the folder. Raises OSError where that cannot be looked at."""
-        own = folder.stat()
+        status = folder.stat()
         if self.view and self.view == own_view():
             try:
                 there = _seen(self.path)
             except (FileNotFoundError, NotADirectoryError):
                 return False  # moved, or removed after it was copied
             except OSError:
-                return self.inode == own.st_ino
-            if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
+                return self.inode == status.st_ino
+            if (there.st_dev, there.st_ino) == (status.st_dev, status.st_ino):
                 return True
             # One folder of a server that is mounted twice; snapshots of a disk have equal inodes.
-            return there.st_ino == own.st_ino and not _on(folder, "local")
-        return self.inode == own.st_ino or not _on(folder, "steady")
+            return there.st_ino == status.st_ino and not _on(folder, "local")
+        return self.inode == status.st_ino or not _on(folder, "steady")
 
 
 def _seen(path: str) -> os.stat_result:

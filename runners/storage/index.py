@@ -5,7 +5,7 @@ ten of them, and more over a network. For thousands of cells this file answers, 
 has the size, the time and the inode that it had when it was read; every answer asks the file
 system for these. Anything else in the index counts as not there.
 
-Whoever has read many rows files anew writes the index, whole, by a rename. Of two writers the later
+A process that has read many rows files writes the index, whole, by a rename. Of two, the later
 one stays, and the other's files are read once more. Where nothing can be written nothing is.
 """
 
@@ -24,7 +24,7 @@ from runners.storage.sealed import NotSealed, read_sealed, sealed
 FORMAT = 3
 """3: says what was disturbed. 2: with a digest of itself. 1: without."""
 WORTH_WRITING = 50
-"""Rows files read anew, from which on the index is written."""
+"""Rows files read, from which on the index is written."""
 
 
 class Failure(NamedTuple):
@@ -58,7 +58,7 @@ class RowsIndex:
     def __init__(self, root: Path) -> None:
         self.root, self.path = root, root / "index" / "rows.json"
         self._entries: dict[str, Any] | None = None
-        self._known: dict[str, tuple[list[int], CellSummary]] = {}
+        self._summaries: dict[str, tuple[list[int], CellSummary]] = {}
         self._new: set[str] = set()
 
     def of(self, key: str, fingerprint: str) -> CellSummary | None:
@@ -70,23 +70,23 @@ class RowsIndex:
         name = f"{key}/{fingerprint}"
         path = f"{self.root}/cells/{key[:2]}/{key}/rows-{fingerprint}.jsonl"
         try:
-            found = os.stat(path)  # noqa: PTH116 - a path made of parts takes as long again
+            status = os.stat(path)  # noqa: PTH116 - a path made of parts takes as long again
         except OSError:
             if not os.path.lexists(path):
                 return None
             mark = [0, 0, 0]
         else:
-            mark = [found.st_size, found.st_mtime_ns, found.st_ino]
-        known = self._known.get(name) or self._stored(name, fingerprint)
-        if known is not None and known[0] == mark:
-            self._known[name] = known
-            return known[1]
+            mark = [status.st_size, status.st_mtime_ns, status.st_ino]
+        entry = self._summaries.get(name) or self._stored(name, fingerprint)
+        if entry is not None and entry[0] == mark:
+            self._summaries[name] = entry
+            return entry[1]
         try:
-            self._known[name] = mark, _read_summary(Path(path), key)
+            self._summaries[name] = mark, _read_summary(Path(path), key)
         except Damaged:
             return None
         self._new.add(name)
-        return self._known[name][1]
+        return self._summaries[name][1]
 
     def complete(
         self, cell: Cell, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
@@ -101,13 +101,13 @@ class RowsIndex:
         Raises:
             BadStore: as `of`.
         """
-        found = self.of(cell.key, cell.fingerprint)
-        if found is None or not found.statuses.isdisjoint(retry):
+        summary = self.of(cell.key, cell.fingerprint)
+        if summary is None or not summary.statuses.isdisjoint(retry):
             return False
-        if found.disturbed and DISTURBED in retry:
+        if summary.disturbed and DISTURBED in retry:
             return False
         return not undone or not any(
-            undone.items() <= failure.labels.items() for failure in found.failures
+            undone.items() <= failure.labels.items() for failure in summary.failures
         )
 
     def newest(self, key: str) -> CellSummary | None:
@@ -117,8 +117,8 @@ class RowsIndex:
             BadStore: as `of`, or the folder cannot be read.
         """
         names = map(fingerprint_of, rows_files(self.root / "cells" / key[:2] / key))
-        found = [each for name in names if (each := self.of(key, name)) is not None]
-        return max(found, key=lambda each: each.created, default=None)
+        summaries = [summary for name in names if (summary := self.of(key, name)) is not None]
+        return max(summaries, key=lambda summary: summary.created, default=None)
 
     def _stored(self, name: str, fingerprint: str) -> tuple[list[int], CellSummary] | None:
         if self._entries is None:
@@ -136,12 +136,12 @@ class RowsIndex:
             return None
 
     def write(self) -> None:
-        """Write the index where many rows files were read anew."""
+        """Write the index where many rows files were read."""
         if len(self._new) < WORTH_WRITING:
             return
         entries = {
             **_read(self.path),  # of another who has written since
-            **{name: _entry(*self._known[name]) for name in self._new},
+            **{name: _entry(*self._summaries[name]) for name in self._new},
         }
         with suppress(OSError):  # it is a cache: who may not write, or has no room, reads again
             atomic.write_whole(self.path, sealed({"format": FORMAT, "files": entries}))
@@ -175,7 +175,7 @@ def statuses(root: Path, keys: Iterable[str] | None = None) -> dict[str, CellSum
         groups = children(root / "cells")
         keys = [cell.name for group in groups for cell in children(group)]
     with RowsIndex(root) as index:
-        return {key: found for key in keys if (found := index.newest(key)) is not None}
+        return {key: summary for key in keys if (summary := index.newest(key)) is not None}
 
 
 def _read_summary(path: Path, key: str) -> CellSummary:
@@ -196,16 +196,16 @@ def _read_summary(path: Path, key: str) -> CellSummary:
     )
 
 
-def _entry(mark: list[int], found: CellSummary) -> list[Any]:
-    failures = [[*each[:2], dict(each.labels)] for each in found.failures]
-    return [mark, found.created, sorted(found.statuses), failures, found.disturbed]
+def _entry(mark: list[int], summary: CellSummary) -> list[Any]:
+    failures = [[*failure[:2], dict(failure.labels)] for failure in summary.failures]
+    return [mark, summary.created, sorted(summary.statuses), failures, summary.disturbed]
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Return the entries of an index; none where it is absent, changed or of another form."""
     try:
-        found = read_sealed(path, {"format": int, "files": dict})
+        index = read_sealed(path, {"format": int, "files": dict})
     except (OSError, NotSealed):
         return {}
-    files: dict[str, Any] = found["files"]
-    return files if found["format"] == FORMAT else {}
+    files: dict[str, Any] = index["files"]
+    return files if index["format"] == FORMAT else {}

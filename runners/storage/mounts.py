@@ -39,7 +39,7 @@ def mount_of(folder: Path, mounts: Path = MOUNTS) -> Mount | None:
         table = mounts.read_text()
     except OSError:
         return None
-    where, found = folder.resolve(), None
+    where, mount = folder.resolve(), None
     for line in table.splitlines():
         before, dash, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -47,6 +47,6 @@ def mount_of(folder: Path, mounts: Path = MOUNTS) -> Mount | None:
             continue
         point = fields[4].encode().decode("unicode_escape")
         # Of two mounts at one place the later one covers the other.
-        if where.is_relative_to(point) and (found is None or len(point) >= len(found.point)):
-            found = Mount(kind[0], point)
-    return found
+        if where.is_relative_to(point) and (mount is None or len(point) >= len(mount.point)):
+            mount = Mount(kind[0], point)
+    return mount

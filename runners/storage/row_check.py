@@ -64,10 +64,10 @@ def _struct(name: str, columns: Sequence[str]) -> type[msgspec.Struct]:
     return msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False)
 
 
-_OWN = COLUMNS.index("metric")
+_REST = COLUMNS.index("metric")
 _Row, _CellColumns = _struct("Row", COLUMNS), _struct("CellColumns", CELL_COLUMNS)
-_decode_shared = msgspec.json.Decoder(_struct("Shared", COLUMNS[:_OWN])).decode
-_decode_own = msgspec.json.Decoder(_struct("Own", COLUMNS[_OWN:])).decode
+_decode_shared = msgspec.json.Decoder(_struct("Shared", COLUMNS[:_REST])).decode
+_decode_rest = msgspec.json.Decoder(_struct("Rest", COLUMNS[_REST:])).decode
 _decode = msgspec.json.Decoder().decode
 _texts = itemgetter(*_TEXTS)
 _NO_ROW = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -132,16 +132,16 @@ def read_row(line: bytes) -> dict[str, Any]:
     """
     begin, metric, end = line.partition(b',"metric":')
     try:
-        # Either part closed by itself is whole JSON: so the line is cut between two columns.
-        own = asdict(_decode_own(b"{" + metric[1:] + end))
-        row = {**_shared(begin), **own}
+        # Each part, once closed, is whole JSON: so the line is cut between two columns.
+        rest = asdict(_decode_rest(b"{" + metric[1:] + end))
+        row = {**_shared(begin), **rest}
     except _NO_ROW:
         try:
             anything = _decode(line)
         except _NO_ROW as error:
             raise BadRow(f"torn, not JSON ({error})") from error
         return checked_row(anything)
-    _check_own(row)
+    _check_rest(row)
     return row
 
 
@@ -157,7 +157,7 @@ def checked_row(row: Any) -> dict[str, Any]:
     """Return what JSON holds as a row with exactly `COLUMNS`. Raises `BadRow`."""
     columns = _typed(row, _Row)
     _check_shared(columns)
-    _check_own(columns)
+    _check_rest(columns)
     return columns
 
 
@@ -178,9 +178,9 @@ def _typed(columns: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
         raise NewerRow(
             f"written with schema {_seen(schema)}, this version reads up to {SCHEMA}; update lra"
         )
-    wanted = {*kind.__struct_fields__}
-    if columns.keys() != wanted:
-        missing, unknown = sorted(wanted - columns.keys()), sorted(columns.keys() - wanted)
+    expected = {*kind.__struct_fields__}
+    if columns.keys() != expected:
+        missing, unknown = sorted(expected - columns.keys()), sorted(columns.keys() - expected)
         raise BadRow(
             f"not a row of schema 1 to {SCHEMA}: lacks {_seen(missing)}, has besides "
             f"{_seen(unknown)}"
@@ -188,12 +188,12 @@ def _typed(columns: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
     problem, _, place = str(refusal).partition(" - at `$.")
     name = re.split(r"\W", place)[0]
     value = columns[name]
-    wanted_kind = problem.removeprefix("Expected ").partition(", got")[0]
+    expected_kind = problem.removeprefix("Expected ").partition(", got")[0]
     if name in _CHOICES:
         near = get_close_matches(str(value), _CHOICES[name], n=3) or [*_CHOICES[name]]
-        wanted_kind = f"one that this version has, such as {', '.join(near[:8])}"
+        expected_kind = f"one that this version has, such as {', '.join(near[:8])}"
         name = f"unknown {name}"
-    raise BadRow(f"{name} {_seen(value)}; wanted {wanted_kind}")
+    raise BadRow(f"{name} {_seen(value)}; wanted {expected_kind}")
 
 
 def _check_shared(row: Mapping[str, Any]) -> None:
@@ -203,7 +203,7 @@ def _check_shared(row: Mapping[str, Any]) -> None:
         raise BadRow(f"created {_seen(row['created'])}; wanted a time in ISO 8601 with its zone")
 
 
-def _check_own(row: Mapping[str, Any]) -> None:
+def _check_rest(row: Mapping[str, Any]) -> None:
     """Raise `BadRow` for columns from `metric` on that have their types and no sense."""
     _check_numbers(row)
     needed = () if row["value"] is None else _NEEDED.get(row["metric"], ())
@@ -231,19 +231,19 @@ def _check_numbers(row: Mapping[str, Any]) -> None:
     metric = METRICS[name]
     if row["unit"] != metric.unit:
         raise BadRow(f"{name}: unit {_seen(row['unit'])}; wanted {metric.unit!r}")
-    wanted = "a number from {0.least:g} to {0.most:g} {0.unit}"
+    bounds = "a number from {0.least:g} to {0.most:g} {0.unit}"
     if status == Status.ok:
         if value is None or not metric.least <= value <= metric.most:
             raise BadRow(
-                f"{name}: value {_seen(value)} under status ok; wanted {wanted.format(metric)}"
+                f"{name}: value {_seen(value)} under status ok; wanted {bounds.format(metric)}"
             )
     elif value is not None:
         raise BadRow(f"{name}: value {_seen(value)} under status {status}; wanted null")
     elif not row["reason"]:
         raise BadRow(f"{name}: no reason under status {status}; wanted why there is no value")
     if samples and not (metric.least <= min(samples) and max(samples) <= metric.most):
-        sample = next(each for each in samples if not metric.least <= each <= metric.most)
-        raise BadRow(f"{name}: sample {_seen(sample)}; wanted {wanted.format(metric)}")
+        sample = next(number for number in samples if not metric.least <= number <= metric.most)
+        raise BadRow(f"{name}: sample {_seen(sample)}; wanted {bounds.format(metric)}")
 
 
 @lru_cache(maxsize=4096)
@@ -254,9 +254,9 @@ def _labels_problem(needed: tuple[str, ...], labels: tuple[tuple[str, str], ...]
             return f"label {_seen(name)} {_seen(text)}; wanted printable text up to {_LABEL}"
         if len(name) > _NAME or not name.isprintable():
             return f"label named {_seen(name)}; wanted printable text up to {_NAME} characters"
-        wanted = _LABELS.get(name)
-        if wanted is not None and not wanted.fullmatch(text):
-            return f"label {name} {_seen(text)}; wanted text like {wanted.pattern}"
+        pattern = _LABELS.get(name)
+        if pattern is not None and not pattern.fullmatch(text):
+            return f"label {name} {_seen(text)}; wanted text like {pattern.pattern}"
         needed = (*needed, *_TOGETHER.get(name, ()))
     lacking = [name for name in needed if name not in dict(labels)]
     if not lacking:

@@ -17,20 +17,20 @@ _FLOOR = "floor/"
 
 def described(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a cell of schema 1, spelled out as in `runners.records.Cell`."""
-    found = dict(identity)
-    if isinstance(runner := found.get("runner"), Mapping):
-        found["runner"] = _of_model(
-            {k: v for k, v in runner.items() if k not in _INTERVALS}, found.get("model")
+    result = dict(identity)
+    if isinstance(runner := result.get("runner"), Mapping):
+        result["runner"] = _of_model(
+            {k: v for k, v in runner.items() if k not in _INTERVALS}, result.get("model")
         )
-    if isinstance(task := found.get("task"), Mapping):
-        found["task"] = {k: _without_path(v) if k == "options" else v for k, v in task.items()}
-    if isinstance(mixer := found.get("mixer"), Mapping):
-        found["mixer"] = _family(mixer)
+    if isinstance(task := result.get("task"), Mapping):
+        result["task"] = {k: _without_path(v) if k == "options" else v for k, v in task.items()}
+    if isinstance(mixer := result.get("mixer"), Mapping):
+        result["mixer"] = _family(mixer)
         if isinstance(others := mixer.get("others"), Mapping):
-            found["mixer"]["others"] = {name: _family(options) for name, options in others.items()}
-        if found.get("device") == "cpu" and "machine" not in found:
-            found.setdefault("threads", 1)
-    return found
+            result["mixer"]["others"] = {name: _family(options) for name, options in others.items()}
+        if result.get("device") == "cpu" and "machine" not in result:
+            result.setdefault("threads", 1)
+    return result
 
 
 def model(columns: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""JSON objects that carry a digest of themselves: a file that is not as it was written is known."""
+"""JSON objects that carry a digest of themselves: a file that was changed is recognised."""
 
 import hashlib
 import json
@@ -32,12 +32,12 @@ def sealed(content: Mapping[str, Any], indent: int | None = None) -> bytes:
     return raw[:-1] + f',"{DIGEST}":"{digest_of(raw)}"}}'.encode()
 
 
-def unsealed(raw: bytes, wanted: Types) -> dict[str, Any]:
+def unsealed(raw: bytes, types: Types) -> dict[str, Any]:
     """Return the object of a file.
 
     Args:
         raw: its content.
-        wanted: the types of its values that the reader uses, by key.
+        types: of its values that the reader uses, by key.
 
     Raises:
         NotSealed: anything in it was changed, or it is of another kind.
@@ -46,11 +46,11 @@ def unsealed(raw: bytes, wanted: Types) -> dict[str, Any]:
     if whole is None or digest_of(content := whole[1] + b"}") != whole[2].decode():
         raise NotSealed("changed since it was written")
     try:
-        return typed(parse_json(content), wanted)
+        return typed(parse_json(content), types)
     except NoJson as error:  # whole, and another file in its place
         raise NotSealed(str(error)) from error
 
 
-def read_sealed(path: Path, wanted: Types) -> dict[str, Any]:
+def read_sealed(path: Path, types: Types) -> dict[str, Any]:
     """Return the object of a file, as `unsealed` does. Raises `NotSealed` or OSError."""
-    return unsealed(read_bytes(path), wanted)
+    return unsealed(read_bytes(path), types)

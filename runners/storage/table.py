@@ -51,7 +51,7 @@ class MixedSources(UserWarning):
 
 
 def warn_if_mixed(table: "pd.DataFrame") -> None:
-    """Warn the caller's caller where one kind of measurement was made by several versions."""
+    """Warn the caller's caller where one kind of measurement comes from several versions."""
     # Other families, in some layers or as what the weights come from, have other sources; so has a
     # mode that starts from trained weights.
     kinds = table[["runner", "model", "task", "mode", "fingerprint"]].assign(

@@ -12,16 +12,16 @@ _NAME = re.compile(r"\.(?P<place>[0-9a-f]{12})\.(?P<pid>\d+)\.(?P<started>\d+)\.
 
 
 def temporary(path: Path) -> Path:
-    """Return a name beside `path`, under which this process writes what will be there."""
+    """Return a name in the folder of `path`, under which this process writes what will be there."""
     who = f"{place_mark()}.{os.getpid()}.{own_start() or 0}"
     return path.parent / f".{path.name}.{who}.{uuid.uuid4().hex[:8]}.tmp"
 
 
 def has_died(temporary: Path) -> bool:
-    """Tell whether the process that made a temporary file is known to have ended."""
-    found = _NAME.search(temporary.name)
-    if found is None or found["place"] != place_mark():
+    """Tell whether the process that made a temporary file has certainly ended."""
+    match = _NAME.search(temporary.name)
+    if match is None or match["place"] != place_mark():
         return False
-    started = int(found["started"]) or None
-    holder = Holder(socket.gethostname(), int(found["pid"]), started, own_place())
+    started = int(match["started"]) or None
+    holder = Holder(socket.gethostname(), int(match["pid"]), started, own_place())
     return alive(holder) is False

@@ -153,5 +153,5 @@ def test_a_folder_whose_name_is_no_text_is_told_by_its_inode(tmp_path: Path) -> 
     home = Home.of(folder)
     assert (home.path, home.view) == ("", "")
     assert home.is_(folder)
-    assert Home.told(json.loads(json.dumps(home.plain()))) == home
+    assert Home.of_note(json.loads(json.dumps(home.plain()))) == home
     assert own_view()
