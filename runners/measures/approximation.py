@@ -92,10 +92,10 @@ class Approximation(Timing, Runner):
         """Refuse values that make no sense, each with the way out."""
         super().__post_init__()
         values = {"lengths": self.lengths, "budgets": self.budgets, "top": self.top}
-        values |= {f"own_budgets.{name}": own for name, own in self.own_budgets.items()}
-        for name, given in values.items():
-            if not given or min(given) < 1 or len(set(given)) < len(given):
-                raise ValueError(f"{name} are one or more different positive numbers: got {given}")
+        values |= {f"own_budgets.{name}": budgets for name, budgets in self.own_budgets.items()}
+        for name, counts in values.items():
+            if not counts or min(counts) < 1 or len(set(counts)) < len(counts):
+                raise ValueError(f"{name} are one or more different positive numbers: got {counts}")
         if not (math.isfinite(self.deviation) and self.deviation > 0):
             raise ValueError(f"deviation must be above 0: got {self.deviation}; 1 is usual")
         for name, least in (("draws", 1), ("sequences", 1), ("matrix_max_length", 0)):
@@ -109,7 +109,7 @@ class Approximation(Timing, Runner):
 
     @property
     def beside(self) -> Sequence[str]:
-        """Families whose sources decide the numbers beside the model's own."""
+        """Families whose sources decide the numbers, besides that of the model."""
         return ["softmax", REFERENCE]
 
     def starts_from(self) -> list[str]:
@@ -123,14 +123,14 @@ class Approximation(Timing, Runner):
             raise ValueError(
                 f"approximation: got {declared}; wanted a mapping of option, budgets and target"
             )
-        own = dict(declared)
+        options = dict(declared)
         if self.option is not None:
-            own["option"] = self.option
+            options["option"] = self.option
         if self.target:
-            own["target"] = self.target
+            options["target"] = self.target
         if model in self.own_budgets:
-            own["budgets"] = self.own_budgets[model]
-        return {**own, "own_budgets": {}}
+            options["budgets"] = self.own_budgets[model]
+        return {**options, "own_budgets": {}}
 
     def budget_option(self, model: str) -> str:
         """Return the option that is the model's budget. `Unsupported` where it has none."""
@@ -155,7 +155,6 @@ class Approximation(Timing, Runner):
         )
 
     def _layers(self, work: Work) -> Iterator[QueryKeyValue]:
-        """Yield the queries, keys and values of each layer."""
         if self.qk is QK.random:
             shape = work.backbone
             width = shape.head_width or shape.width // shape.heads
@@ -199,7 +198,7 @@ def approximate(
     """
     lab = _Lab(cores, layers, model=model, config=config, hardware=hardware, labels=dict(labels))
     total = len(lab.budgets) * len(layers)
-    made: dict[str, Core] = {}
+    firsts: dict[str, Core] = {}
     for layer in range(len(layers)):
         exact = lab.exact(layer)
         for number, budget in enumerate(lab.budgets):
@@ -212,9 +211,9 @@ def approximate(
             except ValueError as error:
                 yield lab.refused(budget, layer, str(error))
                 continue
-            made.setdefault(str(budget), first)
+            firsts.setdefault(str(budget), first)
             yield from lab.errors(exact, first, budget, layer)
-    yield from lab.times(made)
+    yield from lab.times(firsts)
 
 
 class _Lab:
@@ -232,7 +231,7 @@ class _Lab:
     ) -> None:
         self.device = torch.device(str(hardware.device))
         self.cores, self.config, self.hardware = cores, config, hardware
-        self.layers = [given.to(self.device, torch.float64) for given in layers]
+        self.layers = [layer.to(self.device, torch.float64) for layer in layers]
         self.budgets = sorted(config.budgets)
         target = ", ".join(f"{k}={v}" for k, v in config.target.items()) or "softmax"
         self.labels = {**labels, "option": config.budget_option(model), "target": target}
@@ -255,28 +254,28 @@ class _Lab:
 
     def of(self, layer: int, budget: int | None = None) -> dict[str, str]:
         """Return the labels of a row."""
-        found = {**self.labels}
+        labels = {**self.labels}
         if budget is not None:
-            found["budget"] = str(budget)
+            labels["budget"] = str(budget)
         if self.config.qk is QK.trained:
-            found["layer"] = str(layer)
-        return found
+            labels["layer"] = str(layer)
+        return labels
 
     def errors(self, exact: Exact, first: Core, budget: int, layer: int) -> Iterator[Measurement]:
         draws = self.config.draws if first.traits.random_draws else 1
-        found = [exact.errors(first)]
-        found += [exact.errors(self.approximation(budget, layer, draw)) for draw in range(1, draws)]
+        every = [exact.errors(first)]
+        every += [exact.errors(self.approximation(budget, layer, draw)) for draw in range(1, draws)]
         labels = self.of(layer, budget)
-        yield _row("output_error", [e.output for e in found], labels)
-        matrices = [e.matrix for e in found if e.matrix is not None]
+        yield _row("output_error", [e.output for e in every], labels)
+        matrices = [e.matrix for e in every if e.matrix is not None]
         if matrices:
             yield _row("matrix_error", matrices, labels)
-            yield from self.recalls(found, labels)
+            yield from self.recalls(every, labels)
 
-    def recalls(self, found: Sequence[CoreErrors], labels: dict[str, str]) -> Iterator[Measurement]:
+    def recalls(self, every: Sequence[CoreErrors], labels: dict[str, str]) -> Iterator[Measurement]:
         for number, k in enumerate(self.ranks):
             yield _row(
-                "topk_mass_recall", [e.recall[number] for e in found], {**labels, "k": str(k)}
+                "topk_mass_recall", [e.recall[number] for e in every], {**labels, "k": str(k)}
             )
 
     def refused(self, budget: int, layer: int, reason: str) -> Measurement:
@@ -285,17 +284,17 @@ class _Lab:
             metric="output_error", status=Status.unsupported, reason=reason, labels=labels
         )
 
-    def times(self, made: Mapping[str, Core]) -> Iterator[Measurement]:
+    def times(self, firsts: Mapping[str, Core]) -> Iterator[Measurement]:
         """Time every budget in turns with the reference, on the first layer's numbers."""
-        if not made:
+        if not firsts:
             return
-        given = self.layers[0].to(DTYPES[self.hardware.precision])
-        cores = {**made, REFERENCE: self.cores.reference()}
+        inputs = self.layers[0].to(DTYPES[self.hardware.precision])
+        cores = {**firsts, REFERENCE: self.cores.reference()}
         cores = {name: placed(core, self.device, torch.float32) for name, core in cores.items()}
 
         def call(core: Core) -> object:
             with torch.inference_mode(), autocast(self.hardware):
-                return core(given.q, given.k, given.v, Layout())
+                return core(inputs.q, inputs.k, inputs.v, Layout())
 
         watch = Watch(self.device)
         calls = {name: lambda core=core: call(core) for name, core in cores.items()}
@@ -303,15 +302,15 @@ class _Lab:
         rounds, repeat_s = self.config.rounds(slowest), self.config.repeat_limit_s
         watched = in_turns(calls, watch, rounds, repeat_s=repeat_s)
         exact = watched.samples(REFERENCE)
-        for budget in made:
-            own = watched.samples(budget)
+        for budget in firsts:
+            samples = watched.samples(budget)
             labels = {**self.labels, "budget": budget}
-            ratios = tuple(mine / other for mine, other in zip(own, exact, strict=True))
+            ratios = tuple(mine / other for mine, other in zip(samples, exact, strict=True))
             yield Measurement(
                 metric="core_time",
-                value=median(own),
-                samples=own,
-                labels=marked(labels, watched, own),
+                value=median(samples),
+                samples=samples,
+                labels=marked(labels, watched, samples),
             )
             yield Measurement(
                 metric="core_time_ratio",
@@ -326,7 +325,7 @@ class _Lab:
             labels=marked({"reference": REFERENCE}, watched, exact),
         )
         yield from watch_rows(watched)
-        yield Measurement(metric="batch_size", value=float(len(given.q)))
+        yield Measurement(metric="batch_size", value=float(len(inputs.q)))
 
 
 def _row(metric: str, samples: Sequence[float], labels: dict[str, str]) -> Measurement:

@@ -4,7 +4,7 @@
     spectrum      how few singular values hold a matrix of weights
     projections   how few dimensions hold the key-query products, of a head and of all heads
     kernels       what convolutions of a layer convolve with
-    similarity    which amino acids attention treats alike, beside BLOSUM62
+    similarity    which amino acids attention treats alike, next to BLOSUM62
 
 The measures are defined in `runners.measures.attention`; `docs/analyses.md` says whose figures they
 are.
@@ -123,12 +123,12 @@ class AttentionMaps(TrainedRunner):
             "projection_energy": "of energy in a quarter",
             "substitution_correlation": "correlation with the substitution matrix",
         }
-        found = []
+        words = []
         for metric, title in titles.items():
             values = [r.value for r in rows if r.metric == metric and r.value is not None]
             if values:
-                found.append(f"{title} {sum(values) / len(values):.3g}")
-        return ", ".join(found)
+                words.append(f"{title} {sum(values) / len(values):.3g}")
+        return ", ".join(words)
 
 
 def attention_maps(
@@ -160,23 +160,23 @@ def attention_maps(
     with torch.no_grad(), autocast(hardware):
         for batch in first_of(batches, config.examples):
             so_far("reading", examples, config.examples, "example")
-            shown = passed(model, cores if readings else {}, to_device(batch, device))
+            record = passed(model, cores if readings else {}, to_device(batch, device))
             examples += len(batch.tokens)
-            seen |= shown.weights.keys()
-            for layer, weights in shown.weights.items():
+            seen |= record.weights.keys()
+            for layer, weights in record.weights.items():
                 for reading in readings.values():
-                    reading.add(layer, weights, shown.rows)
-            for layer, (left, taps) in shown.kernels.items():
-                kernels.add(layer, left, taps, shown.rows)
+                    reading.add(layer, weights, record.rows)
+            for layer, (left, taps) in record.kernels.items():
+                kernels.add(layer, left, taps, record.rows)
     for layer in cores.keys() - seen:
         reasons[layer] = (
             f"{family(cores[layer])} is handed more than queries, keys and values: its weights "
             "cannot be read by values that are unit vectors"
         )
-    found: dict[MapMeasure, Callable[[], Iterator[Measurement]]] = {
+    sources: dict[MapMeasure, Callable[[], Iterator[Measurement]]] = {
         MapMeasure.projections: lambda: projection_rows(mixers),
-        MapMeasure.kernels: kernels.found,
-        **{measure: reading.found for measure, reading in readings.items() if seen},
+        MapMeasure.kernels: kernels.measurements,
+        **{measure: reading.measurements for measure, reading in readings.items() if seen},
     }
     for measure in config.measures:
         labels = {"split": config.split, "examples": str(examples), "measure": str(measure)}
@@ -184,7 +184,7 @@ def attention_maps(
             yield from _refused(measure, reasons, len(mixers), labels)
         count = 0
         try:
-            for row in found.get(measure, lambda: iter(()))():
+            for row in sources.get(measure, lambda: iter(()))():
                 count += 1
                 yield replace(row, labels={**row.labels, **labels})
         except Unsupported as error:
@@ -197,7 +197,7 @@ def attention_maps(
 def _readings(
     config: AttentionMaps, model: Backbone, task: Task
 ) -> dict[MapMeasure, WeightReading]:
-    """Return what reads weights, of the measures that are wanted and that the task allows."""
+    """Return what reads weights, of the chosen measures that the task allows."""
     longest = model.facts.max_length + model.has_cls
     every: dict[MapMeasure, WeightReading] = {
         MapMeasure.locality: Locality(config.within, config.map_cells, longest),

@@ -40,7 +40,7 @@ ALL = "all"
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class AttentionMass(TrainedRunner):
-    """How much is read, and how finely it is told apart."""
+    """How much is read, and how finely it is divided."""
 
     outcome: ClassVar[str] = "attention_mass"
 
@@ -77,19 +77,19 @@ class AttentionMass(TrainedRunner):
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
         """Return the mass of each region."""
-        found = [
+        masses = [
             f"{row.labels['region']} {row.value:.3f}"
             for row in rows
             if row.metric == "attention_mass"
             and (row.labels["layer"], row.labels["bucket"]) == (ALL, ALL)
         ]
-        return "attention: " + ", ".join(found)
+        return "attention: " + ", ".join(masses)
 
 
 def attention_mass(
     model: Backbone, task: Task, *, config: AttentionMass, hardware: HardwareProfile
 ) -> Iterator[Measurement]:
-    """Read streams behind full memories, and yield rows.
+    """Read streams after full memories, and yield rows.
 
     Args:
         model: Trained.
@@ -109,28 +109,28 @@ def attention_mass(
     memory, window = remembered(model.config, task, training=False), task.window(config.split)
     device = torch.device(str(hardware.device))
     model = model.to(device).eval()
-    found: dict[int, list[Tensor]] = {layer: [] for layer in mixers}
+    by_layer: dict[int, list[Tensor]] = {layer: [] for layer in mixers}
     state: State = None
     with torch.inference_mode(), autocast(hardware), recorded_masses(mixers) as masses:
         for batch in task.batches(config.split, batch_size=config.batch_size, seed=0):
-            count = len(found[min(found)])
+            count = len(by_layer[min(by_layer)])
             if count == config.segments or batch.tokens.shape[-1] != window:
                 break
             so_far("reading", count, config.segments, "segment")
-            there = to_device(batch, device)
+            moved = to_device(batch, device)
             if batch.reset is not None and bool(batch.reset.any()):
                 state = model.initial_state(len(batch.tokens), memory)
-            state = model.run(there.tokens, None, state).state
+            state = model.run(moved.tokens, None, state).state
             if len(masses) == len(mixers):
                 for layer, mass in masses.items():
-                    found[layer].append(mass.cpu())
+                    by_layer[layer].append(mass.cpu())
             masses.clear()
-    if not found[min(found)]:
+    if not by_layer[min(by_layer)]:
         raise Unsupported(
             f"the {config.split} split is too short to fill the memories of {config.batch_size} "
             f"streams: lower runner.batch_size, or the memory of {memory} tokens"
         )
-    every = {str(layer): torch.cat(parts) for layer, parts in found.items()}
+    every = {str(layer): torch.cat(parts) for layer, parts in by_layer.items()}
     if len({mass.shape for mass in every.values()}) == 1:
         every[ALL] = torch.stack(list(every.values())).mean(0)
     for name, mass in every.items():
@@ -139,7 +139,7 @@ def attention_mass(
 
 
 def regions(keys: int, *, segment: int, memory: int) -> Mapping[str, tuple[int, int]]:
-    """Return the first key of each region and the one behind its last, of regions that have some.
+    """Return the first key of each region and the one after its last, of regions that have some.
 
     Args:
         keys: Of all regions.
@@ -167,10 +167,10 @@ def _rows(
         parts = np.array_split(np.arange(first, last), min(config.buckets, last - first))
         named = {str(number): keys for number, keys in enumerate(parts, 1)}
         for bucket, keys in {**named, ALL: np.arange(first, last)}.items():
-            own = mass[:, torch.from_numpy(keys)].sum(1)
+            sums = mass[:, torch.from_numpy(keys)].sum(1)
             row_labels = {**labels, "region": region, "bucket": bucket, "keys": str(len(keys))}
-            value = min(1.0, float(own.mean()))
+            value = min(1.0, float(sums.mean()))
             yield Measurement(metric="attention_mass", value=value, labels=row_labels)
-            if len(own) > 1:
-                error = float(own.std()) / math.sqrt(len(own))
+            if len(sums) > 1:
+                error = float(sums.std()) / math.sqrt(len(sums))
                 yield Measurement(metric="attention_mass_error", value=error, labels=row_labels)

@@ -101,7 +101,7 @@ class Bench:
         with autocast(self.hardware):
             return whole_batch(model(self.tokens, self.target))
 
-    def own(self) -> Backbone:
+    def tested_model(self) -> Backbone:
         """Return the model under test."""
         if self.model is None:
             raise RuntimeError("prepare the model first")
@@ -109,7 +109,7 @@ class Bench:
 
     def saved(self) -> int:
         """Return the activation bytes that autograd keeps for backward."""
-        model = self.own()
+        model = self.tested_model()
         exclude = [*model.parameters(), *model.buffers(), self.tokens, self.target]
         return saved_bytes(lambda: self._loss(model), exclude)
 
@@ -140,7 +140,7 @@ class Bench:
 
     def facts_of_the_model(self, call: Callable[[], object]) -> Iterator[Measurement]:
         """Yield counts and rates."""
-        model = self.own()
+        model = self.tested_model()
         flops = self.operations(call)
         rate = flops / self.seconds
         measured, bandwidth = machine_rates(self.device, DTYPES[self.hardware.precision])

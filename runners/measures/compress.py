@@ -3,7 +3,7 @@
 A cell is one method with some amounts: heads removed by importance, weights pruned by magnitude,
 linear maps in 8 bits or with codebooks, heads on shared columns, a student with fewer layers. Each
 variant, and first the model as it was trained, has
-its scores, the bytes of its file, its numbers, its operations, and its time beside that of the
+its scores, the bytes of its file, its numbers, its operations, and its time next to that of the
 uncompressed model. With `steps`, a copy of each variant is fine-tuned by the one training loop and
 measured again.
 """
@@ -72,7 +72,7 @@ class CompressionMethod(StrEnum):
     shared_heads = auto()
     """Queries and keys on columns that all heads share (arXiv:2006.16362)."""
     distillation = auto()
-    """Some of the layers, or with `weights` the run's own model as drawn, trained to answer as the
+    """Some of the layers, or with `weights` the run's model as drawn, trained to answer as the
     trained model does (arXiv:1503.02531)."""
     unshare = auto()
     """Layers that were one module (arXiv:1909.11942) become copies, free to differ."""
@@ -126,7 +126,7 @@ class Compress(Timing, TrainedRunner):
     gradual: bool = False
     """The share rises over three quarters of the fine-tuning; False: it is there before it."""
     prune_every: int = 10
-    """Steps after which a gradual pruning decides anew."""
+    """Steps after which a gradual pruning chooses the weights again."""
     form: Int8Form = Int8Form.weight_only
     library: Int8Library = Int8Library.own
     calibration_examples: int = 256
@@ -238,14 +238,14 @@ class Compress(Timing, TrainedRunner):
             tuned = self.trained(copied(model), work)
             labels = {**whole.labels, STAGE: TUNED}
             yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
-        for found in self.variants(model, work):
-            if isinstance(found, Measurement):
-                yield found
+        for item in self.variants(model, work):
+            if isinstance(item, Measurement):
+                yield item
                 continue
-            made = replace(found, labels={**named, **found.labels, STAGE: COMPRESSED})
-            yield from measurement.rows(made)
-            for way, tuned in self.tuned(model, made, work):
-                labels = {**made.labels, **({"way": way} if way else {}), STAGE: TUNED}
+            variant = replace(item, labels={**named, **item.labels, STAGE: COMPRESSED})
+            yield from measurement.rows(variant)
+            for way, tuned in self.tuned(model, variant, work):
+                labels = {**variant.labels, **({"way": way} if way else {}), STAGE: TUNED}
                 yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
 
     def model_of(self, work: Work) -> tuple[Backbone, Iterator[Measurement]]:
@@ -277,7 +277,7 @@ class Compress(Timing, TrainedRunner):
             case CompressionMethod.shared_heads:
                 yield from with_shared_columns(model, self)
             case CompressionMethod.unshare:
-                yield with_own_layers(model)
+                yield with_separate_layers(model)
             case CompressionMethod.distillation if self.weights is None:
                 yield with_fewer_layers(model, self)
             case CompressionMethod.distillation:
@@ -288,24 +288,24 @@ class Compress(Timing, TrainedRunner):
                 yield CompressedModel(model=student, labels={"amount": f"{share:.4g}"})
 
     def tuned(
-        self, whole: Backbone, made: CompressedModel, work: Work
+        self, whole: Backbone, item: CompressedModel, work: Work
     ) -> Iterator[tuple[str, Backbone]]:
         """Yield fine-tuned copies of a variant, and in which way, where there are several."""
         if self.method is CompressionMethod.distillation:
             for way in ("labels alone", "taught"):
-                student = copied(made.model)
+                student = copied(item.model)
                 judge = None
                 if way == "taught":
                     teacher = copied(whole).to(torch.device(str(work.hardware.device)))
                     judge = Distillation(student, teacher, self.taught)
                 yield way, self.trained(student, work, judge)
         elif self.steps and self.gradual:
-            yield "gradual", self.trained(copied(whole), work, share=float(made.labels["amount"]))
+            yield "gradual", self.trained(copied(whole), work, share=float(item.labels["amount"]))
         elif self.steps and self.method is CompressionMethod.magnitude:
-            model = copied(made.model)
-            yield "", self.trained(model, work, share=float(made.labels["amount"]))
+            model = copied(item.model)
+            yield "", self.trained(model, work, share=float(item.labels["amount"]))
         elif self.steps:
-            yield "", self.trained(copied(made.model), work)
+            yield "", self.trained(copied(item.model), work)
 
     def trained(
         self,
@@ -362,11 +362,11 @@ class Compress(Timing, TrainedRunner):
             elif row.metric == "accuracy" and row.labels.get("split") == "test":
                 scores[_key(row)] = row.value or 0.0
         ends = [key for key in sizes if key in scores]
-        said = []
+        words = []
         for key in (ends[0], ends[-1]) if len(ends) > 1 else ends:
             name = " ".join(key)
-            said.append(f"{name}: accuracy {scores[key]:.3f}, {sizes[key] / 1024:,.0f} KiB")
-        return "; ".join(said)
+            words.append(f"{name}: accuracy {scores[key]:.3f}, {sizes[key] / 1024:,.0f} KiB")
+        return "; ".join(words)
 
 
 def _key(row: Measurement) -> tuple[Any, ...]:
@@ -378,7 +378,7 @@ PRUNING = "pruning"
 
 
 def copied(model: Backbone) -> Backbone:
-    """Return a model of its own with the same weights."""
+    """Return a copy of a model, weights included."""
     return copy.deepcopy(model)
 
 
@@ -426,10 +426,10 @@ def without_heads(
         if count == removed:
             continue
         phase("importance of heads")
-        given = examples_of(
+        examples = examples_of(
             task, pruned, config.importance_examples, hardware, batch_size=config.evaluation_batch
         )
-        importance = head_importance(pruned, given)
+        importance = head_importance(pruned, examples)
         if not removed:
             yield from importance_rows(importance)
         remove_heads(pruned, least_important(importance, count - removed))
@@ -471,11 +471,11 @@ def with_shared_columns(
     for share in config.shares:
         phase("decomposing heads")
         shared = copied(model)
-        found = with_shared_heads(shared, share)
-        labels = {"amount": f"{share:g}", "rank": str(max(rank for rank, _ in found.values()))}
-        for layer, (_, error) in found.items():
-            own = {"method": "shared_heads", **labels, "layer": str(layer)}
-            yield Measurement(metric="decomposition_error", value=error, labels=own)
+        errors = with_shared_heads(shared, share)
+        labels = {"amount": f"{share:g}", "rank": str(max(rank for rank, _ in errors.values()))}
+        for layer, (_, error) in errors.items():
+            every = {"method": "shared_heads", **labels, "layer": str(layer)}
+            yield Measurement(metric="decomposition_error", value=error, labels=every)
         yield CompressedModel(model=shared, labels=labels)
 
 
@@ -488,11 +488,11 @@ def with_fewer_layers(model: Backbone, config: Compress) -> CompressedModel:
     return CompressedModel(model=student, labels=labels)
 
 
-def with_own_layers(model: Backbone) -> CompressedModel:
-    """Return the model with weights of its own in every layer."""
-    own = copied(model)
-    unshare(own)
-    return CompressedModel(model=own, labels={"amount": "0"})
+def with_separate_layers(model: Backbone) -> CompressedModel:
+    """Return the model with separate weights in every layer."""
+    unshared = copied(model)
+    unshare(unshared)
+    return CompressedModel(model=unshared, labels={"amount": "0"})
 
 
 def in_eight_bits(
@@ -503,10 +503,10 @@ def in_eight_bits(
     device = torch.device(str(hardware.device))
     calls = []
     if config.form is Int8Form.static:
-        given = examples_of(
+        batches = examples_of(
             task, coded, config.calibration_examples, hardware, batch_size=config.evaluation_batch
         )
-        calls = [partial(coded.predict, own.tokens, own.keep, None, own.layout) for own in given]
+        calls = [partial(coded.predict, b.tokens, b.keep, None, b.layout) for b in batches]
     with torch.no_grad():
         quantise(coded, config.form, library=config.library, calibration=calls, device=device)
     labels = {"amount": "8", "bits": "8", "form": config.form.value}

@@ -3,10 +3,10 @@
     l(c, t) = -log P(x_t | x_{t-c}, ..., x_{t-1})
 
 The tokens x_t are drawn from the second half of a split, so that they are the same for every model
-and every c up to half of the split. Without a state the c tokens are one window, read anew; with
+and every c up to half of the split. Without a state the c tokens are one window, read afresh; with
 one (`task.regime=memory`) they are a stream that begins with them, cut into windows of evaluation.
 
-The losses of single tokens are stored as the samples behind each mean: a report compares them token
+The losses of single tokens are stored as the samples of each mean: a report compares them token
 by token, as the relative effective context length does (Dai et al. 2019, arXiv:1901.02860,
 appendix C; `reports.statistics.recl`).
 """
@@ -59,14 +59,14 @@ class LossByContext(TrainedRunner):
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
-        given = self.contexts
-        if given is not None and (not given or min(given) < 1 or len(set(given)) < len(given)):
+        fixed = self.contexts
+        if fixed is not None and (not fixed or min(fixed) < 1 or len(set(fixed)) < len(fixed)):
             raise ValueError(
-                f"contexts are one or more numbers of tokens from 1 on, each once: got {given}"
+                f"contexts are one or more numbers of tokens from 1 on, each once: got {fixed}"
             )
-        if given is not None and self.longest is not None:
+        if fixed is not None and self.longest is not None:
             raise ValueError(
-                f"longest ends the contexts that are not given: got contexts={given} and "
+                f"longest ends the contexts that are not given: got contexts={fixed} and "
                 f"longest={self.longest}; leave one out"
             )
         for name in ("longest", "step"):
@@ -83,34 +83,34 @@ class LossByContext(TrainedRunner):
 
         Args:
             window: Tokens of a window of evaluation.
-            memory: Tokens that a state remembers beside; 0: there is none.
+            memory: Tokens that a state remembers besides; 0: there is none.
         """
         longest = self.longest or window + memory
         if self.contexts is not None:
             longest = max(self.contexts)
         powers = {2**power for power in range(longest.bit_length())} | {longest}
-        found = powers if self.contexts is None else set(self.contexts)
+        contexts = powers if self.contexts is None else set(self.contexts)
         if self.step is not None:
-            found |= set(range(self.step, longest + 1, self.step))
-        return sorted(found)
+            contexts |= set(range(self.step, longest + 1, self.step))
+        return sorted(contexts)
 
     def rows(self, context: int, window: int) -> int:
         """Return how many rows of so many tokens a batch holds."""
         return max(1, min(self.batch_size, self.batch_size * window // context))
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the passes of every context: of windows read anew, or of parts of a stream."""
-        task, found = streams_of(work.task), []
+        """Return the passes of every context: of separate windows, or of parts of a stream."""
+        task, passes = streams_of(work.task), []
         window = task.window(self.split)
         memory = remembered(work.backbone, task, training=False) if task.memory else 0
         for context in self.lengths(window, memory):
             rows = min(self.rows(context, window), self.targets)
             batches = -(-self.targets // rows)
             if not memory or context < window:
-                found.append(Passes(batches, rows, context, False))
+                passes.append(Passes(batches, rows, context, False))
             else:
-                found.append(Passes(batches * context / window, rows, window, False))
-        return found
+                passes.append(Passes(batches * context / window, rows, window, False))
+        return passes
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the losses at every context.
@@ -121,12 +121,12 @@ class LossByContext(TrainedRunner):
         streams_of(work.task)
         model, origins = self.model_of(work)
         yield from origins
-        own, trained = work.facts(), model.state_dict()
+        facts, trained = work.facts(), model.state_dict()
 
         def build(tokens: int) -> Backbone:
-            if tokens <= own.max_length:
+            if tokens <= facts.max_length:
                 return model
-            return fit(work.build(facts=replace(own, max_length=tokens)), trained)
+            return fit(work.build(facts=replace(facts, max_length=tokens)), trained)
 
         yield from loss_by_context(
             build, work.task, config=self, hardware=work.hardware, seed=work.seed
@@ -202,13 +202,13 @@ def loss_by_context(
     memory = remembered(built(window).config, task, training=False) if task.memory else None
     contexts = config.lengths(window, memory or 0)
     for number, context in enumerate(contexts, 1):
-        own = {**labels, "context": str(context)}
+        every = {**labels, "context": str(context)}
         if context > targets.positions[0]:
             reason = (
                 f"the {config.split} split has {len(targets.stream):,} tokens, and those that are "
                 f"predicted begin behind {targets.positions[0]:,}: shorten runner.contexts"
             )
-            yield Measurement(metric="loss", status=Status.skipped, reason=reason, labels=own)
+            yield Measurement(metric="loss", status=Status.skipped, reason=reason, labels=every)
             continue
         with within(f"{context:,} tokens before ({number} of {len(contexts)})"):
             try:
@@ -216,12 +216,12 @@ def loss_by_context(
             except Unsupported as error:
                 reason = str(error)
                 yield Measurement(
-                    metric="loss", status=Status.unsupported, reason=reason, labels=own
+                    metric="loss", status=Status.unsupported, reason=reason, labels=every
                 )
                 continue
             way = ContextReading(context, config.rows(context, window), window, memory)
             nll, hit = predicted(model, targets, way, hardware)
-        yield from _rows(task, nll, hit, own)
+        yield from _rows(task, nll, hit, every)
 
 
 class ContextReading(NamedTuple):
@@ -243,7 +243,7 @@ def predicted(
     """Return the loss of every target in nats, and whether it was right."""
     device = torch.device(str(hardware.device))
     model = model.to(device).eval()
-    found = []
+    judged = []
     with torch.inference_mode(), autocast(hardware):
         for first in range(0, len(targets.positions), way.rows):
             so_far("predicting", first, len(targets.positions), "token")
@@ -251,15 +251,15 @@ def predicted(
             before = targets.stream[positions[:, None] + np.arange(-way.context, 0)]
             tokens = torch.from_numpy(before.astype(np.int64)).to(device)
             target = torch.from_numpy(targets.stream[positions].astype(np.int64)).to(device)
-            found.append(judge_last(model, tokens, target, way))
-    nll, hit = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+            judged.append(judge_last(model, tokens, target, way))
+    nll, hit = (torch.cat(parts).cpu() for parts in zip(*judged, strict=True))
     return nll.double(), hit
 
 
 def judge_last(
     model: Backbone, tokens: Int[Tensor, "r c"], target: Int[Tensor, " r"], way: ContextReading
 ) -> tuple[Float[Tensor, " r"], Bool[Tensor, " r"]]:
-    """Return loss and hit of the token behind each row."""
+    """Return loss and hit of the token after each row."""
     state: State = None
     parts = [tokens]
     if way.memory is not None:
@@ -276,7 +276,7 @@ def judge_last(
 def _rows(
     task: Task, nll: Float[Tensor, " t"], hit: Bool[Tensor, " t"], labels: dict[str, str]
 ) -> Iterator[Measurement]:
-    """Yield the scores at one context, the loss with those of single tokens behind it."""
+    """Yield the scores at one context, the loss with those of single tokens as samples."""
     loss = float(nll.mean())
     reason = f"the loss was {loss} at this context"
     try:

@@ -7,7 +7,7 @@ any causal model can do. A model without a state has a row that says so in mode 
 
 A cell is one context length. The context is random tokens. Behind it the model writes, each token
 chosen from its logits and fed back: the first one costs what reading the context costs, and after
-it the clock is read for each of `timed_tokens` more, so the last one stands that far behind the
+it the clock is read for each of `timed_tokens` more, so the last one stands that far after the
 context. The state has room for exactly that.
 """
 
@@ -85,11 +85,11 @@ class Decode(Runner):
     top_k: int | None = None
     """Draw among so many tokens; None: among all."""
     long_call_s: float = 0.5
-    """A call that takes longer is its own warm-up."""
+    """A call that takes longer needs no warm-up."""
     repeat_limit_s: float = REPEAT_LIMIT_S
     """Wall clock for repeating samples that the machine disturbed; 0 repeats none."""
     token_limit_s: float | None = 30.0
-    """Where one token behind the context takes longer, the cell is left out, with a row."""
+    """Where one token after the context takes longer, the cell is left out, with a row."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -137,12 +137,12 @@ class Decode(Runner):
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
         """Return time and state of a token."""
-        found = values(rows)
-        if "token_time" not in found:
+        numbers = values(rows)
+        if "token_time" not in numbers:
             return ""
-        held = found.get("state_bytes")
+        held = numbers.get("state_bytes")
         state = "" if held is None else f", state of {held / 2**20:.2f} MiB"
-        milliseconds = found["token_time"] * 1e3
+        milliseconds = numbers["token_time"] * 1e3
         return f"{milliseconds:.2f} ms a token{state}{disturbed(rows, 'token_time')}"
 
     def longest(self, length: int) -> int:
@@ -159,7 +159,7 @@ def decode(
     hardware: HardwareProfile,
     seed: int,
 ) -> Iterator[Measurement]:
-    """Measure one model behind one context, and yield rows.
+    """Measure one model after one context, and yield rows.
 
     Args:
         build: makes the model for so many tokens.
@@ -269,7 +269,7 @@ class _Writer:
         self.watch = Watch(self.device)
 
     def begin(self) -> Point:
-        """Return the point before the context, with an empty state of its own."""
+        """Return the point before the context, with a new empty state."""
         return begin(self.model, self.context, memory=self.memory)
 
     def prefill(self) -> Tensor:
@@ -289,15 +289,15 @@ class _Writer:
             return advance(self.model, point, self.config.sampling, self.generator)[1]
 
     def following(self, point: Point) -> Callable[[], object]:
-        """Return the call for the token behind `point`, which can be repeated."""
+        """Return the call for the token after `point`, which can be repeated."""
         return lambda: self.advance(point)
 
     def openings(self) -> Watched:
         """Time the prefill, and then choosing the first token, as often as asked."""
-        wanted, repeat_s = self.config.timed_prefills, self.config.repeat_limit_s
+        count, repeat_s = self.config.timed_prefills, self.config.repeat_limit_s
 
         def opening(number: int) -> Round:
-            so_far("timing prefills", min(number, wanted), wanted, "sample", MEASURING_S)
+            so_far("timing prefills", min(number, count), count, "sample", MEASURING_S)
             logits: list[Tensor] = []
             read_context = partial(timed, lambda: logits.append(self.prefill()), self.device)
             prefill = self.watch.sample(read_context)
@@ -307,10 +307,10 @@ class _Writer:
                 "choose": self.watch.sample(partial(timed, choose, self.device)),
             }
 
-        return self.watch.rounds(opening, wanted, repeat_s=repeat_s)
+        return self.watch.rounds(opening, count, repeat_s=repeat_s)
 
     def written(self, point: Point) -> Watched:
-        """Time each token that is written behind `point`.
+        """Time each token that is written after `point`.
 
         Disturbed ones are repeated by writing them all again: the state has room for no others.
         Each place has the first time that was not disturbed.
@@ -323,11 +323,11 @@ class _Writer:
             again = self.written_once(point)
         pairs = zip(first, again or first, strict=True)
         chosen = [repeated if cause(once) else once for once, repeated in pairs]
-        found = self.watch.judged(chosen, self.config.timed_tokens)
-        return replace(found, every=[*first, *again])
+        watched = self.watch.judged(chosen, self.config.timed_tokens)
+        return replace(watched, every=[*first, *again])
 
     def written_once(self, point: Point) -> list[Round]:
-        """Write behind `point`, and time each token."""
+        """Write after `point`, and time each token."""
         here = [point]
 
         def write() -> None:

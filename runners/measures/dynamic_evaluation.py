@@ -93,17 +93,17 @@ class DynamicEvaluation(TrainedRunner):
 
     def passes(self, work: Work) -> list[Passes]:
         """Return the segments of every split, and the batches of the statistics."""
-        task, found = work.task, []
+        task, passes = work.task, []
         length = task.spec.max_length
         for split in self.splits:
-            own = task.window(split) if isinstance(task, Windowed) else length
+            window = task.window(split) if isinstance(task, Windowed) else length
             number = size(task, split)
             batches = -(-number // self.batch_size)
-            found.append(Passes(batches, min(self.batch_size, number), own, True))
+            passes.append(Passes(batches, min(self.batch_size, number), window, True))
         if self.rule is UpdateRule.rms:
-            own = task.window("train") if isinstance(task, Windowed) else length
-            found.append(Passes(self.statistics_batches, self.statistics_batch_size, own, True))
-        return found
+            window = task.window("train") if isinstance(task, Windowed) else length
+            passes.append(Passes(self.statistics_batches, self.statistics_batch_size, window, True))
+        return passes
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the scores of each split.
@@ -164,13 +164,13 @@ def dynamic_evaluation(
             weights = FollowingWeights(model, config, scales)
             try:
                 with within(split), autocast(hardware):
-                    found: SplitScores = evaluate(
+                    scores: SplitScores = evaluate(
                         model,
                         task,
                         split,
                         batch_size=config.batch_size,
                         device=device,
-                        each=give_way,
+                        before_batch=give_way,
                         learn=weights.learn,
                     )
             except OverflowError as error:
@@ -179,7 +179,7 @@ def dynamic_evaluation(
                 )
             finally:
                 weights.restore()
-            yield from score_rows(found, {})
+            yield from score_rows(scores, {})
 
 
 class FollowingWeights:
@@ -195,9 +195,9 @@ class FollowingWeights:
         self, model: Backbone, config: DynamicEvaluation, scales: Sequence[Tensor] | None
     ) -> None:
         self.config, self.scales = config, scales
-        self.own = _moving(model)
-        self.trained = [own.detach().clone() for own in self.own]
-        self.returns: list[Tensor | float] = [config.decay for _ in self.own]
+        self.weights = _moving(model)
+        self.trained = [weight.detach().clone() for weight in self.weights]
+        self.returns: list[Tensor | float] = [config.decay for _ in self.weights]
         if scales is not None:
             mean = sum(float(scale.mean()) for scale in scales) / len(scales)
             self.returns = [(config.decay / mean * scale).clamp(max=1.0) for scale in scales]
@@ -207,21 +207,21 @@ class FollowingWeights:
         loss = mean_loss(outcome, batch)
         if not math.isfinite(float(loss.detach())):
             raise Diverged(f"the loss was {float(loss.detach())} on the way; {_CALMER}")
-        gradients = _gradients(loss, self.own)
+        gradients = _gradients(loss, self.weights)
         with torch.no_grad():
-            for number, own in enumerate(self.own):
+            for number, weight in enumerate(self.weights):
                 move = gradients[number]
                 if self.scales is not None:
                     move = move / (self.scales[number] + self.config.epsilon)
-                back = self.returns[number] * (self.trained[number] - own)
-                own.add_(back - self.config.learning_rate * move)
+                back = self.returns[number] * (self.trained[number] - weight)
+                weight.add_(back - self.config.learning_rate * move)
         torch.clear_autocast_cache()  # which holds the weights as they were
 
     def restore(self) -> None:
         """Give the model the trained weights again."""
         with torch.no_grad():
-            for own, trained in zip(self.own, self.trained, strict=True):
-                own.copy_(trained)
+            for weight, trained in zip(self.weights, self.trained, strict=True):
+                weight.copy_(trained)
 
 
 def mean_loss(outcome: Outcome, batch: Batch) -> Tensor:
@@ -235,19 +235,19 @@ def gradient_scales(
     model: Backbone, task: Task, config: DynamicEvaluation, hardware: HardwareProfile
 ) -> list[Tensor]:
     """Return m of every parameter: the root of the mean square of its gradient over batches."""
-    own, device = _moving(model), torch.device(str(hardware.device))
-    squares, rows = [torch.zeros_like(each) for each in own], config.statistics_batch_size
+    weights, device = _moving(model), torch.device(str(hardware.device))
+    squares, rows = [torch.zeros_like(weight) for weight in weights], config.statistics_batch_size
     streams = RecurrentStates(model, remembered(model.config, task, training=True))
     count = 0
     whole = task.batches("train", batch_size=rows, seed=0)
     for batch in islice(whole, config.statistics_batches):
         so_far("gradients", count, config.statistics_batches, "batch")
-        there = to_device(batch, device)
-        streams.begin(there.reset)
+        moved = to_device(batch, device)
+        streams.begin(moved.reset)
         with autocast(hardware):
-            outcome = model(there.tokens, there.target, there.keep, streams.of(slice(0, rows)))
-            loss = mean_loss(outcome, there)
-        for square, gradient in zip(squares, _gradients(loss, own), strict=True):
+            outcome = model(moved.tokens, moved.target, moved.keep, streams.of(slice(0, rows)))
+            loss = mean_loss(outcome, moved)
+        for square, gradient in zip(squares, _gradients(loss, weights), strict=True):
             square.add_(gradient**2)
         streams.add(outcome.state)
         streams.end()
@@ -259,17 +259,17 @@ def gradient_scales(
     return [(square / count).sqrt() for square in squares]
 
 
-def _gradients(loss: Tensor, own: Sequence[torch.nn.Parameter]) -> list[Tensor]:
+def _gradients(loss: Tensor, weights: Sequence[torch.nn.Parameter]) -> list[Tensor]:
     """Return the gradient of every parameter, zeros where none reaches it."""
     torch.autograd.backward(loss)
-    found = [torch.zeros_like(each) if each.grad is None else each.grad for each in own]
-    for each in own:
-        each.grad = None
-    return found
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
+    for p in weights:
+        p.grad = None
+    return gradients
 
 
 def _moving(model: Backbone) -> list[torch.nn.Parameter]:
-    return [each for each in model.parameters() if each.requires_grad]
+    return [weight for weight in model.parameters() if weight.requires_grad]
 
 
 _CALMER = "lower runner.learning_rate"

@@ -65,10 +65,10 @@ class Extrapolate(Runner):
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the scores at every factor."""
-        own, weights = work.facts(), work.weights()
+        facts, weights = work.facts(), work.weights()
 
         def build(tokens: int) -> Backbone:
-            longer = replace(own, max_length=max(own.max_length, tokens))
+            longer = replace(facts, max_length=max(facts.max_length, tokens))
             return fit(work.build(facts=longer), weights)
 
         return extrapolate(build, work.stretched, work.task, config=self, hardware=work.hardware)
@@ -85,8 +85,8 @@ def fit(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
     Raises:
         Unsupported: A parameter or buffer has another shape at this length.
     """
-    for name, own in model.state_dict().items():
-        if name in weights and own.shape != weights[name].shape:
+    for name, tensor in model.state_dict().items():
+        if name in weights and tensor.shape != weights[name].shape:
             trained = list(weights[name].shape)
             if name.startswith("positions."):
                 raise Unsupported(
@@ -167,7 +167,7 @@ def _at(
     labels["tokens"] = str(longer.tested_length)
     limit = config.examples
     try:
-        found = _evaluated(
+        scores = _evaluated(
             build(longer.tested_length),
             longer,
             examples=None if limit is None else task.as_many(limit, factor),
@@ -180,12 +180,12 @@ def _at(
     except OverflowError:
         yield failed(Status.diverged, "the loss is too large for a perplexity")
         return
-    if not math.isfinite(found.measured["loss"]):
-        yield failed(Status.diverged, f"the loss was {found.measured['loss']} at this length")
+    if not math.isfinite(scores.measured["loss"]):
+        yield failed(Status.diverged, f"the loss was {scores.measured['loss']} at this length")
         return
-    counted = "examples" if found.outcomes.hit.dtype == bool else "windows"
-    labels[counted] = str(len(found.outcomes.index))
-    for name, value in found.measured.items():
+    counted = "examples" if scores.outcomes.hit.dtype == bool else "windows"
+    labels[counted] = str(len(scores.outcomes.index))
+    for name, value in scores.measured.items():
         yield Measurement(metric=name, value=value, labels=labels)
 
 

@@ -1,4 +1,4 @@
-"""What several processes gain: one training step of a model on all of them, beside one alone.
+"""What several processes gain: one training step of a model on all of them, and on one alone.
 
 A cell has `hardware.processes` processes, each with a device (or `hardware.training_threads` of a
 processor), and times the same step twice, in turns: on all of them together, and by the first alone
@@ -83,7 +83,7 @@ class ParallelScaling(Timing, Runner):
     lengths: list[int] = field(default_factory=lambda: [1024])
     modes: list[ScalingLoad] = field(default_factory=lambda: [ScalingLoad.weak, ScalingLoad.strong])
     alone: bool = True
-    """Whether one process is timed beside all; false: its device cannot hold the model."""
+    """Whether one process is timed too; false: its device cannot hold the model."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -107,7 +107,7 @@ class ParallelScaling(Timing, Runner):
             )
 
     def passes(self, work: Work) -> Sequence[Passes]:
-        """Refuse a batch that leaves a process without a part; how long a step takes is not known.
+        """Refuse a batch that leaves a process without a part; how long a step takes is unknown.
 
         Raises:
             Unsupported: See `batch_of`.
@@ -124,8 +124,8 @@ class ParallelScaling(Timing, Runner):
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
         """Return tokens per second, and the efficiency where there is one."""
-        found = values(rows)
-        rate, share = found.get("tokens_per_second"), found.get("scaling_efficiency")
+        numbers = values(rows)
+        rate, share = numbers.get("tokens_per_second"), numbers.get("scaling_efficiency")
         gained = "" if share is None else f", efficiency {share:.2f}"
         if rate is None:
             return ""
@@ -146,8 +146,8 @@ def measure(
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     together = _step(work, model, ranks, sequences, device)
     calls, crowd = {"together": together}, crowded(ranks, device)
-    beside = config.alone and not ranks.alone and load is not ScalingLoad.longest
-    if beside and not crowd:
+    compared = config.alone and not ranks.alone and load is not ScalingLoad.longest
+    if compared and not crowd:
         calls["alone"] = _waiting
         if ranks.first:
             model = work.build(max_length=length).to(device)
@@ -166,17 +166,17 @@ def measure(
     peaks = ranks.gathered(observe(together, device).peak_tensor_bytes)
     sent = ranks.gathered(traffic.sent)
 
-    own, tokens = times["together"], float(sequences * length)
-    why = crowd or scattered(own)
+    ours, tokens = times["together"], float(sequences * length)
+    why = crowd or scattered(ours)
     trust = {**labels, DISTURBED: why} if why else labels
-    seconds = median(own)
-    yield Measurement(metric="train_step_time", value=seconds, samples=own, labels=trust)
+    seconds = median(ours)
+    yield Measurement(metric="train_step_time", value=seconds, samples=ours, labels=trust)
     yield Measurement(metric="tokens_per_second", value=tokens / seconds, labels=trust)
     rate = tokens / seconds / ranks.size
     yield Measurement(metric="tokens_per_second_per_device", value=rate, labels=trust)
     if "alone" in times:
         share = 1 if load is ScalingLoad.weak else ranks.size
-        ratios = tuple(one / (share * all_) for one, all_ in zip(times["alone"], own, strict=True))
+        ratios = tuple(one / (share * all_) for one, all_ in zip(times["alone"], ours, strict=True))
         why = scattered(ratios)
         yield Measurement(
             metric="scaling_efficiency",
@@ -184,7 +184,7 @@ def measure(
             samples=ratios,
             labels={**labels, DISTURBED: why} if why else labels,
         )
-    elif beside:
+    elif compared:
         reason = f"{crowd}: wanted fewer hardware.processes, or hardware.training_threads"
         yield Measurement(
             metric="scaling_efficiency", status=Status.skipped, reason=reason, labels=labels
@@ -197,7 +197,7 @@ def measure(
         ("peak_tensor_bytes", max(peaks)),
         ("parameters", parameters),
         ("batch_size", sequences),
-        ("timed_steps", len(own)),
+        ("timed_steps", len(ours)),
     ):
         yield Measurement(metric=metric, value=float(value), labels=labels)
 
@@ -238,7 +238,7 @@ def _step(work: Work, model: Backbone, ranks: Ranks, sequences: int, device: tor
     optimiser = build_optimiser(model, optim)
     set_rates(optimiser, 1e-4)
     tokens, target = random_inputs(sequences, length, work.facts(length), work.seed)
-    batch = to_device(ranks.own(Batch(tokens, target, torch.arange(sequences))), device)
+    batch = to_device(ranks.part_of(Batch(tokens, target, torch.arange(sequences))), device)
     total, share = float(target.numel()), batch.target.shape[0] / sequences
 
     def step() -> None:
@@ -261,15 +261,15 @@ def _in_turns(
     calls: dict[str, Step], ranks: Ranks, device: torch.device, rounds: int
 ) -> dict[str, tuple[float, ...]]:
     """Return the seconds of each call in each round: of the rank that took the longest."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     with uncollected():
         for number in range(rounds):
             so_far("timing", number, rounds, "sample", MEASURING_S)
             for name in list(calls)[:: 1 if number % 2 == 0 else -1]:
                 ranks.wait()
-                found[name].append(timed(calls[name], device))
-    every = ranks.gathered(found)
+                seconds[name].append(timed(calls[name], device))
+    every = ranks.gathered(seconds)
     return {
-        name: tuple(max(each) for each in zip(*(one[name] for one in every), strict=True))
+        name: tuple(max(times) for times in zip(*(one[name] for one in every), strict=True))
         for name in calls
     }

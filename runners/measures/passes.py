@@ -22,18 +22,18 @@ def size(task: Task, split: str) -> int:
     Raises:
         Uncounted: only the prepared data tell.
     """
-    known = task.spec.sizes.get(split)
-    if known is None:
+    count = task.spec.sizes.get(split)
+    if count is None:
         try:
-            known = int(task.examples(split)) if hasattr(task, "examples") else None
+            count = int(task.examples(split)) if hasattr(task, "examples") else None
         except Exception as error:  # noqa: BLE001 - whatever data that are not there raise
             log.debug("examples of %s: %s", split, error)
-    if known is None:
+    if count is None:
         raise Uncounted(
             f"how many examples the split {split} of {task.spec.name} has is known once its data "
             f"are prepared: lra data prepare {task.spec.name}"
         )
-    return known
+    return count
 
 
 def padded_length(task: Task, split: str, batch_size: int) -> tuple[int, bool]:
@@ -42,17 +42,17 @@ def padded_length(task: Task, split: str, batch_size: int) -> tuple[int, bool]:
     Where rows are padded and the data are not prepared, it is the task's longest, and not seen.
     """
     whole = task.spec.max_length
-    own: Any = task
+    source: Any = task
     if isinstance(task, GrayTask):  # where it pads, a part of each picture is left out
         return whole, True
     if not task.spec.padded:
-        return (int(own.window(split)) if hasattr(task, "window") else whole), True
+        return (int(source.window(split)) if hasattr(task, "window") else whole), True
     try:
-        lengths = np.asarray(own.lengths(split))[: MOST_EXAMPLES // batch_size * batch_size + 1]
+        lengths = np.asarray(source.lengths(split))[: MOST_EXAMPLES // batch_size * batch_size + 1]
         if split != "train":
             plan = evaluation_plan(lengths, batch_size=batch_size)
         else:
-            buckets = int(own.bucket_batches)
+            buckets = int(source.bucket_batches)
             plan = training_plan(lengths, batch_size=batch_size, seed=0, bucket_batches=buckets)
         return round(float(np.mean([lengths[rows].max() for rows in plan]))), True
     except Exception as error:  # noqa: BLE001 - whatever data that are not there raise

@@ -1,6 +1,6 @@
 """Which tokens a family lets see each other, at a small length: the sheet of sparse patterns.
 
-Nothing is trained and no data are read. `runners.measures.attention.pattern` says how it is found.
+Nothing is trained and no data are read. `runners.measures.attention.pattern` says how.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,9 +60,9 @@ class Pattern(Runner):
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
         """Return how many patterns there are, and the mean number of keys."""
-        found = [row for row in rows if row.value is not None]
-        kinds = {(row.labels["layer"], row.labels["head"]) for row in found}
-        mean = sum(row.value or 0 for row in found) / max(1, len(found))
+        valued = [row for row in rows if row.value is not None]
+        kinds = {(row.labels["layer"], row.labels["head"]) for row in valued}
+        mean = sum(row.value or 0 for row in valued) / max(1, len(valued))
         return f"{len(kinds)} pattern{'' if len(kinds) == 1 else 's'}, {mean:.1f} keys a query"
 
 
@@ -89,13 +89,13 @@ def seen_keys(model: Backbone, *, positions: int, seed: int) -> Iterator[Measure
     model = model.double().eval()
     generator = torch.Generator().manual_seed(seed)
     shape = (1, positions, model.config.width)
-    found: dict[bytes, tuple[Any, list[tuple[int, str]]]] = {}
+    distinct: dict[bytes, tuple[Any, list[tuple[int, str]]]] = {}
     for layer, block in enumerate(cast(Any, model.stack).blocks):
         x = torch.randn(shape, generator=generator, dtype=torch.float64)
         for head, matrix in patterns(cast(Any, block).mixer, x).items():
-            _, places = found.setdefault(matrix.numpy().tobytes(), (matrix, []))
+            _, places = distinct.setdefault(matrix.numpy().tobytes(), (matrix, []))
             places.append((layer, head))
-    for matrix, places in found.values():
+    for matrix, places in distinct.values():
         (layer, head) = places[0]
         same = ", ".join(f"{layer}:{head}" for layer, head in places)
         labels = {"layer": str(layer), "head": head, "same": same}

@@ -1,8 +1,8 @@
-"""What one model costs at one length: time, memory, operations, beside the references.
+"""What one model costs at one length: time, memory, operations, and those of the references.
 
 `forward` is one pass in eval mode without gradients; `step` is a training step: forward, backward,
 gradient clipping off, fused AdamW, gradients set to None. Inputs are random token ids of exactly
-the given length, no padding, made before the clock starts. The batch is `token_budget // length`
+that length, no padding, made before the clock starts. The batch is `token_budget // length`
 sequences (at least one), or a fixed number: the two are never mixed in one run. References (exact
 attention through SDPA, and literal softmax) are the same backbone with another mixer, timed in
 turns with the model in the same process, so that a ratio compares neighbours in time. One that is
@@ -39,7 +39,7 @@ from runners.records import Measurement, Status
 from runners.runner import OWN, Direction, Passes, Runner, Work, disturbed, values
 
 OBSERVED = 4
-"""Passes beside the warm-up and the samples: the first call, the one that is held against the
+"""Passes besides the warm-up and the samples: the first call, the one that is held against the
 limit, memory, operations."""
 
 
@@ -64,7 +64,7 @@ class Scaling(Timing, Runner):
     modes: list[CostMode] = field(default_factory=lambda: [CostMode.forward, CostMode.step])
     direction: Direction = Direction.task
     references: list[str] = field(default_factory=lambda: ["sdpa", "softmax"])
-    """Families that are measured beside the model."""
+    """Families that are measured with the model."""
     reference_max_length: dict[str, int] = field(default_factory=lambda: {"softmax": 4096})
     """Longest length at which a reference is measured; no entry = at all."""
     batch: Batching = Batching.token_budget
@@ -134,10 +134,10 @@ class Scaling(Timing, Runner):
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
         """Return time and memory of a sequence, and what disturbed the first."""
-        found = values(rows)
-        memory = found.get("peak_tensor_bytes")
+        numbers = values(rows)
+        memory = numbers.get("peak_tensor_bytes")
         spent = "" if memory is None else f", {memory / 2**20:.0f} MiB"
-        time = found.get("time")
+        time = numbers.get("time")
         return f"{time * 1e3:.1f} ms{spent}{disturbed(rows, 'time')}" if time is not None else ""
 
     def sequences(self, length: int, budget: int) -> int:
@@ -179,10 +179,10 @@ def scale(
         seed=seed,
     )
     phase("building")
-    own = bench.prepare(OWN)
+    call = bench.prepare(OWN)
     phase("first call")
-    first = timed(own, bench.device)
-    sample = config.tried(own, bench.watch, limit := config.step_limit_s)
+    first = timed(call, bench.device)
+    sample = config.tried(call, bench.watch, limit := config.step_limit_s)
     if limit is not None and sample.seconds > limit:
         took = f"one {mode} took {sample.seconds:.1f} s"
         yield over_limit("time", took, sample, option="step_limit_s", limit_s=limit)
@@ -191,31 +191,31 @@ def scale(
         yield Measurement(metric="compile_time", value=first)
     slowest = sample.seconds
     if slowest <= config.long_step_s:
-        slowest = config.warm(own, bench.device)
+        slowest = config.warm(call, bench.device)
     phase("measuring memory")
-    own_peak, bench.kernel = observe(own, bench.device)
-    yield Measurement(metric="peak_tensor_bytes", value=float(own_peak))
+    peak, bench.kernel = observe(call, bench.device)
+    yield Measurement(metric="peak_tensor_bytes", value=float(peak))
     if mode is CostMode.step:
         yield Measurement(metric="saved_bytes", value=float(bench.saved()))
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
 
-    calls = {OWN: own}
+    calls = {OWN: call}
     for name in config.references:
         if name == model:
             continue
         with within(f"reference {name}"):
-            found = yield from _reference(bench, config, name, own_peak)
-        if found is not None:
-            calls[name], seconds = found
+            measured = yield from _reference(bench, config, name, peak)
+        if measured is not None:
+            calls[name], seconds = measured
             slowest = max(slowest, seconds)
 
     yield from _times(bench, config, calls, slowest)
     phase("counting operations")
-    yield from bench.facts_of_the_model(own)
+    yield from bench.facts_of_the_model(call)
 
 
 def _reference(
-    bench: Bench, config: Scaling, name: str, own_peak: int
+    bench: Bench, config: Scaling, name: str, model_peak: int
 ) -> Generator[Measurement, None, tuple[Callable[[], object], float] | None]:
     """Build, warm up and weigh one reference; return its call and its time.
 
@@ -249,7 +249,7 @@ def _reference(
         reason = " ".join(str(error).split())[:300] or "no memory left"
     else:
         yield Measurement(metric="reference_peak_tensor_bytes", value=float(peak), labels=labels)
-        yield Measurement(metric="peak_tensor_bytes_ratio", value=own_peak / peak, labels=labels)
+        yield Measurement(metric="peak_tensor_bytes_ratio", value=model_peak / peak, labels=labels)
         return call, seconds
     # Outside the handler, whose traceback would keep the tensors of the failed call alive.
     gc.collect()
@@ -266,21 +266,21 @@ def _times(
     """Time everything in turns; yield times and paired ratios."""
     rounds = config.rounds(slowest)
     watched = in_turns(calls, bench.watch, rounds, repeat_s=config.repeat_limit_s)
-    bench.watched, own = watched, watched.samples(OWN)
-    bench.seconds = median(own)
+    bench.watched, samples = watched, watched.samples(OWN)
+    bench.seconds = median(samples)
     tokens = float(bench.tokens.numel())
     labels = bench.trusted({"kernel": bench.kernel} if bench.kernel else {})
-    yield Measurement(metric="time", value=bench.seconds, samples=own, labels=labels)
+    yield Measurement(metric="time", value=bench.seconds, samples=samples, labels=labels)
     rate, labels = tokens / bench.seconds, bench.trusted({})
     yield Measurement(metric="tokens_per_second", value=rate, labels=labels)
-    yield Measurement(metric="timed_steps", value=float(len(own)))
-    yield Measurement(metric="stalls", value=float(stalls(own)))
+    yield Measurement(metric="timed_steps", value=float(len(samples)))
+    yield Measurement(metric="stalls", value=float(stalls(samples)))
     yield from watch_rows(watched)
     for name in calls:
         if name == OWN:
             continue
         theirs, labels = watched.samples(name), {"reference": name}
-        ratios = tuple(mine / other for mine, other in zip(own, theirs, strict=True))
+        ratios = tuple(mine / other for mine, other in zip(samples, theirs, strict=True))
         yield Measurement(
             metric="reference_time",
             value=median(theirs),

@@ -184,9 +184,9 @@ def _attention(
     for reason in dict.fromkeys(reasons.values()):
         layers = [str(layer) for layer, why in reasons.items() if why == reason]
         whole = len(layers) == len(model.traits)
-        for own in [{}] if whole else [{"layer": layer} for layer in layers]:
+        for place in [{}] if whole else [{"layer": layer} for layer in layers]:
             yield Measurement(
-                metric="span", status=Status.unsupported, reason=reason, labels=labels | own
+                metric="span", status=Status.unsupported, reason=reason, labels=labels | place
             )
     for (layer, head), mean in means.items():
         row_labels = labels | {"layer": str(layer), "head": str(head)}
@@ -250,15 +250,15 @@ def gradient_spans(model: Backbone, queried: QueriedBatch) -> Float[Tensor, " m"
         top = model.classify(y, queried.keep, queried.tokens.shape[1]).amax(-1)
         slope = torch.autograd.grad(top.sum(), y, retain_graph=True)[0][row, queried.queries]
     position = torch.arange(x.shape[1], device=x.device)
-    found = []
+    parts = []
     for number in range(queried.queries.shape[1]):
         query = queried.queries[:, number]
         answer = (y[row[:, 0], query] * slope[:, number]).sum()
         norms = torch.autograd.grad(answer, x, retain_graph=True)[0].double().norm(dim=-1)
         total = norms.sum(1)
         spans = (norms * (position - query[:, None]).abs()).sum(1) / total
-        found.append(spans[queried.counts[:, number] & (total > 0)])
-    return torch.cat(found)
+        parts.append(spans[queried.counts[:, number] & (total > 0)])
+    return torch.cat(parts)
 
 
 def _through(
@@ -295,8 +295,8 @@ def _occlusion(
     def stay(distance: int) -> float:
         mean = Mean()
         with torch.no_grad():
-            for part, known in zip(queried, full, strict=True):
-                same = hidden_answers(model, part, distance) == known
+            for part, unhidden in zip(queried, full, strict=True):
+                same = hidden_answers(model, part, distance) == unhidden
                 mean.add(same[counted(model, part)])
         return mean.value
 

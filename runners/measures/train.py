@@ -26,7 +26,7 @@ from tasks.task import Task
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Train(TrainConfig, Runner):
-    """A training by itself."""
+    """A training of the run's model."""
 
     trains: ClassVar[bool] = True
     parallel: ClassVar[bool] = True
@@ -44,11 +44,11 @@ class Train(TrainConfig, Runner):
     def passes(self, work: Work) -> list[Passes]:
         """Return the steps, the validations among them and the final evaluation."""
         task, optim, every = work.task, work.optim, self.evaluate_every_steps
-        found = []
+        passes = []
         for part in TrainingStages(self.stages, optim).parts:
             rows, micro = part.batch_size, part.micro_batch_size
             length = part.length or padded_length(task, "train", rows)[0]
-            found.append(Passes(part.end - part.first, rows, length, True, micro))
+            passes.append(Passes(part.end - part.first, rows, length, True, micro))
         judged = dict.fromkeys(self.evaluate_splits, 1)
         if every:
             judged.setdefault("validation", 0)
@@ -58,15 +58,15 @@ class Train(TrainConfig, Runner):
             try:
                 number = size(task, split)
             except Uncounted as error:
-                found.append(Passes(0, rows, length, False, unknown=str(error)))
+                passes.append(Passes(0, rows, length, False, unknown=str(error)))
                 continue
             during = 0
             if every and split == "validation":
                 during = -(-optim.steps // every) + self.evaluate_first
             some = min(number, self.validation_examples or number)
             batches = last * -(-number // rows) + during * -(-some // rows)
-            found.append(Passes(batches, min(rows, number), length, False))
-        return found
+            passes.append(Passes(batches, min(rows, number), length, False))
+        return passes
 
     def run(self, work: Work) -> Iterator[Item]:
         """Yield curves, scores and outcomes.

@@ -1,4 +1,4 @@
-"""What runners share that look at a trained model: the run's own training, or one that is named."""
+"""What runners of a trained model share: it is from the run's training, or one that is named."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

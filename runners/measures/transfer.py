@@ -2,8 +2,8 @@
 
 The training loop with other initial weights, and nothing else: `models.transfer.weights` says what
 a weight of one model means in another. Validation comes before the first step and along the way, so
-that the rows are a curve of recovery; the score of the model that the weights come from stands
-beside it. `source=scratch` is the same run from the weights as drawn, for comparison.
+that the rows are a curve of recovery; the score of the model that the weights come from is a row
+too. `source=scratch` is the same run from the weights as drawn, for comparison.
 
 The experiment is that of Choromanski et al., arXiv:2009.14794: the weights of a
 Transformer in a Performer, as they are and after fine-tuning.
@@ -180,18 +180,18 @@ def _scored(
                 raise Interrupted("stopped while evaluating the source, before the first step")
 
         with within("source"), autocast(hardware):
-            found = evaluate(
+            scores = evaluate(
                 source.model.to(device),
                 source.task,
                 "validation",
                 batch_size=config.evaluation_batch_size,
                 device=device,
-                each=give_way,
+                before_batch=give_way,
                 examples=config.validation_examples,
             )
     for metric in ("accuracy", "loss"):
         yield Measurement(
             metric=f"source_{metric}",
-            value=found.measured[metric],
+            value=scores.measured[metric],
             labels={"split": "validation"},
         )

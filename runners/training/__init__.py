@@ -1,1 +1,1 @@
-"""What a training is made of."""
+"""The parts of a training."""

@@ -1,7 +1,7 @@
-"""An average of the weights, beside the weights that are trained.
+"""An average of the weights, kept next to the weights that are trained.
 
 An exponential moving one begins as the weights after the first update; buffers have no average,
-the model's own hold. That is `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`,
+the model's are used. That is `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`,
 without a copy of the module. The decay may warm up as in TensorFlow's ExponentialMovingAverage.
 
 A uniform one begins where validation no longer gets better: non-monotonically triggered averaged
@@ -73,7 +73,7 @@ class WeightAverage:
         _copy(list(self.averages.values()), self.weights)
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it, beside the mean."""
+        """Return what a checkpoint holds of it, besides the mean."""
         return {"taken": self.taken}
 
     def restore(self, averages: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
@@ -118,7 +118,7 @@ class TriggeredAverage(WeightAverage):
             super().update()
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it, beside the mean."""
+        """Return what a checkpoint holds of it, besides the mean."""
         return super().state() | {"scores": list(self.scores)}
 
     def restore(self, averages: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:

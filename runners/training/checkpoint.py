@@ -44,7 +44,7 @@ class Checkpoints:
         atomic.write_whole(newest, data)
 
     def _make_way(self) -> None:
-        """Set aside, beside the folder, what stands in a file's place and is no file."""
+        """Move what is no file, in a file's place, out of the folder."""
         assert self.folder is not None
         for path in (self.folder / name for name in (RESUME, PREVIOUS, WEIGHTS)):
             if os.path.lexists(path) and not path.is_file():
@@ -58,7 +58,7 @@ class Checkpoints:
     def states(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield path and content of the states that can be read, the newest first.
 
-        A damaged one is said and skipped. What it holds is anybody's guess: see
+        A damaged one is logged and skipped. Contents are not checked here: see
         `runners.training.resume`.
         """
         for path in self._paths():
@@ -77,8 +77,8 @@ class Checkpoints:
         """Return the step of the newest state; None where it cannot be read."""
         for path in filter(Path.is_file, self._paths()):
             try:  # mapped, for a state may be large
-                found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-                return int(found["step"])
+                state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+                return int(state["step"])
             except DAMAGED:
                 continue
         return None
@@ -103,15 +103,15 @@ class Checkpoints:
             raise FileNotFoundError(f"no finished training in {self.folder}: train first")
         path = self.folder / WEIGHTS
         try:
-            found = _load(path)
-            if not all(isinstance(value, torch.Tensor) for value in found.values()):
+            weights = _load(path)
+            if not all(isinstance(value, torch.Tensor) for value in weights.values()):
                 raise TypeError("it holds more than tensors")
-            odd = [name for name, value in found.items() if not value.isfinite().all()]
+            odd = [name for name, value in weights.items() if not value.isfinite().all()]
             if odd:
                 raise TypeError(f"{odd[0]} holds numbers that are not finite")
         except DAMAGED as error:
             raise ValueError(f"{path} is damaged ({error}); delete it and train again") from error
-        return found
+        return weights
 
     def finish(self, weights: dict[str, torch.Tensor]) -> None:
         """Keep the final weights, and drop what was only for resuming."""
@@ -126,10 +126,10 @@ class Checkpoints:
 def _load(path: Path) -> dict[str, Any]:
     """Return a mapping from text; one of `DAMAGED` for anything else."""
     check_archive(path)
-    found = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise TypeError(f"it holds a {type(found).__name__}; wanted a mapping from text")
-    return found
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise TypeError(f"it holds a {type(content).__name__}; wanted a mapping from text")
+    return content
 
 
 def _bytes(state: dict[str, Any]) -> bytes:

@@ -105,8 +105,8 @@ class TrainConfig:
     def marks(self, regime: str) -> Mapping[str, str]:
         """Return the label of stages, where there are some."""
         del regime
-        spelt = (", ".join(f"{key}={value}" for key, value in each.items()) for each in self.stages)
-        return {"stages": "; ".join(spelt)} if self.stages else {}
+        stages = (", ".join(f"{k}={v}" for k, v in stage.items()) for stage in self.stages)
+        return {"stages": "; ".join(stages)} if self.stages else {}
 
 
 def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneConfig) -> None:

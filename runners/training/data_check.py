@@ -27,7 +27,7 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
     stages.check_batches(task)
     begun = 0
     for part in stages.parts:
-        begun = part.first if part.anew else begun
+        begun = part.first if part.new_epoch else begun
         steps = part.end - begun
         check_streams(
             model,
@@ -36,7 +36,7 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
             part.batch_size,
             training=True,
             steps=steps,
-            own=(f"{part.where}.memory", part.memory) if part.memory else None,
+            stage_memory=(f"{part.where}.memory", part.memory) if part.memory else None,
         )
     judged = {*config.evaluate_splits} | ({"validation"} if config.evaluate_every_steps else set())
     for split in sorted(judged):
@@ -51,7 +51,7 @@ def check_streams(
     *,
     training: bool,
     steps: int | None = None,
-    own: tuple[str, int] | None = None,
+    stage_memory: tuple[str, int] | None = None,
 ) -> None:
     """Refuse a memory that streams never fill, and positions that they outrun.
 
@@ -62,7 +62,7 @@ def check_streams(
         rows: Streams side by side.
         training: Whether the memory is that of training.
         steps: Batches that are read; None: the whole split.
-        own: The option that says another memory than model and task, and what it says.
+        stage_memory: The option that replaces the memory of model and task, and its value.
 
     Raises:
         Unsupported: with the tokens of a stream, what was asked of it, and the way out.
@@ -70,23 +70,23 @@ def check_streams(
     if not isinstance(task, Windowed) or (tokens := task.row_tokens(split, rows)) is None:
         return
     streams = "1 stream" if rows == 1 else f"{rows} streams"
-    each = f"the {split} split of {task.spec.name} has {tokens:,} for each of {streams}"
-    memory = own[1] if own else remembered(model.config, task, training=training)
-    least, wanted = (size_bytes(model.initial_state(1, size)) for size in (1, max(2, memory)))
-    if memory > tokens and wanted > least:  # elsewhere a state has one size
+    available = f"the {split} split of {task.spec.name} has {tokens:,} for each of {streams}"
+    memory = stage_memory[1] if stage_memory else remembered(model.config, task, training=training)
+    least, needed = (size_bytes(model.initial_state(1, size)) for size in (1, max(2, memory)))
+    if memory > tokens and needed > least:  # elsewhere a state has one size
         limits = ("memory",) if training else ("memory", "evaluation_memory")
-        given = [name for name in limits if getattr(model.config, name)]
-        name = f"model.backbone.{given[-1]}" if given else "task.memory"
-        name = own[0] if own else name
+        changed = [name for name in limits if getattr(model.config, name)]
+        name = f"model.backbone.{changed[-1]}" if changed else "task.memory"
+        name = stage_memory[0] if stage_memory else name
         fewer = ", or take a smaller batch" if rows > 1 else ""
         raise Unsupported(
-            f"{name}={memory} is more tokens than there are to remember: {each}; type "
+            f"{name}={memory} is more tokens than there are to remember: {available}; type "
             f"{name}={tokens} or less{fewer}"
         )
     read = tokens if steps is None else min(tokens, steps * task.window(split))
     if model.positions is not None and read > model.positions.max_length:
         raise Unsupported(
             f"positions={model.config.positions} end at {model.positions.max_length:,} tokens: "
-            f"{each}, whose positions go on; choose model.backbone.positions=rotary, alibi, "
+            f"{available}, whose positions go on; choose model.backbone.positions=rotary, alibi, "
             "sinusoidal or none"
         )

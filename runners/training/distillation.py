@@ -3,7 +3,7 @@
     L = (1 - a) CE(y, p) + a T^2 KL(t^T || p^T) + b mean |h_s - h_t|^2 + c mean KL(A_t || A_s)
 
 for the answers p of the student and t of the teacher, p^T = softmax(logits / T); h the hidden
-states behind layers and A the attention weights of heads, of the student's layer i and the
+states after layers and A the attention weights of heads, of the student's layer i and the
 teacher's layer i L_t / L_s, both counted from 1. The factor T^2 keeps the size of the gradient.
 The first two terms are one number for each item, in place of its loss; the others are penalties.
 The loss of a step is the one formula of `runners.training.objective`.
@@ -62,7 +62,7 @@ class DistillationLoss:
 
 
 class Distillation:
-    """Judges a student's batch beside its teacher: called in place of the student.
+    """Computes a student's loss with the teacher's answers: called in place of the student.
 
     Args:
         student: That is trained.
@@ -130,16 +130,16 @@ class Distillation:
         penalties = dict(outcome.penalties)
         real = None if keep is None else keep.flatten(0, 1)
         if self.loss.hidden:
-            apart = [_distance(ours.hidden[i], theirs.hidden[j], real) for i, j in self.layers]
-            penalties["distilled_hidden"] = self.loss.hidden * torch.stack(apart).mean()
+            distances = [_distance(ours.hidden[i], theirs.hidden[j], real) for i, j in self.layers]
+            penalties["distilled_hidden"] = self.loss.hidden * torch.stack(distances).mean()
         if self.loss.attention:
-            apart = [
+            distances = [
                 attention_divergence(
                     (self.cores[1][j], theirs.calls[j]), (self.cores[0][i], ours.calls[i])
                 )
                 for i, j in self.layers
             ]
-            penalties["distilled_attention"] = self.loss.attention * torch.stack(apart).mean()
+            penalties["distilled_attention"] = self.loss.attention * torch.stack(distances).mean()
         return outcome._replace(nll=nll, penalties=penalties)
 
 
@@ -159,8 +159,8 @@ def attention_divergence(
     with torch.no_grad():
         theirs = torch.cat([part for _, part in weights(*teacher)], -1)
     ours = torch.cat([part for _, part in weights(*student)], -1)
-    each = theirs * ((theirs + LEAST).log() - (ours + LEAST).log())
-    return each.sum(-1).mean()
+    terms = theirs * ((theirs + LEAST).log() - (ours + LEAST).log())
+    return terms.sum(-1).mean()
 
 
 def paired_layers(student: Backbone, teacher: Backbone) -> list[tuple[int, int]]:
@@ -195,12 +195,12 @@ def paired_layers(student: Backbone, teacher: Backbone) -> list[tuple[int, int]]
 
 def _check_facts(student: Backbone, teacher: Backbone) -> None:
     for name in FACTS:
-        wanted, got = getattr(teacher.facts, name), getattr(student.facts, name)
-        if wanted != got and not (name == "classes" and student.per_token):
+        of_teacher, of_student = getattr(teacher.facts, name), getattr(student.facts, name)
+        if of_teacher != of_student and not (name == "classes" and student.per_token):
             raise Unsupported(
-                f"a teacher answers the student's own question: got a teacher with {name}={wanted} "
-                f"and a student with {name}={got}; name a teacher that was trained on this task, "
-                "with this vocabulary"
+                "a teacher answers the student's own question: got a teacher with "
+                f"{name}={of_teacher} and a student with {name}={of_student}; name a teacher that "
+                "was trained on this task, with this vocabulary"
             )
     if student.facts.memory or teacher.facts.memory:
         raise Unsupported(
@@ -244,24 +244,24 @@ class _Watch:
         """Return the answers of the pass."""
         assert self.out is not None, "a pass comes before its answers"
         if isinstance(self.model.head, TokenHead):
-            found: Tensor = self.model.head(self.out)
-            return found
+            answers: Tensor = self.model.head(self.out)
+            return answers
         return self.model.classify(self.out, keep, parts)
 
 
 @contextmanager
 def _watched(model: Backbone, cores: list[dict[int, nn.Module]]) -> Iterator[_Watch]:
     """Record what a pass inside leaves."""
-    found = _Watch(model)
+    watch = _Watch(model)
 
     def taking(layer: int) -> Callable[..., None]:
         def hook(_: nn.Module, __: object, flow: Any) -> None:
-            found.hidden[layer] = flow.x
+            watch.hidden[layer] = flow.x
 
         return hook
 
     def last(_: nn.Module, __: object, out: Tensor) -> None:
-        found.out = out
+        watch.out = out
 
     with ExitStack() as open_:
         handles = [model.output_dropout.register_forward_hook(last)]
@@ -269,6 +269,6 @@ def _watched(model: Backbone, cores: list[dict[int, nn.Module]]) -> Iterator[_Wa
         handles += [block.register_forward_hook(taking(at)) for at, block in enumerate(blocks)]
         for handle in handles:
             open_.callback(handle.remove)
-        for each in cores:
-            found.calls = open_.enter_context(recorded_calls(each, detached=False))
-        yield found
+        for modules in cores:
+            watch.calls = open_.enter_context(recorded_calls(modules, detached=False))
+        yield watch

@@ -29,7 +29,7 @@ class SplitScores(NamedTuple):
     parts: dict[tuple[str, str], tuple[float, float]]
     """By (kind, part): mean loss in nats over the items of that part, and their number."""
     remark: str = ""
-    """What has to be known of the split."""
+    """What must be kept in mind about the split."""
 
 
 def evaluate(
@@ -39,15 +39,15 @@ def evaluate(
     *,
     batch_size: int,
     device: torch.device,
-    each: Callable[[], None] = lambda: None,
+    before_batch: Callable[[], None] = lambda: None,
     examples: int | None = None,
     learn: Callable[[Outcome, Batch], None] | None = None,
     ranks: Ranks | None = None,
 ) -> SplitScores:
     """Return accuracy, mean loss in nats and what follows from it, outcomes in split order, parts.
 
-    Leaves the model in eval mode. Where batches say which rows begin anew (`reset`), a state is
-    carried from batch to batch.
+    Leaves the model in eval mode. Where batches say which rows start a new text (`reset`), a state
+    is carried from batch to batch.
 
     Args:
         model: the model.
@@ -55,10 +55,10 @@ def evaluate(
         split: train, validation or test.
         batch_size: rows at once; cannot change what is returned but by rounding.
         device: where the model is.
-        each: called before every batch; may raise.
+        before_batch: called before every batch; may raise.
         examples: judge these many alone, the first of the split; None = all. Not where a state is
             carried: its rows belong together.
-        learn: called behind every batch, once it is judged, with what a gradient can be taken of;
+        learn: called after every batch, once it is judged, with an outcome that has gradients;
             None = nothing is learnt.
         ranks: The processes that share the work, which all return the same: each judges whole
             batches in turn, or of streams its rows of every batch. None = this one alone.
@@ -77,28 +77,28 @@ def evaluate(
         some = whole if examples is None else first_of(whole, examples)
         for turn, (batch, last) in enumerate(_with_last(some)):
             if turn % ranks.parts == 0 or batch.reset is not None:
-                each()
+                before_batch()
             so_far(f"evaluating {split}", judged, size if size > judged else 0, "example")
             judged += len(batch.tokens)
-            own, counts = _own_part(batch, turn, last, ranks)
-            if own is None:
+            part, counts = _rank_part(batch, turn, last, ranks)
+            if part is None:
                 continue
-            there = to_device(own, device)
+            moved = to_device(part, device)
             if batch.reset is not None and bool(batch.reset.any()):
                 memory = remembered(model.config, task, training=False)
-                state = initial_state(model, len(own.tokens), memory)
+                state = initial_state(model, len(part.tokens), memory)
             if ranks.sequences is None:
-                layout = masks_of(there)
-                outcome = model(there.tokens, there.target, there.keep, state, layout=layout)
+                layout = masks_of(moved)
+                outcome = model(moved.tokens, moved.target, moved.keep, state, layout=layout)
             else:
-                outcome = ranks.sequences.judged(model, there, state)
+                outcome = ranks.sequences.judged(model, moved, state)
             state = detach(outcome.state)
             assert outcome.hit is not None, "every head knows its hits outside training"
             nll = outcome.nll.detach()
-            tally = task.tally(nll.float().cpu(), outcome.hit.cpu(), own)
+            tally = task.tally(nll.float().cpu(), outcome.hit.cpu(), part)
             kept.extend([(turn, ranks.part, tally)] if counts else [])
             if learn is not None:
-                learn(outcome, there)
+                learn(outcome, moved)
     tallies = _in_order(kept, ranks)
     count = sum(tally.count for tally in tallies)
     if not count:
@@ -126,10 +126,10 @@ def _without_gradients(ranks: Ranks) -> AbstractContextManager[None]:
     return torch.no_grad() if ranks.sharded else torch.inference_mode()
 
 
-def _own_part(batch: Batch, turn: int, last: bool, ranks: Ranks) -> tuple[Batch | None, bool]:
+def _rank_part(batch: Batch, turn: int, last: bool, ranks: Ranks) -> tuple[Batch | None, bool]:
     """Return what this rank judges of a batch, None for nothing, and whether it counts.
 
-    Where weights are shared out, every rank takes part in every pass: one without rows of its own
+    Where weights are shared out, every rank takes part in every pass: one that has no rows
     judges some that another does, in vain.
     """
     if ranks.parts == 1:
@@ -145,7 +145,6 @@ def _own_part(batch: Batch, turn: int, last: bool, ranks: Ranks) -> tuple[Batch 
 
 
 def _with_last(batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
-    """Yield each batch with whether it is the last."""
     before: Batch | None = None
     for batch in batches:
         if before is not None:
@@ -158,13 +157,12 @@ def _with_last(batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
 def _in_order(kept: list[tuple[int, int, Tally]], ranks: Ranks) -> list[Tally]:
     """Return what all ranks have judged, in the order of one process, each part once."""
     if not ranks.alone:
-        found = {(turn, part): tally for own in ranks.gathered(kept) for turn, part, tally in own}
-        return [found[place] for place in sorted(found)]
+        parts = {(turn, part): tally for one in ranks.gathered(kept) for turn, part, tally in one}
+        return [parts[place] for place in sorted(parts)]
     return [tally for _, _, tally in kept]
 
 
 def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:
-    """Add up what batches say about each part."""
     sums: dict[tuple[str, str], tuple[float, float]] = {}
     for tally in tallies:
         for part, (nll, count) in tally.parts.items():
@@ -173,23 +171,23 @@ def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:
     return {part: (nll / count, count) for part, (nll, count) in sums.items() if count}
 
 
-def score_rows(found: SplitScores, labels: Mapping[str, str]) -> Iterator[Measurement]:
+def score_rows(scores: SplitScores, labels: Mapping[str, str]) -> Iterator[Measurement]:
     """Yield the final rows of a split: its metrics, and the loss of each part.
 
     Args:
-        found: What was judged.
-        labels: Of every row, beside the split and how much was judged.
+        scores: Of the split.
+        labels: Of every row, besides the split and how much was judged.
     """
-    # Of windows with a share each, no interval over examples can be made.
-    counted = "examples" if found.outcomes.hit.dtype == bool else "windows"
-    every = {"split": found.outcomes.split, counted: str(len(found.outcomes.index)), **labels}
-    if found.remark:
-        every["remark"] = found.remark
-    for metric, value in found.measured.items():
+    # Windows with a share each allow no interval over examples.
+    counted = "examples" if scores.outcomes.hit.dtype == bool else "windows"
+    every = {"split": scores.outcomes.split, counted: str(len(scores.outcomes.index)), **labels}
+    if scores.remark:
+        every["remark"] = scores.remark
+    for metric, value in scores.measured.items():
         yield Measurement(metric=metric, value=value, labels=every)
-    for (kind, part), (loss, count) in found.parts.items():
-        own = {**every, "part": part, "items": f"{count:.0f}"}
-        yield Measurement(metric=f"loss_by_{kind}", value=loss, labels=own)
+    for (kind, part), (loss, count) in scores.parts.items():
+        part_labels = {**every, "part": part, "items": f"{count:.0f}"}
+        yield Measurement(metric=f"loss_by_{kind}", value=loss, labels=part_labels)
 
 
 def goodness(measured: Mapping[str, float], metric: str) -> float:

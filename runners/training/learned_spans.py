@@ -41,7 +41,7 @@ LEARNED, FULL = "learned", "full"
 
 
 def learned_span_rows(model: Backbone, task: Task) -> Iterator[Measurement]:
-    """Yield the span of each head, their mean, and operations beside those of full spans.
+    """Yield the span of each head, their mean, and operations next to those of full spans.
 
     Nothing where no mixer learns a span. The model is as it was afterwards.
     """
@@ -50,12 +50,12 @@ def learned_span_rows(model: Backbone, task: Task) -> Iterator[Measurement]:
     mixers = {layer: mixer for layer, mixer in every.items() if isinstance(mixer, LearnsSpans)}
     if not mixers:
         return
-    found = {layer: mixer.learned_spans().tolist() for layer, mixer in mixers.items()}
-    for layer, spans in found.items():
+    learned = {layer: mixer.learned_spans().tolist() for layer, mixer in mixers.items()}
+    for layer, spans in learned.items():
         for head, value in enumerate(spans):
             labels = {"layer": str(layer), "head": str(head)}
             yield Measurement(metric="learned_span", value=value, labels=labels)
-    values = [value for spans in found.values() for value in spans]
+    values = [value for spans in learned.values() for value in spans]
     labels = {"layer": "all", "head": "all"}
     yield Measurement(metric="learned_span", value=sum(values) / len(values), labels=labels)
     for words in (LEARNED, FULL):
@@ -87,7 +87,7 @@ def _weights(block: nn.Module) -> int:
 
 
 def _window(model: Backbone, task: Task) -> None:
-    """Read one window of evaluation, behind a memory where there is one."""
+    """Read one window of evaluation, after a memory where there is one."""
     length = task.window("test") if isinstance(task, Windowed) else task.spec.max_length
     device = next(model.parameters()).device
     tokens = torch.zeros(1, 1, length, dtype=torch.long, device=device)

@@ -52,7 +52,7 @@ from runners.training.parallel.ranks import Ranks
 from runners.training.parallel.state import Together, rank_seed, restore_random
 from runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
 from runners.training.recurrent_state import RecurrentStates, remembered
-from runners.training.resume import fitting, must_agree
+from runners.training.resume import must_agree, resumable_state
 from runners.training.stages import TrainingStage, TrainingStages, check_parts_of_batches
 from runners.training.updates import WeightUpdates
 from tasks.task import Batch, Task, Windowed
@@ -116,7 +116,7 @@ class Trainer:
         """Train from the last checkpoint on, then evaluate."""
         check_data(self.model, self.task, self.stages, self.config)
         torch.manual_seed(rank_seed(self.seed, self.ranks.rank))
-        state = fitting(self.checkpoints, self.state(), self.updates, self.empty_streams)
+        state = resumable_state(self.checkpoints, self.state(), self.updates, self.empty_streams)
         if state is not None:
             self.restore(state)
         if self.together is not None:
@@ -144,9 +144,9 @@ class Trainer:
     def fit_stage(self, stage: TrainingStage, pace: Pace, stop: threading.Event) -> Iterator[Item]:
         """Take the steps that are left of one stage."""
         every_s = EVERY_S if self.device.type == "cpu" else MEASURING_S
-        self.stage, self.streams.own_memory = stage, stage.memory
+        self.stage, self.streams.stage_memory = stage, stage.memory
         self.window = stage.window(self.task)
-        if stage.anew and self.step == stage.first:
+        if stage.new_epoch and self.step == stage.first:
             self.begin_epoch()
             pace.changed()
         task = self.config.read(stage.of(self.task))
@@ -163,8 +163,8 @@ class Trainer:
                 self.position, batch = source.next()
                 # Of shared-out weights all ranks count the norm, or none.
                 self.updates.watched = not self.ranks.sharded and ready(every_s)
-                wishes = stop.is_set(), self.overdue()
-                loss = self.counted(batch, wishes)
+                requests = stop.is_set(), self.overdue()
+                loss = self.counted(batch, requests)
                 self.running += loss
                 self.since += 1
                 if self.device.type == "cpu":
@@ -221,25 +221,25 @@ class Trainer:
         stage = self.stages.at(step)
         return self.streams.empty(stage.batch_size, stage.memory)
 
-    def counted(self, batch: Batch, wishes: tuple[bool, bool]) -> Tensor:
+    def counted(self, batch: Batch, requests: tuple[bool, bool]) -> Tensor:
         """Take one step; on several ranks, count what is read and sent."""
         if self.together is None:
             return self.advance(batch)
-        return self.together.counted(partial(self.advance, batch, wishes), batch)
+        return self.together.counted(partial(self.advance, batch, requests), batch)
 
-    def advance(self, batch: Batch, wishes: tuple[bool, bool] = (False, False)) -> Tensor:
+    def advance(self, batch: Batch, requests: tuple[bool, bool] = (False, False)) -> Tensor:
         """Take one step, which need not end with an update; return its loss, detached.
 
         Args:
             batch: Of all ranks.
-            wishes: Of this rank: to stop, and to save.
+            requests: Of this rank: to stop, and to save.
         """
         stage = self.stage
         stretch = self.config.stretch(batch.tokens.shape[-1], self.window)
         self.updates.begin(self.step, stage.learning_rate_scale * stretch)
         every, moves = batch.target.shape[0], stage.moves(self.step)
         total = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
-        batch = to_device(self.ranks.own(batch), self.device)
+        batch = to_device(self.ranks.part_of(batch), self.device)
         if isinstance(total, Tensor):
             total = total.to(self.device)
         rows = batch.target.shape[0]
@@ -259,7 +259,7 @@ class Trainer:
                 loss = loss + part_loss.detach()
                 if last and self.together is not None:
                     enclosed = self.together.enclosed if moves else None
-                    self.ranks.send(loss, *wishes, enclosed=enclosed)
+                    self.ranks.send(loss, *requests, enclosed=enclosed)
                 self.updates.backward(part_loss / stage.accumulate)
             self.streams.add(state)
         if self.together is not None:
@@ -294,11 +294,11 @@ class Trainer:
     def validate(self, stop: threading.Event) -> Iterator[Item]:
         """Evaluate the validation split during training; remember the best weights."""
         few = self.config.validation_examples
-        found = self.judge("validation", stop, few, weights=self.updates.evaluated())
+        scores = self.judge("validation", stop, few, weights=self.updates.evaluated())
         split_labels = {"split": "validation"}
-        for name, value in found.measured.items():
+        for name, value in scores.measured.items():
             yield self.note(metric=name, value=value, step=self.step, labels=split_labels)
-        score = goodness(found.measured, self.task.spec.metric)
+        score = goodness(scores.measured, self.task.spec.metric)
         if self.config.keep is Keep.best and score > self.best.get("score", -math.inf):
             with self.updates.evaluated():
                 weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
@@ -330,24 +330,24 @@ class Trainer:
 
         try:
             with weights or nullcontext(), autocast(self.hardware):
-                found = evaluate(
+                scores = evaluate(
                     self.model,
                     self.task,
                     split,
                     batch_size=self.config.evaluation_batch_size,
                     device=self.device,
-                    each=give_way,
+                    before_batch=give_way,
                     examples=at_most,
                     ranks=self.ranks,
                 )
         except Interrupted:
             self.save()  # the weights that are trained, which the model has again
             raise
-        loss = found.measured["loss"]
+        loss = scores.measured["loss"]
         if not math.isfinite(loss):
             at = f"step {self.step} of {self.optim.steps}"
             raise Diverged(f"the {split} loss was {loss} after {at}; {_CALMER}")
-        return found
+        return scores
 
     def conclude(self, stop: threading.Event) -> Iterator[Item]:
         """Evaluate with the weights that are kept, and yield the final rows."""
@@ -361,9 +361,9 @@ class Trainer:
         elif average:
             average.settle()
         for split in self.config.evaluate_splits:
-            found = self.judge(split, stop)
-            yield from score_rows(found, labels)
-            yield found.outcomes
+            scores = self.judge(split, stop)
+            yield from score_rows(scores, labels)
+            yield scores.outcomes
         yield from self.bookkeeping()
         weights = whole(self.model.state_dict(), keep=self.ranks.first)
         if self.ranks.first:
@@ -397,7 +397,7 @@ class Trainer:
         self.ranks.wait()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state in which `misfit` found no fault."""
+        """Continue from a state that has passed `misfit`."""
         restore(self, state)
 
 
@@ -427,8 +427,8 @@ def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
     if together is not None and together.tokens:
         speed = together.tokens / max(spent - together.begun_s, 1e-9)
         yield Measurement(metric="tokens_per_second", value=speed, labels=trust)
-        each = speed / trainer.ranks.size
-        yield Measurement(metric="tokens_per_second_per_device", value=each, labels=trust)
+        per_device = speed / trainer.ranks.size
+        yield Measurement(metric="tokens_per_second_per_device", value=per_device, labels=trust)
         if together.bytes_sent is not None:
             yield Measurement(metric="bytes_sent_per_step", value=together.bytes_sent)
 
@@ -467,9 +467,9 @@ def saved_state(trainer: Trainer) -> dict[str, Any]:
 
 
 def restore(trainer: Trainer, state: dict[str, Any]) -> None:
-    """Continue from a state in which `misfit` found no fault."""
+    """Continue from a state that has passed `misfit`."""
     if trainer.together is not None:
-        state = trainer.together.own_state(state, trainer.model, trainer.updates, trainer.device)
+        state = trainer.together.rank_state(state, trainer.model, trainer.updates, trainer.device)
     trainer.model.load_state_dict(state["model"])
     trainer.updates.restore(state)
     restore_random(state, trainer.ranks, trainer.device, trainer.seed)
@@ -487,7 +487,7 @@ def restore(trainer: Trainer, state: dict[str, Any]) -> None:
 def gradients(trainer: Trainer) -> dict[str, Tensor]:
     """Return what was accumulated since the last update, by parameter."""
     named = trainer.model.named_parameters()
-    return {name: own.grad for name, own in named if own.grad is not None}
+    return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
 
 _STATM = Path("/proc/self/statm")

@@ -41,7 +41,7 @@ class Schedule(StrEnum):
     """One after the other, `cycle_steps` long, each `cycle_multiplier` times the last one
     (SGDR, arXiv:1608.03983)."""
     lra_cosine = auto()
-    """The cosine of the Long Range Arena code, which begins anew every `cycle_steps`."""
+    """The cosine of the Long Range Arena code, which starts again every `cycle_steps`."""
     linear = auto()
     polynomial = auto()
     """A power of what is left of the run."""
@@ -78,7 +78,7 @@ class OptimConfig:
 
     `peak_learning_rate` is the largest rate reached, but for `rsqrt`: there it is the base B of
     the Long Range Arena code, whose peak is B / sqrt(warmup_steps). What the options of one
-    optimiser or one schedule mean stands beside them in `conf/optim` and `conf/config.yaml`.
+    optimiser or one schedule mean stands next to them in `conf/optim` and `conf/config.yaml`.
     """
 
     optimiser: Optimiser = Optimiser.adamw

@@ -1,8 +1,8 @@
 """How fast a training goes, and when it will have taken its steps.
 
 Only the steps of this process count: a training that goes on at 90 % has no speed yet. Time is that
-of the trainer's clock, which runs during steps alone; what validation along the way costs is known
-once it was seen.
+of the trainer's clock, which runs during steps alone; what validation costs is measured when it
+first happens.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ WINDOW_S = 60.0
 
 
 class Pace:
-    """Speed and time left, from what was seen since it was made."""
+    """Speed and time left, from the steps since this object was created."""
 
     def __init__(self, step: int, steps: int, evaluate_every_steps: int) -> None:
         """Begin before the first step of this process.

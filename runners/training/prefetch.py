@@ -19,7 +19,7 @@ AHEAD = 4
 """Batches that are ready before they are asked for."""
 
 WORTH_A_THREAD_S = 1e-3
-"""A batch that is ready sooner is made between steps: a thread would cost more than it hides."""
+"""A batch that takes less time is made between steps: a thread would cost more than it saves."""
 PATIENCE = 3
 """Slow batches in a row after which the thread starts."""
 

@@ -1,7 +1,7 @@
 """A state along time, carried from one training batch to the next.
 
 Gradients end at the batch's first token (truncated back-propagation through time); what a model
-remembers does not. Rows that begin anew (`Batch.reset`) start from an empty state.
+remembers does not. Rows that start a new text (`Batch.reset`) start from an empty state.
 """
 
 from jaxtyping import Bool
@@ -39,17 +39,17 @@ class RecurrentStates:
     def __init__(self, model: Backbone, memory: int) -> None:
         self.model, self.memory = model, memory
         self.state: State = None
-        self.own_memory: int | None = None
+        self.stage_memory: int | None = None
         """Of a stage, in place of `memory`."""
         self._parts: list[State] = []
 
     def begin(self, fresh: Bool[Tensor, " b"] | None) -> None:
-        """Take a new batch, of which the rows in `fresh` begin anew; None: it has no streams."""
+        """Take a new batch, whose rows in `fresh` start a new text; None: it has no streams."""
         if fresh is None:
             self.state = None
             return
         if self.state is None or bool(fresh.any()):
-            empty = self.empty(len(fresh), self.own_memory)
+            empty = self.empty(len(fresh), self.stage_memory)
             self.state = empty if self.state is None else reset(self.state, empty, fresh)
 
     def empty(self, rows: int, memory: int | None = None) -> State:

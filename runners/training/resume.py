@@ -17,13 +17,13 @@ from runners.training.optim import OptimConfig
 from runners.training.optimisers.build import state_of
 from runners.training.updates import WeightUpdates
 
-_APART = ("optimiser", "plateau", "trigger", "streams", "gradients", "best", "rows", "step_times")
+_EMPTY = ("optimiser", "plateau", "trigger", "streams", "gradients", "best", "rows", "step_times")
 """Parts that are empty in a training that has not begun."""
 _ROW = {"metric": str, "value": float, "step": int, "labels": dict}
-_MOVED = frozenset({"lr", "momentum", "betas"})
+_SCHEDULED = frozenset({"lr", "momentum", "betas"})
 """What a schedule sets before every update."""
 RANKS = "ranks"
-"""What each of several processes has for itself: see `runners.training.parallel.state`."""
+"""The part of a state that differs by rank: see `runners.training.parallel.state`."""
 _FAR = 1e30
 """More than any count, time, rate or score."""
 
@@ -55,27 +55,27 @@ def must_agree(config: OptimConfig | TrainConfig, but: Collection[str] = ()) -> 
     }
 
 
-def fitting(
+def resumable_state(
     checkpoints: Checkpoints,
-    own: Mapping[str, Any],
+    ours: Mapping[str, Any],
     updates: WeightUpdates,
     streams: Callable[[int], State],
 ) -> dict[str, Any] | None:
-    """Return the newest state that can be continued; one that cannot is said and left.
+    """Return the newest state that can be continued; one that cannot is logged and skipped.
 
     Args:
         checkpoints: Where states lie.
-        own: The state of the training that would continue it.
+        ours: The state of the training that would continue it.
         updates: Those of this training.
         streams: Returns what the model remembers of a batch before its first token, from the
             number of steps taken, which tells how many rows a batch has.
     """
     for path, state in checkpoints.states():
-        if state.get("identity") != own["identity"]:
+        if state.get("identity") != ours["identity"]:
             log.warning("%s is of another model or other options: left", path)
             continue
-        apart = {key: value for key, value in state.items() if key != RANKS}
-        problem = misfit(apart, own, updates, streams) or _ranks_fault(state.get(RANKS, []))
+        shared = {key: value for key, value in state.items() if key != RANKS}
+        problem = misfit(shared, ours, updates, streams) or _ranks_fault(state.get(RANKS, []))
         if problem is None:
             log.info("resumed at step %d", state["step"])
             return state
@@ -86,95 +86,95 @@ def fitting(
 
 
 def misfit(
-    found: Mapping[str, Any],
-    own: Mapping[str, Any],
+    state: Mapping[str, Any],
+    ours: Mapping[str, Any],
     updates: WeightUpdates,
     streams: Callable[[int], State],
 ) -> str | None:
     """Return why a state cannot be continued, or None where it can.
 
     Args:
-        found: What was read, of any content.
-        own: The state of the training that would continue it.
+        state: What was read, of any content.
+        ours: The state of the training that would continue it.
         updates: Those of that training.
-        streams: As in `fitting`.
+        streams: As in `resumable_state`.
     """
-    if found.keys() != own.keys():
-        return f"it holds {sorted(map(str, found))}; wanted {sorted(own)}"
-    plain = [key for key in own if key not in _APART]
+    if state.keys() != ours.keys():
+        return f"it holds {sorted(map(str, state))}; wanted {sorted(ours)}"
+    plain = [key for key in ours if key not in _EMPTY]
     problems = (
-        _unlike({key: found[key] for key in plain}, {key: own[key] for key in plain}, "state"),
-        *map(_generator_fault, (found["random"], found["generator"])),
-        _optimiser_fault(found["optimiser"], own["optimiser"], updates),
-        _plateau_fault(found.get("plateau"), own.get("plateau")),
-        _trigger_fault(found.get("trigger"), own.get("trigger")),
-        _streams_fault(found["streams"], found["step"], streams),
-        _gradients_fault(found.get("gradients"), own),
-        _best_fault(found["best"], own["model"]),
-        _rows_fault(found["rows"]),
-        _unlike(found["step_times"], _floats(found["step_times"]), "step_times"),
+        _differs({key: state[key] for key in plain}, {key: ours[key] for key in plain}, "state"),
+        *map(_generator_fault, (state["random"], state["generator"])),
+        _optimiser_fault(state["optimiser"], ours["optimiser"], updates),
+        _plateau_fault(state.get("plateau"), ours.get("plateau")),
+        _trigger_fault(state.get("trigger"), ours.get("trigger")),
+        _streams_fault(state["streams"], state["step"], streams),
+        _gradients_fault(state.get("gradients"), ours),
+        _best_fault(state["best"], ours["model"]),
+        _rows_fault(state["rows"]),
+        _differs(state["step_times"], _floats(state["step_times"]), "step_times"),
     )
     return _first(problems)
 
 
-def _ranks_fault(found: Any) -> str | None:
-    """Return why what several processes have written, each of itself, cannot be read."""
-    if not isinstance(found, list) or not all(isinstance(own, dict) for own in found):
-        return f"{RANKS} is {_kind(found)}; wanted a list of mappings"
-    return _first(_generator_fault(own.get("random")) for own in found)
+def _ranks_fault(states: Any) -> str | None:
+    """Return why the parts of a state that differ by rank cannot be read."""
+    if not isinstance(states, list) or not all(isinstance(state, dict) for state in states):
+        return f"{RANKS} is {_kind(states)}; wanted a list of mappings"
+    return _first(_generator_fault(state.get("random")) for state in states)
 
 
-def _unlike(found: Any, own: Any, at: str, *, overflows: bool = False) -> str | None:
-    """Return where two values differ in kind: types, keys, shapes; numbers must be finite.
+def _differs(value: Any, like: Any, at: str, *, overflows: bool = False) -> str | None:
+    """Return where two values differ in types, keys or shapes; numbers must be finite.
 
     Args:
-        found: What was read.
-        own: What is like what is wanted.
+        value: What was read.
+        like: A value of the same types, keys and shapes.
         at: Where it stands, for the message.
         overflows: Tensors may hold infinite numbers.
     """
-    if isinstance(own, Mapping):
-        if not isinstance(found, Mapping) or found.keys() != own.keys():
-            return f"{at} is {_kind(found)}; wanted a mapping of {list(own)[:5]}"
-        parts = ((found[key], own[key], f"{at}.{key}") for key in own)
-        return _first(_unlike(*part, overflows=overflows) for part in parts)
-    if _kind(found) != _kind(own):
-        return f"{at} is {_kind(found)}; wanted {_kind(own)}"
-    if isinstance(own, (list, tuple)):
-        return _first(_unlike(*pair, at) for pair in zip(found, own, strict=True))
-    least = -_FAR if isinstance(own, float) else -1
-    if isinstance(own, (int, float)) and not least <= found <= _FAR:
-        return f"{at} is {found}; wanted a number that a training can have"
-    odd = isinstance(found, Tensor) and not overflows and not found.isfinite().all()
+    if isinstance(like, Mapping):
+        if not isinstance(value, Mapping) or value.keys() != like.keys():
+            return f"{at} is {_kind(value)}; wanted a mapping of {list(like)[:5]}"
+        parts = ((value[key], like[key], f"{at}.{key}") for key in like)
+        return _first(_differs(*part, overflows=overflows) for part in parts)
+    if _kind(value) != _kind(like):
+        return f"{at} is {_kind(value)}; wanted {_kind(like)}"
+    if isinstance(like, (list, tuple)):
+        return _first(_differs(*pair, at) for pair in zip(value, like, strict=True))
+    least = -_FAR if isinstance(like, float) else -1
+    if isinstance(like, (int, float)) and not least <= value <= _FAR:
+        return f"{at} is {value}; wanted a number that a training can have"
+    odd = isinstance(value, Tensor) and not overflows and not value.isfinite().all()
     return f"{at} holds numbers that are not finite" if odd else None
 
 
-def _streams_fault(found: Any, step: Any, empty: Callable[[int], State]) -> str | None:
-    if found is None or not isinstance(step, int):
+def _streams_fault(value: Any, step: Any, empty: Callable[[int], State]) -> str | None:
+    if value is None or not isinstance(step, int):
         return None
     try:
-        return _unlike_state(found, empty(step))
+        return _state_differs(value, empty(step))
     except Unsupported as error:
         return f"it has streams, and this model none: {error}"
 
 
-def _unlike_state(found: Any, own: State) -> str | None:
+def _state_differs(value: Any, like: State) -> str | None:
     """Compare nesting and shapes; a state may be of another precision than an empty one."""
-    if isinstance(own, tuple) and isinstance(found, tuple) and len(own) == len(found):
-        return _first(map(_unlike_state, found, own))
-    if isinstance(own, Tensor) and isinstance(found, Tensor) and own.shape == found.shape:
+    if isinstance(like, tuple) and isinstance(value, tuple) and len(like) == len(value):
+        return _first(map(_state_differs, value, like))
+    if isinstance(like, Tensor) and isinstance(value, Tensor) and like.shape == value.shape:
         return None
-    return None if own is found is None else f"streams hold {_kind(found)}; wanted {_kind(own)}"
+    return None if like is value is None else f"streams hold {_kind(value)}; wanted {_kind(like)}"
 
 
-def _gradients_fault(found: Any, own: Mapping[str, Any]) -> str | None:
-    if "gradients" not in own:
+def _gradients_fault(value: Any, ours: Mapping[str, Any]) -> str | None:
+    if "gradients" not in ours:
         return None
-    weights = own["model"]
-    if not isinstance(found, dict) or not found.keys() <= weights.keys():
-        return f"gradients is {_kind(found)}; wanted those of weights by name"
-    like = {name: weights[name] for name in found}
-    return _unlike(found, like, "gradients", overflows=True)  # scaled ones of float16
+    weights = ours["model"]
+    if not isinstance(value, dict) or not value.keys() <= weights.keys():
+        return f"gradients is {_kind(value)}; wanted those of weights by name"
+    shapes = {name: weights[name] for name in value}
+    return _differs(value, shapes, "gradients", overflows=True)  # scaled ones of float16
 
 
 def _first(problems: Iterable[str | None]) -> str | None:
@@ -196,47 +196,47 @@ def _generator_fault(state: Any) -> str | None:
     return None
 
 
-def _optimiser_fault(found: Any, own: Mapping[str, Any], updates: WeightUpdates) -> str | None:
-    if not isinstance(found, dict) or found.keys() != own.keys():
-        return f"optimiser is {_kind(found)}; wanted a mapping of {list(own)}"
-    problem = _unlike(found["param_groups"], own["param_groups"], "optimiser")
+def _optimiser_fault(value: Any, like: Mapping[str, Any], updates: WeightUpdates) -> str | None:
+    if not isinstance(value, dict) or value.keys() != like.keys():
+        return f"optimiser is {_kind(value)}; wanted a mapping of {list(like)}"
+    problem = _differs(value["param_groups"], like["param_groups"], "optimiser")
     if problem:
         return problem
-    moving = _MOVED if updates.config.momentum_range else {"lr"}
-    for there, here in zip(found["param_groups"], own["param_groups"], strict=True):
+    moving = _SCHEDULED if updates.config.momentum_range else {"lr"}
+    for there, here in zip(value["param_groups"], like["param_groups"], strict=True):
         changed = [key for key in here if key not in moving and there[key] != here[key]]
         if changed:
             return f"optimiser.{changed[0]} is {there[changed[0]]}; wanted {here[changed[0]]}"
     moved = [p for group in updates.optimiser.param_groups for p in group["params"]]
-    state = found["state"]
+    state = value["state"]
     if not isinstance(state, dict) or not state.keys() <= set(range(len(moved))):
         return "optimiser.state is not of these parameters"
     return _first(
-        _unlike(state[index], state_of(updates.config, moved[index]), f"optimiser.state.{index}")
+        _differs(state[index], state_of(updates.config, moved[index]), f"optimiser.state.{index}")
         for index in state
     )
 
 
-def _plateau_fault(found: Any, own: Mapping[str, Any] | None) -> str | None:
-    if own is None:
+def _plateau_fault(value: Any, like: Mapping[str, Any] | None) -> str | None:
+    if like is None:
         return None
-    if isinstance(found, dict) and isinstance(found.get("best"), float):
-        own = {**own, "best": 0.0}
-    return _unlike(found, own, "plateau")
+    if isinstance(value, dict) and isinstance(value.get("best"), float):
+        like = {**like, "best": 0.0}
+    return _differs(value, like, "plateau")
 
 
-def _trigger_fault(found: Any, own: Mapping[str, Any] | None) -> str | None:
-    if own is None:
+def _trigger_fault(value: Any, like: Mapping[str, Any] | None) -> str | None:
+    if like is None:
         return None
-    if "scores" in own and isinstance(found, dict):
-        own = {**own, "scores": _floats(found.get("scores"))}
-    return _unlike(found, own, "trigger")
+    if "scores" in like and isinstance(value, dict):
+        like = {**like, "scores": _floats(value.get("scores"))}
+    return _differs(value, like, "trigger")
 
 
-def _best_fault(found: Any, weights: Mapping[str, Any]) -> str | None:
-    if isinstance(found, dict) and not found:
+def _best_fault(value: Any, weights: Mapping[str, Any]) -> str | None:
+    if isinstance(value, dict) and not value:
         return None
-    return _unlike(found, {"score": 0.0, "step": 0, "weights": weights}, "best")
+    return _differs(value, {"score": 0.0, "step": 0, "weights": weights}, "best")
 
 
 def _rows_fault(rows: Any) -> str | None:
@@ -254,6 +254,6 @@ def _rows_fault(rows: Any) -> str | None:
     return None
 
 
-def _floats(found: Any) -> list[float]:
-    """Return what a list of so many numbers looks like."""
-    return [0.0] * (len(found) if isinstance(found, list) else 0)
+def _floats(values: Any) -> list[float]:
+    """Return a list of as many numbers."""
+    return [0.0] * (len(values) if isinstance(values, list) else 0)

@@ -56,7 +56,7 @@ def read_stages(listed: Iterable[Any]) -> list[Stage]:
     """Return the stages that mappings say. Raises ValueError, naming the entry and its key."""
     names = [entry.name for entry in fields(Stage)]
     needed = [entry.name for entry in fields(Stage) if entry.default is MISSING]
-    found = []
+    stages = []
     for number, options in enumerate(listed):
         where = f"stages[{number}]"
         if not isinstance(options, Mapping):
@@ -70,10 +70,10 @@ def read_stages(listed: Iterable[Any]) -> list[Stage]:
             if key not in options:
                 raise ValueError(f"{where}.{key} is missing: wanted a whole number")
         try:
-            found.append(Stage(**options))
+            stages.append(Stage(**options))
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
-    return found
+    return stages
 
 
 def written(stages: Iterable[Stage]) -> list[dict[str, Any]]:
@@ -105,7 +105,7 @@ class TrainingStage(NamedTuple):
     """Tokens that a state remembers; None: as model or task say."""
     accumulate: int
     learning_rate_scale: float
-    anew: bool
+    new_epoch: bool
     """Whether its batches begin an epoch, for windows, rows or memory are others than before."""
 
     def of(self, task: Task) -> Task:
@@ -167,7 +167,7 @@ class TrainingStages:
                 memory=stage.memory,
                 accumulate=stage.accumulate,
                 learning_rate_scale=stage.learning_rate_scale,
-                anew=before is not None
+                new_epoch=before is not None
                 and (before.length, before.batch_size, before.memory)
                 != (stage.length, rows, stage.memory),
             )
@@ -221,15 +221,15 @@ class TrainingStages:
                 )
             if part.length is None:
                 continue
-            given = f"{part.where}.length={part.length}"
+            option = f"{part.where}.length={part.length}"
             if not isinstance(task, Windowed):
                 raise ValueError(
-                    f"{given} needs a task that reads windows of a stream: got task="
+                    f"{option} needs a task that reads windows of a stream: got task="
                     f"{task.spec.name}; leave length out, or choose language modelling of a stream"
                 )
             if part.length > longest:
                 raise ValueError(
-                    f"{given} is beyond the {longest} tokens that the model and its positions are "
+                    f"{option} is beyond the {longest} tokens that the model and its positions are "
                     "built for, the longer of task.length and task.evaluation_length: shorten the "
                     f"stage, or type task.evaluation_length={part.length}"
                 )
@@ -278,9 +278,9 @@ def check_parts_of_batches(by_batch: str, stages: TrainingStages, processes: int
     if processes > 1:
         parting.append((f"hardware.processes={processes}", "1"))
     if parting:
-        seen, wanted = parting[0]
+        setting, allowed = parting[0]
         option = by_batch.partition("=")[0]
         raise Unsupported(
-            f"{by_batch} takes statistics of all examples of an update: got {seen}, which parts "
-            f"them; set it to {wanted}, or choose another {option}"
+            f"{by_batch} takes statistics of all examples of an update: got {setting}, which parts "
+            f"them; set it to {allowed}, or choose another {option}"
         )

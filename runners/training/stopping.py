@@ -15,10 +15,10 @@ def stop_signal() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield event
         return
-    asked = [each for each in STOPS if each is not signal.SIGINT]
-    before = {each: signal.signal(each, lambda *_: event.set()) for each in asked}
+    asked = [number for number in STOPS if number is not signal.SIGINT]
+    before = {number: signal.signal(number, lambda *_: event.set()) for number in asked}
     try:
         yield event
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -27,7 +27,7 @@ class WeightUpdates:
     def __init__(self, model: nn.Module, config: OptimConfig, *, half: bool) -> None:
         self.model, self.config = model, config
         self.optimiser = build_optimiser(model, config)
-        self.own_clips = own_clips(model)
+        self.parameter_clips = parameter_clips(model)
         device = next(model.parameters()).device
         self.scaler = torch.amp.GradScaler(device.type, enabled=half)
         self.plateau = Plateau(config) if config.schedule is Schedule.plateau else None
@@ -36,7 +36,7 @@ class WeightUpdates:
         self.watched = False
         """Whether somebody asks for the gradient's norm, which costs a pass over all gradients."""
         self.gradient_norm: Tensor | None = None
-        """Of the last update, where it was known or wanted: see `clip_gradients`."""
+        """Of the last update, where it was computed: see `clip_gradients`."""
         self.average: WeightAverage | None = None
         if config.ema_decay is not None:
             self.average = WeightAverage(model, config.ema_decay, warmup=config.ema_warmup)
@@ -66,7 +66,7 @@ class WeightUpdates:
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimiser)
         self.gradient_norm = clip_gradients(
-            self.model, self.config, self.own_clips, norm=self.watched
+            self.model, self.config, self.parameter_clips, norm=self.watched
         )
         before = self.scaler.get_scale()
         self.scaler.step(self.optimiser)
@@ -92,19 +92,19 @@ class WeightUpdates:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint holds; what is not used is not in it."""
-        found: dict[str, Any] = {
+        state: dict[str, Any] = {
             "optimiser": self.optimiser.state_dict(),
             "scaler": self.scaler.state_dict(),
         }
         if self.plateau:
-            found["plateau"] = self.plateau.state()
+            state["plateau"] = self.plateau.state()
         if self.average:
-            found["average"] = self.average.averages
-            found["trigger"] = self.average.state()
-        return found
+            state["average"] = self.average.averages
+            state["trigger"] = self.average.state()
+        return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state in which `runners.training.resume` found no fault."""
+        """Continue from a state that has passed `runners.training.resume.misfit`."""
         self.optimiser.load_state_dict(state["optimiser"])
         self.scaler.load_state_dict(state["scaler"])
         if self.plateau:
@@ -114,20 +114,24 @@ class WeightUpdates:
 
 
 def clip_gradients(
-    model: nn.Module, config: OptimConfig, own: Mapping[nn.Parameter, float], *, norm: bool = False
+    model: nn.Module,
+    config: OptimConfig,
+    limits: Mapping[nn.Parameter, float],
+    *,
+    norm: bool = False,
 ) -> Tensor | None:
-    """Clip each parameter of special treatment by itself, then each entry, then the whole.
+    """Clip each parameter with a limit of its own, then each entry, then all together.
 
     Args:
         model: What is trained.
         config: Limits.
-        own: Parameters with limits of their own.
-        norm: Whether the norm is wanted where nothing clips by it.
+        limits: Of parameters that have one of their own.
+        norm: Whether to compute the norm where nothing clips by it.
 
     Returns:
         The Euclidean norm of all gradients before the last of these; None: nobody needed it.
     """
-    for parameter, limit in own.items():
+    for parameter, limit in limits.items():
         nn.utils.clip_grad_norm_([parameter], limit)
     if config.clip_value is not None:
         nn.utils.clip_grad_value_(model.parameters(), config.clip_value)
@@ -138,6 +142,6 @@ def clip_gradients(
     return None
 
 
-def own_clips(model: nn.Module) -> dict[nn.Parameter, float]:
-    """Return the parameters that are clipped by themselves, with their limits."""
+def parameter_clips(model: nn.Module) -> dict[nn.Parameter, float]:
+    """Return the parameters that are clipped separately, with their limits."""
     return {p: tuning.clip for p, tuning in tunings(model) if tuning.clip is not None}

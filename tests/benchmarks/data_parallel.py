@@ -86,7 +86,7 @@ def measure(task: ListOps, width: int, blocks: int, block: int) -> dict[str, Any
     rank, steps = dist.get_rank(), block * blocks
     source = endless(task, BATCH_SIZE, SEED, BatchPosition(0, 0))
     ranks = Ranks(rank, PROCESSES)
-    own = [ranks.own(next(source)[1]) for _ in range(steps)]
+    own = [ranks.part_of(next(source)[1]) for _ in range(steps)]
     models = {name: build(task, width) for name in ("runner", "loop", "loop again")}
     runner = partial(by_runner, tell=lambda _: None, processes=PROCESSES)
     start: dict[str, Callable[[], Iterator[Spent]]] = {

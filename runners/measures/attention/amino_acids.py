@@ -1,4 +1,4 @@
-"""Which amino acids attention treats alike, beside which ones evolution exchanges.
+"""Which amino acids attention treats alike, compared with those that evolution exchanges.
 
 For each head the share of its attention that goes to each of the 20 amino acids is a number; two
 amino acids are alike as these numbers correlate over all heads of all layers (Pearson). Beside it
@@ -39,14 +39,14 @@ class AminoAcids:
         sums = torch.einsum("bhls,bl,bsa->ha", weights, rows.real.double(), letter).cpu()
         self.sums[layer] = self.sums.get(layer, 0) + sums
 
-    def found(self) -> Iterator[Measurement]:
+    def measurements(self) -> Iterator[Measurement]:
         """Yield the similarity of each pair, and how all agree with the substitution matrix.
 
         Raises:
             Unsupported: Fewer than three heads, over which nothing correlates but in sign, or an
                 amino acid that all of them weigh alike.
         """
-        sums = torch.cat([own for _, own in sorted(self.sums.items())])
+        sums = torch.cat([part for _, part in sorted(self.sums.items())])
         if len(sums) < 3:
             raise Unsupported(
                 f"similarity correlates attention over heads: got {len(sums)} of all layers, "

@@ -13,7 +13,7 @@ def core_of(mixer: nn.Module) -> Core:
     """Return the core of a mixer, in eval mode.
 
     Raises:
-        Unsupported: It has none of its own, or one whose function was to be learned: parameters
+        Unsupported: It has none, or one whose function was to be learned: parameters
             that nobody trained would be measured, and not the method.
     """
     name = type(mixer).__name__

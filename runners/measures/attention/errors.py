@@ -72,13 +72,13 @@ def trained_heads(
     """
     seen: list[tuple[Tensor, Tensor, Tensor, Layout]] = []
 
-    def note(module: nn.Module, given: tuple[Any, ...]) -> None:
+    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         del module
-        seen.append(cast(Any, given))
+        seen.append(cast(Any, inputs))
 
     cores = [cast(nn.Module, cast(Any, block).mixer.core) for block in model.blocks]
     handles = [core.register_forward_pre_hook(note) for core in cores]
-    found: list[list[QueryKeyValue]] = [[] for _ in model.traits]  # a block may be several layers
+    heads: list[list[QueryKeyValue]] = [[] for _ in model.traits]  # a block may be several layers
     count = 0
     try:
         with torch.inference_mode():
@@ -86,8 +86,8 @@ def trained_heads(
                 seen.clear()
                 model.eval()(batch.tokens, batch.target, batch.keep)
                 rows = _long_enough(seen[0], length)[: sequences - count]
-                for own, (*qkv, _) in zip(found, seen, strict=True):
-                    own.append(QueryKeyValue(*(x[rows, :, :length].double() for x in qkv)))
+                for one, (*qkv, _) in zip(heads, seen, strict=True):
+                    one.append(QueryKeyValue(*(x[rows, :, :length].double() for x in qkv)))
                 count += len(rows)
                 if count == sequences:
                     break
@@ -99,12 +99,12 @@ def trained_heads(
             f"the test split has {count} sequences of {length} tokens: wanted {sequences}; lower "
             "runner.lengths or runner.sequences"
         )
-    return [QueryKeyValue(*(torch.cat(parts) for parts in zip(*own, strict=True))) for own in found]
+    return [QueryKeyValue(*(torch.cat(parts) for parts in zip(*one, strict=True))) for one in heads]
 
 
-def _long_enough(given: tuple[Tensor, Tensor, Tensor, Layout], length: int) -> Int[Tensor, " r"]:
+def _long_enough(inputs: tuple[Tensor, Tensor, Tensor, Layout], length: int) -> Int[Tensor, " r"]:
     """Return the rows whose first `length` tokens are there and real."""
-    q, _, _, layout = given
+    q, _, _, layout = inputs
     if q.shape[2] < length:
         return torch.arange(0)
     if layout.keep is None:
@@ -112,17 +112,17 @@ def _long_enough(given: tuple[Tensor, Tensor, Tensor, Layout], length: int) -> I
     return layout.keep[:, :length].all(1).nonzero()[:, 0]
 
 
-def output_of(core: Core, given: QueryKeyValue) -> Float[Tensor, "b h l v"]:
+def output_of(core: Core, inputs: QueryKeyValue) -> Float[Tensor, "b h l v"]:
     """Run a core without gradients and without padding."""
     with torch.inference_mode():
-        return core(given.q, given.k, given.v, Layout())
+        return core(inputs.q, inputs.k, inputs.v, Layout())
 
 
-def implied_matrix(core: Core, given: QueryKeyValue) -> Float[Tensor, "b h l l"]:
+def implied_matrix(core: Core, inputs: QueryKeyValue) -> Float[Tensor, "b h l l"]:
     """Return the weights of every query: what the core makes of V = identity."""
-    call = CoreCall(given.q, given.k, Layout())
+    call = CoreCall(inputs.q, inputs.k, Layout())
     with torch.inference_mode():
-        ((_, matrix),) = weights(core, call, keys_at_once=given.k.shape[2])
+        ((_, matrix),) = weights(core, call, keys_at_once=inputs.k.shape[2])
     return matrix
 
 
@@ -145,8 +145,8 @@ class Heaviest(NamedTuple):
         Of a key with exact weight a and approximate weight b, min(a, b) is kept, and nothing where
         b is negative: weight that was moved to a key does not make up for what others lost.
         """
-        found = approximate.gather(-1, self.key).clamp(min=0).minimum(self.mass)
-        return [(float(found[..., :k].sum()), float(self.mass[..., :k].sum())) for k in ranks]
+        kept = approximate.gather(-1, self.key).clamp(min=0).minimum(self.mass)
+        return [(float(kept[..., :k].sum()), float(self.mass[..., :k].sum())) for k in ranks]
 
 
 class CoreErrors(NamedTuple):
@@ -161,13 +161,13 @@ class CoreErrors(NamedTuple):
 
 
 class Exact:
-    """The exact outputs of some sequences and, where wanted, their matrices."""
+    """The exact outputs of some sequences and, where asked for, their matrices."""
 
     def __init__(
-        self, core: Core, given: QueryKeyValue, *, matrices: bool, ranks: Sequence[int] = ()
+        self, core: Core, inputs: QueryKeyValue, *, matrices: bool, ranks: Sequence[int] = ()
     ) -> None:
-        self.given, self.ranks = given, ranks
-        parts = [given.sequence(i) for i in range(len(given.q))]
+        self.inputs, self.ranks = inputs, ranks
+        parts = [inputs.sequence(i) for i in range(len(inputs.q))]
         self.outputs = [output_of(core, part) for part in parts]
         self.matrices = [implied_matrix(core, part) for part in parts] if matrices else []
         self.heaviest = [Heaviest.of(matrix, max(ranks, default=1)) for matrix in self.matrices]
@@ -178,17 +178,17 @@ class Exact:
         matrix = _Relative()
         retained = [[0.0, 0.0] for _ in self.ranks]
         for number, exact in enumerate(self.outputs):
-            part = self.given.sequence(number)
+            part = self.inputs.sequence(number)
             output.add(output_of(core, part), exact)
             if not self.matrices:
                 continue
             implied = implied_matrix(core, part)
             matrix.add(implied, self.matrices[number])
-            for total, found in zip(
+            for total, sums in zip(
                 retained, self.heaviest[number].retained(implied, self.ranks), strict=True
             ):
-                total[0] += found[0]
-                total[1] += found[1]
+                total[0] += sums[0]
+                total[1] += sums[1]
         if not self.matrices:
             return CoreErrors(output.value(), None)
         return CoreErrors(output.value(), matrix.value(), tuple(a / b for a, b in retained))

@@ -37,7 +37,7 @@ class Kernels:
         self.moments[layer] = self.moments.get(layer, 0) + moments
         self.tokens[layer] = self.tokens.get(layer, 0) + float(real.sum())
 
-    def found(self) -> Iterator[Measurement]:
+    def measurements(self) -> Iterator[Measurement]:
         """Yield the kernel of each head, the oldest token first, and its deviation over tokens."""
         for layer, moments in sorted(self.moments.items()):
             left, tokens = self.lefts[layer], self.tokens[layer]
@@ -46,10 +46,10 @@ class Kernels:
             if squares:
                 parts["kernel_deviation"] = (squares[0] - mean.square()).clamp(min=0).sqrt()
             for metric, every in parts.items():
-                for head, own in enumerate(every.clamp(0, 1).tolist()):
+                for head, taps in enumerate(every.clamp(0, 1).tolist()):
                     yield Measurement(
                         metric=metric,
-                        value=own[left],
-                        samples=tuple(round(weight, 6) for weight in own),
+                        value=taps[left],
+                        samples=tuple(round(weight, 6) for weight in taps),
                         labels={"layer": str(layer), "head": str(head), "left": str(left)},
                     )

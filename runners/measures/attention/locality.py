@@ -38,12 +38,12 @@ class Locality:
     def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
         """Take the weights of one layer."""
         place = torch.arange(weights.shape[-1], device=weights.device)
-        apart = (place[:, None] - place).abs()
-        each = [(weights * apart).sum(-1), torch.special.entr(weights.clamp(min=0)).sum(-1)]
-        each += [(weights * (apart <= reach)).sum(-1) for reach in self.within]
+        distances = (place[:, None] - place).abs()
+        numbers = [(weights * distances).sum(-1), torch.special.entr(weights.clamp(min=0)).sum(-1)]
+        numbers += [(weights * (distances <= reach)).sum(-1) for reach in self.within]
         real = rows.real.double()
         shares = real / real.sum(-1, keepdim=True).clamp(min=1)
-        sums = torch.einsum("mbhl,bl->mh", torch.stack(each), shares).cpu()
+        sums = torch.einsum("mbhl,bl->mh", torch.stack(numbers), shares).cpu()
         cell = torch.nn.functional.one_hot(place // self.positions, self.cells).double()
         summed = torch.einsum("bhls,bl,lc,sd->cd", weights, real, cell, cell).cpu()
         counted = torch.einsum("bl,lc->c", real, cell).cpu()
@@ -54,7 +54,7 @@ class Locality:
         self.queries[layer] = self.queries[layer] + counted if seen else counted
         self.examples[layer] = self.examples.get(layer, 0) + len(weights)
 
-    def found(self) -> Iterator[Measurement]:
+    def measurements(self) -> Iterator[Measurement]:
         """Yield the three numbers of each head, and the rows of each layer's map."""
         names = [
             "attention_distance",
@@ -63,9 +63,9 @@ class Locality:
         ]
         further = [{}, {}, *({"within": str(reach)} for reach in self.within)]
         for layer, sums in sorted(self.sums.items()):
-            for head, own in enumerate(sums.T / self.examples[layer]):
+            for head, numbers in enumerate(sums.T / self.examples[layer]):
                 labels = {"layer": str(layer), "head": str(head)}
-                for name, more, value in zip(names, further, own.tolist(), strict=True):
+                for name, more, value in zip(names, further, numbers.tolist(), strict=True):
                     most = 1.0 if name == "attention_within" else value
                     yield Measurement(metric=name, value=min(most, value), labels=labels | more)
             queries = self.queries[layer]

@@ -1,4 +1,4 @@
-"""Where the weights of attention lie in what a segment is read behind, by mixers with a memory.
+"""Where attention lies in the memory and the segment that a mixer with a memory reads.
 
 The weights of a mixer are read by handing it unit vectors for values: o[q, j] = A[q, j].
 """
@@ -20,26 +20,26 @@ KEYS_AT_ONCE = 256
 
 
 def recurrent_mixers(stack: nn.Module) -> dict[int, SegmentRecurrence]:
-    """Return the mixers that read segments behind a memory, by layer.
+    """Return the mixers that read segments after a memory, by layer.
 
     Raises:
         Unsupported: There is none, or one serves several layers.
     """
     blocks = list(stack.blocks) if isinstance(stack, Stack) else []
     mixers = {layer: cast(Any, block).mixer for layer, block in enumerate(blocks)}
-    found = {n: mixer for n, mixer in mixers.items() if isinstance(mixer, SegmentRecurrence)}
-    if not found:
-        names = ", ".join(sorted({family(each) for each in mixers.values()})) or family(stack)
+    recurrent = {n: mixer for n, mixer in mixers.items() if isinstance(mixer, SegmentRecurrence)}
+    if not recurrent:
+        names = ", ".join(sorted({family(one) for one in mixers.values()})) or family(stack)
         raise Unsupported(
             f"{names}: no memory of segments, whose share of attention could be read; choose "
             "transformer_xl, compressive_transformer, shortformer or adaptive_span"
         )
-    if len(set(map(id, found.values()))) < len(found):
+    if len(set(map(id, recurrent.values()))) < len(recurrent):
         raise Unsupported(
             "layers that are one module cannot be distinguished by their calls: set "
             "model.backbone.layer_groups=null"
         )
-    return found
+    return recurrent
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def recorded_masses(
     """Record the weight that each key gets, mean over heads and queries, in the next segment.
 
     Keys are in the order of the mixer's row: compressed memory, memory, the segment. A segment that
-    is read behind a memory with empty rows is not recorded. Clear the answer to record another one.
+    is read after a memory with empty rows is not recorded. Clear the answer to record another one.
     """
     masses: dict[int, Tensor] = {}
 

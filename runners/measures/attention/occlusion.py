@@ -81,17 +81,17 @@ def hidden_answers(model: Backbone, queried: QueriedBatch, distance: int) -> Int
     """
     position = torch.arange(queried.tokens.shape[-1], device=queried.tokens.device) + model.has_cls
     shape = queried.tokens.shape
-    found = []
+    parts = []
     for number in range(queried.queries.shape[1]):
         query = queried.queries[:, number, None]
         far = ((position - query).abs() > distance).view(shape)
         if queried.keep is not None:
             far = far & queried.keep
-        shown = queried._replace(
+        visible = queried._replace(
             tokens=torch.where(far, queried.noise, queried.tokens), queries=query
         )
-        found.append(answers(model, shown))
-    return torch.cat(found, dim=1)
+        parts.append(answers(model, visible))
+    return torch.cat(parts, dim=1)
 
 
 def doubling(longest: int) -> list[int]:
@@ -106,15 +106,15 @@ def least(shares: dict[int, float], stay: Callable[[int], float], keeps: float) 
     Args:
         shares: By distance, ascending; at the last one all answers stay.
         stay: Gives the share at any distance between two of them, taken to rise there.
-        keeps: The share that is wanted.
+        keeps: That share.
     """
-    known = list(shares)
-    high = len(known) - 1
-    while high and shares[known[high - 1]] >= keeps:
+    distances = list(shares)
+    high = len(distances) - 1
+    while high and shares[distances[high - 1]] >= keeps:
         high -= 1
     if not high:
-        return known[0]
-    below, enough = known[high - 1], known[high]
+        return distances[0]
+    below, enough = distances[high - 1], distances[high]
     while enough - below > 1:
         middle = (below + enough) // 2
         if stay(middle) >= keeps:

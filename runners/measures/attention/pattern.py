@@ -1,7 +1,7 @@
-"""Which tokens a mixer lets see each other, found by running it: no mask is drawn from a formula.
+"""Which tokens a mixer lets see each other, observed by running it, not from a formula of a mask.
 
 Where weights can be read, by head: the keys of a query with a weight, and for each how many keys of
-that query have exactly its weight. That is 1 where keys are told apart, and more where a method
+that query have exactly its weight. That is 1 where keys are distinguished, and more where a method
 sees them as a group, as H-Transformer's levels and pools do. Elsewhere, for a mixer as a whole:
 the tokens whose change moves the output, by the gradient of a direction of it; a token itself is
 then always among them, being the query.
@@ -33,16 +33,16 @@ def patterns(mixer: nn.Module, x: Float[Tensor, "1 l d"]) -> dict[str, Int[Tenso
         mixer: In evaluation mode and float64.
         x: A random input.
     """
-    own: Any = mixer
+    module: Any = mixer
     core = getattr(mixer, "core", None)
-    if own.traits.row_stochastic and isinstance(core, nn.Module):
+    if module.traits.row_stochastic and isinstance(core, nn.Module):
         with torch.no_grad(), recorded_calls({0: core}) as calls:
-            own(x, Layout())
+            module(x, Layout())
         if calls:
             with torch.no_grad():
                 pieces = [part for _, part in weights(cast(Core, core), calls[0])]
             (every,) = torch.cat(pieces, dim=-1)
-            return {str(head): groups(each) for head, each in enumerate(every)}
+            return {str(head): groups(matrix) for head, matrix in enumerate(every)}
     return {"all": gradient_support(mixer, x)}
 
 

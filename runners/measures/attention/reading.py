@@ -18,7 +18,7 @@ from tasks.task import Batch
 
 
 class KeptTokens(NamedTuple):
-    """Where the tokens of a batch stand; p sequences of an example are rows of their own."""
+    """Where the tokens of a batch stand; p sequences of an example are p rows."""
 
     real: Bool[Tensor, "b l"]
     """False at padding."""
@@ -33,7 +33,7 @@ class WeightReading(Protocol):
         """Take the weights of one layer."""
         ...
 
-    def found(self) -> Iterator[Measurement]:
+    def measurements(self) -> Iterator[Measurement]:
         """Yield what came out."""
         ...
 
@@ -43,7 +43,7 @@ class Passed(NamedTuple):
 
     weights: dict[int, Float[Tensor, "b h l s"]]
     kernels: dict[int, tuple[int, Tensor]]
-    """Taps before a token's own, and kernels, [h t] or [b h l t]."""
+    """Taps before that of the token itself, and kernels, [h t] or [b h l t]."""
     rows: KeptTokens
 
 
@@ -58,7 +58,7 @@ def passed(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> Passed
     """
     with recorded_calls(cores) as calls, _recorded(model) as (layouts, kernels):
         model.run(batch.tokens, batch.keep, None)
-    found = {
+    matrices = {
         layer: torch.cat([part for _, part in weights(cast(Core, cores[layer]), call)], -1).double()
         for layer, call in calls.items()
     }
@@ -68,17 +68,17 @@ def passed(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> Passed
         tokens = torch.cat((tokens.new_full((len(tokens), 1), -1), tokens), dim=1)
     count = batch.tokens.flatten(0, 1).shape[0]
     real = torch.ones(count, length, dtype=torch.bool, device=batch.tokens.device)
-    return Passed(found, kernels, KeptTokens(real if keep is None else keep, tokens))
+    return Passed(matrices, kernels, KeptTokens(real if keep is None else keep, tokens))
 
 
 @contextmanager
 def _recorded(model: Backbone) -> Iterator[tuple[list[Layout], dict[int, tuple[int, Tensor]]]]:
-    """Record the layout that the stack is given, and the kernels of each layer's convolution."""
+    """Record the layout that the stack receives, and the kernels of each layer's convolution."""
     layouts: list[Layout] = []
     kernels: dict[int, tuple[int, Tensor]] = {}
 
-    def before(_: nn.Module, given: tuple[Flow, Layout]) -> None:
-        layouts.append(given[1])
+    def before(_: nn.Module, inputs: tuple[Flow, Layout]) -> None:
+        layouts.append(inputs[1])
 
     def recorder(layer: int, left: int) -> Callable[[nn.Module, Any, Tensor], None]:
         def hook(_: nn.Module, __: Any, taps: Tensor) -> None:

@@ -1,12 +1,12 @@
-"""How near to low rank attention is: of its matrices, and of the maps behind their scores.
+"""How near to low rank attention is: of its matrices, and of the maps of their scores.
 
     spectrum      sum_{i <= k} s_i / sum_i s_i        s: singular values of a matrix of weights
     projections   sum_{i <= k} s_i^2 / sum_i s_i^2    s: of W_Q W_K^T, of one head, and of all
-                                                      heads beside each other
+                                                      heads concatenated
 
 The first, a mean over examples, is that of figure 1 of Wang et al. 2020, arXiv:2006.04768
 (Linformer), who look at k = n / 4. The second is that of figure 1 of Cordonnier et al. 2020,
-arXiv:2006.16362: W_Q of one head is [d, k], of all heads beside each other [d, h k], so that the
+arXiv:2006.16362: W_Q of one head is [d, k], of all heads concatenated [d, h k], so that the
 second product is the sum of those of the heads.
 """
 
@@ -36,22 +36,22 @@ class Spectrum:
 
     def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
         """Take the weights of one layer; padding is no part of a matrix."""
-        for own, real in zip(weights, rows.real, strict=True):
-            values = torch.linalg.svdvals(own[:, real][:, :, real])
+        for matrices, real in zip(weights, rows.real, strict=True):
+            values = torch.linalg.svdvals(matrices[:, real][:, :, real])
             shares = (values.cumsum(-1) / values.sum(-1, keepdim=True)).cpu()
             count = shares.shape[-1]
             ends = [-(-count * point // POINTS) - 1 for point in range(1, POINTS + 1)]
             self.sums[layer] = self.sums.get(layer, 0) + shares[:, ends]
             self.examples[layer] = self.examples.get(layer, 0) + 1
 
-    def found(self) -> Iterator[Measurement]:
+    def measurements(self) -> Iterator[Measurement]:
         """Yield the spectrum of each head."""
         for layer, sums in sorted(self.sums.items()):
-            for head, own in enumerate((sums / self.examples[layer]).clamp(0, 1).tolist()):
+            for head, curve in enumerate((sums / self.examples[layer]).clamp(0, 1).tolist()):
                 yield Measurement(
                     metric="singular_value_share",
-                    value=own[QUARTER - 1],
-                    samples=tuple(round(share, 6) for share in own),
+                    value=curve[QUARTER - 1],
+                    samples=tuple(round(share, 6) for share in curve),
                     labels={"layer": str(layer), "head": str(head)},
                 )
 
@@ -61,7 +61,7 @@ class Energies(NamedTuple):
 
     heads: Float[Tensor, "h k"]
     together: Float[Tensor, " m"]
-    """Of all heads beside each other, m the smaller of d and h k."""
+    """Of all heads concatenated, m the smaller of d and h k."""
 
 
 def energies(mixer: nn.Module) -> Energies | None:
@@ -101,15 +101,15 @@ def _energy(matrix: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n d"]:
 def projection_rows(mixers: dict[int, nn.Module]) -> Iterator[Measurement]:
     """Yield the energy curves of each layer that has them."""
     for layer, mixer in mixers.items():
-        found = energies(mixer)
-        if found is None:
+        curves = energies(mixer)
+        if curves is None:
             continue
-        named = {str(head): own for head, own in enumerate(found.heads)}
-        for head, own in {**named, "all": found.together}.items():
-            quarter = max(0, -(-len(own) // 4) - 1)
+        named = {str(head): curve for head, curve in enumerate(curves.heads)}
+        for head, curve in {**named, "all": curves.together}.items():
+            quarter = max(0, -(-len(curve) // 4) - 1)
             yield Measurement(
                 metric="projection_energy",
-                value=float(own[quarter]),
-                samples=tuple(round(float(share), 6) for share in own),
+                value=float(curve[quarter]),
+                samples=tuple(round(float(share), 6) for share in curve),
                 labels={"layer": str(layer), "head": head},
             )

@@ -23,14 +23,14 @@ def with_shared_heads(model: Backbone, share: float) -> dict[int, tuple[int, flo
 @torch.no_grad()
 def _layer(site: Site, scores: SharedScores, trained: MultiHead) -> nn.Module:
     rank = len(scores.queries)
-    own = CollaborativeAttention(site, key_width=rank, mixing=MixingStart.ones)
-    own.double()  # as the factors are
-    found = SharedHeads(*scores[:4]).scaled(scores.head_width)
-    own.q_proj.weight.copy_(found.queries)
-    own.k_proj.weight.copy_(found.keys)
-    own.mixing.copy_(found.mixing)
-    if own.content is not None:
-        own.content.weight.copy_(found.content)
+    layer = CollaborativeAttention(site, key_width=rank, mixing=MixingStart.ones)
+    layer.double()  # as the factors are
+    scaled = SharedHeads(*scores[:4]).scaled(scores.head_width)
+    layer.q_proj.weight.copy_(scaled.queries)
+    layer.k_proj.weight.copy_(scaled.keys)
+    layer.mixing.copy_(scaled.mixing)
+    if layer.content is not None:
+        layer.content.weight.copy_(scaled.content)
     for name in ("v_proj", "out_proj"):
-        getattr(own, name).load_state_dict(getattr(trained, name).state_dict())
-    return own
+        getattr(layer, name).load_state_dict(getattr(trained, name).state_dict())
+    return layer

@@ -1,6 +1,6 @@
 """What a compressed model is: its scores, its file, its numbers, its operations and its time.
 
-Every variant stands beside the uncompressed model of the same cell: both are timed in turns, on the
+Every variant is compared with the uncompressed model of its cell: both are timed in turns, on the
 same batch. The file is written, read back and compared bit by bit before its size counts.
 """
 
@@ -95,10 +95,10 @@ class VariantMeasurement:
     def _scores(self, model: Backbone, labels: dict[str, str]) -> Iterator[Measurement]:
         for split in self.splits:
             with autocast(self.hardware):
-                found = evaluate(
+                scores = evaluate(
                     model, self.task, split, batch_size=self.evaluation_batch, device=self.device
                 )
-            for row in score_rows(found, labels):
+            for row in score_rows(scores, labels):
                 if "part" not in row.labels:
                     yield row
 
@@ -114,10 +114,10 @@ class VariantMeasurement:
         slowest = max(self.timing.warm(call, self.device) for call in calls.values())
         rounds = self.timing.rounds(slowest)
         watched = in_turns(calls, Watch(self.device), rounds, repeat_s=self.timing.repeat_limit_s)
-        own, theirs = watched.samples(VARIANT), watched.samples(WHOLE)
-        ratios = tuple(a / b for a, b in zip(own, theirs, strict=True))
+        ours, theirs = watched.samples(VARIANT), watched.samples(WHOLE)
+        ratios = tuple(a / b for a, b in zip(ours, theirs, strict=True))
         for metric, samples in (
-            ("compressed_time", own), ("whole_time", theirs), ("compressed_time_ratio", ratios),
+            ("compressed_time", ours), ("whole_time", theirs), ("compressed_time_ratio", ratios),
         ):  # fmt: skip
             mark = marked(labels, watched, samples)
             value = median(samples)
@@ -136,21 +136,21 @@ def stored(model: Backbone, labels: Mapping[str, str]) -> Iterator[Measurement]:
         for storage in ("dense", "sparse"):
             path = Path(folder) / f"{storage}.safetensors"
             size = write_state(state, path, sparse=storage == "sparse")
-            found = read_state(path)
+            restored = read_state(path)
             for name, value in state.items():
-                if not torch.equal(found[name], value.cpu()):
+                if not torch.equal(restored[name], value.cpu()):
                     raise RuntimeError(f"{name} did not come back from its {storage} file")
-            own = {**labels, "storage": storage}
-            yield Measurement(metric="disk_bytes", value=float(size), labels=own)
+            row_labels = {**labels, "storage": storage}
+            yield Measurement(metric="disk_bytes", value=float(size), labels=row_labels)
 
 
 def plain_state(model: Backbone) -> dict[str, Tensor]:
     """Return a model's state in plain tensors: of a tensor with parts inside, these."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
         parts = value.__tensor_flatten__()[0] if hasattr(value, "__tensor_flatten__") else ()
-        found |= {f"{name}.{part}": getattr(value, part) for part in parts} or {name: value}
-    return found
+        tensors |= {f"{name}.{part}": getattr(value, part) for part in parts} or {name: value}
+    return tensors
 
 
 def numbers_of(model: Backbone) -> tuple[int, int]:
@@ -158,10 +158,10 @@ def numbers_of(model: Backbone) -> tuple[int, int]:
 
     Codes all count as not 0: that of a codebook is a place in it.
     """
-    found: list[Tensor] = [*model.parameters()]
-    found += [value for name, value in model.named_buffers() if name.endswith(".codes")]
-    zeros = sum(int((value == 0).sum()) for value in found if _countable(value))
-    return (numbers := sum(value.numel() for value in found)), numbers - zeros
+    tensors: list[Tensor] = [*model.parameters()]
+    tensors += [value for name, value in model.named_buffers() if name.endswith(".codes")]
+    zeros = sum(int((value == 0).sum()) for value in tensors if _countable(value))
+    return (numbers := sum(value.numel() for value in tensors)), numbers - zeros
 
 
 def _countable(value: Tensor) -> bool:

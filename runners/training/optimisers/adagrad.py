@@ -50,7 +50,7 @@ class ClippedAdagrad(torch.optim.Optimizer):
         for group, weights, gradients, memory in moved(self, self._memory):
             decay = group["weight_decay"]
             whole = torch._foreach_add(gradients, weights, alpha=decay) if decay else gradients
-            sums = [each["sum"] for each in memory]
+            sums = [state["sum"] for state in memory]
             torch._foreach_addcmul_(sums, whole, whole)
             roots = torch._foreach_sqrt(sums)
             torch._foreach_add_(roots, self.epsilon)
@@ -60,8 +60,8 @@ class ClippedAdagrad(torch.optim.Optimizer):
             shares = [(self.limit / norm).clamp(max=1.0) for norm in norms]
             torch._foreach_mul_(steps, shares)
             torch._foreach_add_(weights, steps, alpha=-group["lr"])
-            for each in memory:
-                each["step"] += 1
+            for state in memory:
+                state["step"] += 1
 
     def _memory(self, weight: Tensor) -> dict[str, Any]:
         return {"step": torch.zeros(()), "sum": torch.full_like(weight, self.initial)}

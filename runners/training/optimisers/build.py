@@ -20,14 +20,14 @@ ADAM = ("step", "exp_avg", "exp_avg_sq")
 def build_optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
     """Return the optimiser that the options name, over groups of equal treatment.
 
-    PyTorch's own classes, fused where it has that on CPU and GPU, wherever it has the rule. How
-    weight decay acts is said at each name of `runners.training.optim.Optimiser`.
+    PyTorch's classes wherever it has the rule, fused where that works on CPU and GPU. How weight
+    decay acts stands at each name of `runners.training.optim.Optimiser`.
     """
     return MAKERS[config.optimiser](parameter_groups(model, config), config)
 
 
 def set_rates(optimiser: torch.optim.Optimizer, rate: float, momentum: float | None = None) -> None:
-    """Set the rate of every group to `rate` times its scale, and momentum where one is given.
+    """Set the rate of every group to `rate` times its scale, and momentum if it is not None.
 
     Args:
         optimiser: Made by `build_optimiser`.

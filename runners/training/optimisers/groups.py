@@ -12,24 +12,24 @@ from runners.training.optim import DecayedWeights, OptimConfig
 def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
     """Yield every trainable parameter once, with its special treatment.
 
-    A module's own word adds to what those around it say.
+    What a module says adds to what the modules around it say.
     """
     special: dict[int, Tuning] = {}
     for name, module in model.named_modules():
-        own, said = dict(module.named_parameters()), dict[str, Tuning]()
+        parameters, treatments = dict(module.named_parameters()), dict[str, Tuning]()
         if isinstance(module, Tuned):
-            said = {**module.tuning()}
+            treatments = {**module.tuning()}
         elif isinstance(module, nn.Embedding):  # PyTorch's table, which cannot say so
-            said = no_matrices(module, "weight")
-        for key, tuning in said.items():
-            if key not in own:
+            treatments = no_matrices(module, "weight")
+        for key, tuning in treatments.items():
+            if key not in parameters:
                 raise ValueError(
                     f"{name or type(module).__name__}.tuning() names {key!r}, which is none "
-                    f"of its parameters: {', '.join(sorted(own))}"
+                    f"of its parameters: {', '.join(sorted(parameters))}"
                 )
-            known, usual = special.get(id(own[key]), Tuning()), Tuning()
-            joined = (a if b == c else b for a, b, c in zip(known, tuning, usual, strict=True))
-            special[id(own[key])] = Tuning._make(joined)
+            before, default = special.get(id(parameters[key]), Tuning()), Tuning()
+            joined = (a if b == c else b for a, b, c in zip(before, tuning, default, strict=True))
+            special[id(parameters[key])] = Tuning._make(joined)
     for parameter in model.parameters():
         if parameter.requires_grad:
             yield parameter, special.get(id(parameter), Tuning())

@@ -46,13 +46,13 @@ class Lamb(torch.optim.Optimizer):
         """Take one step; there is no closure to call."""
         assert closure is None
         for group, weights, gradients, memory in moved(self, _memory):
-            means = [each["exp_avg"] for each in memory]
-            squares = [each["exp_avg_sq"] for each in memory]
+            means = [state["exp_avg"] for state in memory]
+            squares = [state["exp_avg_sq"] for state in memory]
             beta1, beta2 = group["betas"]
             torch._foreach_lerp_(means, gradients, 1 - beta1)
             torch._foreach_mul_(squares, beta2)
             torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
-            updates = [int(each["step"].add_(1)) for each in memory]
+            updates = [int(state["step"].add_(1)) for state in memory]
             roots = torch._foreach_div(squares, [1 - beta2**t for t in updates])
             torch._foreach_sqrt_(roots)
             torch._foreach_add_(roots, group["eps"])

@@ -35,7 +35,7 @@ class Lion(torch.optim.Optimizer):
         """Take one step; there is no closure to call."""
         assert closure is None
         for group, weights, gradients, memory in moved(self, _memory):
-            means = [each["exp_avg"] for each in memory]
+            means = [state["exp_avg"] for state in memory]
             (beta1, beta2), rate = group["betas"], group["lr"]
             torch._foreach_mul_(weights, 1 - rate * group["weight_decay"])
             steps = torch._foreach_lerp(means, gradients, 1 - beta1)

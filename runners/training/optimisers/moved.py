@@ -1,4 +1,4 @@
-"""What optimisers of our own share: groups of weights that have gradients, and their memory."""
+"""What our optimisers share: groups of weights that have gradients, and their memory."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

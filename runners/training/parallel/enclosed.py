@@ -1,8 +1,8 @@
 """Numbers that travel with the last gradients: a message of their own costs as much as a large one.
 
 DistributedDataParallel sends gradients in buckets, by the order in which they come. What ranks tell
-each other in a step is the gradient of one weight more, which comes last of all: when it is known
-which weights have a gradient at all. Those that no rank has one for keep none, as in one process,
+each other in a step is the gradient of one more weight, which comes last, when every rank can tell
+which of its weights have a gradient. Those that no rank has one for keep none, as in one process,
 so that optimisers leave them alone.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 NUMBERS = 3
-"""That are sent beside what is known of the weights: a loss, and two wishes."""
+"""Sent before one number for each weight: a loss, and whether to stop and to save."""
 
 
 class Enclosed:
@@ -34,25 +34,25 @@ class Enclosed:
         """Whether the next pass backward is the last of an update, which sends."""
         self.sums = torch.empty(0)
         """Of what was `put`, after `settle`."""
-        self._own: Tensor | None = None
+        self._numbers: Tensor | None = None
         self._without: list[int] = []
 
     def put(self, numbers: Tensor) -> None:
         """Enclose `NUMBERS` numbers with the gradients of the next pass backward that sends."""
-        self._own = numbers
+        self._numbers = numbers
 
     def message(self) -> Tensor | None:
         """Return what this rank says, once all its gradients are there; None where none is sent."""
         if not self.closing:
             return None
-        said = torch.ones_like(self.carrier)
+        message = torch.ones_like(self.carrier)
         self._without = [n for n, weight in enumerate(self.weights) if weight.grad is None]
         if self._without:
-            said[[NUMBERS + n for n in self._without]] = 0
-        if self._own is not None:
-            said[:NUMBERS] = self._own
-        self._own = None
-        return said
+            message[[NUMBERS + n for n in self._without]] = 0
+        if self._numbers is not None:
+            message[:NUMBERS] = self._numbers
+        self._numbers = None
+        return message
 
     def settle(self) -> None:
         """Take what came with the gradients, and drop those that no rank had."""
@@ -110,7 +110,7 @@ class _Carried(torch.autograd.Function):
 
 
 class _OfAll(torch.autograd.Function):
-    """The identity of its first argument; weights get no gradient, but are told so."""
+    """The identity of its first argument; weights get the gradient None."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, ranks: int, *others: Tensor) -> Tensor:

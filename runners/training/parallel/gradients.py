@@ -25,7 +25,7 @@ from runners.training.prefetch import masks_of
 from tasks.task import Batch
 
 SHARDED = (Optimiser.adamw, Optimiser.adam, Optimiser.radam, Optimiser.sgd, Optimiser.lion)
-"""Optimisers that move each entry by itself, and so work on a part of a weight."""
+"""Optimisers that update each entry separately, and so work on a part of a weight."""
 
 
 class PartLoss(nn.Module):
@@ -74,7 +74,7 @@ class PartLoss(nn.Module):
 
 
 class Synchronised:
-    """What computes the loss on several ranks, and adds their gradients up behind it.
+    """Computes the loss on several ranks, and sums the gradients afterwards.
 
     Args:
         part_loss: Computes a part's.

@@ -1,4 +1,4 @@
-"""Weights that are shared out among processes: DTensors, known by what they offer.
+"""Weights that are shared out among processes: DTensors, recognised by their methods.
 
 Their module takes half a second to import, which a process alone need not spend.
 """
@@ -15,8 +15,8 @@ def parted(value: Any) -> bool:
 
 def held(value: Tensor) -> Tensor:
     """Return what this process holds of a tensor: its part, or all."""
-    own: Tensor = value.to_local() if hasattr(value, "to_local") else value
-    return own
+    local: Tensor = value.to_local() if hasattr(value, "to_local") else value
+    return local
 
 
 def joined_up(value: Tensor) -> Tensor:
@@ -42,13 +42,13 @@ def whole(tree: Any, *, keep: bool) -> Any:
     return tree
 
 
-def like(value: Any, own: Tensor) -> Any:
-    """Return a whole tensor parted as `own` is, where it is of its shape and that is parted."""
-    if not parted(own) or not isinstance(value, Tensor) or value.shape != own.shape:
+def like(value: Any, weight: Tensor) -> Any:
+    """Return a tensor split up as `weight` is, if `weight` is split up and has the same shape."""
+    if not parted(weight) or not isinstance(value, Tensor) or value.shape != weight.shape:
         return value
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    assert isinstance(own, DTensor)
+    assert isinstance(weight, DTensor)
     return distribute_tensor(
-        value.to(own.device), own.device_mesh, own.placements, src_data_rank=None
+        value.to(weight.device), weight.device_mesh, weight.placements, src_data_rank=None
     )

@@ -61,75 +61,75 @@ class Ranks:
 
     def rows(self, count: int) -> slice:
         """Return which of `count` rows are this rank's; shares differ by 1 at most."""
-        each, more = divmod(count, self.parts)
-        begin = self.part * each + min(self.part, more)
-        return slice(begin, begin + each + (self.part < more))
+        share, more = divmod(count, self.parts)
+        begin = self.part * share + min(self.part, more)
+        return slice(begin, begin + share + (self.part < more))
 
-    def own(self, batch: Batch) -> Batch:
+    def part_of(self, batch: Batch) -> Batch:
         """Return this rank's rows of a batch."""
         if self.parts == 1:
             return batch
         return rows_of(batch, self.rows(len(batch.target)))
 
-    def send(self, loss: Tensor, *wishes: bool, enclosed: Enclosed | None = None) -> None:
+    def send(self, loss: Tensor, *requests: bool, enclosed: Enclosed | None = None) -> None:
         """Begin to add up the ranks' parts of a loss, while gradients are computed.
 
         Args:
             loss: This rank's part, on its device; it becomes the sum in `received`.
-            wishes: What this rank wants: to stop, and to save.
-            enclosed: What takes it along with the gradients; None: it travels by itself.
+            requests: Of this rank: to stop, and to save.
+            enclosed: What sends it with the gradients; None: it is sent alone.
         """
-        said = torch.tensor([float(wish) for wish in wishes], dtype=torch.float64)
+        message = torch.tensor([float(request) for request in requests], dtype=torch.float64)
         if loss.device.type == "cpu":
-            said = torch.cat((loss.double().view(1), said))
+            message = torch.cat((loss.double().view(1), message))
             if enclosed is not None:
-                enclosed.put(said)
+                enclosed.put(message)
                 self._sent = lambda: enclosed.sums
                 return
         else:
             dist.all_reduce(loss)
-        work = dist.all_reduce(said, async_op=True)
+        work = dist.all_reduce(message, async_op=True)
 
         def arrived() -> Tensor:
             work.wait()
-            return said
+            return message
 
         self._sent = arrived
 
     def received(self, loss: Tensor) -> Tensor:
-        """Return the sum of what `send` was given."""
+        """Return the sum of the losses passed to `send`."""
         assert self._sent is not None, "send comes first"
-        said, self._sent = self._sent(), None
-        self._decided = [bool(wish) for wish in said[-2:].tolist()]
-        return said[0].to(loss.dtype) if loss.device.type == "cpu" else loss
+        sums, self._sent = self._sent(), None
+        self._decided = [bool(request) for request in sums[-2:].tolist()]
+        return sums[0].to(loss.dtype) if loss.device.type == "cpu" else loss
 
-    def decided(self, *wishes: bool) -> Sequence[bool]:
-        """Return what all ranks do after a step: what any of them wished at its beginning."""
-        return wishes if self.alone else self._decided
+    def decided(self, *requests: bool) -> Sequence[bool]:
+        """Return what all ranks do after a step: what any of them requested at its beginning."""
+        return requests if self.alone else self._decided
 
-    def any(self, wish: bool) -> bool:
-        """Tell whether any rank wishes so; all must ask at the same moment."""
+    def any(self, condition: bool) -> bool:
+        """Tell whether the condition holds on any rank; all must ask at the same moment."""
         if self.alone:
-            return wish
-        wishes = torch.tensor(float(wish))
-        dist.all_reduce(wishes)
-        return bool(wishes)
+            return condition
+        count = torch.tensor(float(condition))
+        dist.all_reduce(count)
+        return bool(count)
 
     def largest(self, value: float) -> float:
         """Return the largest of the ranks' values."""
         if self.alone:
             return value
-        found = torch.tensor(value, dtype=torch.float64)
-        dist.all_reduce(found, op=dist.ReduceOp.MAX)
-        return float(found)
+        maximum = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(maximum, op=dist.ReduceOp.MAX)
+        return float(maximum)
 
     def gathered(self, value: Any) -> list[Any]:
         """Return the values of all ranks, in their order. Tensors travel by way of the CPU."""
         if self.alone:
             return [value]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
     def wait(self) -> None:
         """Wait until every rank is here."""
@@ -155,19 +155,19 @@ def joined(hardware: HardwareProfile) -> Iterator[Ranks]:
             f"hardware.processes={hardware.processes}: this process was started as one of {started}"
             "; start the run by `lra run`, or by torchrun with as many"
         )
-    given = dist.is_initialized()  # then it is the caller's, who ends it
+    initialised = dist.is_initialized()  # then it is the caller's, who ends it
     backend = "gloo"
     if hardware.device is Device.cuda:
         local = int(os.environ["LOCAL_RANK"])
-        there = torch.cuda.device_count()
-        if local >= there:
+        available = torch.cuda.device_count()
+        if local >= available:
             raise ValueError(
                 f"hardware.processes={hardware.processes}: each takes a GPU of its own, and there "
-                f"are {there} here; lower it"
+                f"are {available} here; lower it"
             )
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
-    if not given:
+    if not initialised:
         dist.init_process_group(backend)
     try:
         yield Ranks(
@@ -180,5 +180,5 @@ def joined(hardware: HardwareProfile) -> Iterator[Ranks]:
     finally:
         # What holds a group must be gone before it: a later end aborts the process.
         gc.collect()
-        if not given:
+        if not initialised:
             dist.destroy_process_group()

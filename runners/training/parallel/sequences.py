@@ -1,7 +1,7 @@
 """Processes that share each sequence: every one judges its part of the tokens of the same rows.
 
-Token ids of a batch are on each process, as the batch was read; what is made of them, on all
-together once.
+Token ids of a batch are on each process, as the batch was read; what is computed from them is on
+all together once.
 """
 
 from typing import Any, NamedTuple, cast
@@ -57,21 +57,21 @@ class SharedSequences:
         axes = {"tokens": 2, "keep": 2, "document": 1, "order": 1, "document_position": 1}
         if by_token:
             axes.update({"target": 1, "weight": 1})
-        cut: dict[str, Any] = {
+        parts: dict[str, Any] = {
             name: context.part(getattr(batch, name), axis)
             for name, axis in axes.items()
             if getattr(batch, name) is not None
         }
-        own = batch._replace(**cut)
-        layout = Layout(document=own.document, prefix=own.prefix, order=own.order, context=context)
-        return BatchPart(own, layout)
+        cut = batch._replace(**parts)
+        layout = Layout(document=cut.document, prefix=cut.prefix, order=cut.order, context=context)
+        return BatchPart(cut, layout)
 
     def judged(self, model: Backbone, batch: Batch, state: State) -> Outcome:
         """Return the outcome of whole rows, the same on every process and without a gradient."""
         part = self.part(batch)
-        own = part.batch
-        found = model(own.tokens, own.target, own.keep, state, layout=part.layout)
-        return self.joined(cast(Outcome, found), part)
+        ours = part.batch
+        outcome = model(ours.tokens, ours.target, ours.keep, state, layout=part.layout)
+        return self.joined(cast(Outcome, outcome), part)
 
     def counted_once(self, outcome: Outcome) -> Outcome:
         """Return what this process adds to a sum over all: what each of them has, in equal shares.

@@ -1,7 +1,7 @@
 """The state of a training on several processes: one file, as one process writes it.
 
 So a training goes on with any number of them. What differs by rank, the random numbers of dropout,
-stands beside under `ranks`, for the same number of processes alone.
+stands under `ranks`, and is read by the same number of processes alone.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from tasks.task import Batch
 
 
 def rank_seed(seed: int, rank: int, step: int = 0) -> int:
-    """Return the seed of one rank's dropout; of the first from the beginning, the run's own."""
+    """Return the seed of one rank's dropout; that of the first rank at step 0 is the run's."""
     if not rank and not step:
         return seed
     text = hashlib.sha256(f"rank {seed} {rank} {step}".encode()).digest()
@@ -33,10 +33,10 @@ def rank_seed(seed: int, rank: int, step: int = 0) -> int:
 
 
 def restore_random(state: Mapping[str, Any], ranks: Ranks, device: torch.device, seed: int) -> None:
-    """Draw on as this rank did; a rank that was not there begins with a seed of its own."""
-    own = state.get(RANKS) or []
-    if len(own) == ranks.size and ranks.size > 1:
-        random = own[ranks.rank]
+    """Restore this rank's random state; a rank that has none starts from a seed of its own."""
+    by_rank = state.get(RANKS) or []
+    if len(by_rank) == ranks.size and ranks.size > 1:
+        random = by_rank[ranks.rank]
     elif ranks.first:
         random = state
     else:
@@ -91,28 +91,28 @@ class Together(Synchronised):
         keep, ranks = self.ranks.first, self.ranks
         random = {name: state[name] for name in ("random", "cuda_random") if name in state}
         streams = map_state(Tensor.cpu, state["streams"])
-        found: dict[str, Any] = whole(state, keep=keep)
+        joined: dict[str, Any] = whole(state, keep=keep)
         every = ranks.gathered((random, streams if ranks.part * ranks.context == ranks.rank else 0))
         parts: list[State] = [part for _, part in every if not isinstance(part, int)]
-        found["streams"] = None if parts[0] is None else join(*parts)
-        found[RANKS] = [own for own, _ in every]
+        joined["streams"] = None if parts[0] is None else join(*parts)
+        joined[RANKS] = [rank_random for rank_random, _ in every]
         if "gradients" in state and not ranks.sharded:
-            found["gradients"] = self._averaged(state["gradients"])
-        return found
+            joined["gradients"] = self._averaged(state["gradients"])
+        return joined
 
     def _averaged(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return what one process would have accumulated since the last update: see `HeardOf`."""
-        found = {}
+        averages = {}
         names = {name for names in self.ranks.gathered([*gradients]) for name in names}
         for name, weight in self.part_loss.model.named_parameters():
             if name in names:
-                own = gradients.get(name)
-                found[name] = torch.zeros_like(weight) if own is None else own.clone()
-                dist.all_reduce(found[name])
-                found[name] /= self.ranks.size
-        return found
+                gradient = gradients.get(name)
+                averages[name] = torch.zeros_like(weight) if gradient is None else gradient.clone()
+                dist.all_reduce(averages[name])
+                averages[name] /= self.ranks.size
+        return averages
 
-    def own_state(
+    def rank_state(
         self,
         state: Mapping[str, Any],
         model: Backbone,
@@ -121,28 +121,28 @@ class Together(Synchronised):
     ) -> dict[str, Any]:
         """Return this rank's part of what `whole_state` returned, on any number of ranks."""
         del device
-        found = dict(state)
+        part = dict(state)
         if (streams := state["streams"]) is not None:
             rows = _rows(streams)
-            found["streams"] = select(streams, self.ranks.rows(rows))
+            part["streams"] = select(streams, self.ranks.rows(rows))
         if not self.ranks.sharded:
-            return found
+            return part
         weights = model.state_dict()
         named = {n: like(v, weights[n]) for n, v in state["model"].items()}
-        found["model"] = named
+        part["model"] = named
         for key in ("average", "gradients"):
             if key in state:
-                found[key] = {n: like(v, weights[n]) for n, v in state[key].items()}
+                part[key] = {n: like(v, weights[n]) for n, v in state[key].items()}
         if state["best"]:
             best = {n: like(v, weights[n]) for n, v in state["best"]["weights"].items()}
-            found["best"] = {**state["best"], "weights": best}
+            part["best"] = {**state["best"], "weights": best}
         moved = [p for group in updates.optimiser.param_groups for p in group["params"]]
         memory = {
-            index: {name: like(value, moved[index]) for name, value in own.items()}
-            for index, own in state["optimiser"]["state"].items()
+            index: {name: like(value, moved[index]) for name, value in values.items()}
+            for index, values in state["optimiser"]["state"].items()
         }
-        found["optimiser"] = {**state["optimiser"], "state": memory}
-        return found
+        part["optimiser"] = {**state["optimiser"], "state": memory}
+        return part
 
 
 def _rows(state: State) -> int:

@@ -38,27 +38,26 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do an operation, and count it where it is one between processes."""
         del types
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func.namespace in {"c10d", "_c10d_functional", "_c10d_functional_autograd"}:
             name = func.overloadpacket.__name__.strip("_")
             share = next((s for begin, s in SHARES.items() if name.startswith(begin)), None)
             if share is not None:
                 self.calls[name] = self.calls.get(name, 0) + 1
-                self.sent += _largest(found, args) * share(_size(args))
-        return found
+                self.sent += _largest(result, args) * share(_group_size(args))
+        return result
 
 
-def _largest(found: Any, args: Any) -> int:
+def _largest(result: Any, args: Any) -> int:
     """Return the bytes of the tensors that come out, or of those that go in, the more of both."""
     sizes = [
-        sum(t.nbytes for t in tree_leaves(side) if isinstance(t, Tensor)) for side in (found, args)
+        sum(t.nbytes for t in tree_leaves(side) if isinstance(t, Tensor)) for side in (result, args)
     ]
-    each = [sum(t.nbytes for t in tree_leaves(arg) if isinstance(t, Tensor)) for arg in args]
-    return max([*each, sizes[0]])
+    inputs = [sum(t.nbytes for t in tree_leaves(arg) if isinstance(t, Tensor)) for arg in args]
+    return max([*inputs, sizes[0]])
 
 
-def _size(args: Any) -> int:
-    """Return how many processes take part."""
+def _group_size(args: Any) -> int:
     for arg in args:
         if isinstance(arg, torch.ScriptObject):
             try:

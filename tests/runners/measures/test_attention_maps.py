@@ -56,7 +56,7 @@ def test_locality_is_that_of_loops_over_real_queries():
     for example in range(2):  # in two batches
         part = slice(example, example + 1)
         reading.add(0, weights[part], KeptTokens(real[part], None))
-    found = list(reading.found())
+    found = list(reading.measurements())
     wanted = defaultdict(float)
     cells, queries = np.zeros((3, 3)), np.zeros(3)
     for b, count in enumerate((5, 3)):
@@ -88,7 +88,7 @@ def test_a_spectrum_is_cumulated_over_the_real_part_of_each_example():
     real = torch.arange(8) < torch.tensor([[8], [4]])
     reading = Spectrum()
     reading.add(3, weights, KeptTokens(real, None))
-    (row,) = reading.found()
+    (row,) = reading.measurements()
     curves = []
     for own, count in zip(weights[:, 0], (8, 4), strict=True):
         values = np.linalg.svd(own[:count, :count].numpy(), compute_uv=False)
@@ -152,7 +152,7 @@ def test_similarity_is_the_correlation_of_shares_of_attention_over_heads():
     weights = random_weights(3, 4, 60, 60) * real[:, None, None]
     reading.add(0, weights[:, :2], KeptTokens(real, tokens))
     reading.add(1, weights[:, 2:], KeptTokens(real, tokens))
-    *pairs, agreement = reading.found()
+    *pairs, agreement = reading.measurements()
     shares = np.zeros((4, 20))
     for head in range(4):
         for letter in range(20):
@@ -175,7 +175,7 @@ def test_similarity_needs_heads_to_correlate_over():
     tokens = torch.arange(20)[None] + 4
     reading.add(0, random_weights(1, 2, 20, 20), KeptTokens(tokens > 0, tokens))
     with pytest.raises(Unsupported, match=r"got 2 of all layers, wanted 3 or more"):
-        list(reading.found())
+        list(reading.measurements())
 
 
 def test_the_attention_half_of_a_mixer_is_read():

@@ -12,7 +12,7 @@ from torch import nn
 from models.mixer import Tuning
 from runners.training.optim import OptimConfig
 from runners.training.optimisers.build import build_optimiser, set_rates
-from runners.training.updates import clip_gradients, own_clips
+from runners.training.updates import clip_gradients, parameter_clips
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_clipping_by_itself_and_as_a_whole() -> None:
     model = Special()
     for parameter in model.parameters():
         parameter.grad = torch.full((3,), 10.0)
-    clip_gradients(model, OptimConfig(clip=1.0), own_clips(model))
+    clip_gradients(model, OptimConfig(clip=1.0), parameter_clips(model))
     assert model.slow.grad is not None
     assert model.plain.grad is not None
     total = torch.cat([model.slow.grad, model.plain.grad]).norm()
