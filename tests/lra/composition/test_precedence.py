@@ -99,12 +99,12 @@ def test_what_is_printed_is_planned_and_stored(
         for tree, entry in zip(trees, expected, strict=True):
             assert all(tree[table] == {} for table in TABLES), words
             try:
-                cells = plan(typed(entry.config, known.tasks), shared_lookups=known)
+                cells = plan(typed(entry.config, known.tasks), lookups=known)
             except ConfigError as refusal:  # of an option that this task does not have
                 with pytest.raises(ConfigError, match=re.escape(str(refusal))):
-                    plan(typed(tree, known.tasks), shared_lookups=known)
+                    plan(typed(tree, known.tasks), lookups=known)
                 continue
-            again = plan(typed(tree, known.tasks), shared_lookups=known)
+            again = plan(typed(tree, known.tasks), lookups=known)
             assert [cell.key for cell in again] == [cell.key for cell in cells], words
             assert all(cell.config == tree for cell in cells), words
 

@@ -34,7 +34,7 @@ class Own(Family):
 def cells(*words: str) -> list[Cell]:
     found = []
     for entry in entries((*SHORT, *words)):
-        found += plan(typed(entry.config), shared_lookups=Lookups(place=entry.place))
+        found += plan(typed(entry.config), lookups=Lookups(place=entry.place))
     return found
 
 
@@ -118,7 +118,7 @@ def test_seeds_share_the_model_that_tells_the_dropout(monkeypatch: pytest.Monkey
     words = ("-m", "model=linear,softmax", "seed=0,1,2", "model.backbone.attention_dropout=0.25")
     found = []
     for entry in entries((*words, *SHORT)):
-        found += plan(typed(entry.config), shared_lookups=known)
+        found += plan(typed(entry.config), lookups=known)
     rates = [cell.described["backbone"]["attention_dropout"] for cell in found]
     assert sorted(rates) == [0.0] * 3 + [0.25] * 3
     assert sorted(built) == ["linear", "softmax"]
