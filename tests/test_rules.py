@@ -124,6 +124,8 @@ READS_TEXT = {
     ("child", "ask"),  # lines of JSON that a child process writes
     ("configurations", "cells_json"),  # words of commands, which the page holds once each
     ("events", "one_line"),  # the text of an error
+    ("panels", "_titled"),  # a key, whose last part ends in a metric
+    ("workspace", "_drawn"),  # a key, and where runs carry it
 }
 
 

@@ -51,7 +51,7 @@ def titles(planned: Sequence[tuple[Cell, Mapping[str, Cell]]]) -> dict[str, str]
     cells = {cell.key: cell for cell, _ in planned}
     groups: dict[tuple[str, ...], dict[str, dict[str, str]]] = defaultdict(dict)
     derived: dict[str, dict[str, str]] = {}
-    options = _Options()
+    options = _TitleOptions()
     for cell, trainings in planned:
         columns = cell.columns
         kind = (str(columns["runner"]), str(columns["model"]), str(columns["task"]))
@@ -105,7 +105,7 @@ def _discriminating_options(
     return named
 
 
-class _Options:
+class _TitleOptions:
     """What was chosen for cells, whose parts and choices are those of others."""
 
     def __init__(self) -> None:

@@ -166,8 +166,12 @@ def stack_of(
     return stack
 
 
-def check_own_stack(config: BackboneConfig) -> None:
-    """Raise `Unsupported` for options of blocks, which a stack of its own does not have."""
+def check_own_stack(config: BackboneConfig, stack: nn.Module) -> None:
+    """Raise `Unsupported` for options of blocks, which a stack of its own does not have.
+
+    But for those that it names as `reads`.
+    """
+    reads = getattr(stack, "reads", ())
     for name, *wanted in (
         ("residual", Residual.pre_norm),
         ("feed_forward", FeedForward.gelu),
@@ -184,7 +188,7 @@ def check_own_stack(config: BackboneConfig) -> None:
         ("layer_groups", None),
         ("pool_blocks", 1),
     ):
-        if (value := getattr(config, name)) not in wanted:
+        if (value := getattr(config, name)) not in wanted and name not in reads:
             raise Unsupported(
                 f"this model has a stack of its own: model.backbone.{name} must be "
                 f"{' or '.join(map(spelt, wanted))}, got {spelt(value)}"

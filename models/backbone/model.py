@@ -219,10 +219,11 @@ class Backbone(nn.Module):
         )
 
     def _own_stack(self, make: StackFactory, seed: int) -> nn.Module:
-        check_own_stack(self.config)
         torch.default_generator.manual_seed(derive(seed, "stack"))
         site = self._site(0, seed, {})
-        return self._checked_mixer(bound(make)(site, self.config), site)
+        stack = bound(make)(site, self.config)
+        check_own_stack(self.config, stack)
+        return self._checked_mixer(stack, site)
 
     def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
         config, shared = self.config, dict[str, nn.Module]()

@@ -48,7 +48,7 @@ from models.ops.recurrent.linear_recurrence import linear_recurrence
 from models.ops.state_space.unrounded import Unrounded
 
 
-class Mixing(StrEnum):
+class GatedMap(StrEnum):
     """The gated map behind the recurrence: of two maps, or of one that gates what it reads."""
 
     glu = auto()
@@ -126,7 +126,7 @@ class LRU(Family):
         radius_max: float = 1.0,
         phase_max: float = 2 * pi,
         bidirectional: bool = False,
-        mixing: Mixing = Mixing.glu,
+        mixing: GatedMap = GatedMap.glu,
         dropout: float = 0.0,
         rate: float = 0.25,
     ) -> None:
@@ -152,7 +152,7 @@ class LRU(Family):
         self.skip = nn.Parameter(torch.empty(width))
         nn.init.normal_(self.readout, std=number**-0.5)
         nn.init.normal_(self.skip)
-        gates = 2 if mixing == Mixing.glu else 1
+        gates = 2 if mixing == GatedMap.glu else 1
         self.out_proj = projection(width, gates * width, bias=True)
         self.traits = Traits(
             supports=frozenset({"keep", "start"}),
@@ -188,7 +188,7 @@ class LRU(Family):
         y = blanked(y.to(x.dtype), layout, self.traits)
         y = F.dropout(F.gelu(y), self.dropout, self.training)
         gates = self.out_proj(y)
-        y = F.glu(gates, dim=-1) if self.mixing == Mixing.glu else y * gates.sigmoid()
+        y = F.glu(gates, dim=-1) if self.mixing == GatedMap.glu else y * gates.sigmoid()
         return flow._replace(x=y, state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:

@@ -13,12 +13,15 @@ Source     Didolkar et al. 2022, "Temporal Latent Bottleneck", arXiv:2205.14794;
 Notation   state_tokens S, chunk C, self_layers r, groups g, state_layers u, F the network's width.
 Limits     answers once per sequence and sees both directions within a chunk: no language model. A
            length that does not divide is padded with masked tokens; a chunk without a real token
-           leaves the state as it was.
+           leaves the state as it was. `padding: original` is that code: there the state still gets
+           its PE, so that an answer depends on how far a sequence is padded.
 Differs    every layer is pre-norm and has the same network as all other families here; depth and
            residual options of the backbone do not apply: this is a whole stack, not a mixer.
 """
 
-from typing import Any, cast
+from collections.abc import Collection
+from enum import StrEnum, auto
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -34,15 +37,23 @@ from models.mixer import (
     Flow,
     Growth,
     Layout,
+    PaddingRule,
     Positions,
     Site,
     Traits,
     Unsupported,
     blanked,
 )
-from models.multi_head import MultiHead
+from models.multi_head import APPLIED, MultiHead
 from models.ops.exact import ExactCore, sdpa
-from models.positions import position_ids, sinusoid
+from models.positions import position_ids, precise, sinusoid
+
+
+class ChunkPositions(StrEnum):
+    """What is added to the tokens of every chunk, unless the whole sequence has positions."""
+
+    sinusoidal = auto()
+    learned = auto()
 
 
 class CrossBlock(nn.Module):
@@ -50,10 +61,12 @@ class CrossBlock(nn.Module):
 
     def __init__(self, site: Site, config: BackboneConfig) -> None:
         super().__init__()
-        self.norm, self.source_norm = nn.LayerNorm(site.width), nn.LayerNorm(site.width)
+        self.norm, self.source_norm = _norm(site, config), _norm(site, config)
         self.attention = _exact_attention(site)
-        self.network_norm = nn.LayerNorm(site.width)
-        self.network = network_of(site.width, config.feed_forward_width, config.dropout)
+        self.network_norm = _norm(site, config)
+        self.network = network_of(
+            site.width, config.feed_forward_width, config.dropout, kind=config.feed_forward
+        )
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
@@ -76,18 +89,24 @@ class TemporalLatentBottleneck(ByName, nn.Module):
 
     Args:
         site: Where it is built.
-        config: Width of the networks and dropout.
+        config: Width, activation and dropout of the networks, epsilon of the norms.
         state_tokens: Tokens of the slow state.
         chunk: Tokens read between two updates of the state.
         self_layers: Self-attention layers before each look at the state.
         groups: How often a chunk looks at the state.
         state_layers: Cross-attention layers that update the state.
         detach_every: Chunks after which gradients stop going back; 0 = never.
+        chunk_positions: PE of the chunks.
+        padding: What a chunk of padding alone does to the state.
 
     Raises:
-        Unsupported: Asked for a causal model, for pooling but by a mean, or for positions inside
-            mixers.
+        Unsupported: Asked for a causal model, for pooling but by a mean, for layers without a
+            network, or for positions inside mixers.
     """
+
+    reads: ClassVar[Collection[str]] = ("feed_forward", "norm_epsilon")
+    """Options of blocks that it has as well."""
+    places: nn.Parameter | None
 
     def __init__(
         self,
@@ -100,6 +119,8 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         groups: int = 1,
         state_layers: int = 1,
         detach_every: int = 0,
+        chunk_positions: ChunkPositions = ChunkPositions.sinusoidal,
+        padding: PaddingRule = PaddingRule.exact,
     ) -> None:
         super().__init__()
         for name, value in (
@@ -115,17 +136,22 @@ class TemporalLatentBottleneck(ByName, nn.Module):
             raise ValueError(f"detach_every counts chunks, 0 = never: got {detach_every}")
         _refuse(site, config)
         self.state_tokens, self.chunk, self.detach_every = state_tokens, chunk, detach_every
+        self.padding = padding
         self.groups = nn.ModuleList(
             nn.ModuleList(_self_block(site, config) for _ in range(self_layers))
             for _ in range(groups)
         )
         self.looks = nn.ModuleList(CrossBlock(site, config) for _ in range(groups))
         self.updates = nn.ModuleList(CrossBlock(site, config) for _ in range(state_layers))
-        self.norm = nn.LayerNorm(site.width)
+        self.norm = _norm(site, config)
         self.placed = config.positions == Positions.none
+        learned = chunk_positions == ChunkPositions.learned
+        table = nn.Parameter(0.02 * torch.randn(chunk, site.width)) if learned else None
+        self.register_parameter("places", table)
         self.traits = Traits(
-            supports=frozenset({"keep"}), reversible=False, weight_dropout=True, keeps_length=False
-        )
+            supports=frozenset({"keep"}), reversible=False, weight_dropout=True, keeps_length=False,
+            options=APPLIED,
+        )  # fmt: skip
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Read the sequence chunk by chunk and return the state after the last one."""
@@ -140,7 +166,9 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         chunks = x.view(*cut, width)
         keep_chunks = None if keep is None else keep.view(cut)
         if self.placed:
-            chunks = chunks + self._positions(self.chunk, x)
+            chunks = chunks + (
+                self._positions(self.chunk, x) if self.places is None else self.places
+            )
         # Without a state in them, the first layers of all chunks are one batch.
         flat = None if keep_chunks is None else keep_chunks.flatten(0, 1)
         chunks = self._alone(0, chunks.flatten(0, 1), flat).view(chunks.shape)
@@ -157,6 +185,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
     ) -> Float[Tensor, "b s d"]:
         """Read one chunk, whose first layers are done."""
         new = state + self._positions(self.state_tokens, state)
+        unread = new if self.padding == PaddingRule.original else state
         for group, look in enumerate(self.looks):
             if group:
                 x = self._alone(group, x, keep)
@@ -165,7 +194,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
             new = update(new, x, keep)
         if keep is None:
             return new
-        return torch.where(keep.any(1)[:, None, None], new, state)
+        return torch.where(keep.any(1)[:, None, None], new, unread)
 
     def _alone(
         self, group: int, x: Float[Tensor, "n c d"], keep: Bool[Tensor, "n c"] | None
@@ -176,7 +205,12 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         return flow.x
 
     def _positions(self, length: int, like: Tensor) -> Float[Tensor, "1 l d"]:
-        return sinusoid(position_ids(length, None, like), like.shape[-1]).to(like.dtype)
+        ids, dtype = position_ids(length, None, like), precise(like.dtype)
+        return sinusoid(ids, like.shape[-1], dtype=dtype).to(like.dtype)
+
+
+def _norm(site: Site, config: BackboneConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(site.width, eps=config.norm_epsilon)
 
 
 def _exact_attention(site: Site) -> MultiHead:
@@ -187,9 +221,10 @@ def _self_block(site: Site, config: BackboneConfig) -> TransformerBlock:
     return TransformerBlock(
         _exact_attention(site),
         width=site.width,
-        feed_forward=FeedForward.gelu,
+        feed_forward=config.feed_forward,
         feed_forward_width=config.feed_forward_width,
         dropout=config.dropout,
+        norm_epsilon=config.norm_epsilon,
     )
 
 
@@ -203,6 +238,11 @@ def _refuse(site: Site, config: BackboneConfig) -> None:
         raise Unsupported(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
             f"set model.backbone.pooling=mean, not {config.pooling}"
+        )
+    if config.feed_forward == FeedForward.none:
+        raise Unsupported(
+            "every layer of TemporalLatentBottleneck has a network: set "
+            "model.backbone.feed_forward=gelu, or another activation, not none"
         )
     if config.positions in INSIDE:
         raise Unsupported(

@@ -13,7 +13,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "protocols.md"
 def found(node, place=()):
     """Yield (name, sentence, where it holds) of one file's node."""
     for name, sentence in (node.get("deviations") or {}).items():
-        yield name, sentence, place
+        if sentence is not None:  # as where one does not hold
+            yield name, sentence, place
     for table in TABLES:
         for choice, entry in (node.get(table) or {}).items():
             yield from found(entry, (*place, choice))

@@ -13,11 +13,13 @@ in evaluation, but on a CPU, in float64, with shorter sequences and weights by t
 - of pairs the encoders of two inputs are built, where the script names those of one;
 - Sinkhorn on text and images pools by the mean, and Big Bird on images has no `num_head`: with what
   their files say they raise;
-- rotations of Reformer and features of Performer are drawn by the rule, once.
+- rotations of Reformer and features of Performer are drawn by the rule, once;
+- chunks of the Temporal Latent Bottleneck are gone through by Python, as compiling them takes long.
 """
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from unittest.mock import MagicMock
@@ -66,6 +68,13 @@ def put(module: ModuleType, name: str, **content: object) -> None:
     setattr(module, name, SimpleNamespace(**{**vars(getattr(module, name)), **content}))
 
 
+def scan(step: Callable, state: jax.Array, chunks: jax.Array, **_: int) -> tuple[jax.Array, None]:
+    """Stand for `jax.lax.scan`, without what a step answers."""
+    for chunk in chunks:
+        state, _ = step(state, chunk)
+    return state, None
+
+
 def prepare() -> None:
     """Make the released code importable, and its numbers float64."""
     jax.config.update("jax_enable_x64", True)
@@ -74,6 +83,7 @@ def prepare() -> None:
     # In float32, -1e10 leaves nothing of a score that it is added to.
     jnp.full = lambda shape, fill, *rest: full(shape, -1e30 if fill == -1e10 else fill, *rest)
     jax._src.numpy.lax_numpy.isin = jnp.isin
+    jax.lax.scan = scan
     jax.lax.tie_in = lambda x, y: y
     jax.custom_transforms = lambda function: function
     jax.defvjp_all = lambda function, rule: None

@@ -16,6 +16,7 @@ LENGTHS = {
     },
     ("lra_code", "big_bird"): dict.fromkeys(TASKS, 512),
     ("lra_code", "longformer"): dict.fromkeys(TASKS, 640),
+    ("lra_code", "tlb"): {"listops": 300, "text": 250, "retrieval": 250},
     ("lra_code", "sinkhorn"): dict.fromkeys(TASKS[:3], 250),
 }
 """Where blocks have to be whole, or so many that some are not seen, by task."""
@@ -56,7 +57,13 @@ def weight(name: str, shape: tuple[int, ...]) -> Tensor:
 
 def arena_name(name: str) -> str:
     """Return a parameter's name without what its family or task calls its part of a model."""
-    return re.sub(r"^encoder/|_sliding_window", "", re.sub(r"\w*Attention_1", "attention", name))
+    for theirs, here in (
+        (r"\w*Attention_[12]", "attention"), (r"^(stateful_)?encoder/|_sliding_window", ""),
+        ("horizontal_block_0_self", "encoderblock"), ("horizontal_block_0_cross", "looks"),
+        ("vertical_block_0_cross", "updates"),
+    ):  # fmt: skip
+        name = re.sub(theirs, here, name)
+    return name
 
 
 def tokens(task: str, length: int = LENGTH) -> Tensor:

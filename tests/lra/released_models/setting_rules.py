@@ -18,7 +18,8 @@ class Ours:
         self.config, self.task = config, config["task"]
         self.name = config["task"]["name"]
         self.backbone, self.optim = config["model"]["backbone"], config["optim"]
-        self.mixer, self.runner = config["model"]["mixer"], config["runner"]
+        self.mixer = config["model"].get("mixer") or config["model"]["stack"]
+        self.runner = config["runner"]
         self.deviations = config["deviations"]
 
     def __getitem__(self, key):
@@ -242,8 +243,16 @@ ROTARY = {
 POOLINGS = {"CLS": "cls", "MEAN": "mean_all"}
 
 
+def lra_positions(ours):
+    """Those of the sequence, or of chunks."""
+    found = ours["positions"]
+    return ours.mixer.get("chunk_positions") if found == "none" else found
+
+
 def lra_pooling(value, ours):
-    """Pairs answer at the first token, and Sinkhorn by the mean, its only pooling."""
+    """Pairs answer at the first token, Sinkhorn and TLB by the mean, their only pooling."""
+    if ours.config["model"]["name"] == "tlb":
+        return ours["pooling"] == "mean"
     if ours.name == "retrieval":
         return (value, ours["pooling"]) == ("CLS", "first")
     if ours.config["model"]["name"] == "sinkhorn":
@@ -254,7 +263,8 @@ def lra_pooling(value, ours):
 LRA_SIZES = {
     "emb_dim": same("width"),
     "num_heads": same("heads"),
-    "num_layers": same("depth"),
+    "num_layers": lambda value, ours:
+        value == ours["depth"] or ours.config["model"]["name"] == "tlb",  # which reads none
     "mlp_dim": same("feed_forward_width"),
     "qkv_dim": lambda value, ours: ours.config["model"]["name"] == "reformer"  # which reads none
         or value == ours["heads"] * (ours["head_width"] or ours["width"] // ours["heads"]),
@@ -264,8 +274,14 @@ LRA_SIZES = {
     "classifier_pool": lra_pooling,
     "pooling_mode": lra_pooling,
     "learn_pos_emb": lambda value, ours:
-        ours["positions"] == ("learned" if value else "sinusoidal"),
-    "block_size": same("mixer", "block"),
+        lra_positions(ours) == ("learned" if value else "sinusoidal"),
+    "block_size": lambda value, ours: value == (
+        ours.mixer["chunk"] if ours.config["model"]["name"] == "tlb" else ours.mixer["block"]),
+    "num_state_tokens": same("mixer", "state_tokens"),
+    "self_to_cross_ratio_input_updater": same("mixer", "self_layers"),
+    "num_cross_layers_input_updater": same("mixer", "groups"),
+    "num_cross_layers_state_updater": same("mixer", "state_layers"),
+    "use_global_pos_encoding": lambda value, ours: value == (ours["positions"] != "none"),
     "tied_weights": lambda value, ours: (ours["layer_groups"] == 1) == value,
 }  # fmt: skip
 LRA = {

@@ -62,7 +62,7 @@ LRA_FILES = {
     "sparse_transformer": "sparse_transformer_base", "longformer": "longformer_base",
     "linformer": "linformer_base", "reformer": "reformer_base", "performer": "performer_base",
     "sinkhorn": "sinkhorn_base sinkhorn_transformer_base", "synthesizer": "synthesizer_base",
-    "big_bird": "bigbird_base",
+    "big_bird": "bigbird_base", "tlb": "transformer_tlb_base",
 }  # fmt: skip
 ROTARY_FILES = {
     "listops": "listops/rotary_transformer_noaugment_nopretrain",

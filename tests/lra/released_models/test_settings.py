@@ -44,7 +44,7 @@ PAIRS = {
     "rotary": ("softmax",),
     "self_pretraining": ("softmax",),
     "lra_code": ("softmax", "local", "sparse_transformer", "longformer", "linformer", "reformer",
-                 "sinkhorn", "synthesizer", "big_bird", "linear", "performer"),
+                 "sinkhorn", "synthesizer", "big_bird", "linear", "performer", "tlb"),
     "adaptive_span": ("adaptive_span",),
     "awd_lstm": ("lstm",),
     "transformer_xl": ("transformer_xl",),

@@ -61,6 +61,16 @@ ARENA_NAMES = {
         "encoderblock_{0}/attention/lr_kernel",
     r"stack\.blocks\.\d\.mixer\.core\.projection": "projection_matrix",
     r"stack\.norm\.(\w+)": "encoder_norm/{0}",
+    r"stack\.places": "posembed_input/pos_embedding",
+    r"stack\.(looks|updates)\.0\.norm\.(\w+)": "{0}/LayerNorm_0/{1}",
+    r"stack\.(looks|updates)\.0\.source_norm\.(\w+)": "{0}/LayerNorm_1/{1}",
+    r"stack\.(looks|updates)\.0\.network_norm\.(\w+)": "{0}/LayerNorm_3/{1}",
+    r"stack\.(looks|updates)\.0\.network\.0\.(\w+)": "{0}/MlpBlock_4/Dense_0/{1}",
+    r"stack\.(looks|updates)\.0\.network\.3\.(\w+)": "{0}/MlpBlock_4/Dense_1/{1}",
+    r"stack\.(looks|updates)\.0\.attention\.q_proj\.(\w+)": "{0}/attention/query/{1}",
+    r"stack\.(looks|updates)\.0\.attention\.k_proj\.(\w+)": "{0}/attention/key/{1}",
+    r"stack\.(looks|updates)\.0\.attention\.v_proj\.(\w+)": "{0}/attention/value/{1}",
+    r"stack\.(looks|updates)\.0\.attention\.out_proj\.(\w+)": "{0}/attention/out/{1}",
     r"head\.hidden\.(\w+)": "mlp/{0}",
     r"head\.second\.(\w+)": "mlp2/{0}",
     r"head\.out\.(\w+)": "logits/{0}",
@@ -72,6 +82,7 @@ ROWS_THERE = {"listops": 32}
 
 def released_name(name: str, protocol: str) -> str:
     arena = protocol == "lra_code"
+    name = name.replace("stack.groups.0.", "stack.blocks.")  # of the Temporal Latent Bottleneck
     for pattern, theirs in (ARENA_NAMES if arena else NAMES).items():
         if match := re.fullmatch(pattern, name):
             found = theirs.format(*match.groups())
@@ -81,13 +92,16 @@ def released_name(name: str, protocol: str) -> str:
     raise KeyError(name)
 
 
-def released_shape(name: str, own: torch.Tensor, protocol: str, task: str) -> tuple[int, ...]:
+def released_shape(
+    name: str, own: torch.Tensor, protocol: str, task: str, longest: int
+) -> tuple[int, ...]:
     if protocol == "lra_code":
-        if name == "cls":
-            return (1, 1, *own.shape)
+        shape = tuple(own.squeeze(0).shape)
+        if name == "posembed_input/pos_embedding":  # of which a chunk takes the first ones
+            return (max(longest, shape[0]), shape[1])
         if name == "Embed_0/embedding" and task == "listops":
-            return (17, own.shape[1])
-        return tuple(own.squeeze(0).shape)
+            return (17, shape[1])
+        return (1, 1, *own.shape) if name == "cls" else shape
     if "word_embeddings" in name:
         small = (protocol, task) == ("skyformer", "image")
         return (256 if small else ROWS_THERE.get(task, 512), own.shape[1])
@@ -116,7 +130,7 @@ def drawn(mixer: nn.Module, layer: int, protocol: str) -> None:
 
 
 def built(entry, protocol: str, longest: int) -> nn.Module:
-    mixer = entry.config["model"]["mixer"]
+    mixer = entry.config["model"].get("mixer", {})
     if "buckets" in mixer:
         mixer["buckets"] = None  # which a task's own length decides, and here is a shorter one
     run = typed(entry.config)
@@ -124,7 +138,7 @@ def built(entry, protocol: str, longest: int) -> nn.Module:
     model = build_model(run, own_facts=short).double().eval()
     state = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():
-        for layer, block in enumerate(model.stack.blocks):
+        for layer, block in enumerate(getattr(model.stack, "blocks", ())):
             drawn(block.mixer, layer, protocol)
         done = set()
         for name, own in state.items():
@@ -132,7 +146,8 @@ def built(entry, protocol: str, longest: int) -> nn.Module:
                 continue
             done.add(id(own))
             theirs = released_name(name, protocol)
-            weight = cases.weight(theirs, released_shape(theirs, own, protocol, run.task_name))
+            shape = released_shape(theirs, own, protocol, run.task_name, longest)
+            weight = cases.weight(theirs, shape)
             own.copy_(weight.flatten()[: own.numel()].view(own.shape))
     return model
 

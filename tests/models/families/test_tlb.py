@@ -1,15 +1,18 @@
 """The recurrence against a loop from its definition, and what it may and may not depend on."""
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions, TaskFacts
+from models.backbone.stack import FeedForward, NormKind
 from models.contract.counting import count_operations, saved_bytes
-from models.families.tlb import TemporalLatentBottleneck
-from models.mixer import Flow, Layout, Site, Unsupported
+from models.families.tlb import ChunkPositions, TemporalLatentBottleneck
+from models.mixer import Flow, Layout, PaddingRule, Site, Unsupported
 from models.positions import position_ids, sinusoid
 from tests.attention import drawn
 
@@ -22,7 +25,7 @@ def site(length: int = 64, causal: bool = False) -> Site:
     return Site(width=16, heads=2, max_length=length, causal=causal)
 
 
-def build(frame: BackboneConfig = FRAME, **options: int) -> TemporalLatentBottleneck:
+def build(frame: BackboneConfig = FRAME, **options: Any) -> TemporalLatentBottleneck:
     torch.manual_seed(0)
     options = {"state_tokens": 3, "chunk": 5, **options}
     return TemporalLatentBottleneck(site(), frame, **options).double().eval()
@@ -30,8 +33,11 @@ def build(frame: BackboneConfig = FRAME, **options: int) -> TemporalLatentBottle
 
 def sequential(stack: TemporalLatentBottleneck, x: Tensor) -> Tensor:
     """The definition: chunk after chunk, nothing in parallel, lengths that divide."""
-    place = sinusoid(position_ids(stack.chunk, None, x), 16).double()
-    own = sinusoid(position_ids(stack.state_tokens, None, x), 16).double()
+    place, own = (
+        sinusoid(position_ids(length, None, x), 16, dtype=torch.float64)
+        for length in (stack.chunk, stack.state_tokens)
+    )
+    place = place if stack.places is None else stack.places
     state = torch.zeros(x.shape[0], stack.state_tokens, 16, dtype=torch.float64)
     for chunk in x.split(stack.chunk, dim=1):
         state, chunk = state + own, chunk + place
@@ -48,8 +54,16 @@ def sequential(stack: TemporalLatentBottleneck, x: Tensor) -> Tensor:
     return stack.norm(state)
 
 
-@pytest.mark.parametrize("options", [{}, {"groups": 2, "state_layers": 2}, {"self_layers": 1}])
-def test_equals_the_sequential_definition(options: dict[str, int]) -> None:
+OPTIONS = [
+    {},
+    {"groups": 2, "state_layers": 2},
+    {"self_layers": 1},
+    {"chunk_positions": ChunkPositions.learned},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_equals_the_sequential_definition(options: dict) -> None:
     stack, x = build(**options), drawn(2, 20, 16).requires_grad_()
     seen, wanted = stack(Flow(x), Layout()).x, sequential(stack, x)
     torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
@@ -77,6 +91,30 @@ def test_a_chunk_without_a_token_leaves_the_state() -> None:
     )
     nothing = stack(Flow(x), Layout(keep=torch.zeros(1, 15, dtype=torch.bool))).x
     assert nothing.isfinite().all()
+
+
+def test_a_chunk_without_a_token_adds_positions_with_original_padding() -> None:
+    stack, keep = build(padding=PaddingRule.original), torch.zeros(1, 15, dtype=torch.bool)
+    own = sinusoid(position_ids(3, None, drawn(1, 3, 16)), 16, dtype=torch.float64)
+    seen = stack(Flow(drawn(1, 15, 16)), Layout(keep=keep)).x
+    torch.testing.assert_close(seen, stack.norm(3 * own), atol=1e-12, rtol=0)
+
+
+def test_it_has_the_activation_epsilon_and_projections_of_the_backbone() -> None:
+    frame = replace(FRAME, feed_forward=FeedForward.relu, norm_epsilon=1e-3)
+    facts = TaskFacts(head=Head.classification, vocabulary=9, classes=4, max_length=23)
+    wide = replace(frame, head_width=3, qkv_bias=False, output_bias=False)
+    stack = Backbone(wide, facts, [], stack=TemporalLatentBottleneck, seed=0).stack
+    assert {part.eps for part in stack.modules() if isinstance(part, nn.LayerNorm)} == {1e-3}
+    assert not any(isinstance(part, nn.GELU) for part in stack.modules())
+    names = {name: value.shape for name, value in stack.named_parameters()}
+    assert not any("proj.bias" in name for name in names)
+    assert {names[name] for name in names if "q_proj" in name} == {(wide.heads * 3, 16)}
+    rms = replace(wide, norm=NormKind.rms)
+    with pytest.raises(Unsupported, match="norm must be layer, got rms"):
+        Backbone(rms, facts, [], stack=TemporalLatentBottleneck, seed=0)
+    with pytest.raises(Unsupported, match="feed_forward=gelu, or another activation"):
+        build(replace(FRAME, feed_forward=FeedForward.none))
 
 
 def test_the_order_of_chunks_counts_and_neighbours_in_the_batch_do_not() -> None:
