@@ -2,6 +2,7 @@
 #
 #   make quickstart   train and measure every mixer, write tables and figures
 #   make gallery      docs/gallery.md: every kind of figure, from published rows
+#   make pages        docs/families: a page per family, from its code and published rows
 #   make test         linters, types, import rules, tests
 #   make parity       outputs and gradients beside other public implementations
 #   make slurm      sweeps on a real SLURM, on a machine that can be thrown away (root; apt-get install slurm-wlm munge)
@@ -22,7 +23,7 @@ SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart gallery test slurm lint types rules docs pytest parity campaign wheel clean
+.PHONY: help quickstart gallery pages test slurm lint types rules docs pytest parity campaign wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -31,7 +32,10 @@ quickstart: $(VENV)/.runtime
 	$(BIN)/lra run -m +experiment=quickstart
 
 gallery: $(VENV)/.runtime
-	$(BIN)/lra report --gallery docs
+	$(BIN)/python docs/site/gallery.py
+
+pages: $(VENV)/.runtime
+	$(BIN)/python docs/site/family_pages.py
 
 # Types and documents are checked beside the tests, which leave a core idle now and then.
 test: lint $(VENV)/.dev

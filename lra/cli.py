@@ -55,9 +55,6 @@ VERBS = {
         "lra.commands.doctor", "what works on this machine, each thing tried, and the way out"
     ),
     "verify": Verb("lra.commands.verify", "the contract checks on a mixer, ours or yours"),
-    "pages": Verb(
-        "lra.commands.pages", "a documentation page per family, from its code and stored rows"
-    ),
     "generate": Verb(
         "lra.commands.generate", "text that a trained language model writes behind a prompt"
     ),

@@ -25,7 +25,7 @@ ADDED = {
     "key_means.py": f"models/families/{APPROXIMATION}.py",
     "key_means.yaml": f"conf/model/{APPROXIMATION}.yaml",
 }
-ROOMS = ("conf", "lra", "models", "reports", "runners", "tasks", "tests")
+ROOMS = ("conf", "docs/site", "lra", "models", "reports", "runners", "tasks", "tests")
 GO_OVER_FAMILIES = (
     "tests/contracts",
     "tests/lra/composition/test_compose.py",
@@ -33,9 +33,9 @@ GO_OVER_FAMILIES = (
     "tests/lra/composition/test_selection.py",
     "tests/lra/commands/test_explain.py",
     "tests/lra/commands/test_list.py",
-    "tests/lra/commands/test_pages.py",
     "tests/models/backbone/test_attention_weights.py",
     f"tests/models/families/test_{FAMILY}.py",
+    "tests/test_family_pages.py",
     "tests/test_rules.py",
 )
 PAGES = ("pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
@@ -68,7 +68,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def python(copy: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python on the copy, one thread, in a folder."""
-    settings = {"PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
+    settings = {"PYTHONPATH": f"{copy}{os.pathsep}{copy / 'docs/site'}", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, *words],
         cwd=folder,

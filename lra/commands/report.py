@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lra.composition.arguments import Parser, add_own, path_word
 from lra.results.stored import (
@@ -13,9 +13,6 @@ from lra.results.stored import (
     published_cells,
     stored,
 )
-
-if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
-    pass
 
 
 def main(argv: list[str]) -> int:
@@ -41,20 +38,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--publish", type=path_word, help="only write the sweep's rows, and its cells beside them"
     )
-    parser.add_argument(
-        "--gallery", metavar="FOLDER", type=path_word,
-        help="only write gallery.md: every kind of figure, from the published rows of a clone",
-    )  # fmt: skip
     choice = parser.parse_args(argv)
     left_out: list[str] = []
     why: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
     about: dict[str, dict[str, Any]] = {}
-    if choice.gallery:
-        from lra.results.gallery import write_gallery
-
-        paths = write_gallery(choice.gallery)
-    elif choice.publish:
+    if choice.publish:
         if not choice.sweep:
             parser.error("--publish needs --sweep")
         paths = publish(choice.results, choice.sweep, choice.publish)

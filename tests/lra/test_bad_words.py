@@ -54,8 +54,7 @@ DATA = (
 BLANK = tuple(
     (verb, f"{flag} {word}")
     for verb, flag in (
-        ("pages", "--out"), ("pages --out=o", "--rows"), ("report", "--results"),
-        ("report", "--out"), ("report", "--rows"), ("report", "--gallery"), ("report", "--publish"),
+        ("report", "--results"), ("report", "--out"), ("report", "--rows"), ("report", "--publish"),
         ("dashboard", "--out"), ("dashboard", "--results"), ("show x", "--results"),
         ("watch x", "--results"), ("work x", "--results"), ("submit --stop x", "--results"),
         ("generate x", "--results"), ("generate x", "--prompt-file"), ("doctor", "--results"),
@@ -71,10 +70,10 @@ OTHERS = (
     "show '' --results=empty", "report --results=nope", "report --results=afile",
     "report --results=empty", "report --results=empty --sweep=nope", "report --rows=nope",
     "report --results=empty --sweep=../x", "report --rows=afile", "report --rows=empty",
-    "report --publish=x", "report --publish=x --sweep=y --results=empty", "report --nope", "pages",
-    "pages --out", "pages --out=o --rows=nope", "pages --out=o --rows=afile", "doctor --nope",
+    "report --publish=x", "report --publish=x --sweep=y --results=empty", "report --nope",
+    "report --config-dir=nope", "report --config-dir=afile", "doctor --nope",
     *(f"{verb} {option}" for verb, option in BLANK),
-    "pages --out=o --rows=empty", "pages --out=afile", "doctor x", "", "nope", "--nope", "-x",
+    "doctor x", "", "nope", "--nope", "-x",
 )  # fmt: skip
 
 

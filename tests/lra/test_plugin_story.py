@@ -174,9 +174,6 @@ def test_the_whole_story(folder: Path) -> None:
     assert rows["results"] == rows["results-repeated"]
 
     assert "ema" in (folder / lra(folder, "report").split()[0]).read_text()
-    lra(folder, "pages", "--out", "pages", *own)
-    assert "a moving average" in (folder / "pages" / "README.md").read_text()
-    assert "each direction decayed alike" in (folder / "pages" / "ema.md").read_text()
 
 
 def losses(root: Path, key: str) -> list[float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from lra.results.gallery import (
+from gallery import (
     EXHIBITS,
     WITHOUT_ROWS,
     command,
@@ -19,7 +19,7 @@ from lra.results.gallery import (
 from lra.results.stored import published
 from lra.results.style import shipped
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/gallery.md"
 PARTS_OF_OTHERS = {"new_figure"}
 

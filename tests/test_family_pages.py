@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.cli import main
-from lra.commands.pages import capabilities, docstring, linked, measured, options
+from family_pages import capabilities, docstring, linked, measured, options, write_pages
 from lra.composition.catalogue import choices, names, roots
 from lra.composition.compose import group_file
 from lra.results.stored import published as read_published
@@ -41,10 +40,11 @@ def test_papers_are_links() -> None:
 
 
 def test_pages_hold_text_and_numbers(tmp_path: Path) -> None:
-    published = Path(__file__).parents[3] / "reports" / "published"
+    published = Path(__file__).parents[1] / "reports" / "published"
     (rows,) = published.glob("quickstart-*.jsonl")
-    assert main(["pages", "--out", str(tmp_path), "--rows", str(rows)]) == 0
-    assert {path.stem for path in tmp_path.glob("*.md")} == {*names("model"), "README"}
+    written = write_pages(tmp_path, [rows])
+    assert {path.stem for path in written} == {*names("model"), "README"}
+    assert {*written} == {*tmp_path.glob("*.md")}
     page = (tmp_path / "performer.md").read_text()
     for part in ("## What it computes", "## Options", "## What it guarantees", "## Measured"):
         assert part in page
@@ -64,7 +64,7 @@ def test_pages_hold_text_and_numbers(tmp_path: Path) -> None:
 
 
 def test_what_rows_hold_is_text_on_a_page_and_never_a_path(tmp_path: Path) -> None:
-    published = Path(__file__).parents[3] / "reports" / "published"
+    published = Path(__file__).parents[1] / "reports" / "published"
     (rows,) = published.glob("quickstart-*.jsonl")
     hostile = tmp_path / "rows.jsonl"
     kept = [

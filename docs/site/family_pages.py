@@ -1,25 +1,31 @@
-"""`lra pages`: a documentation page per family, from its docstring, its traits and stored rows."""
+"""Writes docs/families, a page per family from its docstring, traits and rows: `make pages`."""
 
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from lra.choices.explain import own_options, spelt
-from lra.composition.arguments import Parser, add_own, path_word
+from lra.choices.traits import describe, growth
 from lra.composition.catalogue import choices
 from lra.composition.selection import kinds
 from lra.composition.yaml_text import load
 from lra.results.stored import published
+from reports.figures.drawing import looks, style
+from reports.figures.panels import panel_figure
+from reports.figures.scaling import scaling_data
+from reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
+from reports.stems import stem as file_stem
+from reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
+from reports.tables.scores import accuracy_table, splits
+from reports.tables.table import escape_markdown, to_markdown
 from runners.storage.fingerprint import sources
 
-if TYPE_CHECKING:
-    from reports.rows import CostPoint
-
+ROOT = Path(__file__).resolve().parents[2]
 BACKGROUND = ("softmax", "sdpa", "identity")
 COMMANDS = {
     "families": "lra run -m +experiment=families",
@@ -75,11 +81,9 @@ def options(file: Path) -> Iterator[tuple[str, str, str]]:
         yield option.key.rpartition(".")[2], spelt(option.default), option.meaning + values
 
 
-def capabilities(file: Path, plugins: Sequence[str] = ()) -> list[tuple[str, str]]:
+def capabilities(file: Path) -> list[tuple[str, str]]:
     """Return what an instance with default options guarantees, as lines of a table."""
-    from lra.choices.traits import describe, growth
-
-    facts = describe(load(file), plugins, str(file))
+    facts = describe(load(file), (), str(file))
     lines = [("directions", " and ".join(facts["directions"]) or "none")]
     lines += [(f"not {way}", reason) for way, reason in facts["refusals"].items()]
     if not facts["directions"]:
@@ -112,8 +116,6 @@ def capabilities(file: Path, plugins: Sequence[str] = ()) -> list[tuple[str, str
 
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
     """Return a Markdown table."""
-    from reports.tables.table import escape_markdown
-
     rows = [" | ".join(escape_markdown(cell) for cell in line) for line in lines]
     return [
         f"| {' | '.join(header)} |",
@@ -124,25 +126,20 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def page(
-    name: str,
-    file: Path,
-    rows: Sequence[tuple[Path, pd.DataFrame]],
-    folder: Path,
-    plugins: Sequence[str] = (),
+    name: str, file: Path, rows: Sequence[tuple[Path, pd.DataFrame]], folder: Path
 ) -> list[str]:
     """Return the lines of one family's page; its figures go into `folder`."""
     node = load(file)
     core = node.get("mixer") or node["stack"]
     about = node.get("about") or {}
     summary = str(about.get("summary") or name)
-    guarantees = capabilities(file, plugins)  # says what is wrong with a class of one's own
     lines = [f"# {name}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
     lines += [f"`lra run model={name}` · source: {linked(str(about.get('paper', '')))}", ""]
     lines += ["## What it computes", "", "```text", docstring(core["class_path"]), "```", ""]
     lines += ["## Options", ""]
     lines += table(("option", "default", ""), list(options(file))) or ["None.", ""]
     lines += ["## What it guarantees", ""]
-    lines += table(("", ""), guarantees)
+    lines += table(("", ""), capabilities(file))
     numbers = [line for source, frame in rows for line in measured(name, source, frame, folder)]
     return [*lines, "## Measured", "", *numbers] if numbers else lines
 
@@ -157,10 +154,6 @@ def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list
 
     How the numbers are read is said once, in `READING`.
     """
-    from reports.rows import cost_points, cost_rows, settings
-    from reports.tables.costs import modes
-    from reports.tables.table import escape_markdown
-
     lines = scores(frame[frame["model"] == name])
     timed, settings_of = frame[frame["model"].isin([name, "sdpa"])], list[str]()
     for part in settings(cost_rows(timed)) if (timed["model"] == name).any() else []:
@@ -178,9 +171,6 @@ def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list
 
 def scores(rows: pd.DataFrame) -> list[str]:
     """Return accuracies as lines of a list: of whom, of which task and of which split."""
-    from reports.tables.scores import accuracy_table, splits
-    from reports.tables.table import escape_markdown
-
     lines = []
     for split in splits(rows):
         table = accuracy_table(rows, split)
@@ -192,11 +182,8 @@ def scores(rows: pd.DataFrame) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def costs(points: "Sequence[CostPoint]", mode: str) -> Iterator[str]:
+def costs(points: Sequence[CostPoint], mode: str) -> Iterator[str]:
     """Yield the lines on what one kind of pass costs by length, crossover and growth."""
-    from reports.tables.costs import crossover_table, efficiency_table, growth_table
-    from reports.tables.table import escape_markdown, to_markdown
-
     by_length = efficiency_table(points, mode)
     if by_length is not None:
         rows = [replace(row, title=row.section, section="") for row in by_length.rows]
@@ -228,12 +215,6 @@ def costs(points: "Sequence[CostPoint]", mode: str) -> Iterator[str]:
 
 def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) -> list[str]:
     """Draw time against length beside exact attention, and return the lines that show it."""
-    from reports.figures.drawing import looks, style
-    from reports.figures.panels import panel_figure
-    from reports.figures.scaling import scaling_data
-    from reports.rows import cost_points
-    from reports.stems import stem as file_stem
-
     points = cost_points(frame[frame["model"].isin([name, *BACKGROUND])])
     data = scaling_data(points, mode, "time")
     if name in BACKGROUND or data[data["model"] == name]["value"].isna().all():
@@ -246,16 +227,14 @@ def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) ->
     return [f"![time of {name} against length](figures/{path.name})", ""]
 
 
-def index(
-    files: Mapping[str, Path], config_dirs: Sequence[Path] = (), baselines: Sequence[str] = ()
-) -> list[str]:
+def index(files: Mapping[str, Path], baselines: Sequence[str]) -> list[str]:
     """Return the lines of the overview."""
-    lines = ["# Families", "", "One page each, made by `lra pages` from the code and stored rows.",
-             "", *READING.splitlines(), ""]  # fmt: skip
+    made = "One page each, made by `make pages` from the code and published rows."
+    lines = ["# Families", "", made, "", *READING.splitlines(), ""]
     lines += ["| rows | command |", "| --- | --- |"]
     lines += [f"| `{sweep}-…` | `{command}` |" for sweep, command in COMMANDS.items()]
     lines += ["", *baselines]
-    by_kind = kinds(config_dirs)
+    by_kind = kinds()
     shown = {name for names in by_kind.values() for name in names}
     if rest := sorted(set(files) - shown):
         by_kind["others"] = rest
@@ -269,31 +248,21 @@ def index(
     return lines
 
 
-def main(argv: list[str]) -> int:
-    """Parse the words after `lra pages` and write the pages."""
-    from reports.rows import prepare
-
-    parser = Parser(prog="lra pages", description=__doc__)
-    parser.add_argument("--out", type=path_word, required=True, help="folder for the pages")
-    parser.add_argument(
-        "--rows",
-        type=path_word,
-        nargs="*",
-        action="extend",
-        default=[],
-        help="published files of rows",
-    )
-    add_own(parser)
-    choice = parser.parse_args(argv)
-    files = {file.stem: file for file in choices("model", choice.config_dir)}
-    rows = [(source, prepare(published(source))) for source in choice.rows]
-    choice.out.mkdir(parents=True, exist_ok=True)
-    for name, file in files.items():
-        text = "\n".join(page(name, file, rows, choice.out, choice.plugin)).rstrip() + "\n"
-        (choice.out / f"{name}.md").write_text(text, encoding="utf-8")
-        print(choice.out / f"{name}.md")
+def write_pages(folder: Path, published_files: Sequence[Path]) -> list[Path]:
+    """Write a page for each family and their overview; return the paths."""
+    files = {file.stem: file for file in choices("model")}
+    rows = [(source, prepare(published(source))) for source in published_files]
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {name: page(name, file, rows, folder) for name, file in files.items()}
     baselines = [line for _, frame in rows for line in scores(frame[frame["baseline"] != ""])]
-    overview = index(files, choice.config_dir, baselines)
-    (choice.out / "README.md").write_text("\n".join(overview).rstrip() + "\n", encoding="utf-8")
-    print(choice.out / "README.md")
-    return 0
+    texts["README"] = index(files, baselines)
+    for name, lines in texts.items():
+        (folder / f"{name}.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    return [folder / f"{name}.md" for name in texts]
+
+
+if __name__ == "__main__":
+    kept = ROOT / "reports/published"
+    newest = [max(kept.glob(f"{sweep}-epyc-*.jsonl")) for sweep in COMMANDS]
+    for path in write_pages(ROOT / "docs/families", newest):
+        print(path)

@@ -1,19 +1,26 @@
-"""The gallery of the documentation: every kind of figure, from the rows that lra publishes."""
+"""Writes docs/gallery.md, every kind of figure from the published rows: `make gallery`."""
 
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib import resources
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.errors import ConfigError
+from lra import guard
+from lra.composition.class_path import name_plugins
+from lra.composition.runner_class import sections
+from lra.composition.selection import kinds
+from lra.results.stored import deviations, published_apart, published_cells
+from lra.results.style import read_style
+from reports.report import write_parts
+from reports.style import Format
+from reports.tables.table import escape_markdown
 
-ROOT = Path(str(resources.files("reports"))).parent
+ROOT = Path(__file__).resolve().parents[2]
 PEERS = "tests/parity"
-"""Where the plug-in `peers` lies in a clone."""
+"""Where the plug-in `peers` lies."""
 DPI = 130
 """Of its pictures, which are looked at on a screen."""
 INTRODUCTION = """# Gallery
@@ -105,12 +112,8 @@ WITHOUT_ROWS = {
 
 
 def published_file(rows: str) -> Path:
-    """Return the published rows of a sweep. Raises ConfigError outside of a clone of lra."""
-    folder = ROOT / "reports" / "published"
-    found = sorted(folder.glob(f"{rows}-epyc-*.jsonl"))
-    if not found:
-        raise ConfigError(f"{folder} holds no rows of {rows}: the gallery needs a clone of lra")
-    return found[-1]
+    """Return the newest published rows of a sweep."""
+    return max((ROOT / "reports/published").glob(f"{rows}-epyc-*.jsonl"))
 
 
 def command(exhibit: Exhibit) -> str:
@@ -149,15 +152,6 @@ def write_gallery(docs: Path, exhibits: Sequence[Exhibit] = EXHIBITS) -> list[Pa
 
 
 def _draw(rows: str, style: str, folder: Path) -> None:
-    from lra import guard
-    from lra.composition.class_path import name_plugins
-    from lra.composition.runner_class import sections
-    from lra.composition.selection import kinds
-    from lra.results.stored import deviations, published_apart, published_cells
-    from lra.results.style import read_style
-    from reports.report import write_parts
-    from reports.style import Format
-
     wanted, _ = read_style(style)
     settings = {**wanted.matplotlib, "savefig.dpi": DPI}
     file = published_file(rows)
@@ -172,8 +166,6 @@ def _draw(rows: str, style: str, folder: Path) -> None:
 
 
 def _page(exhibits: Sequence[Exhibit], captions: dict[Exhibit, str]) -> Iterator[str]:
-    from reports.tables.table import escape_markdown
-
     yield INTRODUCTION
     for exhibit in exhibits:
         yield f"## {exhibit.heading}\n"
@@ -184,3 +176,8 @@ def _page(exhibits: Sequence[Exhibit], captions: dict[Exhibit, str]) -> Iterator
     yield "## Kinds without published rows\n"
     for function, what in WITHOUT_ROWS.items():
         yield f"- `{function}` draws {what}."
+
+
+if __name__ == "__main__":
+    for path in write_gallery(ROOT / "docs"):
+        print(path)
