@@ -22,12 +22,14 @@ Up to there it takes the memory and the time of PyTorch's own module."""
 
 
 class Pooling(StrEnum):
-    """How a sequence becomes one vector. Only `cls` adds a position; no mean counts one."""
+    """How a sequence becomes one vector. Those of `WITH_CLS` add a position, the others none."""
 
     cls = auto()
     """The output at a learned vector that is prepended to the tokens."""
     mean = auto()
     """Mean over the real tokens."""
+    mean_with_cls = auto()
+    """Mean over the real tokens and a learned vector that is prepended to them."""
     mean_over_padded = auto()
     """Sum over the real tokens, divided by the padded length, as some published code does."""
     mean_all = auto()
@@ -38,9 +40,13 @@ class Pooling(StrEnum):
     """The output at the first token, real or not (how the Long Range Arena answers for pairs)."""
 
 
+WITH_CLS = frozenset({Pooling.cls, Pooling.mean_with_cls})
+"""Those that prepend a vector."""
 READ_FIRST = frozenset({Pooling.cls, Pooling.first})
 """Those that read the answer at position 0."""
-ORDERLESS = (Pooling.cls, Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
+ORDERLESS = (
+    Pooling.cls, Pooling.mean, Pooling.mean_with_cls, Pooling.mean_over_padded, Pooling.mean_all
+)  # fmt: skip
 """Those to which the order of the tokens is nothing."""
 
 

@@ -40,6 +40,7 @@ from models.backbone.config import (
     Tokens,
 )
 from models.backbone.heads import (
+    WITH_CLS,
     Interaction,
     Pooling,
     TokenHead,
@@ -140,7 +141,7 @@ class Backbone(nn.Module):
         self.config, self.facts = config, facts
         self.causal = facts.head in CAUSAL_HEADS
         self.per_token = facts.head in TOKEN_HEADS
-        self.has_cls = not self.per_token and config.pooling == Pooling.cls
+        self.has_cls = not self.per_token and config.pooling in WITH_CLS
         check_groups(config, mixers)
         check_norm(config, facts)
         placing.check_restarts(config, facts)
@@ -398,7 +399,9 @@ class Backbone(nn.Module):
         context: Context | None = None,
     ) -> Float[Tensor, "b c"]:
         """Pool each sequence, join the towers of a pair, and return logits."""
-        real = None if self.has_cls else shared.real_of(self.stack, keep, x)
+        if self.has_cls:
+            keep, context = shared.with_cls(keep, context)
+        real = shared.real_of(self.stack, keep, x)
         pooled = shared.pool_shared(x, real, self.config.pooling, context)
         features = pooled.view(-1, parts, pooled.shape[-1])
         if self.facts.head == Head.pair:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from models.backbone import placing
 from models.backbone.config import BackboneConfig, TaskFacts
@@ -112,6 +113,15 @@ def behind_cls(
         return *placing.behind_cls(cls, x, keep, copied=copied), layout
     # Every rank has a gradient of every parameter.
     return x + 0 * cls.to(x.dtype), keep, layout
+
+
+def with_cls(
+    keep: Bool[Tensor, "b p l"] | None, context: Context | None
+) -> tuple[Bool[Tensor, "b p m"] | None, Context | None]:
+    """Return the mask and the ranks of tokens behind a CLS vector, which is real."""
+    if keep is not None and (context is None or context.rank == 0):
+        keep = F.pad(keep, (1, 0), value=True)
+    return keep, None if context is None else context.longer_first()
 
 
 def real_of(

@@ -48,7 +48,7 @@ def draw_queries(
             judged = judged & (batch.weight > 0)
         drawn = torch.rand(judged.shape, generator=generator).masked_fill(~judged, -1.0)
         best = drawn.topk(min(queries, judged.shape[1]), dim=1)
-        positions, counts = best.indices, best.values >= 0
+        positions, counts = best.indices + model.has_cls, best.values >= 0
     pool = rows[real]
     picks = torch.randint(len(pool), (tokens.numel(),), generator=generator)
     noise = pool[picks].view_as(tokens)

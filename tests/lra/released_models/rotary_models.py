@@ -5,8 +5,8 @@
 CHECKOUT is a clone of github.com/pablomiralles22/long-transformers (commit ec33dc6). Its models are
 run as they stand, in float64, with weights by the rule of `cases.py` and the settings of its files;
 what they import and do not call is left out, as is a file that the repository does not have.
-Each answer is stored four times: as released, with one departure of ours in place of its own
-(`rotary`: each head is rotated, every pair; `classifier`: no CLS token), and with both.
+Each answer is stored twice: as released, and with a departure of ours in place of its own
+(`rotary`: each head is rotated, every pair).
 """
 
 import importlib
@@ -30,7 +30,7 @@ TOKENS = {"listops": 15}
 """Rows of tokens; elsewhere 256."""
 CLASSES = {"listops": 10, "image": 10}
 UNREAD = ("einops", "opt_einsum", "src.models.functional.absdiff_attention")
-VARIANTS = ("", "rotary", "classifier", "rotary classifier")
+VARIANTS = ("", "rotary")
 
 
 def each_head(heads: int):
@@ -68,11 +68,11 @@ def built(checkout: Path, task: str) -> tuple[nn.Module, int]:
     return found, heads
 
 
-def inputs(task: str, cls: bool) -> Tensor:
-    """Return ids of the source, texts of a pair one behind the other; pictures have no padding."""
+def inputs(task: str) -> Tensor:
+    """Return ids behind the CLS token's, texts of a pair in turn; pictures have no padding."""
     ids = cases.tokens(task).flatten(0, 1) + (task in cases.SHARE_OF_PADDING)
     there = torch.where(ids > 0, ids - 1 + SPECIAL.get(task, 2), 0)
-    return nn.functional.pad(there, (int(cls), 0), value=1)
+    return nn.functional.pad(there, (1, 0), value=1)
 
 
 def main(checkout: Path) -> None:
@@ -86,7 +86,7 @@ def main(checkout: Path) -> None:
         model, heads = built(checkout, task)
         for variant in VARIANTS:
             rotation.apply = each_head(heads) if "rotary" in variant else own
-            ids = inputs(task, cls="classifier" not in variant)
+            ids = inputs(task)
             with torch.no_grad():
                 found[f"{task}.{variant}"] = model(ids, ids != 0).numpy()
     np.savez_compressed(HERE / "rotary.npz", **found)

@@ -218,7 +218,9 @@ ROTARY = {
     "head_params.dropout_p": lambda value, ours: (
         not (value and ours["head_hidden_layers"]) or "dropout" in ours.deviations
     ),
-    "head_params.reduction_method": same("pooling"),
+    "head_params.reduction_method": lambda value, ours: (
+        (value, ours["pooling"]) == ("mean", "mean_with_cls")
+    ),
     "head_params.concat_consecutive": lambda value, ours: (
         (value, ours["interaction"]) == (True, "product")
     ),

@@ -26,6 +26,7 @@ KEEP = torch.tensor([[True, True, False], [False, False, False]])
     [
         (Pooling.cls, [[0.0, 1.0], [6.0, 7.0]]),
         (Pooling.mean, [[1.0, 2.0], [0.0, 0.0]]),
+        (Pooling.mean_with_cls, [[1.0, 2.0], [0.0, 0.0]]),  # whose mask has the vector
         (Pooling.mean_over_padded, [[2 / 3, 4 / 3], [0.0, 0.0]]),
         (Pooling.last, [[2.0, 3.0], [0.0, 0.0]]),
         (Pooling.mean_all, [[2.0, 3.0], [8.0, 9.0]]),

@@ -168,7 +168,7 @@ def test_padding_behind_changes_nothing(mixer, options, head, padding):
         torch.testing.assert_close(found[1:2, :6] if model.per_token else found[1:2], lone)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "last", "first", "mean_all"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "mean_with_cls", "last", "first", "mean_all"])
 def test_answers_are_read_from_what_is_real(pooling):
     model = build(SoftmaxAttention, pooling=pooling, depth=3, pool_blocks=3)
     ids = tokens()
