@@ -247,6 +247,7 @@ def head_of(
         facts.classes,
         config.head_hidden_layers,
         ACTIVATIONS[config.head_activation]().forward,
+        dropout=config.head_dropout,
     )
 
 
@@ -339,6 +340,7 @@ def check_norm(config: BackboneConfig, facts: TaskFacts) -> None:
 OF_TASK = (
     Need(
         "pooling", "cls_keep", "head_hidden_width", "head_hidden_layers", "head_activation",
+        "head_dropout",
         words="a task with one answer for a sequence",
         holds=lambda facts, _: facts.head not in TOKEN_HEADS,
     ),

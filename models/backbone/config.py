@@ -147,6 +147,8 @@ class BackboneConfig:
     """Of the classifier: 0 = one linear map; 2 = a second one of half that width."""
     head_activation: FeedForward = FeedForward.relu
     """Behind each of them."""
+    head_dropout: float = 0.0
+    """Of each of them, before its activation."""
 
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
@@ -283,7 +285,7 @@ class BackboneConfig:
 
 SHARES = (
     "dropout", "activation_dropout", "embedding_dropout", "word_dropout", "output_dropout",
-    "attention_dropout", "softmax_dropout",
+    "attention_dropout", "softmax_dropout", "head_dropout",
 )  # fmt: skip
 NEEDS = (
     Need(
@@ -320,7 +322,7 @@ NEEDS = (
     Need("order_blind", pooling=ORDERLESS),
     Need("cls_keep", pooling=Pooling.cls),
     Need("cls_keep", padding=(Padding.masked, Padding.passed)),
-    Need("head_hidden_width", "head_activation", head_hidden_layers=(1, 2)),
+    Need("head_hidden_width", "head_activation", "head_dropout", head_hidden_layers=(1, 2)),
 )  # fmt: skip
 """What options need of others; what they need of the task is in `models.backbone.assembly`."""
 

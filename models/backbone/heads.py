@@ -122,6 +122,7 @@ class Classifier(nn.Module):
         classes: Number of logits.
         hidden_layers: 0, 1 or 2.
         activation: Behind each hidden layer.
+        dropout: Share of each hidden layer's units that is dropped before its activation.
     """
 
     def __init__(
@@ -131,9 +132,11 @@ class Classifier(nn.Module):
         classes: int,
         hidden_layers: int = 1,
         activation: Callable[[Tensor], Tensor] = F.relu,
+        *,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.activation = activation
+        self.activation, self.dropout = activation, dropout
         widths = [features, *(hidden, hidden // 2)[:hidden_layers], classes]
         layers = [nn.Linear(*ends) for ends in pairwise(widths)]
         for name, layer in zip([*("hidden", "second")[:hidden_layers], "out"], layers, strict=True):
@@ -146,7 +149,8 @@ class Classifier(nn.Module):
         """Return logits."""
         *hidden, out = self.children()
         for layer in hidden:
-            features = self.activation(layer(features))
+            dropped = F.dropout(layer(features), self.dropout, self.training)
+            features = self.activation(dropped)
         logits: Tensor = out(features)
         return logits
 

@@ -68,6 +68,7 @@ def check_shared(layout: Layout, model: Shared, state: State) -> None:
         "permutation modelling": model.query is not None,
         "a state along time": state is not None,
         f"word_dropout={config.word_dropout:g}": bool(config.word_dropout),
+        f"head_dropout={config.head_dropout:g}": bool(config.head_dropout),
         "tied_dropout=true": config.tied_dropout,
     }
     reasons = [name for name, there in found.items() if there]

@@ -216,7 +216,7 @@ ROTARY = {
     ),
     "head_params.num_hidden_layers": same("head_hidden_layers"),
     "head_params.dropout_p": lambda value, ours: (
-        not (value and ours["head_hidden_layers"]) or "dropout" in ours.deviations
+        ours["head_dropout"] == (value if ours["head_hidden_layers"] else 0.0)
     ),
     "head_params.reduction_method": lambda value, ours: (
         (value, ours["pooling"]) == ("mean", "mean_with_cls")
@@ -320,7 +320,8 @@ COMMAND = {  # of Mega
     "adam-betas": lambda value, ours: str(tuple(ours.optim["betas"])) == value,
     "adam-eps": lambda value, ours: ours.optim["epsilon"] == float(value),
     "clip-norm": lambda value, ours: ours.optim["clip"] == float(value),
-    "dropout": lambda value, ours: float(value) == ours["dropout"] == ours["embedding_dropout"],
+    "dropout": lambda value, ours:
+        float(value) == ours["dropout"] == ours["embedding_dropout"] == ours["head_dropout"],
     "attention-dropout": lambda value, ours: ours["attention_dropout"] == float(value),
     "act-dropout": lambda value, ours: float(value) == (
         ours["dropout"] if ours["activation_dropout"] is None else ours["activation_dropout"]),
@@ -345,7 +346,8 @@ REGISTERED = {  # of exact attention and of Luna in the Mega repository
     "activation_fn": same("feed_forward"),
     "act_dropout": same("activation_dropout"),
     "attention_dropout": same("attention_dropout"),
-    "dropout": lambda value, ours: value == ours["dropout"] == ours["embedding_dropout"],
+    "dropout": lambda value, ours:
+        value == ours["dropout"] == ours["embedding_dropout"] == ours["head_dropout"],
     "encoder_attention_heads": same("heads"),
     "encoder_embed_dim": same("width"),
     "encoder_ffn_embed_dim": same("feed_forward_width"),

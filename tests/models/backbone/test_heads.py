@@ -91,6 +91,19 @@ def test_the_activation_of_the_classifier():
     torch.testing.assert_close(classifier(x), classifier.out(classifier.hidden(x).tanh()))
 
 
+def test_the_classifier_drops_units_before_the_activation_in_training_alone():
+    classifier = Classifier(4, 8, 3, activation=torch.sigmoid, dropout=0.5)
+    x = torch.randn(5, 4)
+    plain = classifier.hidden(x)
+    torch.testing.assert_close(classifier.eval()(x), classifier.out(plain.sigmoid()))
+    torch.manual_seed(3)
+    found = classifier.train()(x)
+    torch.manual_seed(3)
+    dropped = torch.nn.functional.dropout(plain, 0.5)
+    assert (dropped == 0).any()
+    torch.testing.assert_close(found, classifier.out(dropped.sigmoid()))
+
+
 def test_the_draws_of_two_layers_stay():
     torch.manual_seed(0)
     classifier = Classifier(4, 8, 3)

@@ -128,6 +128,14 @@ def test_what_needs_whole_sequences_is_refused(mixer, options, says):
         model(batch, batch[:, 0], layout=Layout(context=context))
 
 
+def test_a_classifier_that_drops_units_is_refused():
+    model = built(SDPA, Head.classification, head_dropout=0.1)
+    context = Context.of(Threads(0, [[], []]), LENGTH)
+    batch = context.part(tokens(), 2)
+    with pytest.raises(Unsupported, match=r"under head_dropout=0\.1"):
+        model(batch, batch[:, 0, 0], layout=Layout(context=context))
+
+
 def test_a_stream_is_refused():
     model = built(SDPA, Head.language_modelling)
     layout = Layout(context=Context.of(Threads(0, [[], []]), LENGTH))
