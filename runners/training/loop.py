@@ -4,9 +4,8 @@ The loss of a step is one formula, `runners.training.objective`: the weighted me
 the items of the effective batch, plus the penalties. Accumulation over micro-batches divides by the
 weight of the whole batch, so that the gradient is that of the batch.
 
-What somebody who watches a training sees of a step. Nothing here moves a number.
-
-Read after the loss, which has waited for the device: the gradient's norm waits for nothing more.
+What a dashboard shows of a step is read after the loss, which has waited for the device: the
+gradient's norm waits for nothing more, and no number of the training depends on it.
 """
 
 import logging
