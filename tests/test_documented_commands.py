@@ -36,7 +36,7 @@ STANDS_FOR = {
     "KEY": "{key}",
     "3fa9": "{key}",
     "hardware=h100": "hardware=cpu",
-    "--device cuda": "--device cpu",
+    "cuda": "cpu",
     "runner.weights=3fa9": "runner.weights={key}",
 }
 """What the reader puts for a word."""

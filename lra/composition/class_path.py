@@ -10,6 +10,7 @@ from typing import Any
 
 from lra import guard
 from lra.errors import ConfigError, near, unknown
+from tasks.data.signals import Stopped
 
 ROOMS = ("models", "tasks", "runners")
 _named: set[str] = set()
@@ -97,6 +98,8 @@ def locate_module(
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ConfigError(_missing(asked, name, error)) from error
+    except Stopped:  # by a signal, while it was imported
+        raise
     except (Exception, SystemExit) as error:  # a package of the user's may raise anything
         raise ConfigError(
             f"{asked}: importing {name} failed with {type(error).__name__}: {error}; LRA_DEBUG=1 "

@@ -125,7 +125,7 @@ class LRU(Family):
         radius_min: float = 0.0,
         radius_max: float = 1.0,
         phase_max: float = 2 * pi,
-        bidirectional: bool = False,
+        bidirectional: bool = True,
         mixing: GatedMap = GatedMap.glu,
         dropout: float = 0.0,
         rate: float = 0.25,

@@ -142,7 +142,9 @@ def test_heads_have_the_width_they_are_given_or_the_family_refuses(family, head)
     if refuses(family, "head_width", 12):
         return
     model, plain = build(family, head, head_width=12), build(family, head)
-    for block, narrow in zip(model.stack.blocks, plain.stack.blocks, strict=True):
+    assert size(model.stack) > size(plain.stack)
+    blocks = (getattr(each.stack, "blocks", ()) for each in (model, plain))
+    for block, narrow in zip(*blocks, strict=True):
         assert size(block.mixer) > size(narrow.mixer)
         if hasattr(block.mixer, "v_proj"):
             heads = narrow.mixer.v_proj.out_features // 8  # those of values may be fewer

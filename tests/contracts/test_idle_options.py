@@ -64,6 +64,7 @@ SAME = {
     "SparseTransformer.stride": "the number that null means",
     "SparseTransformer.summary": "the number that null means",
     "SparseTransformer.variant": "causal, it is the paper's fixed pattern",
+    "TemporalLatentBottleneck.padding": "a chunk of padding alone tells them apart",
     "Synthesizer.variant": "one component has no alpha in either",
     "TalkingHeads.key_heads": "as many as heads is what null means",
     "TalkingHeads.value_heads": "as many as heads is what null means",

@@ -80,7 +80,8 @@ def test_an_entry_of_a_table_is_taken_away() -> None:
 @pytest.mark.fuzz
 def test_plus_signs_say_the_value_that_follows() -> None:
     draw = random.Random(5)
-    for key in draw.sample([k for k in keys_of([]) if k.startswith(("optim.", "model.back"))], 8):
+    keys = [k for k in keys_of([]) if k.startswith(("optim.", "model.back")) and k != "optim.name"]
+    for key in draw.sample(keys, 8):
         (plain,) = entries([f"{key}=3"])
         (forced,) = entries([f"++{key}=3"])
         assert forced.config == plain.config, key

@@ -22,6 +22,7 @@ from models.families.tlb import TemporalLatentBottleneck
 from models.mixer import Flow, Layout, Unsupported
 
 FACTS = TaskFacts(head=Head.language_modelling, vocabulary=7, classes=0, max_length=9)
+ANSWERED_ONCE = TaskFacts(head=Head.classification, vocabulary=7, classes=2, max_length=9)
 
 
 def build(**options: object) -> Backbone:
@@ -112,14 +113,13 @@ def test_recomputation_changes_no_gradient_of_post_norm_blocks() -> None:
     ("options", "words"),
     [
         ({"residual": Residual.post_norm}, "residual must be pre_norm, got post_norm"),
-        ({"feed_forward": FeedForward.gelu_tanh}, "feed_forward must be gelu, got gelu_tanh"),
         ({"norm": "rms"}, "norm must be layer, got rms"),
-        ({"norm_epsilon": 1e-12}, "norm_epsilon must be 1e-05, got 1e-12"),
     ],
 )
 def test_a_stack_of_its_own_takes_none_of_them(options: dict[str, object], words: str) -> None:
+    config = BackboneConfig(pooling="mean", **options)
     with pytest.raises(Unsupported, match=words):
-        Backbone(BackboneConfig(**options), FACTS, [], stack=TemporalLatentBottleneck, seed=0)
+        Backbone(config, ANSWERED_ONCE, [], stack=TemporalLatentBottleneck, seed=0)
 
 
 @pytest.mark.parametrize(

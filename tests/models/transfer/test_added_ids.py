@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.backbone.heads import Pooling
+from models.backbone.heads import WITH_CLS, Pooling
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Unsupported
@@ -30,7 +30,7 @@ def test_a_classifier_from_masked_modelling(pooling):
     tokens = given["embedding.weight"][:TOKENS]
     assert torch.equal(found["embedding.weight"], tokens / (1 / WIDTH**0.5))
     table = given["positions.table"]
-    if pooling is Pooling.cls:
+    if pooling in WITH_CLS:
         assert torch.equal(found["positions.table"][1:], table)
         assert torch.equal(found["positions.table"][0], drawn["positions.table"][0])
         assert report.origins["cls"] is Origin.drawn
@@ -44,7 +44,7 @@ def test_a_classifier_from_masked_modelling(pooling):
             assert torch.equal(value, drawn[name])
             assert report.origins[name] is Origin.drawn
     rows = torch.randint(TOKENS, (2, 1, LENGTH))
-    if pooling is not Pooling.cls:  # the blocks then see what they saw
+    if pooling not in WITH_CLS:  # the blocks then see what they saw
         one, other = (model.run(rows, None, None).x for model in (source, target))
         assert torch.allclose(one, other, atol=1e-5)
 
