@@ -12,7 +12,8 @@ State      x: N complex numbers in float32, whatever the length.
 Source     Orvieto et al. 2023, arXiv:2303.06349, sections 3 and 4; sizes and rates of appendix D.
 Notation   N is `states`; r_min, r_max and max_phase are `radius_min`, `radius_max`, `phase_max`.
 Published  in blocks without a network behind the mixer (feed_forward=none), with batch norm; causal
-           on ListOps, text, retrieval and images, two-sided on Pathfinder and Path-X.
+           (bidirectional=false) on ListOps, text, retrieval and images, two-sided on Pathfinder and
+           Path-X.
 Optimiser  nu, theta, gamma and B learn at `rate` times the run's rate, without decay of weights.
 Differs    B_re and B_im are drawn from N(0, 1 / (2 d)): the paper's words allow another scale,
            which gamma learns. How both sides are joined is S5's way: the paper does not say.
