@@ -12,7 +12,8 @@ from peers.peer import Peer, PeerCase, PeerPair, layer_of, package, twins
 
 def lru(case: PeerCase) -> PeerPair:
     """LRU-pytorch's recurrence, behind which stands our map: it has none."""
-    ours: Any = case.placed(LRU(case.site(), states=2 * case.head_width, bidirectional=False))
+    one_way: Any = {} if case.causal else {"bidirectional": False}
+    ours: Any = case.placed(LRU(case.site(), states=2 * case.head_width, **one_way))
     peer: Any = package("LRU_pytorch").LRU(case.width, case.width, 2 * case.head_width)
     turned = torch.complex128 if case.dtype == torch.float64 else torch.complex64
     for name, parameter in peer.named_parameters():
