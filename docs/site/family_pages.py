@@ -41,6 +41,14 @@ COMMANDS = {
 """What makes the rows of a published file, by the sweep that begins its name."""
 ANCHOR = "how-to-read-what-was-measured"
 READING = """\
+## What a family guarantees
+
+Of an instance with default options. *Exact*: no value and no choice depends on later tokens;
+*selection leak*: values are exact, but later tokens move earlier choices. Growth, with n the
+sequence length, is declared and checked by counting; projections, n × width², come on top. A state
+along time serves prefill, segments and single steps. What a page does not name, a
+family has not.
+
 ## How to read what was measured
 
 Time and memory are those of one pass over a batch, by sequence length, in the setting that stands
@@ -81,37 +89,33 @@ def options(file: Path) -> Iterator[tuple[str, str, str]]:
         yield option.key.rpartition(".")[2], spelt(option.default), option.meaning + values
 
 
-def capabilities(file: Path) -> list[tuple[str, str]]:
-    """Return what an instance with default options guarantees, as lines of a table."""
+def capabilities(file: Path) -> list[str]:
+    """Return what an instance with default options guarantees, as sentences."""
     facts = describe(load(file), (), str(file))
-    lines = [("directions", " and ".join(facts["directions"]) or "none")]
-    lines += [(f"not {way}", reason) for way, reason in facts["refusals"].items()]
+    refused = [f"Not {way}: {reason}." for way, reason in facts["refusals"].items()]
     if not facts["directions"]:
-        return lines
+        return refused
     operations, activations = growth(facts)
-    longest = facts["max_length"]
-    exact = "exact: no value and no choice depends on later tokens"
-    leak = "values exact, but later tokens move earlier choices (selection leak)"
-    lines += [
-        (
-            "operations",
-            f"as {operations}, n the sequence length: declared, and checked by counting",
-        ),
-        ("activations", f"as {activations}"),
-        ("length", "up to the model's longest input" if longest else "any"),
-        ("padding", "left out exactly" if "keep" in facts["supports"] else "cannot be left out"),
-        ("positions inside", ", ".join(facts["positions"]) or "none"),
-        ("state along time", "yes: prefill, segments and single steps" if facts["state"] else "no"),
-        ("cross attention", "yes" if facts["cross"] else "no"),
-        ("random draws", "yes, kept with the weights" if facts["random_draws"] else "no"),
-        ("attention dropout", "yes" if facts["weight_dropout"] else "no weights to drop"),
-        ("reversible residuals", "yes" if facts["reversible"] else "no"),
-    ]
+    ways = " and ".join(facts["directions"]).capitalize()
     if "causal" in facts["directions"]:
-        lines.insert(1, ("causal form", leak if facts["selection_leak"] else exact))
-    if facts["simulated"]:
-        lines.append(("simulated", "a dense mask stands for sparsity: barred from speed tables"))
-    return lines
+        ways += ", with selection leak" if facts["selection_leak"] else ", exact"
+    positions = f"positions ({', '.join(facts['positions'])})" if facts["positions"] else ""
+    offers = {
+        "state": "a state along time",
+        "cross": "cross attention",
+        "random_draws": "draws kept with the weights",
+        "weight_dropout": "attention dropout",
+        "reversible": "reversible residuals",
+    }
+    has = ", ".join(filter(None, [*(word for key, word in offers.items() if facts[key]), positions]))
+    return [
+        f"{ways}. Operations grow as {operations}, activations as {activations}.",
+        "Input is at most as long as the model's longest." if facts["max_length"] else "",
+        "Padding is left out exactly." if "keep" in facts["supports"] else "Padding is refused.",
+        f"Has {has}." if has else "",
+        "Sparsity is simulated by a dense mask." if facts["simulated"] else "",
+        *refused,
+    ]
 
 
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
@@ -138,8 +142,8 @@ def page(
     lines += ["## What it computes", "", "```text", docstring(core["class_path"]), "```", ""]
     lines += ["## Options", ""]
     lines += table(("option", "default", ""), list(options(file))) or ["None.", ""]
-    lines += ["## What it guarantees", ""]
-    lines += table(("", ""), capabilities(file))
+    sentences = " ".join(filter(None, capabilities(file)))
+    lines += ["## What it guarantees", "", sentences, ""]
     numbers = [line for source, frame in rows for line in measured(name, source, frame, folder)]
     return [*lines, "## Measured", "", *numbers] if numbers else lines
 
