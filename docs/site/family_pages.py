@@ -107,7 +107,9 @@ def capabilities(file: Path) -> list[str]:
         "weight_dropout": "attention dropout",
         "reversible": "reversible residuals",
     }
-    has = ", ".join(filter(None, [*(word for key, word in offers.items() if facts[key]), positions]))
+    has = ", ".join(
+        filter(None, [*(word for key, word in offers.items() if facts[key]), positions])
+    )
     return [
         f"{ways}. Operations grow as {operations}, activations as {activations}.",
         "Input is at most as long as the model's longest." if facts["max_length"] else "",

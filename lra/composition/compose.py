@@ -289,6 +289,12 @@ def _without(node: Mapping[str, Any] | None, *drop: str) -> Mapping[str, Any] | 
     return node and {key: value for key, value in node.items() if key not in drop}
 
 
+def are_bundled(mixers: "Sequence[MixerFactory]", stack: "StackFactory | None") -> bool:
+    """Return whether every class of a model is one of ours."""
+    parts: list[Any] = [*mixers, *([stack] if stack else [])]
+    return all(part.func.__module__.startswith("models.") for part in parts)
+
+
 def build_model(
     run: Run,
     *,
@@ -305,11 +311,13 @@ def build_model(
         own_facts: In place of what `facts` returns.
 
     Raises:
-        Unsupported: The model cannot serve the task, or the task never reads one of its options.
+        Unsupported: An option of the model has a value that it refuses, the model cannot serve the
+            task, or the task never reads one of its options.
     """
     from models.backbone.assembly import check_task
     from models.backbone.model import Backbone
     from models.backbone.requirements import check_order
+    from models.mixer import Unsupported
     from runners.runner import Direction
     from runners.training.stages import TrainingStages, check_parts_of_batches
 
@@ -323,7 +331,12 @@ def build_model(
     if backbone.decoder_depth and name == "model":
         exact, _ = other_family("sdpa", "model", {})
         stack, mixers = decoded(mixers, task_facts, exact), []
-    model = Backbone(backbone, task_facts, mixers, stack=stack, seed=run.seed)
+    try:
+        model = Backbone(backbone, task_facts, mixers, stack=stack, seed=run.seed)
+    except ValueError as error:
+        if not are_bundled(mixers, stack):
+            raise  # a fault of somebody else's code, which its traceback shows
+        raise Unsupported(str(error)) from error
     if run.runner.trains:
         check_parts_of_batches(
             model.by_batch,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lra.composition.compose import build_model, facts
+from lra.composition.compose import are_bundled, build_model, facts
 from lra.composition.run import Run
 from lra.sweep.costs import call_of
 from models.context import Context
@@ -102,7 +102,8 @@ class TrialBuilds:
             Unsupported: With the reason and the way out.
         """
         alone = run.hardware.context == 1
-        if not run.runner.models or (alone and not (self.every and _ours(run))):
+        asked = self.every and are_bundled(run.mixers, run.stack)
+        if not run.runner.models or (alone and not asked):
             return
         task_facts = facts(run, length if run.runner.by_length else None)
         key = repr((run.model, run.mixer_options, run.backbone, task_facts, run.hardware.context,
@@ -111,12 +112,6 @@ class TrialBuilds:
             self._reasons[key] = _reason(run, length, task_facts)
         if self._reasons[key]:
             raise Unsupported(self._reasons[key])
-
-
-def _ours(run: Run) -> bool:
-    """Return whether every class of a model is one of ours."""
-    parts: list[Any] = [*run.mixers, *([run.stack] if run.stack else [])]
-    return all(part.func.__module__.startswith("models.") for part in parts)
 
 
 def without_weights(run: Run, length: int) -> "Backbone | None":

@@ -1,0 +1,40 @@
+"""Values that a model refuses are refused before anything runs."""
+
+import copy
+
+import pytest
+
+from lra.composition.catalogue import names
+from lra.composition.compose import build_model, typed
+from lra.composition.python_words import composed
+from lra.errors import ConfigError
+from lra.sweep.trial_builds import TrialBuilds
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Unsupported
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_numbers_below_zero_are_refused_with_their_value(name: str) -> None:
+    base = composed(["task=listops", f"model={name}"]).config
+    part = "mixer" if "mixer" in base["model"] else "stack"
+    for option, default in base["model"][part].items():
+        if type(default) in (int, float):
+            config = copy.deepcopy(base)
+            config["model"][part][option] = -type(default)(1)
+            with pytest.raises((ConfigError, Unsupported), match="-1"):
+                TrialBuilds().check(typed(config), 1000)
+
+
+def test_a_fault_of_a_class_from_elsewhere_is_none_of_its_options(monkeypatch) -> None:
+    run = typed(composed(["task=listops", "model=softmax"]).config)
+
+    def faulty(*_: object, **__: object) -> None:
+        raise ValueError("not enough values to unpack")
+
+    monkeypatch.setattr(SoftmaxAttention, "__init__", faulty)
+    with pytest.raises(Unsupported, match="unpack"):
+        build_model(run)
+    monkeypatch.setattr("lra.composition.compose.are_bundled", lambda *_: False)
+    with pytest.raises(ValueError, match="unpack") as raised:
+        build_model(run)
+    assert not isinstance(raised.value, Unsupported)
