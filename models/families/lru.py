@@ -23,29 +23,16 @@ Differs    B_re and B_im are drawn from N(0, 1 / (2 d)): the paper's words allow
 from collections.abc import Mapping
 from enum import StrEnum, auto
 from math import pi
-from typing import cast
 
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
-    Family,
-    Flow,
-    Growth,
-    Layout,
-    Site,
-    State,
-    Traits,
-    Tuning,
-    Unsupported,
-    blanked,
-)
-from models.multi_head import projection
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS, check_share, reading
+from models.mixer import Growth, Site, Tuning
+from models.ops.recurrent.layer import BOTH_WAYS
 from models.ops.recurrent.linear_recurrence import linear_recurrence
+from models.ops.state_space.layer import StateSpace, directions, read_shared
 from models.ops.state_space.unrounded import Unrounded
 
 
@@ -98,7 +85,7 @@ class Recurrence(Unrounded):
         return linear_recurrence(factor, inputs, start)
 
 
-class LRU(Family):
+class LRU(StateSpace):
     """A linear recurrent unit and the gated map behind it.
 
     Args:
@@ -145,60 +132,28 @@ class LRU(Family):
             raise ValueError(f"phase_max must lie in (0, 2 pi]: got {phase_max}")
         if not rate > 0:
             raise ValueError(f"rate must be positive: got {rate}")
-        check_share("dropout", dropout)
-        self.mixing, self.dropout, self.rate = mixing, dropout, rate
-        directions = 2 if bidirectional and not site.causal else 1
+        self.mixing, self.rate = mixing, rate
+        sides = directions(site, bidirectional=bidirectional)
         self.recurrence = Recurrence(width, number, (radius_min, radius_max), phase_max)
-        self.readout = nn.Parameter(torch.empty(directions, 2, width, number))
-        self.skip = nn.Parameter(torch.empty(width))
+        self.readout = nn.Parameter(torch.empty(sides, 2, width, number))
         nn.init.normal_(self.readout, std=number**-0.5)
-        nn.init.normal_(self.skip)
         gates = 2 if mixing == GatedMap.glu else 1
-        self.out_proj = projection(width, gates * width, bias=True)
-        self.traits = Traits(
-            supports=frozenset({"keep", "start"}),
-            causal=directions == 1,
-            operations=Growth(1.0),
-            training_noise=dropout > 0,
-        )
+        self.complete(site, state=(number,), gates=gates, dropout=dropout, operations=Growth(1.0))
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length, then over channels."""
-        return self.extend(Flow(x), layout).x
+    def read(
+        self,
+        u: Float[Tensor, "b l d"],
+        before: Complex[Tensor, "b n"] | None,
+        keep: Bool[Tensor, "b l"] | None,
+    ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b n"] | None]:
+        """Return what tokens read from each end, and the states behind the last one."""
+        return read_shared(self.recurrence, self.readout.to(u.dtype), u, before, keep)
 
-    def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, from an empty one."""
-        if flow.state is not None and layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
-        x = blanked(flow.x, layout, self.traits)
-        u = x.to(sum_dtype(x))
-        before = None
-        if flow.state is not None:
-            before = torch.view_as_complex(cast(Tensor, flow.state).to(u.dtype))
-        y, state = self.skip.to(u.dtype) * u, flow.state
-        with full_precision(x):
-            for side, readout in enumerate(self.readout.to(u.dtype)):
-                # Padding goes behind the real tokens: else distances would count it.
-                order = reading(layout.keep, backwards=bool(side))
-                states = self.recurrence(order.of(u), before)
-                real, imaginary = readout
-                read = F.linear(states.real, real) - F.linear(states.imag, imaginary)
-                y = y + order.back(read)
-                if before is not None:
-                    state = torch.view_as_real(states[:, -1]).to(cast(Tensor, flow.state).dtype)
-        y = blanked(y.to(x.dtype), layout, self.traits)
-        y = F.dropout(F.gelu(y), self.dropout, self.training)
-        gates = self.out_proj(y)
-        y = F.glu(gates, dim=-1) if self.mixing == GatedMap.glu else y * gates.sigmoid()
-        return flow._replace(x=y, state=state)
-
-    def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return zeros, real and imaginary part of each state, whatever the memory."""
-        del memory
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
-        like = self.readout
-        return like.new_zeros(batch_size, like.shape[-1], 2, dtype=sum_dtype(like))
+    def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return what the gated map makes of each token."""
+        g = F.dropout(F.gelu(y), self.dropout, self.training)
+        gates = self.out_proj(g)
+        return F.glu(gates, dim=-1) if self.mixing == GatedMap.glu else g * gates.sigmoid()
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Let lambda, gamma and B learn slowly and without decay."""

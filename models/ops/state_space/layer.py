@@ -1,0 +1,141 @@
+"""A layer of state spaces as a mixer: what enters them, skips them and follows, and their state.
+
+    y = states(u) + D u,   out = mixed(y)
+
+Where all channels enter the same states and read them, by matrices,
+
+    x_t = a x_{t-1} + e(u_t),   states(u)_t = Re(C x_t)
+
+and two-sided, a second C reads the same recurrence from the end, the token itself included.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Complex, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits, Unsupported, blanked
+from models.multi_head import projection
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import check_share, reading
+
+
+def directions(site: Site, *, bidirectional: bool) -> int:
+    """Return from how many ends a row is read."""
+    return 2 if bidirectional and not site.causal else 1
+
+
+class StateSpace(Family):
+    """The frame around state spaces: a family says what they read, and what maps channels behind.
+
+    Its constructor draws what the states are made of and `readout`, then calls `complete`.
+    """
+
+    readout: nn.Parameter
+    """C, one for each end that a row is read from."""
+
+    def complete(
+        self, site: Site, *, state: tuple[int, ...], gates: int, dropout: float, operations: Growth
+    ) -> None:
+        """Add D, the map over channels and what the layer guarantees.
+
+        Args:
+            site: Where it is built.
+            state: Shape of the complex numbers that a row is remembered by.
+            gates: What the map behind gives, in multiples of the width; 0: there is none.
+            dropout: Share of what the states give that `mixed` drops.
+            operations: How they grow with the length.
+
+        Raises:
+            ValueError: `dropout` is no share.
+        """
+        check_share("dropout", dropout)
+        self.dropout, self.remembered = dropout, state
+        self.skip = nn.Parameter(torch.empty(site.width))
+        nn.init.normal_(self.skip)
+        if gates:
+            self.out_proj = projection(site.width, gates * site.width, bias=True)
+        self.traits = Traits(
+            supports=frozenset({"keep", "start"}),
+            causal=len(self.readout) == 1,
+            operations=operations,
+            training_noise=dropout > 0,
+        )
+
+    def read(
+        self,
+        u: Float[Tensor, "b l d"],
+        before: Complex[Tensor, "b *n"] | None,
+        keep: Bool[Tensor, "b l"] | None,
+    ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b *n"] | None]:
+        """Return what tokens read from each end, and the states behind the last one.
+
+        Args:
+            u: Inputs, 0 at padding.
+            before: States before the first token; None: empty, and none are wanted behind.
+            keep: Real tokens.
+        """
+        raise NotImplementedError
+
+    def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return what the map over channels makes of each token."""
+        raise NotImplementedError
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length, then over channels."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`; with state None, from an empty one."""
+        if flow.state is not None and layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        x, state, before = blanked(flow.x, layout, self.traits), flow.state, None
+        u = x.to(sum_dtype(x))
+        if state is not None:
+            before = torch.view_as_complex(cast(Tensor, state).to(u.dtype))
+        with full_precision(x):
+            parts, after = self.read(u, before, layout.keep)
+            y = sum(parts, start=self.skip.to(u.dtype) * u)
+        if after is not None:
+            state = torch.view_as_real(after).to(cast(Tensor, state).dtype)
+        y = blanked(y.to(x.dtype), layout, self.traits)
+        return flow._replace(x=self.mixed(y), state=state)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return zeros, real and imaginary part of each state, whatever the memory."""
+        del memory
+        if not self.traits.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        like = self.readout
+        return like.new_zeros(batch_size, *self.remembered, 2, dtype=sum_dtype(like))
+
+
+def read_shared(
+    recurrence: Callable[..., Complex[Tensor, "b l n"]],
+    readout: Float[Tensor, "s 2 d n"],
+    u: Float[Tensor, "b l d"],
+    before: Complex[Tensor, "b n"] | None,
+    keep: Bool[Tensor, "b l"] | None,
+) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b n"] | None]:
+    """Return Re(C x) from each end, and the states behind the last token.
+
+    Args:
+        recurrence: Returns the states at every token from inputs and from the states before them.
+        readout: Real and imaginary part of each C.
+        u: Inputs, 0 at padding.
+        before: States before the first token; None: empty, and none are wanted behind.
+        keep: Real tokens.
+    """
+    parts, after = [], None
+    for side, (real, imaginary) in enumerate(readout):
+        # Padding goes behind the real tokens: else distances would count it.
+        order = reading(keep, backwards=bool(side))
+        states = recurrence(order.of(u), before)
+        read = F.linear(states.real, real) - F.linear(states.imag, imaginary)
+        parts.append(order.back(read))
+        if before is not None:
+            after = states[:, -1]
+    return parts, after
