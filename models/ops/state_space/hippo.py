@@ -49,8 +49,20 @@ def spectrum(initial: Initial, states: int) -> Spectrum:
 
 def _legs(states: int) -> tuple[Float[Tensor, " p"], Float[Tensor, " p"]]:
     """Return frequencies and inputs of the normal part of LegS, which is skew but for -1/2."""
-    root = (2 * torch.arange(states, dtype=torch.float64, device="cpu") + 1).sqrt()
+    frequency, vectors = legs_vectors(states)
+    return frequency, (vectors.mH @ _root(states).to(vectors.dtype)).real
+
+
+def legs_vectors(states: int) -> tuple[Float[Tensor, " p"], Complex[Tensor, "n p"]]:
+    """Return frequencies and eigenvectors of the normal part of LegS, turned as said above."""
+    root = _root(states)
     below = -torch.outer(root, root).tril(-1) / 2
     frequency, vectors = torch.linalg.eigh(-1j * (below - below.T))
-    inputs = (vectors.mH @ root.to(vectors.dtype)).abs()
-    return frequency[states // 2 :], inputs[states // 2 :]
+    frequency, vectors = frequency[states // 2 :], vectors[:, states // 2 :]
+    inputs = vectors.mH @ root.to(vectors.dtype)
+    return frequency, vectors * (inputs / inputs.abs())
+
+
+def _root(states: int) -> Float[Tensor, " n"]:
+    """Return B of LegS."""
+    return (2 * torch.arange(states, dtype=torch.float64, device="cpu") + 1).sqrt()

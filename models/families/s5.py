@@ -1,0 +1,246 @@
+"""S5: one diagonal state space for all channels, of many inputs and outputs, as a linear scan.
+
+    x' = A x + B u,  y = 2 Re(C x) + D u         A diagonal: P / 2 complex numbers, each with its dt
+    zoh       lambda = exp(dt A),  B_ = (lambda - 1) / A B
+    bilinear  lambda = (1 + dt A / 2) / (1 - dt A / 2),  B_ = dt B / (1 - dt A / 2)
+    x_t = lambda x_{t-1} + B_ u_t,  y_t = 2 Re(C x_t) + D u_t
+    g = gelu(y)
+    half_glu1  out = g sigmoid(W g + b)          half_glu2  out = y sigmoid(W g + b)
+    full_glu   out = (W1 g + b1) sigmoid(W2 g + b2)          none  out = g
+
+Two-sided: a second C reads the same recurrence from the end, the token itself included.
+
+Cost       O(n (d P + d^2)) operations, in about 3 sqrt(n) steps of the recurrence; memory O(n P).
+State      x: P real numbers in float32, whatever the length and the width.
+Source     Smith et al. 2023, arXiv:2208.04933; code: lindermanlab/S5.
+Notation   P is `states`, J is `blocks`, C_init is `output`, clip_eigs is `clip_eigenvalues`,
+           dt_global is `fast_step`; of its sets for the optimiser, standard is the default,
+           BandCdecay is `decay_input` and BfastandCdecay is `fast_input`.
+Starts     from J blocks of HiPPO-N, the normal part of LegS, with eigenvectors V: B is V* times a
+           real matrix of variance 1 / P; C is V from behind to a complex matrix of variance
+           1 / (d P) (output=lecun) or 1 / P (truncated) in each part, both cut at two deviations,
+           or drawn as it is with variance 1 / 2 (complex). log dt is uniform, D is N(0, 1).
+Published  in blocks without a network behind the mixer (feed_forward=none), with batch norm.
+Optimiser  A, dt and B learn at `rate` times the run's rate, without decay of weights.
+Differs    Of each pair of eigenvalues the one with positive imaginary part is kept, there the
+           other: y is the same. Tokens of padding are left out of the distances.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+from math import erf, exp, log, pi
+
+import torch
+from jaxtyping import Bool, Complex, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Growth, Need, Site, Tuning
+from models.ops.recurrent.layer import BOTH_WAYS
+from models.ops.recurrent.linear_recurrence import linear_recurrence
+from models.ops.state_space.discretisation import Discretisation, discretise
+from models.ops.state_space.hippo import legs_vectors
+from models.ops.state_space.layer import StateSpace, directions, read_shared
+from models.ops.state_space.unrounded import Unrounded
+
+HIGHEST_REAL = -1e-4
+"""Of an eigenvalue under `clip_eigenvalues`."""
+
+
+class Output(StrEnum):
+    """The law that C is drawn from."""
+
+    lecun = auto()
+    truncated = auto()
+    complex = auto()
+
+
+class Mixing(StrEnum):
+    """The map over channels behind the state space."""
+
+    half_glu1 = auto()
+    half_glu2 = auto()
+    full_glu = auto()
+    none = auto()
+
+
+def drawn(*shape: int, variance: float) -> Tensor:
+    """Return numbers of a variance, normal ones but for a cut at two of their deviations."""
+    within = torch.empty(shape).uniform_(-1, 1) * erf(2**0.5)
+    deviation = (variance / (1 - 4 * exp(-2) / (erf(2**0.5) * (2 * pi) ** 0.5))) ** 0.5
+    numbers: Tensor = within.erfinv() * 2**0.5 * deviation
+    return numbers
+
+
+class Dynamics(Unrounded):
+    """A, B and dt.
+
+    Args:
+        width: Channels.
+        states: P.
+        blocks: J.
+        steps: Shortest and longest dt to start from.
+        rule: How A and dt become factors.
+        clip: Whether real parts are kept below `HIGHEST_REAL`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        states: int,
+        blocks: int,
+        *,
+        steps: tuple[float, float],
+        rule: Discretisation,
+        clip: bool,
+    ) -> None:
+        super().__init__()
+        self.rule, self.clip = rule, clip
+        frequency, vectors = legs_vectors(states // blocks)
+        self.real = nn.Parameter(torch.full((states // 2,), -0.5))
+        self.frequency = nn.Parameter(torch.empty(states // 2))
+        self.entry = nn.Parameter(torch.empty(2, states // 2, width))
+        self.log_step = nn.Parameter(torch.empty(states // 2))
+        with torch.no_grad():
+            self.frequency.copy_(frequency.repeat(blocks))
+            inputs = drawn(blocks, states // blocks, width, variance=1 / states)
+            basis = vectors.mH.to(inputs.device)
+            entry = (basis @ inputs.to(basis.dtype)).flatten(0, 1)
+            self.entry.copy_(torch.stack((entry.real, entry.imag)))
+        nn.init.uniform_(self.log_step, log(steps[0]), log(steps[1]))
+
+    def forward(
+        self, u: Float[Tensor, "b l d"], before: Complex[Tensor, "b p"] | None
+    ) -> Complex[Tensor, "b l p"]:
+        """Return the states at every token."""
+        real, frequency, entry, log_step = (
+            part.to(u.dtype) for part in (self.real, self.frequency, self.entry, self.log_step)
+        )
+        rates = torch.complex(real.clamp(max=HIGHEST_REAL) if self.clip else real, frequency)
+        factor, gain = discretise(rates, log_step.exp(), self.rule)
+        weight = gain[:, None] * torch.complex(*entry)
+        inputs = torch.complex(F.linear(u, weight.real), F.linear(u, weight.imag))
+        start = torch.zeros_like(inputs[:, 0]) if before is None else before
+        return linear_recurrence(factor, inputs, start)
+
+
+def readout(output: Output, sides: int, width: int, states: int, blocks: int) -> nn.Parameter:
+    """Return real and imaginary part of each C, drawn: [s 2 d p]."""
+    if output == Output.complex:
+        return nn.Parameter(torch.empty(sides, 2, width, states // 2).normal_(std=0.5**0.5))
+    variance = 1 / states if output == Output.truncated else 1 / (width * states)
+    real, imaginary = drawn(2, sides, width, blocks, states // blocks, variance=variance)
+    _, vectors = legs_vectors(states // blocks)
+    c = torch.complex(real, imaginary)
+    c = (c @ vectors.to(c.device, c.dtype)).flatten(-2)
+    return nn.Parameter(torch.stack((c.real, c.imag), dim=1))
+
+
+class S5(StateSpace):
+    """A state space of many inputs and outputs, and the gated map behind it.
+
+    Args:
+        site: Where it is built.
+        states: P, the real numbers that a layer remembers.
+        blocks: J, how many blocks of HiPPO-N the eigenvalues start from; an even part of P each.
+        discretisation: How A and dt become factors.
+        step_min: Shortest dt to start from, drawn log-uniformly for each pair of states.
+        step_max: Longest dt to start from.
+        output: The law that C is drawn from.
+        clip_eigenvalues: Whether real parts of eigenvalues are kept below -0.0001.
+        bidirectional: Whether later tokens are seen, where they may be.
+        mixing: The map behind.
+        dropout: Share of the channels of g that a row drops at all of its tokens.
+        rate: Learning rate of A, and of dt and B, in multiples of the run's.
+        decay_input: Whether the weights of B decay as those of the run.
+        fast_input: Whether B learns, and decays, as the parameters of the run.
+        fast_step: Whether dt does.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
+
+    needs = (BOTH_WAYS, Need("decay_input", fast_input=False))
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        states: int = 256,
+        blocks: int = 8,
+        discretisation: Discretisation = Discretisation.zoh,
+        step_min: float = 0.001,
+        step_max: float = 0.1,
+        output: Output = Output.lecun,
+        clip_eigenvalues: bool = False,
+        bidirectional: bool = True,
+        mixing: Mixing = Mixing.half_glu1,
+        dropout: float = 0.0,
+        rate: float = 0.25,
+        decay_input: bool = False,
+        fast_input: bool = False,
+        fast_step: bool = False,
+    ) -> None:
+        super().__init__()
+        if states < 2 or states % 2:
+            raise ValueError(f"states come in pairs: got states={states}; use 2, 4, 6 or more")
+        if blocks < 1 or states % (2 * blocks):
+            raise ValueError(
+                f"blocks must cut states into even parts: got blocks={blocks}, states={states}; "
+                "use blocks=1, or states that are a multiple of 2 * blocks"
+            )
+        if not 0 < step_min <= step_max:
+            raise ValueError(
+                f"steps must be positive, the shortest first: got step_min={step_min}, "
+                f"step_max={step_max}; published are 0.001 and 0.1"
+            )
+        if not rate > 0:
+            raise ValueError(f"rate must be positive: got {rate}; 1 is the run's own")
+        self.mixing, self.rate = mixing, rate
+        self.decay_input, self.fast_input, self.fast_step = decay_input, fast_input, fast_step
+        self.dynamics = Dynamics(
+            site.width,
+            states,
+            blocks,
+            steps=(step_min, step_max),
+            rule=discretisation,
+            clip=clip_eigenvalues,
+        )
+        sides = directions(site, bidirectional=bidirectional)
+        self.readout = readout(output, sides, site.width, states, blocks)
+        gates = {Mixing.full_glu: 2, Mixing.none: 0}.get(mixing, 1)
+        self.complete(
+            site, state=(states // 2,), gates=gates, dropout=dropout, operations=Growth(1.0)
+        )
+
+    def read(
+        self,
+        u: Float[Tensor, "b l d"],
+        before: Complex[Tensor, "b p"] | None,
+        keep: Bool[Tensor, "b l"] | None,
+    ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b p"] | None]:
+        """Return what tokens read from each end, and the states behind the last one."""
+        return read_shared(self.dynamics, 2 * self.readout.to(u.dtype), u, before, keep)
+
+    def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return what the map makes of each token; GELU is the released code's, by tanh."""
+        g = F.gelu(y, approximate="tanh")
+        g = F.dropout1d(g.mT, self.dropout, self.training).mT
+        if self.mixing == Mixing.none:
+            return g
+        gates: Tensor = self.out_proj(g)
+        if self.mixing == Mixing.full_glu:
+            return F.glu(gates, dim=-1)
+        return (y if self.mixing == Mixing.half_glu2 else g) * gates.sigmoid()
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Let A, dt and B learn slowly and without decay, but for what options say."""
+        slow = Tuning(learning_rate_scale=self.rate, weight_decay=0.0, matrix=False)
+        found = {"real": slow, "frequency": slow}
+        if not self.fast_step:
+            found["log_step"] = slow
+        if self.decay_input:
+            found["entry"] = Tuning(learning_rate_scale=self.rate)
+        elif not self.fast_input:
+            found["entry"] = slow
+        return {f"dynamics.{name}": tuning for name, tuning in found.items()}
