@@ -1,13 +1,19 @@
 """Peers of state spaces."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from models.families.lru import LRU
+from models.families.s5 import S5
 from peers.peer import Peer, PeerCase, PeerPair, layer_of, package, twins
+
+
+def parts(weight: Tensor) -> Tensor:
+    """Return real and imaginary part of complex numbers as an axis in front."""
+    return torch.view_as_real(weight.detach().resolve_conj()).movedim(-1, 0)
 
 
 def lru(case: PeerCase) -> PeerPair:
@@ -24,10 +30,6 @@ def lru(case: PeerCase) -> PeerPair:
     peer.D.data.diagonal().copy_(ours.skip.detach())
     peer.state = torch.zeros(2 * case.head_width, dtype=turned)
     inner = ours.recurrence
-
-    def parts(weight: Tensor) -> Tensor:
-        return torch.view_as_real(weight.detach()).movedim(-1, 0)
-
     weights = (
         twins(inner.nu, peer.nu_log),
         twins(inner.theta, peer.theta_log),
@@ -48,6 +50,41 @@ def lru(case: PeerCase) -> PeerPair:
     return PeerPair(layer_of(ours), theirs, case.tokens(), weights)
 
 
+def s5(case: PeerCase) -> PeerPair:
+    """s5-pytorch's state space, behind which stands our map: it has none."""
+    ours: Any = case.placed(S5(case.site(), states=4 * case.head_width))
+    sides = len(ours.readout)
+    peer: Any = package("s5").S5(case.width, 2 * case.head_width, bidir=sides == 2)
+    inner, space = ours.dynamics, peer.seq
+    turned = torch.complex128 if case.dtype == torch.float64 else torch.complex64
+    for name, parameter in space.named_parameters():
+        parameter.data = parameter.data.to(turned if parameter.is_complex() else case.dtype)
+        parameter.data = parameter.data.to(case.device)
+        parameter.requires_grad_(name != "D")
+    space.D.data.zero_()
+    space.get_BC_tilde = lambda: (
+        torch.view_as_complex(space.B),  # which it rounds to float32
+        space.C,
+    )
+    weights = (
+        twins(inner.real, space.Lambda, lambda weight: parts(weight)[0]),
+        twins(inner.frequency, space.Lambda, lambda weight: parts(weight)[1]),
+        twins(inner.log_step, space.log_step, lambda weight: weight.detach().view(-1)),
+        twins(inner.entry, space.B, lambda weight: weight.detach().movedim(-1, 0)),
+        twins(
+            ours.readout,
+            space.C,
+            lambda weight: torch.unflatten(parts(weight), -1, (sides, -1)).movedim(-2, 0),
+        ),
+    )
+
+    def theirs(x: Tensor) -> Tensor:
+        y: Tensor = 2 * peer(x) + ours.skip * x
+        return cast(Tensor, ours.mixed(y))
+
+    return PeerPair(layer_of(ours), theirs, case.tokens(), weights)
+
+
 PEERS = (
     Peer(
         name="LRU-pytorch LRU",
@@ -58,5 +95,16 @@ PEERS = (
         causal=True,
         note="it has no map behind the recurrence, so ours stands behind both; its D is a matrix, "
         "here with our numbers on the diagonal; its outputs have PyTorch's default type",
+    ),
+    Peer(
+        name="s5-pytorch S5",
+        distribution="s5-pytorch",
+        family="s5",
+        setting="two complex numbers for each channel of a head, a layer",
+        make=s5,
+        causal=True,
+        rounding=5e-5,
+        note="it has neither a map behind, so ours and our D stand behind both, nor conjugates, so "
+        "its outputs are doubled; of its B, the rounding to float32 is taken away",
     ),
 )
