@@ -1,7 +1,9 @@
 """State spaces as their papers write them: token by token, and power by power."""
 
+import math
+
 import torch
-from jaxtyping import Float, Inexact
+from jaxtyping import Complex, Float, Inexact
 from torch import Tensor
 
 
@@ -52,6 +54,59 @@ def dense(
         x = x @ transition.T + u[:, t, None] * entry
         outputs.append(x @ readout)
     return torch.stack(outputs, dim=-1)
+
+
+def low_rank(
+    u: Float[Tensor, "b l"],
+    vectors: Complex[Tensor, "4 p"],
+    step: Float[Tensor, ""],
+) -> Float[Tensor, "b l"]:
+    """A = Lambda - P P* with both of each pair, discretised by solving; one channel, from x = 0.
+
+    Args:
+        u: Inputs.
+        vectors: Lambda, P, B and C.
+        step: dt.
+    """
+    rates, p, b, c = torch.cat((vectors, vectors.conj()), dim=1)
+    a, one = torch.diag(rates) - torch.outer(p, p.conj()), torch.eye(len(p), dtype=p.dtype)
+    forward, backward = one + step / 2 * a, one - step / 2 * a
+    transition, driven = (torch.linalg.solve(backward, x) for x in (forward, step * b))
+    x, outputs = p.new_zeros(u.shape[0], len(p)), []
+    for t in range(u.shape[1]):
+        x = x @ transition.T + u[:, t, None] * driven
+        outputs.append((x @ c).real)
+    return torch.stack(outputs, dim=-1)
+
+
+def cauchy(
+    vectors: Complex[Tensor, "4 p"], step: Float[Tensor, ""], length: int
+) -> Float[Tensor, " l"]:
+    """The kernel of `low_rank` as S4's paper computes it: Cauchy products at roots of unity.
+
+    With z_j = exp(-2 pi i j / L), w_j = 2/dt (1 - z_j) / (1 + z_j), C~ = C (1 - A_^L) and
+    <x, y> = sum_p x_p y_p / (w_j - Lambda_p),
+
+        K^_j = 2 / (1 + z_j) (<C~, B> - <C~, P> <P*, B> / (1 + <P*, P>)),
+
+    whose limit at z_j = -1, a node of even lengths, is dt/2 C~ B.
+    """
+    rates, p, b, c = torch.cat((vectors, vectors.conj()), dim=1)
+    a, one = torch.diag(rates) - torch.outer(p, p.conj()), torch.eye(len(p), dtype=p.dtype)
+    transition = torch.linalg.solve(one - step / 2 * a, one + step / 2 * a)
+    c = c - c @ torch.linalg.matrix_power(transition, length)
+    nodes = []
+    for j in range(length):
+        z = torch.exp(torch.tensor(-2j * math.pi * j / length, dtype=p.dtype))
+        if 2 * j == length:
+            nodes.append(step / 2 * (c * b).sum())
+            continue
+        each = 1 / (2 / step * (1 - z) / (1 + z) - rates)
+        cb, cp = (c * b * each).sum(), (c * p * each).sum()
+        pb, pp = (p.conj() * b * each).sum(), (p.conj() * p * each).sum()
+        nodes.append(2 / (1 + z) * (cb - cp * pb / (1 + pp)))
+    kernel: Tensor = torch.fft.ifft(torch.stack(nodes)).real
+    return kernel
 
 
 def legs(states: int) -> tuple[Float[Tensor, "n n"], Float[Tensor, " n"], Float[Tensor, " n"]]:

@@ -1,4 +1,4 @@
-"""S4D against its recurrence, channel by channel: values, gradients, states, padding."""
+"""S4, S4D and DSS against their recurrences, channel by channel: values, gradients, states."""
 
 import math
 
@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.s4 import S4, Discretisation
+from models.families.s4 import S4, Kernel
 from models.mixer import Flow, Layout, Site, Unsupported
+from models.ops.state_space.discretisation import Discretisation
 from models.ops.state_space.hippo import Initial
-from models.ops.state_space.reference import diagonal
+from models.ops.state_space.reference import diagonal, low_rank
 from models.state import size_bytes
 from models.tuning import Tuning
 from runners.training.optimisers.groups import tunings
@@ -18,6 +19,13 @@ from tests.attention import drawn, holes
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
 RULES = pytest.mark.parametrize("rule", [*Discretisation])
+FORMS = pytest.mark.parametrize(
+    "form",
+    [
+        *({"discretisation": rule} for rule in Discretisation),
+        *({"kernel": kernel} for kernel in (Kernel.dplr, Kernel.dss_exp)),
+    ],
+)
 
 
 def built(**options) -> S4:
@@ -34,9 +42,14 @@ def equations(mixer, x):
     for channel in range(width):
         one = channel % number
         rate = torch.complex(-parts.log_decay[one].exp(), parts.frequency[one])
-        entry = torch.complex(*parts.entry[one].unbind(-1))
+        entry = torch.ones_like(rate)
+        if parts.entry is not None:
+            entry = torch.complex(*parts.entry[one].unbind(-1))
         step = (parts.middle + parts.log_step[channel]).exp()
-        if mixer.discretisation == Discretisation.zoh:
+        if hasattr(parts, "low_rank"):
+            column = torch.complex(*parts.low_rank[one].unbind(-1))
+            vectors = torch.stack((rate, column, entry))
+        elif parts.rule == Discretisation.zoh:
             factor = (step * rate).exp()
             entry = (factor - 1) / rate * entry
         else:
@@ -46,7 +59,11 @@ def equations(mixer, x):
         y = mixer.skip[channel] * u
         for side, readout in enumerate(mixer.readout[:, channel]):
             seen = torch.cat((0 * u[..., :1], u.flip(-1)[..., :-1]), dim=-1) if side else u
-            part = diagonal(seen, factor[None], entry[None], torch.complex(*readout.T)[None])
+            read = torch.complex(*readout.T)[None]
+            if hasattr(parts, "low_rank"):
+                part = low_rank(seen[:, 0], torch.cat((vectors, read)), step)[:, None]
+            else:
+                part = diagonal(seen, factor[None], entry[None], read)
             y = y + (part.flip(-1) if side else part)
         outputs.append(y[:, 0])
     y = mixer.out_proj(F.gelu(torch.stack(outputs, dim=-1)))
@@ -61,7 +78,7 @@ def compare(y, wanted, leaves):
         torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
 
 
-@RULES
+@FORMS
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(
     "options",
@@ -71,20 +88,24 @@ def compare(y, wanted, leaves):
         {"init": "linear", "mixing": "linear", "states": 2},
     ],
 )
-def test_it_is_its_recurrence(rule, causal, options):
-    mixer, x = built(causal=causal, discretisation=rule, **options), drawn(2, LENGTH, 6)
+def test_it_is_its_recurrence(form, causal, options):
+    if form.get("kernel") == Kernel.dplr:
+        options = {name: value for name, value in options.items() if name != "init"}
+    mixer, x = built(causal=causal, **form, **options), drawn(2, LENGTH, 6)
     compare(mixer(x.requires_grad_(), Layout()), equations(mixer, x), [x, *mixer.parameters()])
 
 
+@FORMS
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_short_rows_are_its_recurrence(length):
-    mixer, x = built(), drawn(2, length, 6)
+def test_short_rows_are_its_recurrence(form, length):
+    mixer, x = built(**form), drawn(2, length, 6)
     torch.testing.assert_close(mixer(x, Layout()), equations(mixer, x), atol=1e-10, rtol=0)
 
 
+@FORMS
 @pytest.mark.parametrize("causal", [True, False])
-def test_padding_is_as_if_it_were_not_there(causal):
-    mixer, keep = built(causal=causal), holes(LENGTH, end=9)
+def test_padding_is_as_if_it_were_not_there(form, causal):
+    mixer, keep = built(causal=causal, **form), holes(LENGTH, end=9)
     x = drawn(2, LENGTH, 6)
     y = mixer(x, Layout(keep=keep))
     for row in range(2):
@@ -93,10 +114,10 @@ def test_padding_is_as_if_it_were_not_there(causal):
         torch.testing.assert_close(y[row, real], wanted, atol=1e-10, rtol=0)
 
 
-@RULES
+@FORMS
 @pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
-def test_however_a_stream_is_cut_the_outputs_are_the_same(rule, cut):
-    mixer, x = built(causal=True, discretisation=rule), drawn(2, LENGTH, 6)
+def test_however_a_stream_is_cut_the_outputs_are_the_same(form, cut):
+    mixer, x = built(causal=True, **form), drawn(2, LENGTH, 6)
     state, outputs = mixer.initial_state(2, LENGTH), []
     held = size_bytes(state)
     for piece in x.split(cut, dim=1):
@@ -114,7 +135,71 @@ def test_parameters_are_those_of_its_paper(init, causal):
     mixer = built(init=init, causal=causal, independent=number)
     sides = 1 if causal else 2
     wanted = sides * states * width + number * 2 * states + 2 * width + 2 * width * (width + 1)
-    assert sum(parameter.numel() for parameter in mixer.parameters()) == wanted
+    assert counted(mixer) == wanted
+
+
+def counted(mixer):
+    return sum(parameter.numel() for parameter in mixer.parameters())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "width", "states", "number", "wanted"),
+    [
+        ("dplr", 256, 4, 1, 134_156),
+        ("dplr", 512, 64, 1, 592_064),
+        ("dplr", 256, 64, 256, 214_016),
+        ("diagonal", 256, 64, 256, 197_632),
+        ("dss_exp", 256, 64, 256, 197_632 - 256 * 64),
+    ],
+)
+def test_parameters_are_as_many_as_of_the_released_layer(kernel, width, states, number, wanted):
+    """The first four as its own module counts them."""
+    assert counted(built(width=width, kernel=kernel, states=states, independent=number)) == wanted
+
+
+def test_the_matrix_of_dplr_starts_as_that_of_legs():
+    """A = Lambda - P P* of both of each pair has the eigenvalues -1 … -N of a triangular matrix."""
+    parts = built(kernel="dplr", states=4, independent=1).dynamics
+    rates, _, _ = parts.continuous(torch.float64)
+    rates, column = rates[0], torch.view_as_complex(parts.low_rank)[0]
+    rates, column = (torch.cat((each, each.conj())) for each in (rates, column))
+    matrix = torch.diag(rates) - torch.outer(column, column.conj())
+    found = torch.linalg.eigvals(matrix)
+    wanted = -torch.arange(4, 0, -1).to(found)
+    torch.testing.assert_close(found[found.real.argsort()], wanted, atol=1e-5, rtol=0)
+
+
+def test_large_inputs_are_cut_where_asked():
+    entry = built(states=64, input_limit=2.0).dynamics.entry
+    whole = built(states=64).dynamics.entry
+    assert 40 < whole.max() < 41
+    assert entry.max() == 2.0
+    torch.testing.assert_close(entry[whole < 2], whole[whole < 2])
+    cut, free = (built(states=64, kernel="dplr", input_limit=x).dynamics for x in (2.0, None))
+    assert torch.equal(cut.low_rank, free.low_rank)
+    assert torch.equal(cut.entry, entry)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_dropout_is_of_channels_or_of_numbers(tied):
+    mixer = built(dropout=0.5, tied_dropout=tied, mixing="linear").train()
+    with torch.no_grad():
+        torch.nn.init.eye_(mixer.out_proj.weight)
+    dropped = mixer(drawn(2, LENGTH, 6), Layout()) == 0
+    assert dropped.any()
+    assert tied == (dropped.all(1) == dropped.any(1)).all()
+
+
+def test_convolution_dropout_is_before_the_activation():
+    mixer, x = built(convolution_dropout=0.5, mixing="linear"), drawn(2, LENGTH, 6)
+    with torch.no_grad():
+        torch.nn.init.eye_(mixer.out_proj.weight)
+        (read,), _ = mixer.read(x, None, None)
+        y = mixer.train()(x, Layout())
+    kept = y != 0
+    assert 0.3 < kept.double().mean() < 0.7
+    torch.testing.assert_close(y[kept], F.gelu(2 * (read + mixer.skip * x))[kept])
+    assert mixer.traits.training_noise
 
 
 def test_steps_are_log_uniform_between_their_ends():
@@ -140,13 +225,15 @@ def test_strong_decays_and_long_rows_stay_finite_in_float32():
 
 
 def test_dynamics_learn_slowly_and_do_not_decay():
-    mixer = built(rate=0.2, rate_of_step=0.3)
+    mixer = built(kernel="dplr", rate=0.2, rate_of_step=0.3, rate_of_readout=0.4)
     names = {parameter: name for name, parameter in mixer.named_parameters()}
     said = {names[parameter]: tuning for parameter, tuning in tunings(mixer)}
-    for name, rate in (("log_decay", 0.2), ("frequency", 0.2), ("entry", 0.2), ("log_step", 0.3)):
+    rates = dict.fromkeys(("log_decay", "frequency", "entry", "low_rank"), 0.2)
+    for name, rate in (rates | {"log_step": 0.3}).items():
         tuning = said[f"dynamics.{name}"]
         assert (tuning.learning_rate_scale, tuning.weight_decay) == (rate, 0.0)
-    assert said["readout"] == said["skip"] == Tuning()
+    assert said["readout"] == Tuning(learning_rate_scale=0.4)
+    assert said["skip"] == Tuning()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +244,16 @@ def test_dynamics_learn_slowly_and_do_not_decay():
         ({"step_min": 0.2}, "the shortest first: got step_min=0.2, step_max=0.1"),
         ({"rate": 0.0}, "rate must be positive: got 0.0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
+        ({"rate_of_readout": 0.0}, "rate_of_readout must be positive: got 0.0"),
+        ({"input_limit": 0.0}, "input_limit must be positive: got 0.0"),
+        ({"convolution_dropout": 1.0}, r"convolution_dropout must lie in \[0, 1\): got 1.0"),
         ({"init": "fourier"}, "init"),
+        ({"kernel": "dplr", "init": "linear"}, "init has nothing to act on under kernel=dplr"),
+        ({"kernel": "dplr", "discretisation": "bilinear"}, "under kernel=dplr: got bilinear"),
+        ({"kernel": "dss_exp", "discretisation": "bilinear"}, "under kernel=dss_exp"),
+        ({"kernel": "dss_exp", "input_limit": 2.0}, "input_limit has nothing to act on"),
+        ({"init": "linear", "input_limit": 2.0}, "input_limit has nothing to act on under init"),
+        ({"tied_dropout": True}, "tied_dropout has nothing to act on without dropout above 0"),
         ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
     ],
 )

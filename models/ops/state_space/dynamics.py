@@ -1,0 +1,162 @@
+"""A, B and dt of the state spaces of a layer as parameters, and what inputs become in them.
+
+    diagonal   x' = Lambda x + B u             by either rule of `Discretisation`
+    low rank   x' = (Lambda - P P*) x + B u    by the bilinear rule, see `low_rank`
+
+Real parts of Lambda are -exp(log_decay), which keeps them negative.
+"""
+
+from collections.abc import Mapping
+from math import log
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
+
+from models.ops.convolution.long import long_convolution
+from models.ops.state_space.discretisation import Discretisation, discretise
+from models.ops.state_space.kernels import polynomial, power, vandermonde
+from models.ops.state_space.low_rank import LowRank, low_rank_state_space
+from models.ops.state_space.unrounded import Unrounded
+
+
+def state_space(
+    u: Float[Tensor, "b d l"],
+    factor: Complex[Tensor, "d p"],
+    entry: Complex[Tensor, "d p"],
+    readout: Complex[Tensor, "s d p"],
+    before: Complex[Tensor, "b d p"] | None = None,
+) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
+    """Return what each token reads, and the states behind the last where those before are given.
+
+    Args:
+        u: Inputs, 0 at padding.
+        factor: lambda.
+        entry: B_.
+        readout: C, and besides that of later tokens where both sides are seen.
+        before: States before the first token, of one direction.
+    """
+    length = u.shape[-1]
+    y = long_convolution(u, *vandermonde(readout * entry, factor, length))
+    if before is None:
+        return y, None
+    y = y + vandermonde(readout[0] * factor * before, factor, length)
+    return y, power(factor, length) * before + entry * polynomial(u.flip(-1), factor)
+
+
+class Dynamics(Unrounded):
+    """Lambda, B and dt of diagonal state spaces.
+
+    Args:
+        rates: Lambda to start from.
+        inputs: B to start from; None: 1, which is not learned.
+        number: How many Lambda and B there are.
+        width: Channels, each with a dt.
+        steps: Shortest and longest dt to start from.
+        rule: How they become factors.
+    """
+
+    def __init__(
+        self,
+        rates: Complex[Tensor, " p"],
+        inputs: Float[Tensor, " p"] | None,
+        *,
+        number: int,
+        width: int,
+        steps: tuple[float, float],
+        rule: Discretisation,
+    ) -> None:
+        super().__init__()
+        self.repeats, self.rule = width // number, rule
+        self.log_decay = nn.Parameter(torch.empty(number, len(rates)))
+        self.frequency = nn.Parameter(torch.empty(number, len(rates)))
+        self.entry = None if inputs is None else _pairs(inputs, number)
+        self.log_step = nn.Parameter(torch.empty(width))
+        with torch.no_grad():
+            self.log_decay.copy_((-rates.real).log())
+            self.frequency.copy_(rates.imag)
+        # From the middle: numbers near 0 are finer, and phases are large multiples of dt.
+        self.middle, reach = log(steps[1] * steps[0]) / 2, log(steps[1] / steps[0]) / 2
+        nn.init.uniform_(self.log_step, -reach, reach)
+
+    def forward(
+        self,
+        u: Float[Tensor, "b d l"],
+        readout: Complex[Tensor, "s d p"],
+        before: Complex[Tensor, "b d p"] | None,
+    ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
+        """Return what `state_space` does, in the numbers of `u`."""
+        rates, entry, step = self.continuous(u.dtype)
+        factor, gain = discretise(rates, step[:, None], self.rule)
+        return state_space(u, factor, gain * entry, readout, before)
+
+    def continuous(
+        self, dtype: torch.dtype
+    ) -> tuple[Complex[Tensor, "d p"], Complex[Tensor, "d p"], Float[Tensor, " d"]]:
+        """Return Lambda, B and dt of every channel, in the numbers of a real `dtype`."""
+        decay, frequency = (
+            part.to(dtype).repeat(self.repeats, 1) for part in (self.log_decay, self.frequency)
+        )
+        rates = torch.complex(-decay.exp(), frequency)
+        entry = torch.ones_like(rates)
+        if self.entry is not None:
+            entry = self._of_channels(self.entry, dtype)
+        return rates, entry, (self.middle + self.log_step.to(dtype)).exp()
+
+    def _of_channels(
+        self, pairs: Float[Tensor, "n p 2"], dtype: torch.dtype
+    ) -> Complex[Tensor, "d p"]:
+        return torch.view_as_complex(pairs.to(dtype).repeat(self.repeats, 1, 1))
+
+    def learning_rates(self, of_matrices: float, of_steps: float) -> Mapping[str, float]:
+        """Return learning rates by parameter, from those of A and B and of dt."""
+        return {
+            name: of_steps if name == "log_step" else of_matrices
+            for name, _ in self.named_parameters()
+        }
+
+
+class LowRankDynamics(Dynamics):
+    """The same with P, which starts as B / sqrt(2): that of HiPPO-LegS.
+
+    Args:
+        rates: As for `Dynamics`.
+        inputs: B to start from.
+        low_rank: P to start from.
+        number: As for `Dynamics`.
+        width: As for `Dynamics`.
+        steps: As for `Dynamics`.
+    """
+
+    def __init__(
+        self,
+        rates: Complex[Tensor, " p"],
+        inputs: Float[Tensor, " p"],
+        low_rank: Float[Tensor, " p"],
+        *,
+        number: int,
+        width: int,
+        steps: tuple[float, float],
+    ) -> None:
+        rule = Discretisation.bilinear
+        super().__init__(rates, inputs, number=number, width=width, steps=steps, rule=rule)
+        self.low_rank = _pairs(low_rank, number)
+
+    def forward(
+        self,
+        u: Float[Tensor, "b d l"],
+        readout: Complex[Tensor, "s d p"],
+        before: Complex[Tensor, "b d p"] | None,
+    ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
+        """Return what `low_rank_state_space` does, in the numbers of `u`."""
+        rates, entry, step = self.continuous(u.dtype)
+        low_rank = self._of_channels(self.low_rank, u.dtype)
+        return low_rank_state_space(u, LowRank(rates, low_rank, entry, step), readout, before)
+
+
+def _pairs(values: Float[Tensor, " p"], number: int) -> nn.Parameter:
+    """Return real numbers as complex parameters, alike `number` times."""
+    pairs = nn.Parameter(torch.empty(number, len(values), 2))
+    with torch.no_grad():
+        pairs.copy_(torch.stack((values, torch.zeros_like(values)), dim=-1))
+    return pairs

@@ -1,0 +1,188 @@
+"""State spaces with A = Lambda - P P*, diagonal plus low rank, by the bilinear rule.
+
+    A_ = (1 - dt/2 A)^-1 (1 + dt/2 A),  B_ = (1 - dt/2 A)^-1 dt B
+    D = (1 - dt/2 Lambda)^-1,  g = 1 / (2/dt + P* D P)          Woodbury
+    A_ - 1 = dt Lambda D - 2 g (D P) (P* D),  B_ = dt (D B - g (D P) (P* D B))
+    K_t = C A_^t B_                                             a kernel from all three
+
+States are real here, real parts of the N / 2 pairs in front of imaginary ones, so that every matrix
+is real. With t = i m + j, K is a product of m rows C A_^j and n / m columns A_^(m i) B_, each table
+doubled by the squares of A_: 2 log2(n) N^3 + 2 (m + n / m) N^2 + 2 n N operations a channel. S4's
+paper has the kernel as Cauchy products at roots of unity, from C (1 - A_^n). Where C is what is
+learned, the squares of A_ are needed for that too, and give the kernel at a fraction of the rest;
+`reference.cauchy` is that form.
+
+Squares are those of E = A_ - 1, (1 + E)^2 - 1 = 2 E + E^2: slow modes are near 1, of which float32
+keeps little. No power grows: in these states A_ is a contraction.
+
+Channels are worked on in blocks that are computed again in the backward pass, so that parameters
+alone are kept.
+
+Source     Gu et al. 2021, arXiv:2111.00396, sections 3.2 and appendix C.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.ops.convolution.long import long_convolution
+from models.ops.linear.exponent_sums import again
+
+ROWS_BITS = 6
+"""Of m, which is 64, or less for a short sequence: then N^2 n / m is no more than what is read."""
+BLOCK = 1 << 21
+"""Numbers of one block of channels."""
+
+
+class LowRank(NamedTuple):
+    """Lambda, P, B and dt of every channel."""
+
+    rates: Complex[Tensor, "d p"]
+    low_rank: Complex[Tensor, "d p"]
+    entry: Complex[Tensor, "d p"]
+    step: Float[Tensor, " d"]
+
+
+def as_states(x: Complex[Tensor, "*s p"]) -> Float[Tensor, "*s n"]:
+    """Return states, or what enters them: real parts, then imaginary ones."""
+    return torch.cat((x.real, x.imag), dim=-1)
+
+
+def as_pairs(x: Float[Tensor, "*s n"]) -> Complex[Tensor, "*s p"]:
+    """Return the complex numbers that `as_states` has laid out."""
+    return torch.complex(*x.chunk(2, dim=-1))
+
+
+def as_readout(c: Complex[Tensor, "*s p"]) -> Float[Tensor, "*s n"]:
+    """Return the row that gives 2 Re sum_p c_p x_p of a state."""
+    return 2 * as_states(c.conj())
+
+
+def bilinear(system: LowRank) -> tuple[Float[Tensor, "d n n"], Float[Tensor, "d n"]]:
+    """Return A_ - 1 and B_ of real states."""
+    rates, low_rank, entry, step = system
+    step = step[:, None]
+    inverse = 1 / (1 - step / 2 * rates)
+    spread, seen = inverse * low_rank, as_readout(inverse * low_rank.conj())
+    share = 1 / (2 / step + (seen * as_states(low_rank)).sum(-1, keepdim=True))
+    turn = step * rates * inverse
+    real, imaginary = torch.diag_embed(turn.real), torch.diag_embed(turn.imag)
+    whole = torch.cat((torch.cat((real, -imaginary), -1), torch.cat((imaginary, real), -1)), -2)
+    left = share * as_states(spread)
+    change = whole - 2 * left.unsqueeze(-1) * seen.unsqueeze(-2)
+    through = (seen * as_states(entry)).sum(-1, keepdim=True)
+    return change, step * (as_states(inverse * entry) - left * through)
+
+
+def low_rank_state_space(
+    u: Float[Tensor, "b d l"],
+    system: LowRank,
+    readout: Complex[Tensor, "s d p"],
+    before: Complex[Tensor, "b d p"] | None = None,
+) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
+    """Return what each token reads, and the states behind the last where those before are given.
+
+    Args:
+        u: Inputs, 0 at padding.
+        system: What drives the states.
+        readout: C, and besides that of later tokens where both sides are seen.
+        before: States before the first token, of one direction.
+    """
+    length, numbers = u.shape[-1], 2 * readout.shape[-1]
+    each = numbers * (length.bit_length() * numbers + 2 * (length >> ROWS_BITS) + 1)
+    size = max(1, BLOCK // each)
+    blocks = [LowRank._make(x) for x in zip(*(torch.split(x, size) for x in system), strict=True)]
+    readouts = torch.split(readout, size, 1)
+    if before is None:
+        pairs = zip(blocks, readouts, strict=True)
+        kernels = [again(_kernels, length, *pair) for pair in pairs]
+        return long_convolution(u, *torch.cat(kernels, dim=1)), None
+    pasts = (torch.split(x, size, 1) for x in (u, before))
+    parts = [again(_continued, *block) for block in zip(blocks, readouts, *pasts, strict=True)]
+    kernel, y, after = (torch.cat(part, dim=-2) for part in zip(*parts, strict=True))
+    return y + long_convolution(u, kernel), as_pairs(after)
+
+
+def _kernels(
+    length: int, system: LowRank, readout: Complex[Tensor, "s d p"]
+) -> Float[Tensor, "s d l"]:
+    """Return the kernel of every direction."""
+    change, driven = bilinear(system)
+    return responses(as_readout(readout), squares(change, length), driven[None], length)[0]
+
+
+def _continued(
+    system: LowRank,
+    readout: Complex[Tensor, "s d p"],
+    u: Float[Tensor, "b d l"],
+    before: Complex[Tensor, "b d p"],
+) -> tuple[Float[Tensor, "d l"], Float[Tensor, "b d l"], Float[Tensor, "b d n"]]:
+    """Return the kernel, what is read of the states before, and those behind the last token."""
+    length = u.shape[-1]
+    change, driven = bilinear(system)
+    powers, states = squares(change, length), as_states(before)
+    starts = torch.cat((driven[None], _moved(states, change)))
+    kernel, *read = responses(as_readout(readout), powers, starts, length)[:, 0]
+    after = accumulated(u, powers, driven)
+    for bit, power in enumerate(powers):
+        if length >> bit & 1:
+            states = _moved(states, power)
+    return kernel, torch.stack(read), after + states
+
+
+def squares(change: Float[Tensor, "d n n"], length: int) -> list[Float[Tensor, "d n n"]]:
+    """Return A_^(2^k) - 1 of every 2^k that is at most `length`."""
+    powers = [change]
+    for _ in range(length.bit_length() - 1):
+        powers.append(torch.baddbmm(powers[-1], powers[-1], powers[-1], beta=2))
+    return powers
+
+
+def responses(
+    readout: Float[Tensor, "s d n"],
+    powers: list[Float[Tensor, "d n n"]],
+    starts: Float[Tensor, "k d n"],
+    length: int,
+) -> Float[Tensor, "k s d {length}"]:
+    """Return c A_^t x of every c in `readout`, every x in `starts` and every t < `length`."""
+    bits = min(ROWS_BITS, (length - 1).bit_length())
+    rows, number = readout.transpose(0, 1), -(-length >> bits)
+    for power in powers[:bits]:
+        rows = torch.cat((rows, torch.baddbmm(rows, rows, power)), dim=1)
+    columns = starts.permute(1, 2, 0)
+    for power in powers[bits:]:
+        if columns.shape[2] < number * len(starts):
+            columns = torch.cat((columns, torch.baddbmm(columns, power, columns)), dim=2)
+    table = rows @ columns[..., : number * len(starts)]
+    table = table.reshape(len(table), 1 << bits, len(readout), number, len(starts))
+    return table.permute(4, 2, 0, 3, 1).flatten(-2)[..., :length]
+
+
+def accumulated(
+    u: Float[Tensor, "b d l"], powers: list[Float[Tensor, "d n n"]], entry: Float[Tensor, "d n"]
+) -> Float[Tensor, "b d n"]:
+    """Return sum_t A_^(l-1-t) B_ u_t, the states behind the last token from empty ones."""
+    length = u.shape[-1]
+    bits = min(ROWS_BITS, (length - 1).bit_length())
+    columns, number = entry.unsqueeze(1), -(-length >> bits)
+    for power in powers[:bits]:
+        columns = torch.cat((columns, torch.baddbmm(columns, columns, power.mT)), dim=1)
+    short = (number << bits) - length
+    parts = torch.unflatten(F.pad(u.flip(-1), (0, short)), -1, (number, -1))
+    states = torch.einsum("bdij,djn->dbin", parts, columns)
+    for power in powers[bits:]:
+        if states.shape[2] > 1:
+            states = F.pad(states, (0, 0, 0, states.shape[2] % 2))
+            even, odd = torch.unflatten(states, 2, (-1, 2)).unbind(3)
+            states = even + odd + odd @ power.mT.unsqueeze(1)
+    return states[:, :, 0].transpose(0, 1)
+
+
+def _moved(
+    states: Float[Tensor, "b d n"], change: Float[Tensor, "d n n"]
+) -> Float[Tensor, "b d n"]:
+    """Return A_ x from A_ - 1 and x."""
+    return states + torch.einsum("dmn,bdn->bdm", change, states)

@@ -1,0 +1,188 @@
+"""Diagonal plus low rank against the dense recurrence, the Cauchy form, and the diagonal one."""
+
+import pytest
+import torch
+
+from models.contract.counting import saved_bytes
+from models.ops.convolution.long import long_convolution
+from models.ops.state_space import low_rank as module, reference
+from models.ops.state_space.hippo import Initial, spectrum
+from models.ops.state_space.kernels import vandermonde
+from models.ops.state_space.low_rank import (
+    LowRank,
+    accumulated,
+    as_readout,
+    as_states,
+    bilinear,
+    low_rank_state_space,
+    responses,
+    squares,
+)
+from tests.attention import compare, drawn
+
+LENGTHS = pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8, 17, 29, 64, 65])
+CHANNELS, PAIRS = 3, 4
+
+
+def complex_drawn(*shape, seed):
+    return torch.complex(drawn(*shape, seed=seed), drawn(*shape, seed=seed + 50))
+
+
+def leaves(directions=1):
+    """Return Lambda, P, B, dt and C as leaves, dt from 0.02 to 2."""
+    rates = torch.complex(-drawn(CHANNELS, PAIRS, seed=1).exp(), 3 * drawn(CHANNELS, PAIRS, seed=2))
+    given = [rates, *(complex_drawn(CHANNELS, PAIRS, seed=seed) for seed in (3, 4))]
+    given += [torch.tensor([0.02, 0.2, 2.0], dtype=torch.float64)]
+    given += [complex_drawn(directions, CHANNELS, PAIRS, seed=5)]
+    return [x.requires_grad_() for x in given]
+
+
+def run(u, *given, before=None):
+    return low_rank_state_space(u, LowRank(*given[:4]), given[4], before)
+
+
+def literal(u, *given):
+    """Return what all channels read in one direction, and in the other from lag 1 on."""
+    (*parts, step, readout), outputs = given, []
+    for d in range(CHANNELS):
+        y = 0
+        for side, c in enumerate(readout[:, d]):
+            seen = torch.cat((0 * u[:, d, :1], u[:, d].flip(-1)[:, :-1]), -1) if side else u[:, d]
+            vectors = torch.stack([*(x[d] for x in parts), c])
+            part = reference.low_rank(seen, vectors, step[d])
+            y = y + (part.flip(-1) if side else part)
+        outputs.append(y)
+    return torch.stack(outputs, dim=1)
+
+
+@LENGTHS
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize(("block", "bits"), [(1, 2), (module.BLOCK, module.ROWS_BITS)])
+def test_it_is_the_dense_recurrence(length, directions, block, bits, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", block)  # of one channel, or of all
+    monkeypatch.setattr(module, "ROWS_BITS", bits)
+    given, u = leaves(directions), drawn(2, CHANNELS, length, seed=6).requires_grad_()
+    y, after = run(u, *given)
+    assert after is None
+    compare(y, literal(u, *given), [u, *given], atol=1e-10, rtol=1e-10)
+
+
+@LENGTHS
+@pytest.mark.parametrize("bits", [2, module.ROWS_BITS])
+def test_its_kernel_is_made_of_cauchy_products(length, bits, monkeypatch):
+    monkeypatch.setattr(module, "ROWS_BITS", bits)
+    *parts, step, readout = (x.detach() for x in leaves())
+    change, driven = bilinear(LowRank(*parts, step))
+    kernel = responses(as_readout(readout), squares(change, length), driven[None], length)[0, 0]
+    for d in range(CHANNELS):
+        vectors = torch.stack([x[d] for x in (*parts, readout[0])])
+        wanted = reference.cauchy(vectors, step[d], length)
+        torch.testing.assert_close(kernel[d], wanted, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("cut", [[29], [1] * 29, [16, 1, 12], [28, 1]])
+def test_however_it_is_cut_the_outputs_are_the_same(cut, monkeypatch):
+    monkeypatch.setattr(module, "ROWS_BITS", 2)
+    given, u = leaves(), drawn(2, CHANNELS, 29, seed=6).requires_grad_()
+    state, outputs = torch.zeros(2, CHANNELS, PAIRS, dtype=torch.complex128), []
+    for piece in u.split(cut, dim=-1):
+        y, state = run(piece, *given, before=state)
+        outputs.append(y)
+    compare(torch.cat(outputs, -1), literal(u, *given), [u, *given], atol=1e-10, rtol=1e-10)
+
+
+@LENGTHS
+@pytest.mark.parametrize("bits", [2, module.ROWS_BITS])
+def test_inputs_sum_into_states_one_by_one(length, bits, monkeypatch):
+    monkeypatch.setattr(module, "ROWS_BITS", bits)
+    change, driven = bilinear(LowRank(*(x.detach() for x in leaves()[:4])))
+    u, x = drawn(2, CHANNELS, length, seed=6), torch.zeros(2, CHANNELS, 2 * PAIRS).double()
+    for t in range(length):
+        x = x + torch.einsum("dmn,bdn->bdm", change, x) + u[..., t, None] * driven
+    torch.testing.assert_close(accumulated(u, squares(change, length), driven), x)
+
+
+@LENGTHS
+def test_without_the_low_rank_it_is_diagonal(length):
+    rates, low_rank, entry, step, readout = leaves(2)
+    u = drawn(2, CHANNELS, length, seed=6)
+    y, _ = run(u, rates, 0 * low_rank, entry, step, readout)
+    below = 1 - step[:, None] * rates / 2
+    factor, driven = (1 + step[:, None] * rates / 2) / below, step[:, None] * entry / below
+    wanted = long_convolution(u, *vandermonde(readout * driven, factor, length))
+    compare(y, wanted, [rates, entry, step, readout], atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("length", [5, 6])
+def test_it_is_the_matrix_of_legs_without_diagonalising(length):
+    states, step = 8, torch.tensor([0.1], dtype=torch.float64)
+    transition, entry, _ = reference.legs(states)
+    rates, inputs = spectrum(Initial.legs, states)
+    one = torch.eye(states, dtype=torch.float64)
+    before, after = one - step / 2 * transition, one + step / 2 * transition
+    power, driven = (torch.linalg.solve(before, x) for x in (after, step * entry))
+    impulse = torch.zeros(1, length, dtype=torch.float64)
+    impulse[0, 0] = 1
+    # C = B^T, which is the same in both states, whatever the phases of eigenvectors
+    wanted = reference.dense(impulse, power, driven, entry)
+    b = inputs.to(torch.complex128)[None]
+    y, _ = run(impulse[None], rates[None], b / 2**0.5, b, step, b[None])
+    torch.testing.assert_close(y[0], wanted, atol=1e-10, rtol=1e-10)
+
+
+def published(length, dtype):
+    """Return what S4 starts from with 64 states, steps from 0.001 to 0.1."""
+    rates, inputs = spectrum(Initial.legs, 64)
+    rates, b = rates.expand(8, -1), inputs.to(torch.complex128).expand(8, -1)
+    step = torch.logspace(-3, -1, 8, dtype=torch.float64)
+    given = [rates, b / 2**0.5, b, step, complex_drawn(1, 8, 32, seed=5)]
+    single = [x.to(torch.complex64 if x.is_complex() else torch.float32) for x in given]
+    return [x.to(dtype.to_complex() if x.is_complex() else dtype) for x in single]
+
+
+@pytest.mark.parametrize("length", [1024, 16_384])
+def test_float32_is_near(length):
+    kernels = []
+    for dtype in (torch.float32, torch.float64):
+        *parts, readout = published(length, dtype)
+        change, driven = bilinear(LowRank(*parts))
+        powers = squares(change, length)
+        kernels.append(responses(as_readout(readout), powers, driven[None], length)[0, 0])
+    scale = kernels[1].abs().amax(-1, keepdim=True)
+    assert ((kernels[0] - kernels[1]) / scale).abs().max() < 1e-5
+
+
+def test_strong_decays_stay_finite_in_float32():
+    """Steps from 1e-3 to 1e3, also in gradients."""
+    *parts, _, readout = published(4096, torch.float32)
+    step = torch.logspace(-3, 3, 8)
+    given = [x.clone().requires_grad_() for x in (*parts, step, readout)]
+    y, _ = run(drawn(1, 8, 4096).float(), *given)
+    y.square().sum().backward()
+    assert y.isfinite().all()
+    assert all(x.grad.isfinite().all() for x in given)
+
+
+def test_gradients_equal_finite_differences_twice_over():
+    *parts, step, readout = (x.detach() for x in leaves())
+    given = [x[:1, :1] for x in parts] + [step[1:2], readout[:, :1, :1]]
+    given = [x.requires_grad_() for x in given]
+    u = drawn(1, 1, 3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda *x: run(*x)[0], (u, *given))
+    assert torch.autograd.gradgradcheck(lambda *x: run(*x)[0], (u, *given))
+
+
+def test_parameters_alone_are_kept():
+    """What every block makes is made again: tables are 20 times as large as what is kept."""
+    given = [x.clone().requires_grad_() for x in published(4096, torch.float32)]
+    u = drawn(1, 8, 4096).float()
+    kept = saved_bytes(lambda: run(u, *given)[0])
+    convolved = 2 * u.nbytes
+    assert kept <= convolved + 8 * sum(x.nbytes for x in given)
+
+
+def test_states_are_real_parts_in_front_of_imaginary_ones():
+    x, c = complex_drawn(5, 3, seed=1), complex_drawn(5, 3, seed=2)
+    read = (as_readout(c) * as_states(x)).sum(-1)
+    torch.testing.assert_close(read, 2 * (c * x).sum(-1).real)
+    assert torch.equal(module.as_pairs(as_states(x)), x)
