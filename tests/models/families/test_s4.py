@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -15,9 +16,11 @@ from models.state import size_bytes
 from models.tuning import Tuning
 from runners.training.optimisers.groups import tunings
 from tests.attention import drawn, holes
+from tests.models.families.released import s4 as released
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
+STORED = np.load(released.OUTPUTS)
 RULES = pytest.mark.parametrize("rule", [*Discretisation])
 FORMS = pytest.mark.parametrize(
     "form",
@@ -265,3 +268,58 @@ def test_what_cannot_be_is_refused(options, message):
 def test_a_state_belongs_to_one_direction():
     with pytest.raises(Unsupported, match="needs a causal mixer"):
         built().initial_state(2, 8)
+
+
+def as_released(case):
+    """Return a mixer with the weights of a released block, whose Lambda are the conjugates."""
+    options = dict(released.CASES[case])
+    kernel = {"dplr": "dplr", "diag": "diagonal"}[options["mode"]]
+    rule = {"discretisation": options["disc"]} if kernel == "diagonal" else {}
+    mixer = built(
+        width=released.WIDTH, states=released.STATES, independent=released.NUMBER, kernel=kernel,
+        causal="bidirectional" not in options, **rule,
+    )  # fmt: skip
+    given, parts = released.weights(len(mixer.readout)), mixer.dynamics
+    places = {
+        "log_decay": given["A_real"], "frequency": -given["A_imag"], "entry": given["B"][0],
+        "low_rank": given["P"][0], "log_step": given["inv_dt"][:, 0] - parts.middle,
+    }  # fmt: skip
+    with torch.no_grad():
+        for name, parameter in parts.named_parameters():
+            parameter.copy_(places[name])
+        mixer.readout.copy_(given["C"])
+        mixer.skip.copy_(given["D"][0])
+        mixer.out_proj.weight.copy_(given["weight"])
+        mixer.out_proj.bias.copy_(given["bias"])
+    return mixer
+
+
+@pytest.mark.parametrize("case", released.CASES)
+@pytest.mark.parametrize("length", released.LENGTHS)
+def test_it_answers_as_the_released_block(case, length):
+    mixer, x = as_released(case), released.tokens(length).requires_grad_()
+    y, found = mixer(x, Layout()), {}
+    leaves = (x, mixer.dynamics.entry)
+    found["x"], found["B"] = torch.autograd.grad(y, leaves, released.direction(length))
+    found["y"] = y
+    if mixer.traits.causal:
+        state = torch.view_as_real(released.state())
+        flow = mixer.extend(Flow(x, state), Layout())
+        found["continued"] = flow.x
+        found["state"] = flow.state
+    for name, value in found.items():
+        theirs = torch.from_numpy(STORED[f"{case} {length}: {name}"])
+        if name == "state":  # with the second of each pair, where the matrix is dense
+            theirs = theirs[:, :, : released.STATES // 2]
+        torch.testing.assert_close(value.detach(), theirs, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("states", released.INITIAL)
+def test_it_starts_as_the_released_block(states):
+    """But for phases of eigenvectors, by which theirs cuts imaginary parts alone."""
+    real, imaginary, low_rank, entry = torch.from_numpy(STORED[f"initial {states}"]).flip(-1)
+    parts = built(states=states, kernel="dplr", input_limit=2.0, independent=1).dynamics
+    torch.testing.assert_close(-parts.log_decay.exp()[0], real, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(parts.frequency[0], -imaginary, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(parts.low_rank[0, :, 0], low_rank, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(parts.entry[0, :, 0], entry, atol=0.025, rtol=0)
