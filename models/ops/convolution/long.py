@@ -49,6 +49,41 @@ def long_convolution(
         return y
 
 
+def continued_convolution(
+    u: Float[Tensor, "b d l"], kernel: Float[Tensor, "d k"], before: Float[Tensor, "b d m"]
+) -> tuple[Float[Tensor, "b d l"], Float[Tensor, "b d m"]]:
+    """Convolve behind the m inputs before; return the outputs, and the last m inputs.
+
+    Every token sees m inputs before its own, of any segment, and none further away. A single token
+    takes m d products, more take transforms of m + l points.
+
+    Args:
+        u: Inputs of a segment.
+        kernel: From lag 0 on.
+        before: The latest last; zeros where there is none.
+    """
+    past, length = before.shape[-1], u.shape[-1]
+    whole = torch.cat((before.to(u.dtype), u), dim=-1)
+    kernel = kernel[:, : past + 1].to(sum_dtype(u))
+    if length == 1:
+        seen = whole[..., past + 1 - kernel.shape[1] :].to(kernel.dtype)
+        with full_precision(u):
+            y = torch.einsum("bdk,dk->bd", seen, kernel.flip(1))[..., None]
+    else:
+        y = long_convolution(whole, kernel)[..., past:]
+    # Cloned: a view would hold the whole segment.
+    return y, whole[..., length:].to(before.dtype).clone()
+
+
+def check_length(length: int, longest: int | None) -> None:
+    """Raise ValueError for more tokens than a kernel has lags."""
+    if longest is not None and length > longest:
+        raise ValueError(
+            f"the kernel is that of up to {longest} tokens: got {length}; build the model for "
+            "longer inputs (task.max_length), or remember fewer tokens"
+        )
+
+
 class _CyclicConvolution(torch.autograd.Function):
     """`apply(u, kernel, points)`: of rows and a kernel behind which zeros follow, cut as the rows.
 

@@ -1,0 +1,220 @@
+"""Hyena: gates and long convolutions in turns, by kernels that a small network draws.
+
+    x_1, ... x_N, v = short(W_in u + b_in),  W_in: d -> (N + 1) d      each channel has its own taps
+    v <- K_i * (v x_i) + D_i (v x_i)         for i = N, ... 2; * is causal, as long as the sequence
+    out = W_out (v x_1) + b_out
+
+K is that of `models.ops.convolution.implicit`: a network of sines that answers each lag.
+
+Cost       O(N d n log n) a row for the convolutions, (N + 2) d^2 n for the maps, and
+           O(n w (w + N d)) for the kernels, once for all rows.
+State      the last inputs of the short convolution and the last `memory` of each long one, since no
+           recurrence makes such a kernel. A step computes the kernels anew, and takes O(N d n).
+Source     Poli et al. 2023, arXiv:2302.10866. Code: HazyResearch/safari, standalone_hyena.py.
+Notation   N is `order`, filter_order `filter_width`, w `frequency` (1 in the standalone file, 10 in
+           configured models), emb_dim 1 + 2 `bands`, l_max the longest input.
+Published  for language models: causal, in blocks with a network behind the mixer.
+Optimiser  the network learns at `rate` and its table z at `rate_of_positions` times the run's rate
+           (there 0.001 and 0.00001 whatever the run's), without decay of weights.
+Differs    bidirectional=true, not published: later tokens are weighed by kernels of their own, from
+           lag 1 on, by a second last map of the same network; short convolutions stay causal.
+           Tokens of interior padding are left out of the distances. Longer inputs than the longest
+           are refused: there they are cut.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.mixer import (
+    Family,
+    Flow,
+    Growth,
+    Layout,
+    Site,
+    State,
+    Traits,
+    Tuning,
+    Unsupported,
+    blanked,
+)
+from models.multi_head import projection
+from models.ops.convolution.implicit import ImplicitKernel
+from models.ops.convolution.long import (
+    check_length,
+    continued_convolution,
+    long_convolution,
+)
+from models.ops.convolution.short import short_convolution
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS, reading
+
+
+class Hyena(Family):
+    """A hierarchy of gates and long convolutions.
+
+    Args:
+        site: Where it is built.
+        order: N, the gates; N - 1 long convolutions stand between them.
+        filter_width: Units of each layer of the network.
+        bands: Frequencies of its table, each as a cosine and a sine.
+        inner_layers: Layers between its first and its last.
+        frequency: What its sines multiply their inputs by at the start, one number a unit.
+        fast_decay: Share of the longest input after which the last channel has decayed to `target`.
+        slow_decay: The same of the first channel.
+        target: What is left of a kernel there.
+        shift: What does not decay.
+        convolution: Taps of the short convolutions.
+        train_positions: Whether its table is trained.
+        bidirectional: Whether later tokens are seen, where they may be.
+        rate: Learning rate of the network, in multiples of the run's.
+        rate_of_positions: Learning rate of its table, likewise.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        order: int = 2,
+        filter_width: int = 64,
+        bands: int = 1,
+        inner_layers: int = 2,
+        frequency: float = 1.0,
+        fast_decay: float = 0.3,
+        slow_decay: float = 1.5,
+        target: float = 0.01,
+        shift: float = 0.0,
+        convolution: int = 3,
+        train_positions: bool = True,
+        bidirectional: bool = False,
+        rate: float = 1.0,
+        rate_of_positions: float = 0.01,
+    ) -> None:
+        super().__init__()
+        for name, number, least in (
+            ("order", order, 2),
+            ("filter_width", filter_width, 1),
+            ("bands", bands, 1),
+            ("inner_layers", inner_layers, 0),
+            ("convolution", convolution, 1),
+        ):
+            if number < least:
+                raise ValueError(f"{name} must be at least {least}: got {number}")
+        if not 0 < fast_decay <= slow_decay:
+            raise ValueError(
+                "decays must be positive, the fastest first: got "
+                f"fast_decay={fast_decay}, slow_decay={slow_decay}"
+            )
+        if not 0 < target < 1:
+            raise ValueError(f"target must lie in (0, 1): got {target}")
+        for name, value in (("rate", rate), ("rate_of_positions", rate_of_positions)):
+            if not value > 0:
+                raise ValueError(f"{name} must be positive: got {value}")
+        self.rate, self.rate_of_positions = rate, rate_of_positions
+        width, inner = site.width, (order + 1) * site.width
+        directions = 2 if bidirectional and not site.causal else 1
+        self.in_proj = projection(width, inner, bias=True)
+        self.taps = nn.Parameter(torch.empty(inner, convolution))
+        self.taps_bias = nn.Parameter(torch.empty(inner))
+        for each in (self.taps, self.taps_bias):  # as PyTorch draws those of a convolution
+            nn.init.uniform_(each, -(convolution**-0.5), convolution**-0.5)
+        self.skip = nn.Parameter(torch.empty(order - 1, width))
+        nn.init.normal_(self.skip)
+        self.kernel = ImplicitKernel(
+            (order - 1) * width,
+            site.max_length,
+            copies=directions,
+            width=filter_width,
+            bands=bands,
+            inner_layers=inner_layers,
+            frequency=frequency,
+            slow=slow_decay,
+            fast=fast_decay,
+            target=target,
+            shift=shift,
+            train_positions=train_positions,
+        )
+        self.out_proj = projection(width, width, bias=True)
+        self.traits = Traits(
+            supports=frozenset({"keep", "start"}),
+            causal=directions == 1,
+            max_length=site.max_length,
+            operations=Growth(1.0, log=True),
+            summarises=convolution > 1 or order > 2,
+        )
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length, then over channels."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue behind the inputs in `flow.state`; with state None, behind nothing.
+
+        Raises:
+            ValueError: Without a state, the input is longer than the kernels.
+        """
+        if flow.state is not None and layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        # Padding goes behind the real tokens: else distances would count what lies between.
+        order = reading(layout.keep, backwards=False)
+        u = self.in_proj(order.of(blanked(flow.x, layout, self.traits)))
+        with full_precision(u):
+            z, state = self._read(u, layout, flow.state)
+        y = blanked(order.back(z.to(u.dtype)), layout, self.traits)
+        return flow._replace(x=blanked(self.out_proj(y), layout, self.traits), state=state)
+
+    def _read(
+        self, u: Float[Tensor, "b l e"], layout: Layout, state: State
+    ) -> tuple[Float[Tensor, "b l d"], State]:
+        """Return v x_1 of every token, and the last inputs where there are some before.
+
+        Padding stands behind the real tokens.
+        """
+        tokens, *inputs = (None,) if state is None else cast(tuple[Tensor, ...], state)
+        u, tokens = short_convolution(u, self.taps, self.taps_bias, tokens)
+        if layout.keep is not None:  # of which biases and taps make something
+            place = torch.arange(u.shape[1], device=u.device)
+            u = u * (place < layout.keep.sum(1, keepdim=True))[..., None]
+        *gates, v = u.mT.chunk(len(self.skip) + 2, dim=1)
+        if state is None:
+            check_length(u.shape[1], self.traits.max_length)
+        lags = u.shape[1] if state is None else inputs[0].shape[-1] + 1
+        kernels = self.kernel(lags).to(u.dtype).chunk(len(self.skip), dim=1)
+        after = [tokens]
+        for number, (kernel, skip) in enumerate(zip(kernels, self.skip.to(u.dtype), strict=True)):
+            v = v * gates[-1 - number]
+            if state is None:
+                read = long_convolution(v, *kernel)
+            else:
+                read, last = continued_convolution(v, kernel[0], inputs[number])
+                after.append(last)
+            v = read + skip[:, None] * v
+        return (v * gates[0]).mT, None if state is None else tuple(after)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return zeros in place of what a token remembers besides its own inputs."""
+        if not self.traits.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        check_length(memory, self.traits.max_length)
+        dtype, (inner, taps) = sum_dtype(self.taps), self.taps.shape
+        shapes = [(taps - 1, inner), *[(self.skip.shape[1], memory - 1)] * len(self.skip)]
+        return tuple(self.taps.new_zeros(batch_size, *shape, dtype=dtype) for shape in shapes)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Let the network learn without decay, and its table slowly; taps are no matrices."""
+        names = dict(self.named_parameters())
+        network = Tuning(learning_rate_scale=self.rate, weight_decay=0.0)
+        special = {name: network for name in names if name.startswith("kernel.")}
+        if "kernel.positions" in special:
+            special["kernel.positions"] = Tuning(
+                learning_rate_scale=self.rate_of_positions, weight_decay=0.0, matrix=False
+            )
+        return special | dict.fromkeys(("taps", "skip"), Tuning(matrix=False))

@@ -1,0 +1,229 @@
+"""SGConv: a convolution as long as the sequence, by a kernel of pieces that grow and decay.
+
+    K = [m^(S-1) P_0, m^(S-2) P_1, m^(S-3) up(P_2, 2), ... up(P_{S-1}, 2^(S-2))] / |K at start|
+    y = K * u + D u                                 two-sided: + K' * u, from lag 1 to later tokens
+    out = GLU(W gelu(y) + b),  W: c d -> 2 d        (mixing=linear: W gelu(y) + b, c d -> d)
+
+Each P_i has `smallest` parameters a channel and is interpolated linearly to 2^max(0, i-1) as many
+lags, up to the longest input: S = 1 + ceil(log2(n / smallest)) pieces. m goes from `decay_min` in
+the first channel to `decay_max` in the last. With decay=lag pieces are not weighted, and K_t is
+multiplied by (t + 1)^-m.
+
+LongConv (kernel=free) learns every lag: K = sign(V) max(|V| - threshold, 0), of which a training
+pass drops `kernel_dropout`; there is no norm.
+
+Cost       O(d n log n) a row for the convolution, O(c d n) for the kernel, once for all rows, and
+           4 c n d^2 for the map behind it. Parameters grow as log n, those of LongConv as n.
+State      the last `memory` inputs, since no recurrence makes such a kernel: a step takes O(d n).
+Source     Li et al. 2022, arXiv:2210.09298, code: ctlllll/SGConv, branch preview. LongConv: Fu et
+           al. 2023, arXiv:2302.06646, code: HazyResearch/safari.
+Notation   kernel_dim is `smallest`, l_max the longest input, init_scale the logarithm of `stretch`
+           to base 2, channels is `kernels` (c); mode cat_randn is init=normal, cat_cos is
+           init=cosine, cat_randn_learnable_fixed is decay=lag. lam is `threshold`.
+Published  in blocks without a network behind the mixer (feed_forward=none), as S4. LongConv with
+           kernels=2, threshold and kernel_dropout by task, and causal but on Pathfinder and
+           Path-X.
+Optimiser  kernels learn at `rate` times the run's rate; those of LongConv do not decay.
+Differs    |K| is that of the kernel as drawn, over all lags, as there; it is computed here when the
+           mixer is built. There decay=lag draws m between its ends, here m is spread evenly.
+           Tokens of interior padding are left out of the distances. Longer inputs than the longest
+           are refused: there they meet zeros. Modes sum, nearest and learned decays are not here.
+           LongConv's code wraps the lags beyond a short input around, to later tokens; here none.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import (
+    Family,
+    Flow,
+    Growth,
+    Layout,
+    Need,
+    Site,
+    State,
+    Traits,
+    Tuning,
+    Unsupported,
+    blanked,
+)
+from models.multi_head import projection
+from models.ops.convolution.kernels import Decay, FreeKernel, PiecewiseKernel, Start
+from models.ops.convolution.long import (
+    check_length,
+    continued_convolution,
+    long_convolution,
+)
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS, check_share, reading
+
+
+class Kernel(StrEnum):
+    """What a kernel is made of: pieces that are interpolated, or a parameter for each lag."""
+
+    pieces = auto()
+    free = auto()
+
+
+class Mixing(StrEnum):
+    """The map behind the convolution: gated, or plain."""
+
+    glu = auto()
+    linear = auto()
+
+
+class SGConv(Family):
+    """A long convolution and the map behind it.
+
+    Args:
+        site: Where it is built.
+        kernel: What the kernel is made of.
+        smallest: Parameters of each piece, and lags of the first one.
+        stretch: How many times as many lags every piece has, a power of two.
+        init: What pieces start from.
+        decay: What decays: the weights of pieces, or of lags.
+        decay_min: m of the first channel.
+        decay_max: m of the last channel.
+        threshold: lambda of a free kernel.
+        kernel_dropout: Share of a free kernel's lags that a training pass drops.
+        kernels: Kernels of each channel, whose outputs all enter the map behind.
+        bidirectional: Whether later tokens are seen, where they may be.
+        mixing: The map behind.
+        dropout: Share of what the convolution gives that is dropped before the map.
+        rate: Learning rate of the kernel, in multiples of the run's.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
+
+    needs = (
+        BOTH_WAYS,
+        Need("smallest", "stretch", "init", kernel=Kernel.pieces),
+        Need("decay", "decay_min", "decay_max", kernel=Kernel.pieces),
+        Need("threshold", "kernel_dropout", kernel=Kernel.free),
+    )
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        kernel: Kernel = Kernel.pieces,
+        smallest: int = 64,
+        stretch: int = 1,
+        init: Start = Start.normal,
+        decay: Decay = Decay.piece,
+        decay_min: float = 2.0,
+        decay_max: float = 2.0,
+        threshold: float = 0.003,
+        kernel_dropout: float = 0.0,
+        kernels: int = 1,
+        bidirectional: bool = True,
+        mixing: Mixing = Mixing.glu,
+        dropout: float = 0.0,
+        rate: float = 0.1,
+    ) -> None:
+        super().__init__()
+        for name, number in (("smallest", smallest), ("kernels", kernels)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1: got {number}")
+        if stretch < 1 or stretch & (stretch - 1):
+            raise ValueError(f"stretch must be a power of two: got {stretch}; use 1, 2, 4 or 8")
+        if not 0 < decay_min <= decay_max:
+            raise ValueError(
+                "decays must be positive, the smallest first: got "
+                f"decay_min={decay_min}, decay_max={decay_max}"
+            )
+        if not threshold >= 0:
+            raise ValueError(f"threshold must be 0 or positive: got {threshold}")
+        if not rate > 0:
+            raise ValueError(f"rate must be positive: got {rate}")
+        check_share("dropout", dropout)
+        check_share("kernel_dropout", kernel_dropout)
+        self.kernels, self.mixing, self.dropout, self.rate = kernels, mixing, dropout, rate
+        width, directions = site.width, 2 if bidirectional and not site.causal else 1
+        shape, free = (directions * kernels, width), kernel == Kernel.free
+        self.kernel: PiecewiseKernel | FreeKernel
+        if free:
+            self.kernel = FreeKernel(shape, site.max_length, threshold, kernel_dropout)
+        else:
+            ends = (decay_min, decay_max)
+            self.kernel = PiecewiseKernel(
+                shape, smallest, site.max_length, stretch=stretch, decay=decay, ends=ends, init=init
+            )
+        self.skip = nn.Parameter(torch.empty(kernels, width))
+        nn.init.normal_(self.skip)
+        gates = 2 if mixing == Mixing.glu else 1
+        self.out_proj = projection(kernels * width, gates * width, bias=True)
+        self.traits = Traits(
+            supports=frozenset({"keep", "start"}),
+            causal=directions == 1,
+            max_length=site.max_length,
+            operations=Growth(1.0, log=True),
+            training_noise=dropout > 0 or (free and kernel_dropout > 0),
+        )
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length, then over channels."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue behind the inputs in `flow.state`; with state None, behind nothing.
+
+        Raises:
+            ValueError: Without a state, the input is longer than the kernel.
+        """
+        if flow.state is not None and layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        x = blanked(flow.x, layout, self.traits)
+        # Padding goes behind the real tokens: else distances would count what lies between.
+        order = reading(layout.keep, backwards=False)
+        u = order.of(x).mT.to(sum_dtype(x))
+        with full_precision(x):
+            y, state = self._read(u, flow.state)
+        y = blanked(order.back(y.mT).to(x.dtype), layout, self.traits)
+        y = self.out_proj(F.dropout(F.gelu(y), self.dropout, self.training))
+        if self.mixing == Mixing.glu:
+            y = F.glu(y, dim=-1)
+        return flow._replace(x=y, state=state)
+
+    def _read(
+        self, u: Float[Tensor, "b d l"], state: State
+    ) -> tuple[Float[Tensor, "b cd l"], State]:
+        """Return y of every token, and the last inputs where there are some before."""
+        skipped = (self.skip.to(u.dtype)[..., None] * u[:, None]).flatten(1, 2)
+        read = list[Tensor]()
+        if state is None:
+            check_length(u.shape[-1], self.traits.max_length)
+            sides = self.kernel(u.shape[-1]).to(u.dtype).split(self.kernels)
+            read = [long_convolution(u, *pair) for pair in zip(*sides, strict=True)]
+        else:
+            before = cast(Tensor, state)
+            for kernel in self.kernel(before.shape[-1] + 1).to(u.dtype):
+                y, state = continued_convolution(u, kernel, before)
+                read.append(y)
+        return skipped + torch.cat(read, dim=1), state
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return zeros in place of the inputs that a token remembers besides its own."""
+        if not self.traits.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        check_length(memory, self.traits.max_length)
+        width = self.skip.shape[1]
+        return self.skip.new_zeros(batch_size, width, memory - 1, dtype=sum_dtype(self.skip))
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Let kernels learn slowly; distances, not vectors, choose their numbers."""
+        free = isinstance(self.kernel, FreeKernel)
+        return {
+            name: Tuning(
+                learning_rate_scale=self.rate, weight_decay=0.0 if free else None, matrix=False
+            )
+            for name, _ in self.named_parameters()
+            if name.startswith("kernel.")
+        }
