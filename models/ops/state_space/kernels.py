@@ -1,6 +1,7 @@
 """Sums over powers of eigenvalues, both ways, without a table of all powers.
 
     vandermonde   K_t = 2 Re sum_p c_p lambda_p^t       a kernel from weights of eigenvalues
+    exponential   K_t = sum_s p_s q_s^t                 the same of real ones: moving averages
     polynomial    S_p = sum_t u_t lambda_p^t            an input summed into a state
 
 A power is that of two factors, t = i m + j with m about sqrt(n), so that both are batched products
@@ -11,7 +12,7 @@ gradients too. Half precision is computed in float32.
 """
 
 import torch
-from jaxtyping import Inexact, Real
+from jaxtyping import Float, Inexact, Real
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -33,6 +34,13 @@ def vandermonde(
         inner, outer = _tables(factor.to(dtype), length)
         left = _as_real(2 * c.to(dtype).unsqueeze(-2) * outer, conjugate=True)
         return torch.einsum("...diq,djq->...dij", left, _as_real(inner)).flatten(-2)[..., :length]
+
+
+def exponential(
+    p: Float[Tensor, "*b d s"], q: Float[Tensor, "d s"], length: int
+) -> Float[Tensor, "*b d {length}"]:
+    """Return sum_s p_s q_s^t of every t < `length`, at least 1; arguments as `vandermonde`."""
+    return vandermonde(p / 2, q, length)
 
 
 def polynomial(

@@ -18,6 +18,31 @@ def vandermonde(
     return torch.stack(kernel, dim=-1)
 
 
+def exponential(
+    p: Float[Tensor, "*b d s"], q: Float[Tensor, "d s"], length: int
+) -> Float[Tensor, "*b d l"]:
+    """sum_s p_s q_s^t, one power after the other."""
+    power, kernel = torch.ones_like(q), []
+    for _ in range(length):
+        kernel.append((p * power).sum(-1))
+        power = power * q
+    return torch.stack(kernel, dim=-1)
+
+
+def moving_average(
+    x: Float[Tensor, "b d l"],
+    q: Float[Tensor, "d s"],
+    entry: Float[Tensor, "d s"],
+    readout: Float[Tensor, "d s"],
+) -> Float[Tensor, "b d l"]:
+    """h_t = q h_{t-1} + entry x_t,  y_t = sum_s readout_s h_t,s, from h = 0."""
+    h, outputs = torch.zeros_like(x[:, :, :1] * q), []
+    for t in range(x.shape[-1]):
+        h = q * h + entry * x[:, :, t, None]
+        outputs.append((readout * h).sum(-1))
+    return torch.stack(outputs, dim=-1)
+
+
 def polynomial(
     u: Float[Tensor, "*b d l"], factor: Inexact[Tensor, "d p"]
 ) -> Inexact[Tensor, "*b d p"]:

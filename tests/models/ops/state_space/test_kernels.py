@@ -8,7 +8,7 @@ import torch
 from models.contract.counting import count_operations, saved_bytes
 from models.ops.convolution.long import long_convolution
 from models.ops.state_space import reference
-from models.ops.state_space.kernels import polynomial, power, vandermonde
+from models.ops.state_space.kernels import exponential, polynomial, power, vandermonde
 from tests.attention import Largest, compare, drawn
 
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 64, 65, 101])
@@ -33,6 +33,13 @@ def test_a_kernel_is_the_table_of_all_powers(length, numbers, axes):
     c, factor = leaves(numbers, *axes)
     kernel = vandermonde(c, factor, length)
     compare(kernel, reference.vandermonde(c, factor, length), [c, factor], atol=1e-10)
+
+
+@LENGTHS
+@pytest.mark.parametrize("axes", [(), (2,)])
+def test_an_exponential_is_the_sum_of_its_powers(length, axes):
+    p, q = leaves("real", *axes)
+    compare(exponential(p, q, length), reference.exponential(p, q, length), [p, q], atol=1e-10)
 
 
 @LENGTHS
