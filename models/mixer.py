@@ -403,6 +403,24 @@ class Remembers(Extends, Protocol):
 
 
 @runtime_checkable
+class GatesResidual(Protocol):
+    """A mixer with a gate u between what it makes and the residual: x + u (h - x)."""
+
+    def gated_extend(
+        self,
+        flow: Flow,
+        layout: Layout,
+        residual: Float[Tensor, "b l d"],
+        dropout: Callable[[Tensor], Tensor],
+    ) -> Flow:
+        """Return u (h - residual), h being made of `flow` as `extend` makes it.
+
+        The `dropout` of the block, which does not fall on that, falls within.
+        """
+        ...
+
+
+@runtime_checkable
 class Penalised(Protocol):
     """A mixer whose parameters alone cost something."""
 

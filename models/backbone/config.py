@@ -108,7 +108,7 @@ class BackboneConfig:
     interaction: Interaction = Interaction.nli
     """Read by the pair head alone."""
     dropout: float = 0.0
-    """After the mixer, inside the network and after it."""
+    """After the mixer (within one that gates the residual), inside the network and after it."""
     tied_dropout: bool = False
     """Whether it drops a channel at all positions of a sequence at once after either (S4's)."""
     activation_dropout: float | None = None

@@ -27,6 +27,7 @@ from models.backbone.norms import NORM_EPSILON, NormKind, norm_of
 from models.mixer import (
     Extends,
     Flow,
+    GatesResidual,
     Layout,
     Remembers,
     State,
@@ -189,6 +190,7 @@ class TransformerBlock(nn.Module):
         self.mixer = mixer
         self.dropout = (TiedDropout if tied_dropout else nn.Dropout)(dropout)
         self.extends = isinstance(mixer, Extends)
+        self.gates = isinstance(mixer, GatesResidual)
         self.chunks = chunks
         self.network_norm: nn.Module | None = None
         self.network: nn.Sequential | None = None
@@ -230,7 +232,11 @@ class TransformerBlock(nn.Module):
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Return what the mixer adds to the residual stream; `blank` tokens enter it as zeros."""
-        mixed = self.mix(flow.with_x(self.entering(flow.x, blank)), layout, source)
+        entering = flow.with_x(self.entering(flow.x, blank))
+        if self.gates:
+            mixer = cast(GatesResidual, self.mixer)
+            return mixer.gated_extend(entering, layout, flow.x, self.dropout)
+        mixed = self.mix(entering, layout, source)
         return mixed.with_x(self.dropout(mixed.x))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
@@ -268,8 +274,8 @@ class PostNormBlock(TransformerBlock):
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Mix along the length, then transform each position."""
-        mixed = self.mix(flow.with_x(self.entering(flow.x, blank)), layout, source)
-        joined: Tensor = self.mixer_norm(flow.x + self.dropout(mixed.x))
+        mixed = self.mixed(flow, layout, blank, source)
+        joined: Tensor = self.mixer_norm(flow.x + mixed.x)
         return mixed.with_x(joined if self.network is None else self.by_pieces(joined))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:

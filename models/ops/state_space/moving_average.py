@@ -45,7 +45,7 @@ class MovingAverage(Unrounded):
         for part in (self.gamma, self.omega):
             nn.init.normal_(part)
         with torch.no_grad():
-            self.beta += 1 - 2 * (torch.arange(states) % 2)
+            self.beta.add_(1 - 2 * (torch.arange(states) % 2))
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Say what is no matrix."""

@@ -1,0 +1,349 @@
+"""Mega: a moving average of each channel, then attention of one head behind gates.
+
+    h_t = q h_{t-1} + p beta x_t,   p = sigma(delta),  q = 1 - p sigma(alpha)       N numbers
+    mx = silu(sum_N gamma h_t / sqrt(N) + omega x_t)
+    [u, z, r, c] = W mx + b,   u = sigma(u),  z = silu(z),  r = silu(r)     widths d, z, e, d
+    q, k = z gamma_1 + beta_1, z gamma_2 + beta_2,   v = silu(W_v x + b_v)          v: width e
+    A = softmax(q k^T / sqrt(z) + B)   or   laplace(q k^T / len + B)
+    g = silu(c + W_h (r A v) + b_h),   y = x + u (g - x)
+
+laplace(s) = (1 + erf((s - 1 / sqrt(2)) / (sqrt(2) / sqrt(4 pi)))) / 2, and len counts the keys that
+a query may see. B_ij is a table of i - j (`simple`) or of two learned vectors, turned to the
+positions i and j (`rotary`). Two-sided: a second average runs from the end; both count the token
+itself. With chunks of C tokens, tokens attend within their own; the average crosses them.
+
+Cost       O(n d (N + log n)) operations for the average, n d (3 e + z + 2 d) products for the maps,
+           n^2 (z + e) for attention, in chunks n C (z + e). Memory O(n^2), in chunks O(n C).
+State      h: N d numbers in float32; keys and values, z + e each, of the open chunk, without chunks
+           of the tokens that are remembered.
+Source     Ma et al. 2022, arXiv:2209.10655; code: facebookresearch/mega.
+Notation   N is `ema_states`, z `key_width`, e `value_width`, C `chunk_length`; the output above is
+           the block's: what a mixer adds to x is u (g - x), x being the residual where the block
+           norms first, and v and the average are made of the normed x then. The dropout of the
+           block falls on mx and g in place of what is added.
+Published  with a network of SiLU of width e behind (feed_forward=silu), without positions before
+           (positions=none).
+Differs    That code's constants of laplace are rounded to six digits. A query that sees no key
+           reads 0; there, where a chunk is padding alone, all of it.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum, auto
+from math import pi
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import (
+    Family,
+    Flow,
+    Growth,
+    Layout,
+    Need,
+    Site,
+    State,
+    Traits,
+    Tuning,
+    Unsupported,
+    blanked,
+    no_matrices,
+)
+from models.ops import window_cache
+from models.ops.exact import weighted_values
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+from models.ops.state_space.moving_average import MovingAverage
+from models.positions import Spacing, rotate
+
+LAPLACE_MEAN, LAPLACE_DEVIATION = 0.5**0.5, (4 * pi) ** -0.5
+
+
+class Weighting(StrEnum):
+    """How scores become weights."""
+
+    softmax = auto()
+    laplace = auto()
+
+
+class Relative(StrEnum):
+    """What is added to scores by the distance of query and key."""
+
+    simple = auto()
+    rotary = auto()
+    none = auto()
+
+
+def laplace(scores: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """Return the share of a normal distribution that lies below: close to relu(x)^2 around 1."""
+    return (1 + torch.erf((scores - LAPLACE_MEAN) / (LAPLACE_DEVIATION * 2**0.5))) / 2
+
+
+def linear(inputs: int, outputs: int) -> nn.Linear:
+    """Return a linear map, N(0, 0.02), with a bias of zeros."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.normal_(layer.weight, std=0.02)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class DistanceTable(nn.Module):
+    """A learned number for each distance, N(0, 0.02).
+
+    Args:
+        longest: Tokens of the longest span, both ends counted.
+        causal: Whether there are no keys behind a query.
+    """
+
+    def __init__(self, longest: int, *, causal: bool) -> None:
+        super().__init__()
+        self.least = 0 if causal else 1 - longest
+        self.weight = nn.Parameter(torch.empty(longest - self.least))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, distances: Spacing, number: int) -> Float[Tensor, " t"]:
+        """Look them up; those of keys out of sight may be any."""
+        row = distances.ids(number, self.weight.device) - self.least
+        return self.weight[row.clamp(0, len(self.weight) - 1)]
+
+
+class RotaryScores(nn.Module):
+    """The product of two learned vectors, N(0, 0.02), the first turned by the distance.
+
+    Args:
+        width: Of both, even.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.key = (nn.Parameter(torch.empty(width)) for _ in range(2))
+        for vector in (self.query, self.key):
+            nn.init.normal_(vector, std=0.02)
+
+    def forward(self, distances: Spacing, number: int) -> Float[Tensor, " t"]:
+        """Turn and multiply."""
+        return rotate(self.query.expand(1, 1, number, -1), distances)[0, 0] @ self.key
+
+
+class Mega(Family):
+    """The gated attention of Mega, without the network behind it.
+
+    Args:
+        site: Where it is built.
+        ema_states: N, the dimensions of each channel's average.
+        value_width: Of values, e; None: twice the width of the model.
+        key_width: Of queries and keys, z; even for relative=rotary.
+        attention: How scores become weights.
+        chunk_length: Tokens that attend to each other; None: all.
+        relative: What the distance adds to scores.
+        bidirectional: Whether later tokens are seen, where they may be.
+        truncation: Lags after which the average of either direction ends; None: none.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
+
+    needs = (
+        BOTH_WAYS,
+        Need("truncation", causal=False),
+        Need("truncation", bidirectional=True),
+    )
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        ema_states: int = 16,
+        value_width: int | None = None,
+        key_width: int = 64,
+        attention: Weighting = Weighting.softmax,
+        chunk_length: int | None = None,
+        relative: Relative = Relative.simple,
+        bidirectional: bool = True,
+        truncation: int | None = None,
+    ) -> None:
+        super().__init__()
+        width, value_width = site.width, 2 * site.width if value_width is None else value_width
+        for name, value in (
+            ("ema_states", ema_states),
+            ("value_width", value_width),
+            ("key_width", key_width),
+            ("chunk_length", chunk_length),
+            ("truncation", truncation),
+        ):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+        if relative == Relative.rotary and key_width % 2:
+            raise ValueError(
+                f"relative=rotary turns pairs of channels: got key_width={key_width}; make it "
+                "even, or set relative=simple"
+            )
+        causal = site.causal or not bidirectional
+        self.attention, self.chunk_length = attention, chunk_length
+        self.attention_dropout = site.attention_dropout
+        self.widths = width, key_width, value_width, width
+        self.average = MovingAverage(width, ema_states, 1 if causal else 2, truncation)
+        self.v_proj = linear(width, value_width)
+        self.mx_proj = linear(width, sum(self.widths))
+        self.h_proj = linear(value_width, width)
+        self.scale, self.shift = (nn.Parameter(torch.zeros(2, key_width)) for _ in range(2))
+        nn.init.normal_(self.scale, std=0.02)
+        self.longest = site.max_length if chunk_length is None else chunk_length
+        self.relative: nn.Module | None = None
+        if relative == Relative.simple:
+            self.relative = DistanceTable(self.longest, causal=causal)
+        elif relative == Relative.rotary:
+            self.relative = RotaryScores(key_width)
+        whole = chunk_length is None
+        self.limited = whole and relative == Relative.simple
+        self.traits = Traits(
+            supports=frozenset({"keep", "start"}),
+            causal=causal,
+            max_length=site.max_length if self.limited else None,
+            operations=Growth(2.0) if whole else Growth(1.0, log=True),
+            memory=Growth(2.0 if whole else 1.0),
+            weight_dropout=True,
+            summarises=causal and whole,
+        )
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length, the input being the residual as well."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`; with state None, from an empty one."""
+        return self.gated_extend(flow, layout, flow.x, nn.Identity())
+
+    def gated_extend(
+        self,
+        flow: Flow,
+        layout: Layout,
+        residual: Float[Tensor, "b l d"],
+        dropout: Callable[[Tensor], Tensor],
+    ) -> Flow:
+        """Return u (g - residual); `dropout` falls on mx and on g."""
+        if flow.state is not None and layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        x = blanked(flow.x, layout, self.traits)
+        before, window = (
+            (None, None) if flow.state is None else cast(tuple[Tensor, State], flow.state)
+        )
+        with full_precision(x):
+            y, after = self.average(x.to(sum_dtype(x)), before)
+        mx = dropout(F.silu(y).to(x.dtype))
+        u, z, r, c = self.mx_proj(mx).split(self.widths, dim=-1)
+        q, k = (F.silu(z)[..., None, :] * self.scale + self.shift).unbind(-2)
+        v = F.silu(self.v_proj(x))
+        q, k, v = (part[:, None] for part in (q, k, v))
+        o, window = self._attend(q, k, v, layout.keep, window)
+        g = dropout(F.silu(c + self.h_proj(F.silu(r) * o[:, 0])))
+        state = None if after is None else (after, window)
+        return flow._replace(x=u.sigmoid() * (g - residual), state=state)
+
+    def _attend(
+        self,
+        q: Float[Tensor, "b 1 l z"],
+        k: Float[Tensor, "b 1 l z"],
+        v: Float[Tensor, "b 1 l e"],
+        keep: Bool[Tensor, "b l"] | None,
+        state: State,
+    ) -> tuple[Float[Tensor, "b 1 l e"], State]:
+        """Return the weighted values of each token, and what is remembered behind the last.
+
+        Pieces of the length are worked on with all that any position in a chunk could see: without
+        a state they are the chunks.
+        """
+        length, chunk = q.shape[2], self.chunk_length
+        if self.limited and length > self.longest:
+            raise ValueError(
+                f"relative=simple has numbers for up to {self.longest} tokens: got {length}; "
+                "truncate, build the model with a larger max_length, or set chunk_length"
+            )
+        size = length if chunk is None else min(length, chunk)
+        pieces = -(-length // size)
+        spare = pieces * size - length
+        past, visible = 0, None
+        if state is None:
+            position = torch.arange(size, device=q.device)
+            if self.traits.causal:
+                visible = (position <= position[:, None])[None, None]
+            if keep is None and spare and visible is None:
+                keep = torch.ones(len(q), length, dtype=torch.bool, device=q.device)
+            if keep is not None:
+                real = F.pad(keep, (0, spare)).view(-1, 1, 1, size)
+                visible = real if visible is None else real & visible
+        else:
+            k, v, seen, (old_keys, old_values) = window_cache.append(state, k, v)
+            state, past = (old_keys, old_values, seen + length), old_keys.shape[2]
+            begin = seen[:, None, None] + size * torch.arange(pieces, device=q.device)[:, None]
+            query = (begin + torch.arange(size, device=q.device))[..., None]
+            key = (begin + torch.arange(-past, size, device=q.device))[..., None, :]
+            visible = (key >= 0) & (key <= query) & (query - key <= past)
+            if chunk is not None:
+                visible &= query // chunk == key // chunk
+            visible = visible.flatten(0, 1)[:, None]
+
+        def cut(x: Tensor, width: int) -> Tensor:
+            """Return what each piece sees, one piece after another in the batch."""
+            x = F.pad(x, (0, 0, 0, spare))
+            return x.unfold(2, width, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+        o = self._weighted(cut(q, size), cut(k, past + size), cut(v, past + size), visible)
+        o = o.view(len(q), 1, pieces * size, -1)
+        return o[:, :, :length], state
+
+    def _weighted(
+        self,
+        q: Float[Tensor, "b 1 l z"],
+        k: Float[Tensor, "b 1 s z"],
+        v: Float[Tensor, "b 1 s e"],
+        visible: Bool[Tensor, "#b 1 #l s"] | None,
+    ) -> Float[Tensor, "b 1 l e"]:
+        """Attend, the last key being that of the last query."""
+        length, keys = q.shape[2], k.shape[2]
+        dropout = self.attention_dropout if self.training else 0.0
+        scaled = self.attention == Weighting.softmax
+        scores = (q * q.shape[-1] ** -0.5 if scaled else q) @ k.mT
+        scores = scores.to(sum_dtype(scores))
+        bias = None
+        if self.relative is not None:
+            # From the first key's distance of the last query down to the last key's of the first.
+            values = self.relative(Spacing(keys - 1, -1), length + keys - 1)
+            bias = values.unfold(0, keys, 1).flip(0)[None, None].to(scores.dtype)
+        if scaled:
+            return weighted_values(
+                scores, v, causal=False, visible=visible, dropout=dropout, bias=bias
+            )
+        seen = keys if visible is None else visible.sum(-1, keepdim=True).clamp(min=1)
+        weights = laplace(scores / seen if bias is None else scores / seen + bias)
+        if visible is not None:
+            weights = weights.masked_fill(~visible, 0.0)
+        return F.dropout(weights, dropout).to(v.dtype) @ v
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return an empty average, and no keys and values of the open chunk.
+
+        Without chunks they are those of the last `memory` tokens, the newest included.
+        """
+        if not self.traits.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        if self.limited and memory > self.longest:
+            raise Unsupported(
+                f"relative=simple has numbers for up to {self.longest} tokens: got a memory of "
+                f"{memory}; remember fewer, build the model with a larger max_length, or set "
+                "chunk_length"
+            )
+        _, key_width, value_width, _ = self.widths
+        like = self.average.gamma
+        shape = (batch_size, 1, memory, key_width, value_width)
+        remembered = (memory if self.chunk_length is None else self.chunk_length) - 1
+        return (
+            like.new_zeros(batch_size, *like.shape[1:]),
+            window_cache.empty(shape, remembered, self.scale),
+        )
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Say what is no matrix."""
+        return no_matrices(self, "scale", "shift")
