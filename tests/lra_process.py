@@ -34,7 +34,7 @@ IMPORTED = (
     "torch._dynamo", "hydra._internal.hydra", "lra.cli", "lra.commands.report", "lra.commands.run",
     "lra.composition.combinations", "lra.composition.complaints", "lra.composition.hydra_entry",
     "lra.composition.repository", "lra.composition.slips", "lra.composition.warm_up",
-    "lra.composition.protocol", "lra.sweep.cells", "lra.results.finish", "lra.execution.executor",
+    "lra.composition.protocol", "lra.sweep.cells", "lra.results.finish", "lra.execution.in_memory",
     "lra.sweep.overview", "lra.sweep.work", "models.families.linear", "reports.report",
     "runners.measures.train", "runners.training.loop", "runners.training.optimisers.build",
     "tasks.classification.listops.task",

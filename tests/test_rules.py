@@ -87,7 +87,7 @@ def test_reports_bring_no_torch():
 
 
 def test_a_sweep_begins_without_what_its_report_needs():
-    code = "import sys, lra.execution.executor; print(*{'pandas', 'matplotlib'} & {*sys.modules})"
+    code = "import sys, lra.execution.in_memory; print(*{'pandas', 'matplotlib'} & {*sys.modules})"
     assert printed(code) == []
 
 

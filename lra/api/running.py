@@ -16,8 +16,6 @@ from lra.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lra.sweep.cell_list import Sweep
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedSweep:
@@ -109,14 +107,14 @@ def run(
     if not configurations:
         raise ConfigError("these words print and run nothing: call `lra run` in a shell")
     several = len(configurations) > 1 or any(word in MULTIRUN for word in words)
-    code, sweep = execute(configurations, multirun=several, volume=volume)
-    _pass_on(sweep)
+    code, sweep, outcome = execute(configurations, multirun=several, volume=volume)
+    _pass_on(outcome.stopped_by, sweep.name)
     return CompletedSweep(
         sweep=sweep.name,
         results=sweep.root,
         exit_code=code,
-        cells=tuple(planned.cell.key for planned in sweep.planned),
-        endings={key: str(status) for key, status in sweep.endings.items()},
+        cells=tuple(cell.key for cell in sweep.cells),
+        endings={key: str(status) for key, status in outcome.endings.items()},
     )
 
 
@@ -147,10 +145,10 @@ def _leaves(node: Mapping[str, Any]) -> "list[tuple[str, Any]]":
     return pairs
 
 
-def _pass_on(sweep: "Sweep") -> None:
+def _pass_on(stopped_by: signal.Signals | None, sweep: str) -> None:
     """Have the signal that ended a sweep do to this program what it would have done."""
-    if sweep.stopped_by is None:
+    if stopped_by is None:
         return
-    if sweep.stopped_by == signal.SIGINT:
-        raise KeyboardInterrupt(f"sweep {sweep.name}: the same call goes on from here")
-    signal.raise_signal(sweep.stopped_by)
+    if stopped_by == signal.SIGINT:
+        raise KeyboardInterrupt(f"sweep {sweep}: the same call goes on from here")
+    signal.raise_signal(stopped_by)

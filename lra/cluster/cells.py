@@ -1,132 +1,188 @@
-"""The cells of one kind that a worker takes from a plan, while they run."""
+"""The cells of a stored plan, as the executor of one worker takes them."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TextIO
 
-from lra.cluster.claiming import ClaimedCell, Claiming
+from lra.cluster.claiming import Claiming
+from lra.cluster.machine import machine
+from lra.cluster.plan import PlanEntry
 from lra.cluster.state import WorkerState
-from lra.errors import ConfigError
-from lra.execution.group import CellGroup, refuse
-from lra.sweep.batch_check import check_batch
-from lra.sweep.cell_list import Sweep
+from lra.execution.executor import CellGroup, ClaimedCell, prepare
+from lra.sweep.cells import Lookups
 from lra.sweep.live import LiveSweep
 from lra.sweep.places import kind_of, processes
-from lra.sweep.planned import Planned, ending
 from lra.terminal.board import STOPPED, ProgressBoard
-from runners.isolation import isolate
 from runners.isolation.places import Places
 from runners.isolation.progress import Progress
-from runners.records import Cell, Status
+from runners.measurement.hardware import available_bytes
+from runners.measurement.training_places import shared_places
+
+LEAST_BYTES = 2**30
+"""What a cell may use however many workers share the memory: its limit counts what it maps."""
 
 
-class PlanCells(CellGroup):
-    """Cells that are claimed one by one as places become free.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """The options of a worker."""
 
-    Args:
-        sweep: whom they belong to.
-        claiming: what can be taken.
-        board: where progress is printed.
-        state: what is noted for those who watch.
-        first: one that is claimed already; the others are of its kind.
-        live: what a dashboard gets.
-        ready: whether the data of that name can be had, or why not; None: not tried yet.
-        device: name of what the cells run on, which need not be what planned them.
-        sharers: how many cells may have to share the machine's memory.
-        changed: whether the plan is another one by now.
-    """
+    name: str
+    group: str | None = None
+    """Of the plan's workers, whose resources it has; None: it takes every cell."""
+    side_by_side: int | None = None
+    """Training cells at once; None: as the hardware profile says."""
+    number: int = 0
+    """Among its peers, from 0: which of the machine's GPUs are its own."""
+    peers: int = 1
+    """Workers that share this machine's memory."""
+    wait_s: float | None = None
+    """None: as the plan says."""
+    echo: TextIO | None = None
+    """Where else goes what the log says."""
 
-    def __init__(
-        self,
-        sweep: Sweep,
-        claiming: Claiming,
-        board: ProgressBoard,
-        state: WorkerState,
-        first: ClaimedCell,
-        *,
-        live: LiveSweep,
-        ready: Callable[[str], str | None],
-        device: str,
-        sharers: int,
-        changed: Callable[[], bool],
-    ) -> None:
-        super().__init__(sweep, claiming.store, board, live, [])
-        self.claiming, self.state, self.first = claiming, state, first
-        self.ready, self.sharers, self.changed = ready, sharers, changed
-        self.device = device
-        self.taken: dict[str, ClaimedCell] = {}
-        self.count = 0
 
-    def run(self, places: Places) -> None:
-        """Run cells until there are no more to take on these places."""
-        self.claims[self.first.planned.cell.key] = self.first.claim
-        super().run(places)
+@dataclass(slots=True)
+class SharedPlan:
+    """Cells that are claimed one by one as places become free, for other workers take them too."""
 
-    def _jobs(self, lane: Iterator[Planned], places: int) -> Iterator[isolate.Job]:
-        yield from super()._jobs(lane, places * self.sharers)
+    claiming: Claiming
+    options: WorkerOptions
+    board: ProgressBoard
+    state: WorkerState
+    live: LiveSweep
+    data: dict[str, str]
+    """By names of data that were tried, why they cannot be had; "": they can."""
+    changed: Callable[[], bool]
+    """Whether the plan is another one by now."""
+    count: int = 0
+    """Cells that were begun."""
 
-    def _lanes(self) -> Mapping[int, Iterator[Planned]]:
-        return {processes(self.first.planned.run): self._alike()}
+    def groups(self) -> Generator[CellGroup]:
+        """Yield cells like the first that can be taken, again and again; none of a changed plan."""
+        before = -1
+        while self.count > before and not self.changed():
+            before = self.count
+            self.claiming.look()
+            yield from self._next_group()
 
-    def _alike(self) -> Iterator[Planned]:
+    def _next_group(self) -> Generator[CellGroup]:
+        while (place := next(self.claiming.possible(), None)) is not None:
+            with ExitStack() as held:
+                timed = self.claiming.plan.entries[place].timed
+                held.enter_context(machine(alone=timed, waiting=self._wait_for_machine))
+                first = self.claiming.take(place)
+                if first is None:
+                    continue
+                held.callback(first.claim.release)
+                if (why := self._not_here(first)) is not None:
+                    self.claiming.set_aside[self._place(first.planned.cell.key)] = why
+                    continue
+                self._prepare(first)
+                if word := self.live.begin(first.planned.cell):
+                    self.board.say(word, always=True)
+                available = available_bytes()
+                most = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
+                yield CellGroup(
+                    lanes={processes(first.planned.run): self._alike(first)},
+                    places=self._places(first),
+                    sharers=1 if timed else min(self.options.peers, most),
+                )
+                return
+
+    def _place(self, key: str) -> int:
+        return self.claiming.plan.places[key]
+
+    def _entry(self, taken: ClaimedCell) -> PlanEntry:
+        return self.claiming.plan.entries[self._place(taken.planned.cell.key)]
+
+    def _wait_for_machine(self) -> None:
+        word = "waiting until what reads the clock has this machine for itself"
+        self.board.say(word, always=True)
+        self.state.say("waiting for the machine")
+
+    def _places(self, taken: ClaimedCell) -> Places:
+        run, options = taken.planned.run, self.options
+        return shared_places(
+            run.hardware,
+            timed=run.runner.timed,
+            processes=processes(run),
+            cells=options.side_by_side,
+            share=(options.number, options.peers),
+        )
+
+    def _not_here(self, taken: ClaimedCell) -> str | None:
+        """Return why a cell does not run here: too few devices, or others than its key says."""
+        cell, hardware = taken.planned.cell, taken.planned.run.hardware
+        try:
+            self._places(taken)
+            if not self._entry(taken).timed:
+                return None
+            here = Lookups().device_of(hardware)
+        except ValueError as error:
+            return str(error)
+        there, threads = cell.columns["device"], cell.columns["threads"]
+        if here != there:
+            return f"is measured on {there}, and this is {here}"
+        if hardware.timing_threads() != threads:
+            return f"is measured with {threads} threads, and here are {hardware.timing_threads()}"
+        return None
+
+    def _prepare(self, taken: ClaimedCell) -> None:
+        """Make the data of a cell ready, once; where they cannot be had is noted."""
+        name = self._entry(taken).data
+        if name not in self.data:
+            task = taken.planned.run.task
+            self.state.say(f"preparing {task.spec.name}")
+            fault = prepare(task, self.board)
+            self.data[name] = "" if fault is None else str(fault)
+
+    def _alike(self, first: ClaimedCell) -> Iterator[ClaimedCell]:
         """Yield cells whose claims are held, of the runner and the size of the first."""
-        yield self._begun(self.first)
-        entries = self.claiming.plan.entries
-        first, kind = entries[self.first.place], kind_of(self.first.planned)
-        for place in self.claiming.possible(first.runner):
-            needs = entries[place].needs
-            if (needs.gpus, needs.cpus) != (first.needs.gpus, first.needs.cpus):
+        # Its name need not be that of what planned the cells.
+        device = Lookups().device_of(first.planned.run.hardware)
+        entry, kind = self._entry(first), _kind(first)
+        yield self._begun(first, device)
+        for place in self.claiming.possible(entry.runner):
+            other = self.claiming.plan.entries[place]
+            if (other.needs.gpus, other.needs.cpus) != (entry.needs.gpus, entry.needs.cpus):
                 continue
             if self.changed():
                 return
-            if self.ready(entries[place].data) is None:
+            if other.data not in self.data:
                 continue  # data are prepared while nothing runs
-            try:
-                taken = self.claiming.take(place)
-            except OSError as error:
-                refuse(self.sweep, error)
-                return
+            taken = self.claiming.take(place)
             if taken is None:
                 continue
-            if kind_of(taken.planned) != kind or processes(taken.planned.run) != processes(
-                self.first.planned.run
-            ):
-                taken.claim.release()  # as many cores, and otherwise shared out
+            if _kind(taken) == kind:
+                yield self._begun(taken, device)
             else:
-                self.claims[taken.planned.cell.key] = taken.claim
-                yield self._begun(taken)
+                taken.claim.release()  # as many cores, and otherwise shared out
 
-    def _begun(self, taken: ClaimedCell) -> Planned:
+    def _begun(self, taken: ClaimedCell, device: str) -> ClaimedCell:
         """Note a cell that is about to begin."""
-        planned, place = taken.planned, taken.place
-        columns = {**planned.cell.columns, "device": self.device}
-        cell = planned.cell = replace(planned.cell, columns=columns)
-        self.taken[cell.key] = taken
-        planned.no_data = self.ready(self.claiming.plan.entries[place].data) or None
-        self.board.numbers[cell.key] = str(place + 1)
-        self.state.begin(cell.key, self.sweep.titles[cell.key])
+        planned = taken.planned
+        planned.no_data = self.data[self._entry(taken).data] or None
+        planned.cell = replace(planned.cell, columns={**planned.cell.columns, "device": device})
+        key = planned.cell.key
+        self.board.numbers[key] = str(self._place(key) + 1)
+        self.state.begin(key, self.board.titles[key])
         self.count += 1
-        return planned
+        return taken
 
-    def _known_end(self, planned: Planned) -> tuple[Status, str] | None:
-        end = ending(planned, self.taken[planned.cell.key].shorter, self.store)
-        if end is None and planned.run.runner.trains:
-            try:
-                check_batch(planned.run, loaded=True)
-            except ConfigError as error:
-                return Status.unsupported, str(error)
-        return end
+    def advance(self, key: str, message: Progress) -> None:
+        """Note how far a cell is."""
+        self.state.advance(key, message)
 
-    def _on_message(self, job: isolate.Job, message: object) -> None:
-        super()._on_message(job, message)
-        if isinstance(message, Progress):
-            self.state.advance(job.name, message)
-
-    def _ended(self, cell: Cell, outcome: str, status: str) -> None:
-        super()._ended(cell, outcome, status)
-        self.state.end(cell.key, status)
-        place = self.taken.pop(cell.key).place
-        del self.by_key[cell.key]
+    def ended(self, key: str, status: str) -> None:
+        """Note how a cell ended, and that it is not to be taken again."""
+        self.state.end(key, status)
         if status == STOPPED:
-            self.claiming.set_aside[place] = "was stopped here from outside"
+            self.claiming.set_aside[self._place(key)] = "was stopped here from outside"
         else:
-            self.claiming.over.add(place)
+            self.claiming.over.add(self._place(key))
+
+
+def _kind(taken: ClaimedCell) -> tuple[object, ...]:
+    return (*kind_of(taken.planned), processes(taken.planned.run))

@@ -3,31 +3,22 @@
 import random
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING
 
 from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import PlanEntry, StoredPlan, Torn
-from lra.cluster.stored_planned import planned_at
 from lra.composition.class_path import NotNamed, check_named
-from lra.sweep.planned import NO_DATA, Planned, done
+from lra.composition.compose import typed
+from lra.execution.executor import ClaimedCell
+from lra.sweep.planned import NO_DATA, done
+from lra.sweep.sweep import Planned
 from lra.sweep.trainings import missing
 from runners.records import Cell, Status
-from runners.storage.claims import Claim
 from runners.storage.index import RowsIndex
 from runners.store import Store
 
 if TYPE_CHECKING:
     from tasks.task import Task
-
-
-class ClaimedCell(NamedTuple):
-    """A cell that this worker has claimed."""
-
-    place: int
-    planned: Planned
-    claim: Claim
-    shorter: Sequence[Planned]
-    """Cells of the same curve at shorter lengths."""
 
 
 class Claiming:
@@ -87,10 +78,9 @@ class Claiming:
         if place in self.over:
             return True
         entry = self.plan.entries[place]
-        cell = cast(Cell, entry)  # key and fingerprint are all that is looked at
-        if not self.index.complete(cell):
+        if not self.index.complete(entry):
             return False
-        if not self.index.complete(cell, self.retry, NO_DATA):
+        if not self.index.complete(entry, self.retry, NO_DATA):
             rows = self.store.rows_file(entry.key, entry.fingerprint)
             try:
                 if rows.stat().st_mtime_ns < self.made_ns:
@@ -160,24 +150,28 @@ class Claiming:
         try:
             self.store.see_anew(entry.key)
             if self._gone(place) if again else not self.is_over(place):
-                planned = planned_at(self.plan, place, self.tasks)
+                planned = self._planned(place)
                 planned.again = again
-                if not again and done(planned, self.store):
-                    self.over.add(place)
-                    claim.release()
-                    return None
-                return ClaimedCell(place, planned, claim, self._shorter(place))
+                if again or not done(planned, self.store):
+                    return ClaimedCell(planned, claim, self._shorter(place))
+                self.over.add(place)
         except BaseException:
             claim.release()
             raise
         claim.release()
         return None
 
-    def _shorter(self, place: int) -> list[Planned]:
-        shorter: list[Planned] = []
+    def _planned(self, place: int) -> Planned:
+        plan, cell = self.plan, self.plan.cell(place)
+        names, sources = plan.record(place)["starts_from"], plan.entries[place].trainings
+        trainings = {name: plan.cell(source) for name, source in zip(names, sources, strict=True)}
+        return Planned(cell, typed(cell.config, self.tasks), trainings)
+
+    def _shorter(self, place: int) -> list[Cell]:
+        shorter: list[Cell] = []
         before = self.plan.entries[place].shorter
         while before is not None:
-            shorter.append(planned_at(self.plan, before, self.tasks))
+            shorter.append(self.plan.cell(before))
             before = self.plan.entries[before].shorter
         return shorter
 

@@ -39,6 +39,7 @@ from lra.cluster.engine import Resources, WorkerGroup
 from lra.composition.configuration import SWEEP_NAME
 from lra.composition.run import Control, Logger
 from lra.errors import near
+from lra.sweep.sweep import SweepCells
 from runners.records import Cell
 from runners.storage.sealed import NotSealed, digest_of, unsealed
 
@@ -157,6 +158,13 @@ class StoredPlan:
     def cell(self, place: int) -> Cell:
         """Return the cell at a place of the index."""
         return cell_of(self.record(place))
+
+    def listed(self, cells: Sequence[Cell] = ()) -> SweepCells:
+        """Return what a report or a dashboard has to know of the sweep, and of these cells."""
+        return SweepCells(
+            name=self.sweep, root=self.root, logger=self.logger, cells=cells,
+            titles=PlanTitles(self),
+        )  # fmt: skip
 
     def record(self, place: int) -> dict[str, Any]:
         """Return all that is stored of a cell, its parts put together. Nothing may change them."""

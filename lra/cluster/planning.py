@@ -23,11 +23,11 @@ from lra.cluster.plan import (
     plan_folder,
 )
 from lra.composition.runner_class import runner_of
-from lra.execution.preparation import data_of
-from lra.sweep.cell_list import Sweep, turn_of
+from lra.sweep.cell_list import turn_of
 from lra.sweep.estimate import Forecasts
 from lra.sweep.identity import version
-from lra.sweep.planned import Planned, curve
+from lra.sweep.planned import curve, data_of
+from lra.sweep.sweep import Planned, Sweep
 from runners.measurement.hardware import Device
 from runners.records import canonical, digest
 from runners.storage.atomic import write_whole

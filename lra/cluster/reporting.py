@@ -7,12 +7,9 @@ from contextlib import redirect_stdout
 from typing import TextIO
 
 from conf.plain_files import read_json, typed
-from lra.cluster.plan import PlanTitles, StoredPlan
-from lra.cluster.stored_planned import planned_at
+from lra.cluster.plan import StoredPlan
 from lra.composition.run import LoggerMode
-from lra.sweep.cell_list import Sweep
 from lra.sweep.live import dashboard_folder, name_of
-from lra.sweep.planned import Planned
 from runners.storage.atomic import write_whole
 from runners.storage.claims import take
 
@@ -88,7 +85,6 @@ def _report(plan: StoredPlan, out: TextIO, busy: Collection[str]) -> None:
 
     choice = plan.head["report"]
     places = [place for place, entry in enumerate(plan.entries) if entry.key not in busy]
-    planned: list[Planned] = [planned_at(plan, place) for place in places]
-    sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, planned, PlanTitles(plan))
+    sweep = plan.listed([plan.cell(place) for place in places])
     with redirect_stdout(out):
         finish(sweep, choice["write"], read_style(choice["style"])[0], multirun=True)

@@ -2,59 +2,28 @@
 
 import os
 import socket
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
 
 from lra.cluster import code
-from lra.cluster.cells import PlanCells
-from lra.cluster.claiming import ClaimedCell, Claiming
+from lra.cluster.cells import SharedPlan, WorkerOptions
+from lra.cluster.claiming import Claiming
 from lra.cluster.engine import AGAIN, UNTIL, WorkerGroup
-from lra.cluster.live_cells import LiveCells
-from lra.cluster.machine import machine
-from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan, Torn, mark_of
+from lra.cluster.plan import HEAD, BadPlan, StoredPlan, Torn, mark_of
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
-from lra.sweep.cell_list import Sweep
-from lra.sweep.cells import Lookups
-from lra.sweep.places import processes
+from lra.execution.executor import Executor
+from lra.sweep.live import STOPPED_S, LiveSweep, name_of
 from lra.terminal.board import LEFT, STOPPED, ProgressBoard
 from lra.terminal.wording import spent
-from runners.isolation.places import Places
-from runners.measurement.hardware import available_bytes
-from runners.measurement.training_places import shared_places
 from runners.records import Status
 from runners.store import Store
 from tasks.data.signals import Stopped, stoppable
-from tasks.errors import BadData, NotPrepared
 
 FIRST_S, LONGEST_S = 0.2, 5.0
 """Waits between two looks while others hold what is left."""
-LEAST_BYTES = 2**30
-"""What a cell may use however many workers share the memory: its limit counts what it maps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
-    """The options of a worker."""
-
-    name: str
-    group: str | None = None
-    """Of the plan's workers, whose resources it has; None: it takes every cell."""
-    side_by_side: int | None = None
-    """Training cells at once; None: as the hardware profile says."""
-    number: int = 0
-    """Among its peers, from 0: which of the machine's GPUs are its own."""
-    peers: int = 1
-    """Workers that share this machine's memory."""
-    wait_s: float | None = None
-    """None: as the plan says."""
-    echo: TextIO | None = None
-    """Where else goes what the log says."""
 
 
 def own_name() -> str:
@@ -73,23 +42,25 @@ class Worker:
         self.begun, self.why = time.monotonic(), ""
         self.data: dict[str, str] = {"": ""}
         """Data that were tried, and why they cannot be had; "": they can."""
-        self.live: LiveCells | None = None
+        self.board = ProgressBoard([], {}, out=self.log, err=self.log)
+        self.live = LiveSweep(plan.listed(), shared=True)
         self.use(plan)
-        out = cast(TextIO, self.log)
-        self.board = ProgressBoard([], self.sweep.titles, out=out, err=out)
-        self.board.total = len(plan.entries)
 
     def use(self, plan: StoredPlan) -> None:
         """Work on a plan from now on."""
         self.plan, self.seen = plan, plan.mark
         until = None if (text := os.environ.get(UNTIL)) is None else float(text)
         self.claiming = Claiming(plan, self.store, self.options.name, self._group(), until)
-        self.sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, [], PlanTitles(plan))
-        if self.live is not None and self.live.sweep.logger != plan.logger:
+        sweep = plan.listed()
+        self.board.titles, self.board.total = sweep.titles, len(plan.entries)
+        if self.live.sweep.logger != plan.logger:
             self._close_live()
-        if self.live is None:
-            self.live = LiveCells(self.sweep, self.say)
-        self.live.sweep = self.sweep
+            self.live = LiveSweep(sweep, shared=True)
+        self.live.sweep = sweep
+        self.cells = SharedPlan(
+            self.claiming, self.options, self.board, self.state, self.live, self.data, self.changed
+        )
+        self.executor = Executor(self.cells, self.store, self.board, self.live)
 
     def _group(self) -> WorkerGroup | None:
         name = self.options.group
@@ -140,15 +111,16 @@ class Worker:
         while True:
             if self.changed():
                 self._reload()
-            ran = self._pass()
-            if self.sweep.stopped_by is not None:
-                self.say(f"stopped by {self.sweep.stopped_by.name}: what ran is saved")
-                return 128 + self.sweep.stopped_by
-            if self.sweep.refused is not None:
-                self.why = self.sweep.refused
+            before = self.cells.count
+            ended = self.executor.run()
+            if ended.stopped_by is not None:
+                self.say(f"stopped by {ended.stopped_by.name}: what ran is saved")
+                return 128 + ended.stopped_by
+            if ended.refused is not None:
+                self.why = ended.refused
                 self.say(f"stopped: {self.why}")
                 return 2
-            if ran:
+            if self.cells.count > before or self.changed():
                 since = None
                 continue
             if self.claiming.short_of_time:
@@ -182,101 +154,8 @@ class Worker:
             return
         code.check(plan)
         self.use(plan)
-        self.board.titles, self.board.total = self.sweep.titles, len(plan.entries)
         before.close()
         self.say(f"the sweep was submitted again: {len(plan.entries):,} cells")
-
-    def _pass(self) -> int:
-        """Run what can be taken of one kind; return how many cells that were."""
-        self.claiming.look()
-        while (place := next(self.claiming.possible(), None)) is not None:
-            timed = self.plan.entries[place].timed
-            with machine(alone=timed, waiting=self._waiting_for_machine):
-                taken = self.claiming.take(place)
-                if taken is None:
-                    continue
-                try:
-                    if (why := self._not_here(taken)) is not None:
-                        self.claiming.set_aside[taken.place] = why
-                        taken.claim.release()
-                        continue
-                    self._prepare(taken)
-                except BaseException:
-                    taken.claim.release()
-                    raise
-                return self._run_kind(taken, timed=timed)
-        return 0
-
-    def _waiting_for_machine(self) -> None:
-        self.say("waiting until what reads the clock has this machine for itself")
-        self.state.say("waiting for the machine")
-
-    def _run_kind(self, first: ClaimedCell, *, timed: bool) -> int:
-        live = self.live
-        assert live is not None, "closed at the end alone"
-        live.begin(first.planned.cell)
-        available = available_bytes()
-        most = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
-        cells = PlanCells(
-            self.sweep,
-            self.claiming,
-            self.board,
-            self.state,
-            first,
-            live=live,
-            ready=self.data.get,
-            device=Lookups().device_of(first.planned.run.hardware),
-            sharers=1 if timed else min(self.options.peers, most),
-            changed=self.changed,
-        )
-        cells.run(self._places(first))
-        return cells.count
-
-    def _places(self, taken: ClaimedCell) -> Places:
-        run, options = taken.planned.run, self.options
-        return shared_places(
-            run.hardware,
-            timed=run.runner.timed,
-            processes=processes(run),
-            cells=options.side_by_side,
-            share=(options.number, options.peers),
-        )
-
-    def _not_here(self, taken: ClaimedCell) -> str | None:
-        """Return why a cell does not run here: too few devices, or others than its key says."""
-        try:
-            self._places(taken)
-        except ValueError as error:
-            return str(error)
-        entry, cell = self.plan.entries[taken.place], taken.planned.cell
-        if not entry.timed:
-            return None
-        hardware = taken.planned.run.hardware
-        try:
-            here = Lookups().device_of(hardware)
-        except ValueError as error:
-            return str(error)
-        there, threads = cell.columns["device"], cell.columns["threads"]
-        if here != there:
-            return f"is measured on {there}, and this is {here}"
-        if hardware.timing_threads() != threads:
-            return f"is measured with {threads} threads, and here are {hardware.timing_threads()}"
-        return None
-
-    def _prepare(self, taken: ClaimedCell) -> None:
-        """Make the data of a cell ready, once; where they cannot be had is noted."""
-        name = self.plan.entries[taken.place].data
-        if name in self.data:
-            return
-        task = taken.planned.run.task
-        self.state.say(f"preparing {task.spec.name}")
-        fault = ""
-        try:
-            with self.board.preparing(task.spec.name):
-                task.prepare()
-        except (NotPrepared, BadData) as error:
-            fault = str(error)
-        self.data[name] = fault
 
     def _reason_to_end(self, idle_s: float) -> str | None:
         """Return why there is nothing more to do here, or None where it pays to stay."""
@@ -310,14 +189,20 @@ class Worker:
         return None
 
     def _close_live(self) -> None:
-        live, self.live = self.live, None
-        if live is not None:
-            live.close()
+        self.live.close(None if self.executor.outcome.stopped_by is None else STOPPED_S)
+        runs, self.live.runs = self.live.runs, None
+        if runs is not None and (runs.failed or runs.dropped):
+            lacks = f"{name_of(self.live.sweep.logger)} lacks"
+            self.say(
+                f"{lacks} something of this worker's cells: {runs.failed}"
+                if runs.failed
+                else f"{lacks} {runs.dropped:,} numbers of running cells: too slow"
+            )
 
     def _report(self) -> None:
         from lra.cluster.reporting import report_once
 
-        report_once(self.plan, self.say, cast(TextIO, self.log))
+        report_once(self.plan, self.say, self.log)
 
     def _summary(self, code: int) -> None:
         order = [*map(str, Status), STOPPED, LEFT]

@@ -27,7 +27,7 @@ class _Quiet(RotatingFileHandler):
         """Go on."""
 
 
-class WorkerLog(io.TextIOBase):
+class WorkerLog(io.TextIOBase, TextIO):
     """A stream whose lines go into a file and, if there is one, to another stream."""
 
     def __init__(self, path: Path, echo: TextIO | None = None) -> None:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from lra.composition.arguments import Parser, add_plugin, path_word
 from lra.errors import ConfigError
+from lra.sweep.sweep import Planned, Sweep
 
 if TYPE_CHECKING:
-    from lra.sweep.cell_list import Sweep
     from lra.sweep.forecast import Forecast
-    from lra.sweep.planned import Planned
 
 SCHEMA = 2
 """Of what `--json` prints."""
@@ -101,7 +100,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     return 0
 
 
-def _lines(sweep: "Sweep", forecaster: Any) -> Iterable[dict[str, Any]]:
+def _lines(sweep: Sweep, forecaster: Any) -> Iterable[dict[str, Any]]:
     """Yield the forecasts of the cells, those that differ in the seed alone together."""
     from lra.sweep.planned import done
 
@@ -117,7 +116,7 @@ def _lines(sweep: "Sweep", forecaster: Any) -> Iterable[dict[str, Any]]:
 
 
 def _line(
-    group: "Sequence[Planned]", complete: int, forecast: "Forecast", sweep: "Sweep"
+    group: Sequence[Planned], complete: int, forecast: "Forecast", sweep: Sweep
 ) -> dict[str, Any]:
     from lra.sweep.titles import title
     from runners.measurement.hardware import Device
@@ -155,7 +154,7 @@ def _line(
     }
 
 
-def _totals(sweep: "Sweep", lines: list[dict[str, Any]], forecaster: Any) -> dict[str, Any]:
+def _totals(sweep: Sweep, lines: list[dict[str, Any]], forecaster: Any) -> dict[str, Any]:
     from lra.sweep.estimate import elapsed
     from lra.sweep.planned import done
 

@@ -2,14 +2,11 @@
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lra.composition.hydra_entry import MULTIRUN, entries
 from lra.execution.foreground import execute, ready
+from lra.sweep.sweep import Sweep
 from lra.terminal.volume import taken
-
-if TYPE_CHECKING:
-    from lra.sweep.cell_list import Sweep
 
 
 def main(argv: list[str]) -> int:
@@ -26,7 +23,7 @@ def main(argv: list[str]) -> int:
     return done.code
 
 
-def disturbed(sweep: "Sweep", argv: Sequence[str]) -> str:
+def disturbed(sweep: Sweep, argv: Sequence[str]) -> str:
     """Return what to type where the machine disturbed cells of a sweep; "" where it did not."""
     from lra.sweep.planned import still_disturbed
     from runners.records import DISTURBED

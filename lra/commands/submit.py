@@ -22,12 +22,12 @@ from lra.composition.configuration import ReportChoice
 from lra.composition.run import Logger
 from lra.composition.spelling import in_results
 from lra.errors import ConfigError
+from lra.sweep.sweep import Sweep
 from lra.terminal import progress
 from lra.terminal.volume import Volume, taken
 
 if TYPE_CHECKING:
     from lra.cluster.plan import StoredPlan
-    from lra.sweep.cell_list import Sweep
     from lra.sweep.estimate import Forecasts
     from runners.store import Store
 
@@ -109,7 +109,7 @@ def _check_logger(logger: Logger) -> None:
 
 
 def _submit(
-    sweep: "Sweep",
+    sweep: Sweep,
     engine: ChosenEngine,
     words: Sequence[str],
     report: dict[str, Any],
@@ -158,7 +158,7 @@ def _submit(
     return 0
 
 
-def _flags(sweep: "Sweep") -> list[str]:
+def _flags(sweep: Sweep) -> list[str]:
     """Return the flags that name the packages of this command, and its working folder."""
     named = {name for planned in sweep.planned for name in planned.cell.config["plugins"]}
     flags = [f"--plugin={name}" for name in sorted(named)]
@@ -171,7 +171,7 @@ def _unfinished(plan: "StoredPlan", store: "Store") -> int:
     return sum(not file.exists() for file in files)
 
 
-def _check_data(sweep: "Sweep") -> None:
+def _check_data(sweep: Sweep) -> None:
     """Raise what is wrong with the data where no cell of the sweep can have its own."""
     faults = [
         getattr(planned.run.task, "lacking", None) if planned.run.runner.data else None

@@ -72,7 +72,8 @@ def main(argv: list[str]) -> int:
 
     isolate.prepare(*PRELOAD)
     isolate.start_server()  # which imports torch while this process does
-    from lra.cluster.worker import WorkerOptions, own_name, work
+    from lra.cluster.cells import WorkerOptions
+    from lra.cluster.worker import own_name, work
 
     return work(
         folder,
@@ -87,9 +88,10 @@ def main(argv: list[str]) -> int:
 
 def _several(folder: Path, arguments: argparse.Namespace) -> int:
     from lra.cluster import code
+    from lra.cluster.cells import WorkerOptions
     from lra.cluster.fork_workers import forked
     from lra.cluster.plan import StoredPlan
-    from lra.cluster.worker import WorkerOptions, own_name, work
+    from lra.cluster.worker import own_name, work
 
     plan = StoredPlan(folder)
     code.check(plan)  # once for all of them: the hashes are remembered

@@ -1,83 +1,317 @@
-"""Execute the cells of a sweep: skip what is complete, run the rest, store every ending."""
+"""The executor of cells: runs what a plan gives in processes of their own, and stores the ends.
 
-from collections.abc import Sequence
+`lra run` has a plan in memory, `lra work` one that is stored and that other workers share.
+"""
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import NamedTuple, Protocol
 
-from lra.execution.group import CellGroup
-from lra.execution.preparation import prepare
-from lra.sweep.cell_list import Sweep
-from lra.sweep.estimate import announcement, forecasts
+from lra.composition.class_path import named_plugins
+from lra.composition.run import Run
+from lra.composition.runner_class import runner_of
+from lra.errors import ConfigError
+from lra.sweep.batch_check import check_batch
+from lra.sweep.cells import environment, marks, run_cell
 from lra.sweep.live import LiveSweep
-from lra.sweep.places import kind_of, places_for
-from lra.sweep.planned import Planned, cleared, enter, not_done
-from lra.sweep.trainings import missing
-from lra.terminal.board import ProgressBoard
-from lra.terminal.volume import Volume
-from runners.records import Status
+from lra.sweep.places import processes
+from lra.sweep.planned import NO_DATA, ending, failed, remains
+from lra.sweep.stored_weights import stored_training
+from lra.sweep.sweep import Outcome, Planned
+from lra.terminal.board import STOPPED, ProgressBoard
+from lra.terminal.progress import decisive, failure, headline
+from runners.isolation import isolate
+from runners.isolation.places import Places, Taken, facts, words
+from runners.isolation.progress import Event, Progress
+from runners.measurement.hardware import Device, HardwareProfile, available_bytes
+from runners.records import Cell, Measurement, Outcomes, Status
+from runners.storage.atomic import storage_fault
+from runners.storage.claims import Claim
+from runners.storage.index import RowsIndex
 from runners.store import Store
+from runners.training.checkpoint import Checkpoints
+from tasks.errors import BadData, NotPrepared
+from tasks.task import Task, remarks_of
 
 
-def execute(sweep: Sweep, volume: Volume = Volume.normal) -> LiveSweep | None:
-    """Run what is not complete. Each cell ends as rows in the store, whatever happens to it.
+class ClaimedCell(NamedTuple):
+    """A cell that this process has claimed."""
 
-    Returns:
-        What the dashboard got; None: nothing had to be run.
+    planned: Planned
+    claim: Claim
+    curve: Sequence[Cell] = ()
+    """Cells on its line over lengths, of which shorter ones may rule it out."""
+
+
+class CellGroup(NamedTuple):
+    """Cells of one kind, which share places."""
+
+    lanes: Mapping[int, Iterator[ClaimedCell]]
+    """By the processes of a cell. A cell is claimed as it is taken out: when a place is free."""
+    places: Places
+    sharers: int = 1
+    """How many groups like this one may share the machine's memory."""
+
+
+class Plan(Protocol):
+    """Cells to run, as the executor sees them."""
+
+    def groups(self) -> Generator[CellGroup]:
+        """Yield cells that can be run now, group after group: the next, once one is through."""
+        ...
+
+    def advance(self, key: str, message: Progress) -> None:
+        """Note how far a cell is."""
+        ...
+
+    def ended(self, key: str, status: str) -> None:
+        """Note how a cell ended: with one of `Status`, or STOPPED."""
+        ...
+
+
+@dataclass(slots=True)
+class Running:
+    """A cell while it runs, and what its process has sent."""
+
+    claimed: ClaimedCell
+    devices: Taken = ()
+    begun: float | None = None
+    """When it was started, by the monotonic clock; None: it went on in the middle, or not yet."""
+    rows: list[Measurement] = field(default_factory=list)
+    outcomes: list[Outcomes] = field(default_factory=list)
+
+    @property
+    def cell(self) -> Cell:
+        """The cell."""
+        return self.claimed.planned.cell
+
+
+class Executor:
+    """Runs the cells of a plan; each ends as rows in the store, whatever happens to it."""
+
+    def __init__(self, plan: Plan, store: Store, board: ProgressBoard, live: LiveSweep) -> None:
+        self.plan, self.store, self.board, self.live = plan, store, board, live
+        self.outcome = Outcome()
+        self.running: dict[str, Running] = {}
+        """By key, from the claim to the end."""
+
+    def run(self) -> Outcome:
+        """Run what the plan gives until there is no more, a signal comes or the storage refuses."""
+        with closing(self.plan.groups()) as groups:
+            for group in groups:
+                self._run(group)
+                if self.outcome.stopped_by is not None or self.outcome.refused is not None:
+                    break
+        return self.outcome
+
+    def _run(self, group: CellGroup) -> None:
+        """Run cells, those of several processes before those of one."""
+        sharers = len(group.places.all) * group.sharers
+        try:
+            self.outcome.stopped_by = isolate.pool(
+                {width: self._jobs(lane, sharers) for width, lane in group.lanes.items()},
+                places=group.places,
+                on_start=self._on_start,
+                on_message=self._on_message,
+                on_end=self._on_end,
+                stop=lambda: "a storage that takes nothing" if self.outcome.refused else None,
+            )
+        finally:
+            while self.running:
+                self.running.popitem()[1].claimed.claim.release()
+
+    def _jobs(self, lane: Iterator[ClaimedCell], sharers: int) -> Iterator[isolate.Job]:
+        while (claimed := self._next(lane)) is not None:
+            planned = claimed.planned
+            running = self.running[planned.cell.key] = Running(claimed)
+            end = self._known_end(claimed)
+            if end is None:
+                yield _job(planned, self.store, sharers)
+            else:
+                labels = NO_DATA if planned.no_data is not None else {}
+                self._conclude(running, failed(planned.cell, *end, labels))
+
+    def _next(self, lane: Iterator[ClaimedCell]) -> ClaimedCell | None:
+        try:
+            return next(lane, None)
+        except OSError as error:
+            self._refuse(error)
+            return None
+
+    def _known_end(self, claimed: ClaimedCell) -> tuple[Status, str] | None:
+        """Return how a cell ends without being tried, where that is known."""
+        planned = claimed.planned
+        end = ending(planned, claimed.curve, self.store)
+        if end is None and planned.run.runner.trains:
+            try:
+                check_batch(planned.run, loaded=True)
+            except ConfigError as error:
+                return Status.unsupported, str(error)
+        return end
+
+    def _on_start(self, job: isolate.Job, taken: Taken) -> None:
+        running = self.running[job.name]
+        running.devices = taken
+        self.board.start(running.cell, _details(job), words(taken))
+        if not Checkpoints(self.store.checkpoint_folder(running.cell)).present():
+            running.begun = time.monotonic()
+
+    def _on_message(self, job: isolate.Job, message: object) -> None:
+        running = self.running[job.name]
+        self.live.message(running.cell, message)
+        if isinstance(message, Progress | Event):
+            self.board.advance(running.cell, message)
+        elif isinstance(message, Outcomes):
+            running.outcomes.append(message)
+        elif isinstance(message, Measurement):
+            running.rows.append(message)
+        if isinstance(message, Progress):
+            self.plan.advance(job.name, message)
+
+    def _on_end(self, job: isolate.Job, ending: isolate.Ending) -> None:
+        running, outcome = self.running[job.name], self.outcome
+        cell = running.cell
+        if not ending.interrupted:
+            good = ending.status is Status.ok
+            self._conclude(running, None if good else failed(cell, ending.status, ending.reason))
+            return
+        if ending.storage:
+            outcome.refused = outcome.refused or ending.reason
+        elif outcome.refused is None:
+            outcome.stopped[job.name] = ending.reason
+        self.live.left(cell, ending.reason)
+        self._end(cell, f"{STOPPED}: {ending.reason}", STOPPED)
+
+    def _conclude(self, running: Running, ended: Measurement | None) -> None:
+        """Store a cell; `ended` is the row by which it failed, None where it did not."""
+        cell = running.cell
+        rows, results = remains(running.rows, running.outcomes, ended)
+        try:
+            try:
+                stays = self._write(running, rows, results)
+            except (TypeError, ValueError) as error:  # a fault of what yielded them
+                rows = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
+                stays = self._write(running, rows, [])
+        except OSError as error:
+            outcome, status = f"{STOPPED}: {self._refuse(error)}", STOPPED
+            self.live.left(cell, outcome)
+        else:
+            row = failure(rows)
+            status = self.outcome.endings[cell.key] = Status.ok if row is None else row.status
+            outcome = headline(runner_of(cell), rows)
+            outcome += "; the numbers from before stay" if stays else ""
+            self.live.ended(cell, status, "" if row is None else row.reason)
+        self._end(cell, outcome, status)
+
+    def _end(self, cell: Cell, outcome: str, status: str) -> None:
+        """Give the claim back, and say how the cell ended."""
+        self.running.pop(cell.key).claimed.claim.release()
+        self.board.finish(cell, outcome, status)
+        self.plan.ended(cell.key, status)
+
+    def _refuse(self, error: OSError) -> str:
+        """Note that the storage refused, which ends the work, and return how.
+
+        Every other error is raised again.
+        """
+        fault = storage_fault(error)
+        if fault is None:
+            raise error
+        self.outcome.refused = self.outcome.refused or fault
+        return fault
+
+    def _write(self, running: Running, rows: list[Measurement], outcomes: list[Outcomes]) -> bool:
+        """Store a cell, or return True where what is stored is better."""
+        if self._worse(running.claimed.planned, rows):
+            return True
+        took = {}
+        if running.begun is not None:
+            took["took_s"] = round(time.monotonic() - running.begun, 3)
+        about = {**environment(), **facts(running.devices), **took}
+        marked = _marked(running.claimed.planned.run, rows)
+        self.store.write(running.cell, marked, outcomes, about)
+        return False
+
+    def _worse(self, planned: Planned, rows: list[Measurement]) -> bool:
+        """Tell whether an attempt failed at a cell that has numbers: it was disturbed before.
+
+        The weights of a training that is done again are gone: its failure is what there is to say.
+        """
+        if failure(rows) is None or planned.again:
+            return False
+        before = RowsIndex(self.store.root).of(planned.cell.key, planned.cell.fingerprint)
+        if before is None:
+            return False
+        return decisive(before.failures, some_good=Status.ok in before.statuses) is None
+
+
+def prepare(task: Task, board: ProgressBoard) -> NotPrepared | BadData | None:
+    """Make the data of a task ready before any child needs them; return why they cannot be had."""
+    name = task.spec.name
+    try:
+        with board.preparing(name):
+            task.prepare()
+    except (NotPrepared, BadData) as error:
+        return error
+    for remark in remarks_of(task).values():
+        board.say(f"{name}: warning: {remark}")
+    return None
+
+
+def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
+    """Return the rows with the labels that every row of the run carries."""
+    labels = marks(run)
+    return [replace(row, labels={**labels, **row.labels}) for row in rows] if labels else rows
+
+
+def _job(planned: Planned, store: Store, sharers: int) -> isolate.Job:
+    cell, hardware, stored = planned.cell, planned.run.hardware, stored_training(planned.run)
+    return isolate.Job(
+        name=cell.key,
+        function=run_cell,
+        argument={
+            "config": cell.config,
+            "plugins": named_plugins(),
+            "runner": cell.columns["runner"],
+            "mode": cell.columns["mode"],
+            "length": cell.columns["length"],
+            "trainings": {
+                name: str(store.checkpoint_folder(source))
+                for name, source in planned.trainings.items()
+            },
+            "stored": None if stored is None else asdict(stored),
+            "checkpoints": str(store.checkpoint_folder(cell))
+            if planned.run.runner.trains
+            else None,
+        },
+        seconds=planned.run.control.timeout_s,
+        memory_bytes=_memory(hardware, sharers),
+        threads=int(cell.columns["threads"]),
+        processes=processes(planned.run),
+        log=store.cell_folder(cell.key) / "log.txt",
+    )
+
+
+def _details(job: isolate.Job) -> list[str]:
+    """Return the details of a cell that `--verbose` prints."""
+    limit = "" if job.memory_bytes is None else f", {job.memory_bytes / 2**30:.1f} GiB at most"
+    lines = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
+    if job.argument["checkpoints"]:
+        lines.append(f"checkpoints {job.argument['checkpoints']}")
+    return lines
+
+
+def _memory(hardware: HardwareProfile, sharers: int) -> int | None:
+    """Return the bytes that a process may use on a CPU; a GPU's limit is set in the cell.
+
+    Without a limit of the profile, a share of what is available: a cell that wants more fails by
+    itself, before the system looks for a victim.
     """
-    store = sweep.store
-    store.check_writable()
-    enter(sweep.name, sweep.planned, store)
-    waiting = not_done(sweep.planned, store)
-    waiting = [*_trained_again(waiting, sweep, store), *waiting]
-    strange = store.strangers(remove=True)
-    complete = cleared(sweep.planned, waiting, store)
-    board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)
-    for word in strange:
-        board.say(word)
-    if complete:
-        board.say(
-            f"{complete} of {len(sweep.planned)} cells are complete already and are not repeated"
-        )
-    if not waiting:
+    if hardware.device is not Device.cpu:
         return None
-    expected = announcement(forecasts(waiting, store, sweep.name))
-    board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
-    live = LiveSweep(sweep, waiting)
-    with board, closing(live):
-        prepare(waiting, sweep.planned, board)
-        if word := live.check():
-            board.say(word)
-        groups: dict[tuple[object, ...], list[Planned]] = {}
-        for planned in waiting:
-            groups.setdefault(kind_of(planned), []).append(planned)
-        for group in groups.values():
-            CellGroup(sweep, store, board, live, group).run(places_for(group))
-            if sweep.stopped_by is not None or sweep.refused is not None:
-                break
-    board.summary(str(sweep.root))
-    return live
-
-
-def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> list[Planned]:
-    """Return the complete trainings whose weights somebody needs, and which are gone."""
-    left = {p.cell.key for p in waiting}
-    ended = {p.cell.key: p for p in sweep.planned if p.cell.key not in left}
-    needed = dict.fromkeys(cell.key for p in waiting for cell in p.trainings.values())
-    return [
-        replace(ended[key], again=True)
-        for key in needed
-        if key in ended
-        and store.statuses(ended[key].cell) == {Status.ok}
-        and missing(ended[key].cell, store)
-    ]
-
-
-def exit_code(sweep: Sweep) -> int:
-    """Return 0 when every cell has its rows; `lra.cli` lists what else there is."""
-    if sweep.refused is not None:
-        return 2
-    if sweep.stopped_by is not None:
-        return 128 + sweep.stopped_by
-    failures = {status for status in sweep.endings.values() if status is not Status.ok}
-    alone = len(sweep.planned) == 1
-    return 1 if sweep.stopped or Status.crashed in failures or (alone and failures) else 0
+    if hardware.memory_limit_bytes is not None:
+        return hardware.memory_limit_bytes
+    available = available_bytes()
+    return None if available is None else int(0.9 * available / sharers)

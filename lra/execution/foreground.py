@@ -1,19 +1,17 @@
 """A command's sweep, planned and run in the foreground, with what a person wants to see of it."""
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from lra.composition.configuration import ReportChoice
 from lra.composition.run import Composed
 from lra.results.finish import finish
+from lra.sweep.sweep import Outcome, Sweep
 from lra.terminal import progress
 from lra.terminal.volume import Volume
 from runners.isolation import isolate
-
-if TYPE_CHECKING:
-    from lra.sweep.cell_list import Sweep
-    from reports.style import ReportStyle
+from runners.records import Status
 
 PRELOAD = (
     "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
@@ -41,17 +39,21 @@ class Executed(NamedTuple):
 
     code: int
     """As `lra run` ends with it."""
-    sweep: "Sweep"
+    sweep: Sweep
+    outcome: Outcome
 
 
 def execute(
     entries: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal
 ) -> Executed:
     """Plan and run the entries; report, and what its dashboard lacks, at the end."""
+    from lra.execution import in_memory
     from lra.results.style import read_style
     from lra.sweep import cell_list
+    from lra.sweep.overview import overview
     from lra.sweep.places import check_places
     from runners.measurement.hardware import Device
+    from runners.storage.index import RowsIndex
 
     choice = ReportChoice.of(entries[0].config)
     style, not_taken = read_style(choice.style)  # before any cell: a slip is reported in a second
@@ -61,47 +63,41 @@ def execute(
     sweep = cell_list.build(entries, elsewhere=planning)
     if planning:  # a GPU may be somewhere else; processors are here
         check_places([item for item in sweep.planned if item.run.hardware.device is Device.cpu])
-    return Executed(_executed(sweep, choice.write, style, volume, multirun=multirun), sweep)
-
-
-def _executed(
-    sweep: "Sweep",
-    report_wanted: bool | None,
-    style: "ReportStyle",
-    volume: Volume,
-    *,
-    multirun: bool,
-) -> int:
-    """Run a sweep and return the exit code."""
-    from lra.execution import executor
-    from lra.sweep.overview import overview
-    from runners.storage.index import RowsIndex
-
     if sweep.control.dry_run:
         for line in overview(sweep):
             print(line)
-        return 0
-    live = executor.execute(sweep, volume)
+        return Executed(0, sweep, Outcome())
+    outcome, live = in_memory.execute(sweep, volume)
     with RowsIndex(sweep.root) as index:
-        left = sum(not index.complete(planned.cell) for planned in sweep.planned)
-    if sweep.refused is not None or sweep.stopped_by is not None:
-        if sweep.refused is not None:
-            print(f"lra: {sweep.refused}", file=sys.stderr)
-        print(f"interrupted: {left} of {len(sweep.planned)} cells are left; {GOES_ON}")
-        return executor.exit_code(sweep)
-    if left < len(sweep.planned):
-        finish(sweep, report_wanted, style, multirun=multirun, live=live)
-    if sweep.stopped:
-        _say_stopped(sweep, left)
-    return executor.exit_code(sweep)
+        left = sum(not index.complete(cell) for cell in sweep.cells)
+    if outcome.refused is not None or outcome.stopped_by is not None:
+        if outcome.refused is not None:
+            print(f"lra: {outcome.refused}", file=sys.stderr)
+        print(f"interrupted: {left} of {len(sweep.cells)} cells are left; {GOES_ON}")
+    else:
+        if left < len(sweep.cells):
+            finish(sweep, choice.write, style, multirun=multirun, live=live)
+        if outcome.stopped:
+            _say_stopped(sweep, outcome.stopped, left)
+    return Executed(_exit_code(sweep, outcome), sweep, outcome)
 
 
-def _say_stopped(sweep: "Sweep", left: int) -> None:
+def _exit_code(sweep: Sweep, outcome: Outcome) -> int:
+    """Return 0 when every cell has its rows; `lra.cli` lists what else there is."""
+    if outcome.refused is not None:
+        return 2
+    if outcome.stopped_by is not None:
+        return 128 + outcome.stopped_by
+    failures = {status for status in outcome.endings.values() if status is not Status.ok}
+    alone = len(sweep.cells) == 1
+    return 1 if outcome.stopped or Status.crashed in failures or (alone and failures) else 0
+
+
+def _say_stopped(sweep: Sweep, stopped: Mapping[str, str], left: int) -> None:
     """Name the cells that somebody else has stopped, and what to do."""
-    total = len(sweep.planned)
-    print(f"{len(sweep.stopped)} of {total} cells were stopped from outside:")
-    for planned in sweep.planned:
-        reason = sweep.stopped.get(planned.cell.key)
-        if reason is not None:
-            print(f"  {planned.cell.key}  {sweep.titles[planned.cell.key]}: {reason}")
+    total = len(sweep.cells)
+    print(f"{len(stopped)} of {total} cells were stopped from outside:")
+    for cell in sweep.cells:
+        if (reason := stopped.get(cell.key)) is not None:
+            print(f"  {cell.key}  {sweep.titles[cell.key]}: {reason}")
     print(f"{left} of {total} cells have no rows; {GOES_ON}")

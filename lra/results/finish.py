@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from lra.composition.selection import kinds
 from lra.composition.spelling import in_results
+from lra.sweep.sweep import SweepCells
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lra.sweep.cell_list import Sweep
     from lra.sweep.live import LiveSweep
     from reports.style import ReportStyle
     from reports.tables.table import Table
 
 
 def finish(
-    sweep: "Sweep",
+    sweep: SweepCells,
     report_wanted: bool | None,
     style: "ReportStyle",
     *,
@@ -71,9 +71,9 @@ def finish(
 
             sentence = replay(sweep, live, rows, written)
     print()
-    for planned in sweep.planned if len(sweep.planned) == 1 else ():
-        print(f"rows          {sweep.store.cell_folder(planned.cell.key)}")
-        print(f"again         lra show {planned.cell.key}{in_results(sweep.root)}")
+    for cell in sweep.cells if len(sweep.cells) == 1 else ():
+        print(f"rows          {sweep.store.cell_folder(cell.key)}")
+        print(f"again         lra show {cell.key}{in_results(sweep.root)}")
     for label, suffixes in (("tables", (".md",)), ("figures", (".png",)), ("page", (".html",))):
         for path in written:
             if path.suffix in suffixes:

@@ -13,20 +13,19 @@ import pandas as pd
 
 from lra.composition.run import LoggerMode
 from lra.sweep import live as live_events
-from lra.sweep.cell_list import Sweep
 from lra.sweep.live import LiveSweep, folder_of, group_of
-from lra.sweep.planned import Planned
+from lra.sweep.sweep import SweepCells
 from lra.terminal.progress import failure
 from reports.dashboard.plan import RunPlan, contents, plan_report, raw
 from reports.dashboard.state import REPORT, RUN, Mirrored, read_state
-from runners.records import Measurement, Status
+from runners.records import Cell, Measurement, Status
 
 RUN_S = 60.0
 """How long a run, or the report, may take at most to be written."""
 
 
 def replay(
-    sweep: Sweep, live: LiveSweep | None, rows: pd.DataFrame, report_files: Sequence[Path]
+    sweep: SweepCells, live: LiveSweep | None, rows: pd.DataFrame, report_files: Sequence[Path]
 ) -> str:
     """Write what the dashboard lacks; return what a person should know.
 
@@ -58,7 +57,7 @@ class _Replay:
     """The cells and the report of a sweep, beside what its dashboard has."""
 
     def __init__(
-        self, sweep: Sweep, rows: pd.DataFrame, files: Sequence[Path], unreachable: str
+        self, sweep: SweepCells, rows: pd.DataFrame, files: Sequence[Path], unreachable: str
     ) -> None:
         self.sweep, self.unreachable = sweep, unreachable
         self.folder = folder_of(sweep)
@@ -87,22 +86,28 @@ class _Replay:
         due = report if report is not None and self._due(report) else None
         if not left and due is None:
             return ""
-        copied = _Copied(self.sweep, left, self.unreachable, due, self.folder)
-        for planned in left:
-            row = failure([_measured(row) for row in self.sweep.store.rows_of(planned.cell)])
+        staged = None
+        if due is not None:  # its files must outlive the run until it is sent, but no longer
+            staged = self.folder / "data" / due.id
+            shutil.rmtree(staged, ignore_errors=True)
+        copied = LiveSweep(
+            self.sweep, left or self.sweep.cells, unreachable=self.unreachable, staged=staged
+        )
+        for cell in left:
+            row = failure([_measured(row) for row in self.sweep.store.rows_of(cell)])
             status, reason = (Status.ok, "") if row is None else (row.status, row.reason)
-            copied.replay(planned, status, reason)
+            copied.ended(cell, status, reason, wait=True)
+        if (runs := copied.runs) is None:
+            return copied.fault
         if due is not None:
             cells = {cell: self.contents[cell] for cell in due.config["cells"]}
-            copied.report(due, cells)
+            event = {"event": "report", "cell": "report", "plan": due.as_json()}
+            runs.hand(event | {"content": due.content(), "cells": cells})
         copied.close(live_events.CLOSED_S + RUN_S * (len(left) + (due is not None)))
-        runs = copied.runs
-        if runs is None:
-            return copied.fault
         self.unreachable = self.unreachable or runs.offline
         return runs.failed or runs.lost
 
-    def _left(self) -> list[Planned]:
+    def _left(self) -> list[Cell]:
         """Return the cells whose rows no run holds, those of one run behind each other."""
         there: dict[str, set[str]] = {}
         for was in self._runs().values():
@@ -110,12 +115,12 @@ class _Replay:
                 for cell, content in was.cells.items():
                     there.setdefault(cell, set()).add(content)
         lacking = [
-            planned
-            for planned in self.sweep.planned
-            if self.contents.get(planned.cell.key) not in (None, *there.get(planned.cell.key, ()))
-            and self.sweep.store.complete(planned.cell)
+            cell
+            for cell in self.sweep.cells
+            if self.contents.get(cell.key) not in (None, *there.get(cell.key, ()))
+            and self.sweep.store.complete(cell)
         ]
-        return sorted(lacking, key=lambda planned: group_of(planned.cell))
+        return sorted(lacking, key=group_of)
 
     def _due(self, report: RunPlan) -> bool:
         was = read_state(self.folder).get(report.id)
@@ -137,7 +142,7 @@ class _Replay:
         }
 
     def _sentence(self, report: RunPlan, failed: str) -> str:
-        own = {planned.cell.key for planned in self.sweep.planned}
+        own = {cell.key for cell in self.sweep.cells}
         done = [was for was in self._runs().values() if own & was.cells.keys()]
         lost = len(self._left())
         if self._due(report):
@@ -158,37 +163,6 @@ class _Replay:
         if lost:
             parts.append(f"{lost} could not be written: {failed}")
         return "; ".join(parts) + "."
-
-
-class _Copied(LiveSweep):
-    """The process that writes, for cells that have ended already."""
-
-    def __init__(
-        self,
-        sweep: Sweep,
-        left: Sequence[Planned],
-        unreachable: str,
-        report: RunPlan | None,
-        folder: Path,
-    ) -> None:
-        self.unreachable = unreachable
-        if report is not None:  # its files must outlive the run until it is sent, but no longer
-            self.staged = folder / "data" / report.id
-            shutil.rmtree(self.staged, ignore_errors=True)
-        super().__init__(sweep, left or sweep.planned)
-
-    def replay(self, planned: Planned, status: str, reason: str) -> None:
-        """Pass on that a cell has ended."""
-        if self.runs is not None:
-            event = self._begun(planned.cell, "ended")
-            self.runs.hand(event | {"status": status, "reason": reason})
-
-    def report(self, plan: RunPlan, cells: Mapping[str, str]) -> None:
-        """Pass on the report of these cells, each with the hash of its rows."""
-        if self.runs is not None:
-            content = plan.content()
-            event = {"event": "report", "cell": "report", "plan": plan.as_json()}
-            self.runs.hand(event | {"content": content, "cells": dict(cells)})
 
 
 def _measured(row: Mapping[str, Any]) -> Measurement:

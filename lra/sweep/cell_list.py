@@ -1,52 +1,22 @@
 """The cells of a sweep: what a command line asks for, in the order in which it runs."""
 
-import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from lra.composition.compose import typed
 from lra.composition.parallel_check import check_one_number
-from lra.composition.run import Composed, Control, Logger, LoggerMode
+from lra.composition.run import Composed, Logger, LoggerMode
 from lra.composition.words import commas_explained
 from lra.errors import ConfigError
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import Lookups, plan
 from lra.sweep.places import check_places
-from lra.sweep.planned import (
-    Planned,
-)
+from lra.sweep.sweep import Planned, Sweep
 from lra.sweep.titles import titles
 from lra.sweep.trainings import trainings, words_of
 from lra.terminal.progress import counted
-from runners.records import Status
-from runners.store import Store
-
-
-@dataclass(slots=True)
-class Sweep:
-    """All cells that one command line asks for, and what became of them."""
-
-    name: str
-    root: Path
-    control: Control
-    logger: Logger
-    planned: list[Planned]
-    titles: Mapping[str, str]
-    """What cells are called, by key: also those that other shards run."""
-    endings: dict[str, Status] = field(default_factory=dict)
-    stopped_by: signal.Signals | None = None
-    """The signal that ended it."""
-    refused: str | None = None
-    """What the storage could not take, and the way out: it ended the sweep."""
-    stopped: dict[str, str] = field(default_factory=dict)
-    """Cells that somebody else stopped, by key, and how: they have no rows."""
-
-    @property
-    def store(self) -> Store:
-        """The result store."""
-        return Store(self.root)
 
 
 def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
@@ -87,12 +57,14 @@ def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
     # A training goes with every shard that needs it; a claim keeps two from doing it at once.
     needed = dict.fromkeys(cell.key for planned in of_shard for cell in planned.trainings.values())
     listed = {planned.cell.key for planned in of_shard}
+    planned = [*(sources[key] for key in needed if key not in listed), *of_shard]
     return Sweep(
         name=first.sweep,
         root=Path(first.config["results"]),
         control=replace(first.control, retry=sorted(retry)),
         logger=first.logger,
-        planned=[*(sources[key] for key in needed if key not in listed), *of_shard],
+        planned=planned,
+        cells=[item.cell for item in planned],
         titles=titles([(item.cell, item.trainings) for item in {**sources, **distinct}.values()]),
     )
 

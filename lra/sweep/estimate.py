@@ -7,8 +7,8 @@ from lra.composition.run import Run
 from lra.sweep.costs import NO_TIME, Costs
 from lra.sweep.forecast import Forecast, Forecaster
 from lra.sweep.past import stored
-from lra.sweep.planned import Planned
 from lra.sweep.preset_counts import shipped
+from lra.sweep.sweep import Planned
 from runners.measurement.gpus import gpus
 from runners.measurement.hardware import Device
 from runners.store import Store

@@ -9,7 +9,7 @@ from lra.composition.compose import typed
 from lra.composition.run import Run
 from lra.sweep.costs import Costs, PassCost
 from lra.sweep.past import Past, guess
-from lra.sweep.planned import Planned
+from lra.sweep.sweep import Planned
 from lra.sweep.trial_builds import TrialBuilds
 from lra.sweep.work import CellWork
 from models.mixer import Unsupported

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lra.composition.run import Logger, LoggerMode
 from lra.composition.runner_class import runner_of
-from lra.sweep.cell_list import Sweep
 from lra.sweep.model_names import own_name
-from lra.sweep.planned import Planned
+from lra.sweep.sweep import SweepCells
 from lra.sweep.titles import title
 from reports.dashboard import keys
 from reports.dashboard.describe import group
@@ -34,64 +33,84 @@ last lines: at its end, and at one that a signal asked for."""
 
 
 class LiveSweep:
-    """Events of a sweep, on their way to a dashboard; nothing where there is none."""
+    """Events of cells, on their way to a dashboard; nothing where there is none.
 
-    alone = False
-    """Whether each cell has a run of its own, and other processes write those of others."""
+    Where several workers share a sweep, each writes the runs of the cells that have one of their
+    own, as trainings have. Curves and baselines, whose cells many workers share, are written once
+    the sweep is complete.
+    """
 
-    unreachable = ""
-    """Why the server cannot be reached, where that is known: nothing tries it again."""
-    staged: Path | None = None
-    """Where the files of a report wait until they are sent; None: there is none."""
-
-    def __init__(self, sweep: Sweep, waiting: Sequence[Planned]) -> None:
+    def __init__(
+        self,
+        sweep: SweepCells,
+        waiting: Sequence[Cell] = (),
+        *,
+        shared: bool = False,
+        unreachable: str = "",
+        staged: Path | None = None,
+    ) -> None:
         """Start the process that writes, which tries key and server at once.
 
         Args:
             sweep: what is run.
-            waiting: its cells that are to be run.
+            waiting: its cells that are to be run; of a shared sweep nobody knows them.
+            shared: whether other workers run cells of the sweep: `begin` starts the process then.
+            unreachable: why the server cannot be reached, where that is known: nothing tries it.
+            staged: where the files of a report wait until they are sent; None: there is none.
         """
-        self.sweep = sweep
+        self.sweep, self.shared = sweep, shared
+        self.unreachable, self.staged = unreachable, staged
         self.runs: live.LiveRuns | None = None
         self.fault = ""
         """Why the process that writes could not be started."""
         self.sent_at: dict[str, float] = {}
-        self.timed = any(planned.run.runner.timed for planned in waiting)
-        if sweep.logger.mode is LoggerMode.disabled or not waiting:
-            return
-        try:
-            self.runs = self._started({planned.cell.key for planned in waiting})
-        except OSError as error:  # no room, no right: rows are what matters
-            self.fault = str(error)
+        self.timed = any(runner_of(cell).timed for cell in waiting)
+        if waiting:
+            self._start({cell.key for cell in waiting})
 
-    def _started(self, to_do: Collection[str]) -> "live.LiveRuns":
+    def begin(self, cell: Cell) -> str:
+        """Start the process that writes, with the first cell of a shared sweep that it is for.
+
+        Returns:
+            What a person should know, as `check`.
+        """
+        if self.runs is not None or self.fault or not self._writes(cell):
+            return ""
+        self._start(())
+        return self.check()
+
+    def _writes(self, cell: Cell) -> bool:
+        """Tell whether the events of a cell are written here."""
+        return not self.shared or group_of(cell) == cell.key
+
+    def _start(self, to_do: Collection[str]) -> None:
+        sweep, logger = self.sweep, self.sweep.logger
+        if logger.mode is LoggerMode.disabled:
+            return
         from reports.dashboard.live import LiveRuns
 
-        sweep, folder = self.sweep, folder_of(self.sweep)
-        online = sweep.logger.mode is LoggerMode.online and not self.unreachable
-        return LiveRuns(
-            {
-                "kind": "tensorboard" if sweep.logger.mode is LoggerMode.tensorboard else "wandb",
-                "mode": "online" if online else "offline",
-                "project": sweep.logger.project,
-                "entity": sweep.logger.entity,
-                "folder": str(folder),
-                "dir": str(folder.parent if folder.name == "wandb" else folder),
-                "root": str(sweep.root.resolve()),
-                "sweep": sweep.name,
-                "init_timeout_s": INIT_S,
-                "finish_timeout_s": FINISH_S,
-                "alone": self.alone,
-                "cells": [
-                    about_cell(planned.cell, waiting=planned.cell.key in to_do)
-                    for planned in sweep.planned
-                ],
-            },
-            folder,
-            "lra.sweep.live_process",
-            self.staged or _staged(folder / "data"),
-            keep=self.staged is not None,
-        )
+        folder = folder_of(sweep)
+        online = logger.mode is LoggerMode.online and not self.unreachable
+        job = {
+            "kind": "tensorboard" if logger.mode is LoggerMode.tensorboard else "wandb",
+            "mode": "online" if online else "offline",
+            "project": logger.project,
+            "entity": logger.entity,
+            "folder": str(folder),
+            "dir": str(folder.parent if folder.name == "wandb" else folder),
+            "root": str(sweep.root.resolve()),
+            "sweep": sweep.name,
+            "init_timeout_s": INIT_S,
+            "finish_timeout_s": FINISH_S,
+            "alone": self.shared,
+            "cells": [about_cell(cell, waiting=cell.key in to_do) for cell in sweep.cells],
+        }
+        staged, keep = self.staged, self.staged is not None
+        try:
+            staged = staged or _staged(folder / "data")
+            self.runs = LiveRuns(job, folder, "lra.sweep.live_process", staged, keep=keep)
+        except OSError as error:  # no room, no right: rows are what matters
+            self.fault = str(error)
 
     def check(self) -> str:
         """Return what a person should know before the first cell, or "".
@@ -119,10 +138,10 @@ class LiveSweep:
 
     def message(self, cell: Cell, message: object) -> None:
         """Pass on what a cell's process has sent."""
-        if self.runs is None:
+        if self.runs is None or not self._writes(cell):
             return
         if isinstance(message, Begun):
-            self.runs.put(self._begun(cell, "begun") | {"process": message.process})
+            self.runs.put(self._event("begun", cell) | {"process": message.process})
         elif isinstance(message, Progress) and message.loss is not None:
             now = time.monotonic()
             if now - self.sent_at.get(cell.key, -EVERY_S) >= EVERY_S:
@@ -131,23 +150,19 @@ class LiveSweep:
                 self.runs.put(
                     {"event": "progress", "cell": cell.key, "step": message.done, "values": values}
                 )
-        elif isinstance(message, Measurement) and message.step is not None:
-            self._row(cell, message)
-
-    def _row(self, cell: Cell, row: Measurement) -> None:
-        if self.runs is not None and row.value is not None:
+        elif isinstance(message, Measurement) and None not in (message.step, message.value):
             self.runs.put(
                 {
                     "event": "row",
                     "cell": cell.key,
-                    "metric": row.metric,
-                    "value": row.value,
-                    "step": row.step,
-                    "labels": dict(row.labels),
+                    "metric": message.metric,
+                    "value": message.value,
+                    "step": message.step,
+                    "labels": dict(message.labels),
                 }
             )
 
-    def _begun(self, cell: Cell, event: str) -> dict[str, Any]:
+    def _event(self, event: str, cell: Cell) -> dict[str, Any]:
         kind = runner_of(cell)
         config: Mapping[str, Any] = cell.config
         described = {
@@ -164,16 +179,18 @@ class LiveSweep:
             "curve": kind.by_length,
             "trains": kind.trains and not kind.timed,
         }
-        return {"event": event, "cell": cell.key, "about": about}
+        planned = {"planned": about_cell(cell, waiting=True)} if self.shared else {}
+        return {"event": event, "cell": cell.key, "about": about, **planned}
 
-    def ended(self, cell: Cell, status: str, reason: str = "") -> None:
-        """Pass on that the rows of a cell are stored."""
-        if self.runs is not None:
-            self.runs.put(self._begun(cell, "ended") | {"status": status, "reason": reason})
+    def ended(self, cell: Cell, status: str, reason: str = "", *, wait: bool = False) -> None:
+        """Pass on that the rows of a cell are stored: drop it without room, or `wait` for it."""
+        if self.runs is not None and self._writes(cell):
+            event = self._event("ended", cell) | {"status": status, "reason": reason}
+            (self.runs.hand if wait else self.runs.put)(event)
 
     def left(self, cell: Cell, reason: str) -> None:
         """Pass on that a cell stays without rows here, for now."""
-        if self.runs is not None:
+        if self.runs is not None and self._writes(cell):
             self.runs.put({"event": "left", "cell": cell.key, "reason": reason})
 
     @property
@@ -184,8 +201,7 @@ class LiveSweep:
     def close(self, seconds: float | None = None) -> None:
         """End the process that writes, after so many seconds at most; None: as many as usual."""
         if self.runs is not None:
-            stopped = self.sweep.stopped_by is not None
-            self.runs.close(STOPPED_S if stopped else CLOSED_S if seconds is None else seconds)
+            self.runs.close(CLOSED_S if seconds is None else seconds)
 
 
 def _staged(folder: Path) -> Path:
@@ -201,7 +217,7 @@ def _staged(folder: Path) -> Path:
     return writers.temporary(folder / "live")
 
 
-def folder_of(sweep: Sweep) -> Path:
+def folder_of(sweep: SweepCells) -> Path:
     """Return where a sweep's logger writes."""
     return dashboard_folder(sweep.root, sweep.logger)
 
@@ -217,7 +233,7 @@ def name_of(logger: Logger) -> str:
     return "TensorBoard" if logger.mode is LoggerMode.tensorboard else "W&B"
 
 
-def apart(sweep: Sweep, cell: Cell) -> str | None:
+def apart(sweep: SweepCells, cell: Cell) -> str | None:
     """Return the words that tell a cell from the others of its sweep, behind its title."""
     own, whole = title(cell), sweep.titles.get(cell.key, "")
     return whole.removeprefix(own) if whole.startswith(own) else None

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lra.sweep.cell_list import Sweep
 from lra.sweep.estimate import Forecasts, announcement, forecasts, format_duration
 from lra.sweep.forecast import Forecast
-from lra.sweep.planned import Planned, done, ending
+from lra.sweep.planned import done, ending
+from lra.sweep.sweep import Planned, Sweep
 from lra.sweep.trainings import missing
 from runners.records import Cell, Status, legible
 from runners.storage.claims import is_stale

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lra.composition.runner_class import runner_class
 from lra.errors import ConfigError, UnknownName
-from lra.sweep.planned import Planned
+from lra.sweep.sweep import Planned
 from runners.records import Cell
 from runners.storage.formats import BadStore, read_bytes, read_cell, read_object
 from runners.store import Store

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from lra.composition.run import Run
 from lra.errors import ConfigError
-from lra.sweep.planned import Planned
+from lra.sweep.sweep import Planned
 from runners.isolation.places import Places
 from runners.measurement.training_places import places_of
 

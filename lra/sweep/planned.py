@@ -1,12 +1,11 @@
 """Planned cells: how one ends without being run, and which rows of a failed one are stored."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from lra.composition.run import Run
 from lra.composition.runner_class import runner_of
+from lra.sweep.sweep import Planned
 from lra.sweep.titles import title
 from lra.sweep.trainings import missing
 from lra.terminal.progress import PARTS
@@ -25,20 +24,6 @@ NOT_WHOLE = PARTS | {DISTURBED}
 
 TELLING = frozenset({Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings of a sound run, whose curve up to there is true."""
-
-
-@dataclass(slots=True)
-class Planned:
-    """A cell and the run that it belongs to."""
-
-    cell: Cell
-    run: Run
-    trainings: Mapping[str, Cell] = field(default_factory=dict)
-    """Cells whose weights it starts from."""
-    again: bool = False
-    """Complete, but done once more for what is gone of it: the weights of a training."""
-    no_data: str | None = None
-    """Why the data of its task cannot be had; set once somebody has tried to prepare them."""
 
 
 NO_DATA = {"missing": "data"}
@@ -70,6 +55,13 @@ def cleared(planned: Sequence[Planned], waiting: Sequence[Planned], store: Store
     complete = {item.cell.key for item in planned} - {item.cell.key for item in waiting}
     store.clear_claims(complete)
     return len(complete)
+
+
+def data_of(planned: Planned) -> tuple[str, ...]:
+    """Return what tells the data of a cell from those of others."""
+    # Paths are no options here: the content distinguishes them.
+    run = planned.run
+    return run.task_name, str(run.task_options), run.task.spec.data_hash
 
 
 def enter(sweep: str, planned: Sequence[Planned], store: Store) -> None:
@@ -112,8 +104,14 @@ def lacking(planned: Planned, store: Store) -> Cell | None:
     return None
 
 
-def ending(planned: Planned, group: Sequence[Planned], store: Store) -> tuple[Status, str] | None:
-    """Return how a cell ends without being tried, where that is known."""
+def ending(planned: Planned, cells: Sequence[Cell], store: Store) -> tuple[Status, str] | None:
+    """Return how a cell ends without being tried, where that is known.
+
+    Args:
+        planned: the cell.
+        cells: of which shorter ones on its line over lengths may rule it out.
+        store: the results.
+    """
     if planned.no_data is not None:
         return Status.skipped, planned.no_data
     for name, source in planned.trainings.items():
@@ -124,11 +122,11 @@ def ending(planned: Planned, group: Sequence[Planned], store: Store) -> tuple[St
         if name == OWN and refused:  # what cannot be trained cannot be built here either
             return Status.unsupported, str(refused[0]["reason"])
         return Status.skipped, f"{title(source)}: {reason}"
-    reason = _beyond(planned.cell, group, store)
+    reason = _beyond(planned.cell, cells, store)
     return None if reason is None else (Status.skipped, reason)
 
 
-def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
+def _beyond(cell: Cell, cells: Sequence[Cell], store: Store) -> str | None:
     """Return why a length needs no trial: a shorter one on the same curve was too much already.
 
     What was too much for a machine that was disturbed may not be too much for it.
@@ -136,7 +134,7 @@ def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
     if not runner_of(cell).by_length:
         return None
     line, outcome = curve(cell), runner_of(cell).outcome
-    for shorter in (planned.cell for planned in group):
+    for shorter in cells:
         if (
             shorter.columns["length"] < cell.columns["length"]
             and curve(shorter) == line
@@ -152,12 +150,12 @@ def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
     return None
 
 
-def curves(group: Iterable[Planned]) -> dict[str, list[Planned]]:
+def curves(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     """Return the cells that stand on lines over lengths, by their lines."""
-    by_curve: dict[str, list[Planned]] = {}
-    for planned in group:
-        if runner_of(planned.cell).by_length:
-            by_curve.setdefault(curve(planned.cell), []).append(planned)
+    by_curve: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if runner_of(cell).by_length:
+            by_curve.setdefault(curve(cell), []).append(cell)
     return by_curve
 
 

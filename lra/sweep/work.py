@@ -126,7 +126,7 @@ def _is_list(kind: Any) -> bool:
 
 
 class CellWork:
-    """One cell of a run; `argument` is what `lra.execution.group` says about it."""
+    """One cell of a run; `argument` is what `lra.execution.executor` says about it."""
 
     def __init__(self, run: Run, argument: Mapping[str, Any]) -> None:
         self._run, self._trainings, self._stored = run, argument["trainings"], argument["stored"]

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from runners.records import DISTURBED, LONGEST_REASON, Cell, Status
+from runners.records import DISTURBED, LONGEST_REASON, Status
 from runners.storage import atomic
 from runners.storage.formats import Damaged, children, fingerprint_of, read_rows_file, rows_files
 from runners.storage.sealed import NotSealed, read_sealed, sealed
@@ -25,6 +25,20 @@ FORMAT = 3
 """3: says what was disturbed. 2: with a digest of itself. 1: without."""
 WORTH_WRITING = 50
 """Rows files read, from which on the index is written."""
+
+
+class Keyed(Protocol):
+    """What tells the rows file of a cell from others: a cell, or an entry of a plan's index."""
+
+    @property
+    def key(self) -> str:
+        """Of the cell."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its code."""
+        ...
 
 
 class Failure(NamedTuple):
@@ -89,7 +103,7 @@ class RowsIndex:
         return self._summaries[name][1]
 
     def complete(
-        self, cell: Cell, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
+        self, cell: Keyed, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
     ) -> bool:
         """Say whether nothing remains to be done for a cell: see `runners.store.Store.complete`.
 

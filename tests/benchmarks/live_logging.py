@@ -61,7 +61,7 @@ def measure(folder: Path, task: ListOps, width: int, blocks: int, block: int) ->
     words = ("model=linear", "task=listops", "task.source=sample", f"results={folder}")
     sweep = cell_list.build(entries(words))
     cell = sweep.planned[0].cell
-    live = LiveSweep(sweep, sweep.planned)
+    live = LiveSweep(sweep, sweep.cells)
     messages = 0
 
     def tell(message: object) -> None:

@@ -17,7 +17,7 @@ from fuzz import cases
 from lra import cli
 from lra.composition.catalogue import names
 from lra.composition.complaints import keys_of
-from lra.execution import executor
+from lra.execution import in_memory
 from tests import lra_process
 
 PROCESSOR_LIMIT_S, LIMIT_S = 10, 120
@@ -143,7 +143,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.delenv("LRA_DEBUG", raising=False)
-    monkeypatch.setattr(executor, "execute", lambda sweep: pytest.fail("a dry run ran"))
+    monkeypatch.setattr(in_memory, "execute", lambda sweep: pytest.fail("a dry run ran"))
     for limit in ("COUNTING_S", "FIRST_S"):  # how long is not looked at
         monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
     return folder

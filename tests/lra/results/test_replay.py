@@ -6,6 +6,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lra.results import replay as replay_module
 from lra.results.replay import replay
 from lra.results.stored import stored
 from lra.sweep import cell_list, live as live_module
+from lra.sweep.sweep import Sweep
 from reports.dashboard.keys import LENGTH_AXIS, SPEEDUP, STEP_AXIS
 from runners.records import Measurement, Status
 from tests.reports.dashboard.offline_runs import Run
@@ -38,7 +40,7 @@ def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
-def swept(folder: Path, *words: str) -> cell_list.Sweep:
+def swept(folder: Path, *words: str) -> Sweep:
     """Plan cells of every kind."""
     found = []
     for part in PARTS:
@@ -99,10 +101,7 @@ class Filled:
         """Replay all cells, or those of a shard."""
         sweep = self.sweep
         if own is not None:
-            planned = [each for each in sweep.planned if each.cell.key in own]
-            sweep = cell_list.Sweep(
-                sweep.name, sweep.root, sweep.control, sweep.logger, planned, sweep.titles
-            )
+            sweep = replace(sweep, cells=[cell for cell in sweep.cells if cell.key in own])
         return replay(sweep, None, self.rows, files)
 
     def there(self) -> dict[Path, int]:

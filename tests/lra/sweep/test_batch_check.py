@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
-from lra.execution.group import CellGroup
+from lra.execution.executor import Executor
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_it_is_refused_by_its_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(CellGroup, "run", lambda *_: pytest.fail("a cell began"))
+    monkeypatch.setattr(Executor, "run", lambda *_: pytest.fail("a cell began"))
     monkeypatch.setattr("lra.execution.foreground.isolate.start_server", lambda: None)
     results = tmp_path / "results"
     assert main(["run", *words.split(), "logger=none", f"results={results}"]) == 2

@@ -8,9 +8,10 @@ import pytest
 from lra.cli import main
 from lra.commands import run as command
 from lra.composition.hydra_entry import entries
-from lra.execution.group import CellGroup
-from lra.sweep.cell_list import Sweep, build
+from lra.execution.executor import ClaimedCell, Executor, Running
+from lra.sweep.cell_list import build
 from lra.sweep.planned import done, ending, not_done
+from lra.sweep.sweep import Sweep
 from runners.records import DISTURBED, Measurement, Status
 
 WORDS = (
@@ -53,20 +54,21 @@ def test_what_was_disturbed_is_measured_again_by_the_same_command(
 def test_only_a_quiet_machine_rules_out_longer_sequences(sweep: Sweep) -> None:
     longer = sweep.planned[1]
     write(sweep, 0, replace(SKIPPED, labels=BUSY))
-    assert ending(longer, sweep.planned, sweep.store) is None
+    assert ending(longer, sweep.cells, sweep.store) is None
     write(sweep, 0, SKIPPED)
-    found = ending(longer, sweep.planned, sweep.store)
+    found = ending(longer, sweep.cells, sweep.store)
     assert found is not None
     assert found[1].startswith("not tried, because 8 tokens were too many")
 
 
 def test_a_failed_attempt_leaves_the_numbers_that_are_there(sweep: Sweep) -> None:
-    group = CellGroup(sweep, sweep.store, None, None, sweep.planned)  # type: ignore[arg-type]
-    cell = sweep.planned[0].cell
-    assert not group._write(cell, [replace(SKIPPED, labels=BUSY)], [])
+    executor = Executor(None, sweep.store, None, None)  # type: ignore[arg-type]
+    running = Running(ClaimedCell(sweep.planned[0], None))  # type: ignore[arg-type]
+    cell = running.cell
+    assert not executor._write(running, [replace(SKIPPED, labels=BUSY)], [])
     for better in (SHAKEN, GOOD):
-        assert not group._write(cell, [better], [])
-        assert group._write(cell, [SKIPPED], [])
+        assert not executor._write(running, [better], [])
+        assert executor._write(running, [SKIPPED], [])
         (row,) = sweep.store.rows_of(cell)
         assert row["value"] == 0.5
         assert row["labels"].get(DISTURBED) == better.labels.get(DISTURBED)

@@ -16,6 +16,7 @@ from lra.results.replay import replay
 from lra.results.stored import stored
 from lra.sweep import cell_list, live as live_module
 from lra.sweep.live import LiveSweep
+from lra.sweep.sweep import Sweep
 from reports.dashboard.describe import BASELINES
 from reports.dashboard.keys import GRADIENT_NORM, LOSS, STEP_LOSS, TRAINING
 from reports.dashboard.state import read_state, taken
@@ -51,7 +52,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
         yield found
 
 
-def swept(folder: Path, *words: str) -> cell_list.Sweep:
+def swept(folder: Path, *words: str) -> Sweep:
     return cell_list.build(entries([*words, f"results={folder}"]))
 
 
@@ -77,7 +78,7 @@ def train(live: LiveSweep, cell: Cell, steps: Sequence[int]) -> list[Measurement
     return rows
 
 
-def end(sweep: cell_list.Sweep, live: LiveSweep, cell: Cell, rows: Sequence[Measurement]) -> None:
+def end(sweep: Sweep, live: LiveSweep, cell: Cell, rows: Sequence[Measurement]) -> None:
     final = Measurement(metric="accuracy", value=0.5, labels={"split": "test"})
     sweep.store.record_in_sweep(sweep.name, cell.key)
     sweep.store.write(cell, [*rows, final], [], {})
@@ -102,11 +103,11 @@ def written(folder: Path) -> list[Run]:
     return [Run(path) for path in sorted((folder / "wandb").glob("*run-*"))]
 
 
-def one_training(folder: Path, *words: str) -> tuple[cell_list.Sweep, LiveSweep]:
+def one_training(folder: Path, *words: str) -> tuple[Sweep, LiveSweep]:
     """Tell a dashboard of one whole training."""
     sweep = swept(folder, *TRAINED, *words)
     (planned,) = sweep.planned
-    live = LiveSweep(sweep, sweep.planned)
+    live = LiveSweep(sweep, sweep.cells)
     live.check()
     end(sweep, live, planned.cell, train(live, planned.cell, (10, 20, 30, 40)))
     live.close()
@@ -154,14 +155,14 @@ def test_a_file_and_a_server_get_the_same_of_a_training(
 def test_a_training_that_was_stopped_goes_on_in_one_file(tmp_path: Path) -> None:
     sweep = swept(tmp_path / "r", *TRAINED)
     cell = sweep.planned[0].cell
-    first = LiveSweep(sweep, sweep.planned)
+    first = LiveSweep(sweep, sweep.cells)
     train(first, cell, (10, 20))
     first.left(cell, "stopped by SIGTERM")
     first.close()
     (run,) = written(tmp_path / "r")
     assert (run.summary["status"], exit_code(run)) == ("stopped", 255)
     assert run.summary["reason"] == "stopped by SIGTERM"
-    again = LiveSweep(sweep, sweep.planned)
+    again = LiveSweep(sweep, sweep.cells)
     end(sweep, again, cell, train(again, cell, (20, 30, 40)))
     again.close()
     (run,) = written(tmp_path / "r")
@@ -176,13 +177,13 @@ def test_cells_of_cost_report_as_they_end_and_failures_say_why(tmp_path: Path) -
     words = ("-m", *WORDS, *SCALING, "model=linear,fnet")
     sweep = swept(tmp_path / "r", *words)
     cells = {(p.cell.columns["model"], p.cell.columns["length"]): p.cell for p in sweep.planned}
-    live = LiveSweep(sweep, sweep.planned)
+    live = LiveSweep(sweep, sweep.cells)
     first = cells.pop(("linear", 64))
     live.message(first, Begun(process=os.getpid()))
     sweep.store.write(first, [Measurement(metric="time", value=0.25)], [], {})
     live.ended(first, Status.ok)
     live.close()  # interrupted; what follows goes on in the same runs
-    live = LiveSweep(sweep, [p for p in sweep.planned if p.cell in cells.values()])
+    live = LiveSweep(sweep, [*cells.values()])
     for cell in cells.values():
         why = (Status.out_of_memory, "needs 5 GiB")
         row = Measurement(metric="time", status=why[0], reason=why[1])
@@ -228,7 +229,7 @@ def test_a_bad_server_costs_nothing_but_a_sentence(
 
 def test_no_key_is_said_at_once(tmp_path: Path) -> None:
     sweep = swept(tmp_path / "r", *TRAINED, "logger=wandb_online")
-    live = LiveSweep(sweep, sweep.planned)
+    live = LiveSweep(sweep, sweep.cells)
     sentence = live.check()
     live.close()
     assert sentence.startswith("W&B: No API key configured")
@@ -239,7 +240,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
     sweep = swept(tmp_path / "r", *TRAINED)
     (tmp_path / "r").mkdir()
     (tmp_path / "r/wandb").write_text("a file where a folder is wanted")
-    live = LiveSweep(sweep, sweep.planned)
+    live = LiveSweep(sweep, sweep.cells)
     assert live.check().startswith("W&B gets nothing while cells run: ")
     live.ended(sweep.planned[0].cell, Status.ok)
     live.close()
@@ -254,7 +255,7 @@ def test_a_process_that_takes_nothing_stops_nobody(
     monkeypatch.setattr(live_module, "CHECKED_S", 0.2)
     monkeypatch.setattr(live_module, "CLOSED_S", 0.2)
     sweep = swept(tmp_path / "r", *TRAINED, "logger=wandb_online")
-    live = LiveSweep(sweep, sweep.planned)
+    live = LiveSweep(sweep, sweep.cells)
     cell = sweep.planned[0].cell
     for step in range(30_000):
         live.message(cell, Progress(unit="step", done=step, total=40, loss=1.0))
@@ -269,7 +270,7 @@ def test_a_process_that_takes_nothing_stops_nobody(
 
 def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
     sweep = swept(tmp_path / "r", "-m", *WORDS, *SCALING)
-    one_run = LiveSweep(sweep, sweep.planned)
+    one_run = LiveSweep(sweep, sweep.cells)
     for planned in sweep.planned[:1]:
         one_run.message(planned.cell, Begun(process=1))
         sweep.store.write(planned.cell, [Measurement(metric="time", value=0.25)], [], {})
@@ -280,7 +281,7 @@ def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
         time.sleep(0.05)
     (run,) = state
     assert taken(tmp_path / "r/wandb", run) is None
-    other = LiveSweep(sweep, sweep.planned[1:])
+    other = LiveSweep(sweep, sweep.cells[1:])
     (cell,) = (planned.cell for planned in sweep.planned[1:])
     sweep.store.write(cell, [Measurement(metric="time", value=0.5)], [], {})
     other.ended(cell, Status.ok)
@@ -295,7 +296,7 @@ def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
 def test_baselines_of_several_tasks_are_one_run(tmp_path: Path) -> None:
     words = ("-m", "runner=certify", "task=listops,retrieval", "task.source=sample")
     sweep = swept(tmp_path / "r", *words)
-    live = LiveSweep(sweep, sweep.planned)
+    live = LiveSweep(sweep, sweep.cells)
     for planned in sweep.planned:
         row = Measurement(
             metric="accuracy", value=0.25, model="baseline/majority", labels={"split": "test"}
@@ -320,11 +321,11 @@ def test_tensorboard_gets_the_same_by_the_same_keys(
     monkeypatch.setattr("tensorboardX.event_file_writer.time", SimpleNamespace(time=lambda: 1e9))
     sweep = swept(tmp_path / "r", *TRAINED, "logger=tensorboard")
     cell = sweep.planned[0].cell
-    first = LiveSweep(sweep, sweep.planned)
+    first = LiveSweep(sweep, sweep.cells)
     train(first, cell, (10, 20))
     first.left(cell, "stopped by SIGTERM")
     first.close()
-    again = LiveSweep(sweep, sweep.planned)
+    again = LiveSweep(sweep, sweep.cells)
     end(sweep, again, cell, train(again, cell, (20, 30, 40)))
     again.close()
     files = list((tmp_path / "r/tensorboard").rglob("events.*"))

@@ -67,7 +67,7 @@ def test_a_dry_run_refuses_more_processes_than_this_processor_takes_as_the_run_d
 
 
 def test_rows_say_on_which_cores_they_were_made(tmp_path, monkeypatch):
-    from lra.execution.executor import execute
+    from lra.execution.in_memory import execute
 
     cores = sorted(os.sched_getaffinity(0))[-1:]
     monkeypatch.setattr(training_places, "own_cores", lambda: cores)

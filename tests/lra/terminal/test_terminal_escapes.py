@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
+from lra.cluster.cells import WorkerOptions
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
 from lra.cluster.progress_of import early_endings
 from lra.cluster.state import WorkerState, read_states
-from lra.cluster.worker import Worker, WorkerOptions
+from lra.cluster.worker import Worker
 from lra.terminal.console import complain
 from lra.terminal.screen import Region, beneath, encodable, escaped, one_line, plainly_written
 from runners.storage.sealed import DIGEST, digest_of, sealed, unsealed

@@ -8,7 +8,7 @@ import pytest
 
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
-from lra.execution.executor import execute
+from lra.execution.in_memory import execute
 from lra.sweep.cell_list import build
 from lra.terminal.volume import Volume
 from models.mixer import Unsupported

@@ -1,0 +1,161 @@
+"""A sweep that one process runs by itself: its plan in memory, and its execution."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from lra.execution.executor import CellGroup, ClaimedCell, Executor, prepare
+from lra.sweep.batch_check import check_batch
+from lra.sweep.estimate import announcement, forecasts
+from lra.sweep.live import STOPPED_S, LiveSweep
+from lra.sweep.places import kind_of, places_for, processes
+from lra.sweep.planned import (
+    cleared,
+    curve,
+    curves,
+    data_of,
+    done,
+    enter,
+    lacking,
+    not_done,
+)
+from lra.sweep.sweep import Outcome, Planned, Sweep
+from lra.sweep.trainings import missing
+from lra.terminal.board import LEFT, ProgressBoard
+from lra.terminal.volume import Volume
+from runners.isolation.progress import Progress
+from runners.records import Cell, Status
+from runners.store import Store
+from tasks.errors import BadData, NotPrepared
+
+
+def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[Outcome, LiveSweep | None]:
+    """Run what is not complete. Each cell ends as rows in the store, whatever happens to it.
+
+    Returns:
+        What became of the cells, and what the dashboard got; None: nothing had to be run.
+    """
+    store = sweep.store
+    store.check_writable()
+    enter(sweep.name, sweep.planned, store)
+    waiting = not_done(sweep.planned, store)
+    waiting = [*_trained_again(waiting, sweep, store), *waiting]
+    strange = store.strangers(remove=True)
+    complete = cleared(sweep.planned, waiting, store)
+    board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)
+    for word in strange:
+        board.say(word)
+    if complete:
+        board.say(
+            f"{complete} of {len(sweep.planned)} cells are complete already and are not repeated"
+        )
+    if not waiting:
+        return Outcome(), None
+    expected = announcement(forecasts(waiting, store, sweep.name))
+    board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
+    live = LiveSweep(sweep, [planned.cell for planned in waiting])
+    executor = Executor(MemoryPlan(sweep, waiting, board, live), store, board, live)
+    with board:
+        try:
+            _prepare(waiting, sweep.planned, board)
+            if word := live.check():
+                board.say(word)
+            executor.run()
+        finally:
+            live.close(None if executor.outcome.stopped_by is None else STOPPED_S)
+    board.summary(str(sweep.root))
+    return executor.outcome, live
+
+
+def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> list[Planned]:
+    """Return the complete trainings whose weights somebody needs, and which are gone."""
+    left = {p.cell.key for p in waiting}
+    ended = {p.cell.key: p for p in sweep.planned if p.cell.key not in left}
+    needed = dict.fromkeys(cell.key for p in waiting for cell in p.trainings.values())
+    return [
+        replace(ended[key], again=True)
+        for key in needed
+        if key in ended
+        and store.statuses(ended[key].cell) == {Status.ok}
+        and missing(ended[key].cell, store)
+    ]
+
+
+def _prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: ProgressBoard) -> None:
+    """Make the data of every task ready, once, before any child needs them.
+
+    Cells whose data cannot be had are noted, and others go on; where a sweep has no others, the
+    reason is raised.
+    """
+    faults: dict[tuple[str, ...], NotPrepared | BadData | None] = {}
+    for planned in waiting:
+        if not planned.run.runner.data:
+            continue
+        data = data_of(planned)
+        if data not in faults:
+            faults[data] = prepare(planned.run.task, board)
+        if (fault := faults[data]) is not None:
+            planned.no_data = str(fault)
+    fault = next((fault for fault in faults.values() if fault is not None), None)
+    if fault is not None and all(planned.no_data for planned in every):
+        raise fault
+    for planned in waiting:
+        if planned.run.runner.trains and planned.no_data is None:
+            check_batch(planned.run, loaded=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The cells of a sweep that are to be run, kind after kind."""
+
+    sweep: Sweep
+    waiting: Sequence[Planned]
+    board: ProgressBoard
+    live: LiveSweep
+
+    def groups(self) -> Generator[CellGroup]:
+        """Yield the cells by kinds."""
+        kinds: dict[tuple[object, ...], list[Planned]] = {}
+        for planned in self.waiting:
+            kinds.setdefault(kind_of(planned), []).append(planned)
+        for group in kinds.values():
+            lines = curves(planned.cell for planned in group)
+            lanes: dict[int, list[Planned]] = {}
+            for planned in group:
+                lanes.setdefault(processes(planned.run), []).append(planned)
+            claimed = {width: self._claimed(lane, lines) for width, lane in lanes.items()}
+            yield CellGroup(claimed, places_for(group))
+
+    def _claimed(
+        self, lane: Sequence[Planned], lines: Mapping[str, Sequence[Cell]]
+    ) -> Iterator[ClaimedCell]:
+        """Yield the cells that can be claimed; the others are left, which is said of each."""
+        store, titles = self.sweep.store, self.sweep.titles
+        for planned in lane:
+            cell = planned.cell
+            claim = store.claim(cell.key, title=titles[cell.key])
+            if claim is None:
+                self._leave(cell, "left to another sweep that is working on it")
+                continue
+            with ExitStack() as held:
+                held.callback(claim.release)
+                if (source := lacking(planned, store)) is not None:
+                    self._leave(cell, f"left: {titles[source.key]} is not finished; run again")
+                    continue
+                store.see_anew(cell.key)
+                gone = planned.again and missing(cell, store) is not None
+                if done(planned, store) and not gone:
+                    self._leave(cell, "another sweep has just done it", Status.ok)
+                    continue
+                held.pop_all()
+                yield ClaimedCell(planned, claim, lines.get(curve(cell), ()) if lines else ())
+
+    def _leave(self, cell: Cell, why: str, status: str = LEFT) -> None:
+        self.board.finish(cell, why, status)
+        self.live.left(cell, why)
+
+    def advance(self, key: str, message: Progress) -> None:
+        """Do nothing: the board shows it."""
+
+    def ended(self, key: str, status: str) -> None:
+        """Do nothing: no cell is given twice."""

@@ -1,0 +1,70 @@
+"""A sweep: its cells as they are planned, as reports and dashboards see them, and their ends."""
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lra.composition.run import Control, Logger, Run
+from runners.records import Cell, Status
+
+if TYPE_CHECKING:
+    from runners.store import Store
+
+
+@dataclass(slots=True)
+class Planned:
+    """A cell and the run that it belongs to."""
+
+    cell: Cell
+    run: Run
+    trainings: Mapping[str, Cell] = field(default_factory=dict)
+    """Cells whose weights it starts from."""
+    again: bool = False
+    """Complete, but done once more for what is gone of it: the weights of a training."""
+    no_data: str | None = None
+    """Why the data of its task cannot be had; set once somebody has tried to prepare them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepCells:
+    """The cells of a sweep, as reports and dashboards see them."""
+
+    name: str
+    root: Path
+    """The results folder."""
+    logger: Logger
+    cells: Sequence[Cell]
+    titles: Mapping[str, str]
+    """What cells are called, by key: also those that other shards run."""
+
+    @property
+    def store(self) -> "Store":
+        """The result store."""
+        from runners.store import Store  # a tenth of a second, which commands need later
+
+        return Store(self.root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep(SweepCells):
+    """All cells that one command line asks for, in the order in which they run."""
+
+    control: Control
+    planned: Sequence[Planned]
+    """Its cells, each with its run."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the cells that a process was to run."""
+
+    endings: dict[str, Status] = field(default_factory=dict)
+    """Of cells that have rows now, by key."""
+    stopped_by: signal.Signals | None = None
+    """The signal that ended it."""
+    refused: str | None = None
+    """What the storage could not take, and the way out: nothing more was run."""
+    stopped: dict[str, str] = field(default_factory=dict)
+    """Cells that somebody else stopped, by key, and how: they have no rows."""
