@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from lra.cluster.engine import WorkerGroup
@@ -147,18 +148,17 @@ class Claiming:
         if claim is None:
             self.busy.add(entry.key)
             return None
-        try:
+        with ExitStack() as held:
+            held.callback(claim.release)
             self.store.see_anew(entry.key)
             if self._gone(place) if again else not self.is_over(place):
                 planned = self._planned(place)
                 planned.again = again
                 if again or not done(planned, self.store):
-                    return ClaimedCell(planned, claim, self._shorter(place))
+                    taken = ClaimedCell(planned, claim, self._shorter(place))
+                    held.pop_all()
+                    return taken
                 self.over.add(place)
-        except BaseException:
-            claim.release()
-            raise
-        claim.release()
         return None
 
     def _planned(self, place: int) -> Planned:

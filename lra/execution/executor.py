@@ -126,7 +126,7 @@ class Executor:
         while (claimed := self._next(lane)) is not None:
             planned = claimed.planned
             running = self.running[planned.cell.key] = Running(claimed)
-            end = self._known_end(claimed)
+            end = self._end_untried(claimed)
             if end is None:
                 yield _job(planned, self.store, sharers)
             else:
@@ -140,7 +140,7 @@ class Executor:
             self._refuse(error)
             return None
 
-    def _known_end(self, claimed: ClaimedCell) -> tuple[Status, str] | None:
+    def _end_untried(self, claimed: ClaimedCell) -> tuple[Status, str] | None:
         """Return how a cell ends without being tried, where that is known."""
         planned = claimed.planned
         end = ending(planned, claimed.curve, self.store)
@@ -253,10 +253,10 @@ def prepare(task: Task, board: ProgressBoard) -> NotPrepared | BadData | None:
     try:
         with board.preparing(name):
             task.prepare()
+        for remark in remarks_of(task).values():
+            board.say(f"{name}: warning: {remark}")
     except (NotPrepared, BadData) as error:
         return error
-    for remark in remarks_of(task).values():
-        board.say(f"{name}: warning: {remark}")
     return None
 
 
