@@ -19,7 +19,7 @@ from lra.sweep.live import LiveSweep
 from lra.sweep.places import processes
 from lra.sweep.planned import NO_DATA, ending, failed, remains
 from lra.sweep.stored_weights import stored_training
-from lra.sweep.sweep import Outcome, Planned
+from lra.sweep.sweep import Planned, SweepOutcome
 from lra.terminal.board import STOPPED, ProgressBoard
 from lra.terminal.progress import decisive, failure, headline
 from runners.isolation import isolate
@@ -55,7 +55,7 @@ class CellGroup(NamedTuple):
     """How many groups like this one may share the machine's memory."""
 
 
-class Plan(Protocol):
+class CellPlan(Protocol):
     """Cells to run, as the executor sees them."""
 
     def groups(self) -> Generator[CellGroup]:
@@ -91,13 +91,13 @@ class Running:
 class Executor:
     """Runs the cells of a plan; each ends as rows in the store, whatever happens to it."""
 
-    def __init__(self, plan: Plan, store: Store, board: ProgressBoard, live: LiveSweep) -> None:
+    def __init__(self, plan: CellPlan, store: Store, board: ProgressBoard, live: LiveSweep) -> None:
         self.plan, self.store, self.board, self.live = plan, store, board, live
-        self.outcome = Outcome()
+        self.outcome = SweepOutcome()
         self.running: dict[str, Running] = {}
         """By key, from the claim to the end."""
 
-    def run(self) -> Outcome:
+    def run(self) -> SweepOutcome:
         """Run what the plan gives until there is no more, a signal comes or the storage refuses."""
         with closing(self.plan.groups()) as groups:
             for group in groups:

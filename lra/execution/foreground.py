@@ -7,7 +7,7 @@ from typing import NamedTuple
 from lra.composition.configuration import ReportChoice
 from lra.composition.run import Composed
 from lra.results.finish import finish
-from lra.sweep.sweep import Outcome, Sweep
+from lra.sweep.sweep import Sweep, SweepOutcome
 from lra.terminal import progress
 from lra.terminal.volume import Volume
 from runners.isolation import isolate
@@ -40,7 +40,7 @@ class Executed(NamedTuple):
     code: int
     """As `lra run` ends with it."""
     sweep: Sweep
-    outcome: Outcome
+    outcome: SweepOutcome
 
 
 def execute(
@@ -66,7 +66,7 @@ def execute(
     if sweep.control.dry_run:
         for line in overview(sweep):
             print(line)
-        return Executed(0, sweep, Outcome())
+        return Executed(0, sweep, SweepOutcome())
     outcome, live = in_memory.execute(sweep, volume)
     with RowsIndex(sweep.root) as index:
         left = sum(not index.complete(cell) for cell in sweep.cells)
@@ -82,7 +82,7 @@ def execute(
     return Executed(_exit_code(sweep, outcome), sweep, outcome)
 
 
-def _exit_code(sweep: Sweep, outcome: Outcome) -> int:
+def _exit_code(sweep: Sweep, outcome: SweepOutcome) -> int:
     """Return 0 when every cell has its rows; `lra.cli` lists what else there is."""
     if outcome.refused is not None:
         return 2

@@ -19,7 +19,7 @@ from lra.sweep.planned import (
     lacking,
     not_done,
 )
-from lra.sweep.sweep import Outcome, Planned, Sweep
+from lra.sweep.sweep import Planned, Sweep, SweepOutcome
 from lra.sweep.trainings import missing
 from lra.terminal.board import LEFT, ProgressBoard
 from lra.terminal.volume import Volume
@@ -29,7 +29,7 @@ from runners.store import Store
 from tasks.errors import BadData, NotPrepared
 
 
-def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[Outcome, LiveSweep | None]:
+def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[SweepOutcome, LiveSweep | None]:
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it.
 
     Returns:
@@ -50,7 +50,7 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[Outcome, Live
             f"{complete} of {len(sweep.planned)} cells are complete already and are not repeated"
         )
     if not waiting:
-        return Outcome(), None
+        return SweepOutcome(), None
     expected = announcement(forecasts(waiting, store, sweep.name))
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
     live = LiveSweep(sweep, [planned.cell for planned in waiting])

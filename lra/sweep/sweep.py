@@ -57,7 +57,7 @@ class Sweep(SweepCells):
 
 
 @dataclass(slots=True)
-class Outcome:
+class SweepOutcome:
     """What became of the cells that a process was to run."""
 
     endings: dict[str, Status] = field(default_factory=dict)
