@@ -1,8 +1,8 @@
 """Every model of a protocol has the parameters of its source, but for terms that the docs explain.
 
 `published_parameters.csv` holds what the sources have: of `lra_code`, `skyformer` and `rotary`
-counted by building their own modules, of `nystrom` and `self_pretraining` from the shapes in their
-code.
+counted by building their own modules, of `nystrom`, `self_pretraining` and `s5` from the shapes in
+their code.
 """
 
 import csv
