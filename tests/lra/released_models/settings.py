@@ -6,13 +6,14 @@ CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the
 for `s4_v1`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
 github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`, of
 github.com/IdoAmos/not-from-scratch (commit f919137) for `self_pretraining`, and of
-github.com/pablomiralles22/long-transformers (commit ec33dc6) for `rotary`. Settings of the
+github.com/pablomiralles22/long-transformers (commit ec33dc6) for `rotary`, and of
+github.com/lindermanlab/S5 (commit 3c18fdb) for `s5`. Settings of the
 Nystromformer and Skyformer code are stored by `small_models.py`. Of language models: clones of
 github.com/facebookresearch/adaptive-span (27b815f) for `adaptive_span`, salesforce/awd-lstm-lm
 (1d466ec) for `awd_lstm`, kimiyoung/transformer-xl (44781ed) for `transformer_xl`,
 facebookresearch/fairseq (3d262bb) for `baevski_auli`, ofirpress/shortformer (edc411f) for
-`shortformer` and google/trax (7c189c2) for `reformer`. `compressive` and `longformer_lm` follow
-papers whose training code was not released.
+`shortformer` and google/trax (7c189c2) for `reformer`. `compressive`, `longformer_lm` and `lru`
+follow papers whose training code was not released.
 """
 
 import importlib
@@ -47,6 +48,10 @@ EXPERIMENTS = {"s4": "experiment/lra/s4-{}", "s4_v1": "experiment/s4-lra-{}"}
 PHASES = {"scratch": "experiment/lra/transformer-lra-{}",
           "masked": "experiment/lra/transformer-lra-{}-mlm"}  # fmt: skip
 """Of self-pretraining: the same files are fine-tuning and training from scratch."""
+S5_TASKS = {
+    "listops": "listops", "text": "imdb", "retrieval": "aan", "image": "cifar",
+    "pathfinder": "pathfinder", "pathx": "pathx",
+}  # fmt: skip
 MEGA_TASKS = {
     "listops": "listop", "text": "imdb", "retrieval": "aan", "image": "cifar10",
     "pathfinder": "pf32", "pathx": "pf128",
@@ -171,6 +176,16 @@ def of_mega(checkout: Path) -> dict:
                     args = SimpleNamespace()
                     register(args)
                     found[task][model] = vars(args)
+    return found
+
+
+def of_s5(checkout: Path) -> dict:
+    """Return the options of each task's command on top of the parser's defaults."""
+    below, found = of_parser(checkout / "run_train.py"), {}
+    for task, own in S5_TASKS.items():
+        script = (checkout / f"bin/run_experiments/run_lra_{own}.sh").read_text()
+        words = shlex.split(script.replace("\\\n", " "))
+        found[task] = below | given(words[words.index("run_train.py") + 1 :])
     return found
 
 
@@ -331,7 +346,7 @@ def main(protocol: str, checkout: Path) -> None:
     """Store the settings of one repository."""
     others = {
         "mega": of_mega, "lra_code": of_lra, "rotary": of_rotary, "awd_lstm": of_awd_lstm,
-        "self_pretraining": of_phases,
+        "self_pretraining": of_phases, "s5": of_s5,
         "adaptive_span": of_adaptive_span, "transformer_xl": of_transformer_xl,
         "baevski_auli": of_baevski_auli, "shortformer": of_shortformer, "reformer": of_reformer,
     }  # fmt: skip

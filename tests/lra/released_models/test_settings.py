@@ -1,9 +1,9 @@
 """Every setting of a released configuration beside the configuration that a protocol composes.
 
 `small_models.py` and `settings.py` have stored the settings. Each is held against ours by a rule of
-`setting_rules.py`, or of `language_rules.py`; why some are no option of ours is said there and in
-`language_reasons.py`. A key that they do not know fails. `compressive` and `longformer_lm` follow
-papers without released training code, so that there is nothing to hold them against.
+`setting_rules.py`, `state_space_rules.py` or `language_rules.py`; why some are no option of ours is
+there and in `language_reasons.py`. A key that they do not know fails. `compressive`,
+`longformer_lm` and `lru` follow papers without released training code.
 """
 
 import json
@@ -31,6 +31,7 @@ from tests.lra.released_models.setting_rules import (
     SIZES,
     Ours,
 )
+from tests.lra.released_models.state_space_rules import ELSEWHERE as BESIDE_S5, S5
 
 HERE = Path(__file__).parent
 SAMPLES = ("text", "retrieval", "image", "enwik8", "text8", "wikitext2", "wikitext103")
@@ -40,6 +41,7 @@ PAIRS = {
                   "reformer", "big_bird"),
     "s4": ("local",),  # for the model of the source, which is not here
     "s4_v1": ("local",),
+    "s5": ("s5",),
     "mega": ("local", "softmax", "luna"),
     "rotary": ("softmax",),
     "self_pretraining": ("softmax",),
@@ -102,6 +104,12 @@ def test_settings_of_the_small_models(protocol, task):
 def test_settings_of_s4(protocol, task):
     (ours,) = composed(protocol, task).values()
     assert not differing(stored(protocol)[task], ours, S4, ELSEWHERE["s4"])
+
+
+@pytest.mark.parametrize("task", stored("s5"))
+def test_settings_of_s5(task):
+    (ours,) = composed("s5", task).values()
+    assert not differing(stored("s5")[task], ours, S5, BESIDE_S5)
 
 
 @pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder", "pathx"])
