@@ -19,7 +19,8 @@ MODELS = {
     "self_pretraining": "softmax",
     "s5": "s5",
     "lru": "lru",
-    **dict.fromkeys(("s4", "s4_v1", "mega"), "local"),  # whose own models are not here
+    **dict.fromkeys(("s4", "s4_v3"), "s4"),
+    **dict.fromkeys(("s4_v1", "mega"), "local"),  # whose own models are not here
 }
 """Of those that the sources trained; of language models the first, else Performer."""
 PICTURES = {

@@ -1,11 +1,12 @@
-"""Run the frame of the S4 code around layers that hand on their input; store its answers.
+"""Run whole models of the S4 code, or the frame of its first version; store their answers.
 
     python -P tests/lra/released_models/frames.py s4 CHECKOUT LIBRARIES
 
-CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the same at its tag v1
-for `s4_v1`. LIBRARIES holds what it imports, as `pip install --no-deps --target LIBRARIES einops`
-leaves it. S4 is not among the models here: what stands around it is compared, encoder, norms,
-residuals, pooling and classifier, by the settings that `settings.py` has stored.
+CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4` and `s4_v3`, the same
+at its tag v1 for `s4_v1`. LIBRARIES holds what it imports, as `pip install --no-deps --target
+LIBRARIES einops` leaves it. Models are built by the settings that `settings.py` has stored. The S4
+of the tag v1 is not among the models here: what stands around it is compared, encoder, norms,
+residuals, pooling and classifier, around layers that hand on their input.
 
 For `self_pretraining` the same is done with github.com/IdoAmos/not-from-scratch (commit f919137),
 which has grown from that code: its Transformers whole, with their layers and positions.
@@ -26,11 +27,15 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 import cases  # noqa: E402
 
-MODELS = {"s4": "src.models.sequence.backbones.model", "s4_v1": "src.models.sequence.model",
-          "self_pretraining": "src.models.sequence.model"}  # fmt: skip
-LENGTHS = {"s4": "lengths", "s4_v1": "l_batch", "self_pretraining": "lengths"}
-"""What a decoder calls the numbers of real tokens."""
+MODELS = {**dict.fromkeys(("s4", "s4_v3"), "src.models.sequence.backbones.model"),
+          **dict.fromkeys(("s4_v1", "self_pretraining"), "src.models.sequence.model")}  # fmt: skip
+LENGTHS = {"s4_v1": "l_batch"}
+"""What a decoder calls the numbers of real tokens, where not lengths."""
 CLASSES = {"listops": 10, "image": 10}
+RATES = ("lr", "wd")
+"""Settings of a layer that concern its training."""
+OPEN = ("dropout", "l_max", "tie_dropout")
+"""Settings of a layer that refer to others: none is seen in an answer."""
 ROWS = 257
 """Of the table of tokens."""
 UNREAD = (
@@ -58,8 +63,12 @@ def layers_of(own: dict) -> list[dict]:
     layers: dict[str, dict] = {}
     for key, value in own.items():
         if key.startswith("layer."):
-            _, number, name = key.split(".")
-            layers.setdefault(number, {})[name] = None if name == "dropout" else value
+            *number, name = key.split(".")[1:]
+            if name == "n_ssm" and value == "${..d_model}":
+                value = own["d_model"]
+            if name not in RATES:
+                layers.setdefault("".join(number), {})[name] = None if name in OPEN else value
+    layers.pop("lr", None)
     return [*layers.values()] or [{"_name_": "id"}]
 
 
@@ -106,7 +115,7 @@ def answer(protocol: str, parts: nn.ModuleDict, task: str) -> np.ndarray:
         lengths = (x != 0).sum(1)
     with torch.no_grad():
         y, _ = parts["model"](parts["encoder"](x))
-        logits = parts["decoder"](y, state=None, **{LENGTHS[protocol]: lengths})
+        logits = parts["decoder"](y, state=None, **{LENGTHS.get(protocol, "lengths"): lengths})
     return (logits[0] if isinstance(logits, tuple) else logits).numpy()
 
 

@@ -154,6 +154,59 @@ S4 = {
         value or (ours.task["mean"], ours.task["deviation"]) == (0, 1),
     "dataset.resolution": lambda value, ours: value == {"pathfinder": 32, "pathx": 128}[ours.name],
 }  # fmt: skip
+
+
+def learns(*options):
+    """Return the rule that a rate is what options of S4 make of the run's; None: the run's."""
+
+    def rule(value, ours):
+        peak = ours.optim["peak_learning_rate"]
+        rates = [ours.mixer[name] * peak for name in options]
+        return all(math.isclose(rate, peak if value is None else value) for rate in rates)
+
+    return rule
+
+
+def every_rate(value, ours):
+    """One rate for A, B and dt, and in the code of today for C as well."""
+    today = ours.config["protocol"] == "s4"
+    options = ["rate", "rate_of_step", *(["rate_of_readout"] if today else [])]
+    return learns(*options)(value, ours) and (today or ours.mixer["rate_of_readout"] == 1.0)
+
+
+def dropped(_, ours):
+    """Behind GELU, a channel at once; in the code of today also before it, number by number."""
+    share, mixer = ours["dropout"], ours.mixer
+    before = share if ours.config["protocol"] == "s4" else 0.0
+    found = mixer["dropout"], mixer["tied_dropout"], mixer["convolution_dropout"]
+    return found == (share, share > 0, before)
+
+
+S4_LAYER = {
+    **S4,
+    "model.layer._name_": lambda value, ours: ours.config["model"]["name"] == value == "s4",
+    "model.layer.mode": lambda value, ours: (value, ours.mixer["kernel"]) == ("nplr", "dplr"),
+    "model.layer.rank": lambda value, _: value == 1,
+    "model.layer.channels": lambda value, _: value == 1,
+    "model.layer.d_state": same("mixer", "states"),
+    "model.layer.n_ssm": lambda value, ours: (
+        ours["width"] if value in {None, "${..d_model}"} else value
+    ) == (ours.mixer["independent"] or ours["width"]),
+    "model.layer.dt_min": same("mixer", "step_min"),
+    "model.layer.dt_max": same("mixer", "step_max"),
+    "model.layer.dt_transform": lambda value, ours: value == "softplus" and (
+        "steps" in ours.deviations or ours.config["protocol"] == "s4_v3"),  # at its tag: exp
+    "model.layer.init": same("mixer", "init"),
+    "model.layer.bidirectional": same("mixer", "bidirectional"),
+    "model.layer.activation": lambda value, _: value == "gelu",
+    "model.layer.final_act": same("mixer", "mixing"),
+    "model.layer.lr": every_rate,
+    "model.layer.lr.A": learns("rate"),
+    "model.layer.lr.B": learns("rate"),
+    "model.layer.lr.dt": learns("rate_of_step"),
+    "model.layer.wd": lambda value, _: value == 0.0,
+    "model.layer.tie_dropout": dropped,
+}  # fmt: skip
 HIDDEN = {"sequence": 0, "retrieval": 1, "sequence_nonelinear": 1}
 SCRATCH = {  # of self-pretraining, whose files are much like those of S4
     **S4,
@@ -396,6 +449,12 @@ ELSEWHERE = {
              "model.pool._name_", "model.pool.expand", "model.pool.stride", "model.pool.pool"),
             "switched off, or for another model",
         ),
+        **dict.fromkeys(
+            ("bottleneck", "deterministic", "drop_kernel", "gate", "gate_act", "initializer",
+             "measure", "mult_act", "postact", "verbose", "weight_norm", "model.layer.layer"),
+            "switched off, or the only one",
+        ),
+        "model.layer.l_max": "of what is learned in place of C",
         "loader.drop_last": "as training here",
         "loader.eval_resolutions": "of one", "loader.train_resolution": "of one",
         **dict.fromkeys(

@@ -2,8 +2,8 @@
 
     python -P tests/lra/released_models/settings.py s4 CHECKOUT
 
-CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the same at its tag v1
-for `s4_v1`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
+CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4` and `s4_v3`, the same at
+its tag v1 for `s4_v1`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
 github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`, of
 github.com/IdoAmos/not-from-scratch (commit f919137) for `self_pretraining`, and of
 github.com/pablomiralles22/long-transformers (commit ec33dc6) for `rotary`, and of
@@ -44,7 +44,8 @@ S4_TASKS = {
     "listops": "listops", "text": "imdb", "retrieval": "aan", "image": "cifar",
     "pathfinder": "pathfinder", "pathx": "pathx",
 }  # fmt: skip
-EXPERIMENTS = {"s4": "experiment/lra/s4-{}", "s4_v1": "experiment/s4-lra-{}"}
+EXPERIMENTS = {"s4": "experiment/lra/s4-{}", "s4_v3": "experiment/lra/old/v3-s4-{}",
+               "s4_v1": "experiment/s4-lra-{}"}  # fmt: skip
 PHASES = {"scratch": "experiment/lra/transformer-lra-{}",
           "masked": "experiment/lra/transformer-lra-{}-mlm"}  # fmt: skip
 """Of self-pretraining: the same files are fine-tuning and training from scratch."""
@@ -78,8 +79,9 @@ ROTARY_FILES = {
 }
 LEFT_OUT = re.compile(r"train\.seed|\.__|dataset\.seed|_workers|pin_memory|metrics")
 """What changes no number or is a seed."""
-OF_S4 = re.compile(r"model\.layer\.|task\.")
-"""What S4 itself has, and losses, which are the task's."""
+OF_S4 = {name: re.compile(r"task\.") for name in ("s4", "s4_v3")}
+OF_S4 |= {"s4_v1": re.compile(r"model\.layer\.|task\.")}
+"""Losses, which are the task's, and what the first S4 has, which is not here."""
 
 
 def merged(below: dict, above: dict) -> dict:
@@ -149,7 +151,9 @@ def of_s4(protocol: str, checkout: Path) -> dict:
     found = {}
     for task, own in S4_TASKS.items():
         settings = of_experiment(checkout, EXPERIMENTS[protocol].format(own))
-        found[task] = {key: value for key, value in settings.items() if not OF_S4.search(key)}
+        found[task] = {
+            key: value for key, value in settings.items() if not OF_S4[protocol].search(key)
+        }
     return found
 
 

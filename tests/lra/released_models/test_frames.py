@@ -1,8 +1,8 @@
-"""What stands around the layers of S4, by a protocol's settings, beside answers of its code.
+"""Whole models of the S4 code by a protocol's settings, beside its answers; of version 1 the frame.
 
-`frames.py` has stored the answers, of layers that hand on their input: S4 is not among the models
-here. `identity` does so with projections that do nothing. Of the Transformers that have grown from
-that code everything is compared.
+`frames.py` has stored the answers, of version 1 around layers that hand on their input: its S4 is
+not among the models here. `identity` does so with projections that do nothing. Of the Transformers
+that have grown from that code everything is compared.
 """
 
 import re
@@ -19,7 +19,7 @@ from lra.composition.hydra_entry import entries
 from tests.lra.released_models import cases
 
 HERE = Path(__file__).parent
-MODELS = {"s4": "identity", "s4_v1": "identity", "self_pretraining": "softmax"}
+MODELS = {"s4": "s4", "s4_v3": "s4", "s4_v1": "identity", "self_pretraining": "softmax"}
 STORED = {name: np.load(HERE / f"{name}.npz") for name in MODELS}
 ROWS_THERE = 257
 FRAME = {
@@ -39,7 +39,20 @@ TRANSFORMER = {  # whose networks are layers of their own
     r"stack\.blocks\.(\d)\.network\.3\.(\w+)": "model.layers.{odd}.layer.ff.2.{1}",
     r"stack\.norm\.(\w+)": "model.norm.norm.{0}",
 }
-NAMES = {"s4": FRAME, "s4_v1": FRAME, "self_pretraining": TRANSFORMER}
+LAYER = {
+    **FRAME,
+    r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}",
+    r"stack\.blocks\.(\d)\.mixer\.skip": "model.layers.{0}.layer.layer.D",
+    **{
+        rf"stack\.blocks\.(\d)\.mixer\.{ours}": f"model.layers.{{0}}.layer.layer.kernel.{theirs}"
+        for ours, theirs in (
+            (r"dynamics\.log_decay", "A_real"), (r"dynamics\.frequency", "A_imag"),
+            (r"dynamics\.entry", "B"), (r"dynamics\.low_rank", "P"), ("readout", "C"),
+            (r"dynamics\.log_step", "inv_dt"),
+        )
+    },
+}  # fmt: skip
+NAMES = {"s4": LAYER, "s4_v3": LAYER, "s4_v1": FRAME, "self_pretraining": TRANSFORMER}
 """The released name of each of our parameters and buffers, but for the classifier."""
 
 
@@ -54,6 +67,23 @@ def released_name(protocol: str, task: str, name: str, hidden_layers: int) -> st
             layer = 2 * int(match[1]) if match[1].isdigit() else 0
             return theirs.format(*match.groups(), even=layer, odd=layer + 1)
     raise KeyError(name)
+
+
+def in_theirs(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of a parameter in the released layer of S4."""
+    if name.endswith("log_step"):
+        return (*shape, 1)
+    return (1, *shape) if name.endswith((".entry", ".low_rank", ".skip")) else shape
+
+
+def in_ours(name: str, weight: torch.Tensor, module: nn.Module) -> torch.Tensor:
+    """Return a released parameter of S4 as ours: conjugate Lambda, and dt by its logarithm."""
+    if name.endswith("frequency"):
+        return -weight
+    if name.endswith("log_step"):
+        step = nn.functional.softplus(weight)  # of the code of today
+        return step.log() - module.get_submodule(name.rpartition(".")[0]).middle
+    return weight
 
 
 def built(protocol: str, task: str) -> nn.Module:
@@ -75,7 +105,7 @@ def built(protocol: str, task: str) -> nn.Module:
                 own.zero_()
             elif own.is_floating_point():
                 table = name == "embedding.weight" and not run.task.spec.scalars
-                shape = (ROWS_THERE, *own.shape[1:]) if table else tuple(own.shape)
+                shape = (ROWS_THERE, *own.shape[1:]) if table else in_theirs(name, tuple(own.shape))
                 theirs = released_name(protocol, task, name, backbone["head_hidden_layers"])
                 weight = cases.weight(theirs, shape)
                 if (
@@ -83,7 +113,8 @@ def built(protocol: str, task: str) -> nn.Module:
                 ):  # of a, b, a - b and a * b there
                     first, second, difference, product = weight.chunk(4, dim=1)
                     weight = torch.cat((first, second, product, difference), dim=1)
-                own.copy_(weight[: len(own)])
+                weight = in_ours(name, weight, model)
+                own.copy_(weight[: len(own)] if table else weight.reshape(own.shape))
     return model
 
 

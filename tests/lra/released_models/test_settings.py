@@ -27,6 +27,7 @@ from tests.lra.released_models.setting_rules import (
     REGISTERED,
     ROTARY,
     S4,
+    S4_LAYER,
     SCRATCH,
     SIZES,
     Ours,
@@ -39,8 +40,9 @@ PAIRS = {
     "nystrom": ("softmax", "nystromformer", "linformer", "reformer", "performer", "linear"),
     "skyformer": ("softmax", "kernelised", "skyformer", "nystromformer", "linformer", "performer",
                   "reformer", "big_bird"),
-    "s4": ("local",),  # for the model of the source, which is not here
-    "s4_v1": ("local",),
+    "s4": ("s4",),
+    "s4_v3": ("s4",),
+    "s4_v1": ("local",),  # for the model of the source, which is not here
     "s5": ("s5",),
     "mega": ("local", "softmax", "luna"),
     "rotary": ("softmax",),
@@ -100,10 +102,11 @@ def test_settings_of_the_small_models(protocol, task):
 
 
 @pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder", "pathx"])
-@pytest.mark.parametrize("protocol", ["s4", "s4_v1"])
+@pytest.mark.parametrize("protocol", ["s4", "s4_v3", "s4_v1"])
 def test_settings_of_s4(protocol, task):
     (ours,) = composed(protocol, task).values()
-    assert not differing(stored(protocol)[task], ours, S4, ELSEWHERE["s4"])
+    rules = S4 if protocol == "s4_v1" else S4_LAYER
+    assert not differing(stored(protocol)[task], ours, rules, ELSEWHERE["s4"])
 
 
 @pytest.mark.parametrize("task", stored("s5"))
