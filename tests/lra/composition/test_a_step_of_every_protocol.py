@@ -19,8 +19,9 @@ MODELS = {
     "self_pretraining": "softmax",
     "s5": "s5",
     "lru": "lru",
+    "mega": "mega",
     **dict.fromkeys(("s4", "s4_v3"), "s4"),
-    **dict.fromkeys(("s4_v1", "mega"), "local"),  # whose own models are not here
+    "s4_v1": "local",  # whose own model is not here
 }
 """Of those that the sources trained; of language models the first, else Performer."""
 PICTURES = {

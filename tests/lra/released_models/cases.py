@@ -51,7 +51,7 @@ def weight(name: str, shape: tuple[int, ...]) -> Tensor:
         return drawn / 2
     if len(shape) > 1:
         return drawn * GAIN * shape[-1] ** -0.5
-    gains = ("weight", "scale", "running_var")
+    gains = ("weight", "scale", "scalar", "running_var")
     return 0.1 * drawn + ("norm" in name.lower() and name.endswith(gains))
 
 

@@ -364,6 +364,10 @@ NORMS = {"layernorm": "layer", "scalenorm": "scale", "batchnorm": "batch", "sync
 COMMAND = {  # of Mega
     "encoder-layers": lambda value, ours: ours["depth"] == int(value),
     "activation-fn": same("feed_forward"),
+    "attention-activation-fn": same("mixer", "attention"),
+    "n-dim": lambda value, ours: ours.mixer["ema_states"] == int(value),
+    "chunk-size": lambda value, ours:
+        "CHUNK" in value and ours.mixer["chunk_length"] is None,
     "norm-type": lambda value, ours: NORMS[value] == ours["norm"],
     "sen-rep-type": lambda value, ours: (value, ours["pooling"]) == ("mp", "mean"),
     "encoder-normalize-before": before,
@@ -417,6 +421,15 @@ REGISTERED = {  # of exact attention and of Luna in the Mega repository
         value == (ours["layer_groups"] == 1),
 }  # fmt: skip
 SIZES = {  # of Mega itself
+    "encoder_hidden_dim": lambda value, ours: (
+        value == (ours.mixer["value_width"] or 2 * ours["width"])
+    ),
+    "z_dim": same("mixer", "key_width"),
+    "n_dim": same("mixer", "ema_states"),
+    "truncation_length": same("mixer", "truncation"),
+    "chunk_size": lambda value, ours: (  # which the command sets, to -1 or to 128
+        ours.mixer["chunk_length"] is None and value in (-1, 1024, 128**2)
+    ),
     "encoder_embed_dim": same("width"),
     "encoder_ffn_embed_dim": same("feed_forward_width"),
     "classifier_layers": same("head_hidden_layers"),
@@ -490,11 +503,11 @@ ELSEWHERE = {
         "fit_params": "empty",
     },
     "command": dict.fromkeys(
-        ("a", "attention-activation-fn", "batch-size", "chunk-size", "criterion", "ddp-backend",
+        ("a", "batch-size", "criterion", "ddp-backend",
          "find-unused-parameters", "keep-last-epochs", "log-format", "log-interval",
-         "max-sentences-valid", "n-dim", "num-workers", "required-batch-size-multiple", "save-dir",
+         "max-sentences-valid", "num-workers", "required-batch-size-multiple", "save-dir",
          "seed", "sentence-avg", "task", "update-freq"),
-        "of Mega's layer, of the machine or of the log; batches are held together below",
+        "of the machine or of the log; batches are held together below",
     ),
     "registered": dict.fromkeys(
         ("adaptive_input", "apply_bert_init", "attention_activation_fn", "chunk_size",
