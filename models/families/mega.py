@@ -256,7 +256,7 @@ class Mega(Family):
         a state they are the chunks.
         """
         length, chunk = q.shape[2], self.chunk_length
-        if self.limited and length > self.longest:
+        if self.limited and state is None and length > self.longest:
             raise ValueError(
                 f"relative=simple has numbers for up to {self.longest} tokens: got {length}; "
                 "truncate, build the model with a larger max_length, or set chunk_length"
