@@ -22,7 +22,8 @@ Notation   N is `ema_states`, z `key_width`, e `value_width`, C `chunk_length`; 
            norms first, and v and the average are made of the normed x then. The dropout of the
            block falls on mx and g in place of what is added.
 Published  with a network of SiLU of width e behind (feed_forward=silu), without positions before
-           (positions=none).
+           (positions=none); with texts, norms behind sums and softmax; with pictures, batch norms
+           in front and laplace.
 Differs    That code's constants of laplace are rounded to six digits. A query that sees no key
            reads 0; there, where a chunk is padding alone, all of it.
 """
@@ -329,6 +330,8 @@ class Mega(Family):
         """
         if not self.traits.causal:
             raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        if memory < 1:
+            raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
         if self.limited and memory > self.longest:
             raise Unsupported(
                 f"relative=simple has numbers for up to {self.longest} tokens: got a memory of "

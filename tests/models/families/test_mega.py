@@ -335,6 +335,8 @@ def test_lengths_above_the_table_are_refused():
         mixer(drawn(1, 18, WIDTH), Layout())
     with pytest.raises(Unsupported, match=r"up to 17 tokens: got a memory of 18"):
         mixer.initial_state(1, 18)
+    with pytest.raises(ValueError, match="at least the newest: got 0"):
+        mixer.initial_state(1, 0)
     with pytest.raises(ValueError, match="full rows"):
         mixer.extend(
             Flow(drawn(1, 3, WIDTH), mixer.initial_state(1, 8)),
