@@ -43,6 +43,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.mixer import Growth, Need, Site, Tuning
+from models.ops.channel_map import ChannelMixing, gated
 from models.ops.recurrent.layer import BOTH_WAYS, check_share, reading
 from models.ops.state_space.discretisation import Discretisation
 from models.ops.state_space.dynamics import Dynamics, LowRankDynamics
@@ -56,13 +57,6 @@ class Kernel(StrEnum):
     diagonal = auto()
     dplr = auto()
     dss_exp = auto()
-
-
-class ChannelMixing(StrEnum):
-    """The map behind the state spaces: gated, or plain."""
-
-    glu = auto()
-    linear = auto()
 
 
 class S4(StateSpace):
@@ -190,8 +184,7 @@ class S4(StateSpace):
             y = F.dropout1d(y.mT, self.dropout, self.training).mT
         else:
             y = F.dropout(y, self.dropout, self.training)
-        y = self.out_proj(y)
-        return F.glu(y, dim=-1) if self.mixing == ChannelMixing.glu else y
+        return gated(self.out_proj(y), self.mixing)
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Let A, B and dt learn slowly and without decay, and C at its rate."""

@@ -53,7 +53,7 @@ from models.mixer import (
     Unsupported,
     blanked,
 )
-from models.multi_head import projection
+from models.ops.channel_map import ChannelMixing, channel_projection, gated
 from models.ops.convolution.kernels import Decay, FreeKernel, PiecewiseKernel, Start
 from models.ops.convolution.long import (
     check_length,
@@ -69,13 +69,6 @@ class Kernel(StrEnum):
 
     pieces = auto()
     free = auto()
-
-
-class Mixing(StrEnum):
-    """The map behind the convolution: gated, or plain."""
-
-    glu = auto()
-    linear = auto()
 
 
 class SGConv(Family):
@@ -124,7 +117,7 @@ class SGConv(Family):
         kernel_dropout: float = 0.0,
         kernels: int = 1,
         bidirectional: bool = True,
-        mixing: Mixing = Mixing.glu,
+        mixing: ChannelMixing = ChannelMixing.glu,
         dropout: float = 0.0,
         rate: float = 0.1,
     ) -> None:
@@ -158,8 +151,7 @@ class SGConv(Family):
             )
         self.skip = nn.Parameter(torch.empty(kernels, width))
         nn.init.normal_(self.skip)
-        gates = 2 if mixing == Mixing.glu else 1
-        self.out_proj = projection(kernels * width, gates * width, bias=True)
+        self.out_proj = channel_projection(kernels * width, width, mixing)
         self.traits = Traits(
             supports=frozenset({"keep", "start"}),
             causal=directions == 1,
@@ -187,10 +179,8 @@ class SGConv(Family):
         with full_precision(x):
             y, state = self._read(u, flow.state)
         y = blanked(order.back(y.mT).to(x.dtype), layout, self.traits)
-        y = self.out_proj(F.dropout(F.gelu(y), self.dropout, self.training))
-        if self.mixing == Mixing.glu:
-            y = F.glu(y, dim=-1)
-        return flow._replace(x=y, state=state)
+        y = F.dropout(F.gelu(y), self.dropout, self.training)
+        return flow._replace(x=gated(self.out_proj(y), self.mixing), state=state)
 
     def _read(
         self, u: Float[Tensor, "b d l"], state: State

@@ -3,5 +3,6 @@
 `shared` has one kernel per head, `dynamic` one per token and head, `values` is the module that adds
 the first to attention; `blocks` is how rows are laid out for both. `long` has kernels as long as
 the sequence, of a row or behind what is remembered of it; `kernels` makes such from parameters,
-`implicit` by a network. `short` has a few taps for each channel. `reference` is the literal form.
+`implicit` by a network. `short` has a few taps for each channel, `tree` puts such of all scales
+behind each other. `reference` is the literal form.
 """

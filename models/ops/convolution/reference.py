@@ -116,3 +116,19 @@ def implicit_positions(longest: int, bands: int) -> Float[Tensor, "n e"]:
         row = [t / max(1, longest - 1), *map(math.cos, angles), *(-math.sin(a) for a in angles)]
         rows.append(torch.tensor(row, dtype=torch.float64))
     return torch.stack(rows)
+
+
+def dilated_tree(
+    x: Float[Tensor, "b l d"],
+    low: Float[Tensor, "d k"],
+    high: Float[Tensor, "d k"],
+    weights: Float[Tensor, "d w"],
+    document: Int[Tensor, "b l"] | None = None,
+) -> Float[Tensor, "b l d"]:
+    """Y = sum_i w_i hi_i + w_(J+1) lo_J + w_(J+2) x, level by level, token by token."""
+    depth = weights.shape[1] - 2
+    y, seen = weights[:, -1] * x, x
+    for level in range(depth):
+        y = y + weights[:, level] * short_convolution(seen, high, None, document, 2**level)
+        seen = short_convolution(seen, low, None, document, 2**level)
+    return y + weights[:, depth] * seen

@@ -32,24 +32,42 @@ def short_convolution(
         document: Taps do not reach over to another; those before are of the first one.
         spacing: Tokens from a tap to the next, s.
     """
+    inputs, after = shifted(x, weight.shape[1], before, document, spacing=spacing)
+    y = tapped(inputs, weight)
+    return y if bias is None else y + bias.to(y.dtype), after
+
+
+def tapped(inputs: list[Tensor], weight: Float[Tensor, "d k"]) -> Float[Tensor, "b l d"]:
+    """Return the sum of inputs, each by its tap of every channel."""
+    taps = weight.to(inputs[0].dtype).unbind(1)
+    y = inputs[0] * taps[0]
+    for seen, tap in zip(inputs[1:], taps[1:], strict=True):
+        y = y + seen * tap
+    return y
+
+
+def shifted(
+    x: Float[Tensor, "b l d"],
+    taps: int,
+    before: Float[Tensor, "b m d"] | None = None,
+    document: Int[Tensor, "b l"] | None = None,
+    *,
+    spacing: int = 1,
+) -> tuple[list[Tensor], Float[Tensor, "b m d"]]:
+    """Return what each tap of every token meets, the farthest first, and the last inputs."""
     dtype, (batch, length, width) = sum_dtype(x), x.shape
-    taps = weight.shape[1]
     reach = spacing * (taps - 1)
     if before is None:
         before = x.new_zeros(batch, reach, width)
     whole = torch.cat((before.to(dtype), x.to(dtype)), dim=1)
-    if document is not None:
-        earlier = document[:, :1].expand(-1, reach)
-        document = torch.cat((earlier, document), dim=1)
-    y = x.new_zeros(width, dtype=dtype) if bias is None else bias.to(dtype)
-    for tap, own in enumerate(weight.to(dtype).unbind(1)):
-        there = slice(tap * spacing, tap * spacing + length)
-        product = whole[:, there] * own
-        if document is not None and tap < taps - 1:
-            product = product * (document[:, there] == document[:, reach:])[..., None]
-        y = y + product
+    inputs = [whole[:, tap * spacing : tap * spacing + length] for tap in range(taps)]
     after = whole[:, length:]
     if document is not None:
+        document = torch.cat((document[:, :1].expand(-1, reach), document), dim=1)
+        own = document[:, reach:]
+        for tap in range(taps - 1):
+            there = document[:, tap * spacing : tap * spacing + length]
+            inputs[tap] = inputs[tap] * (there == own)[..., None]
         after = after * (document[:, length:] == document[:, -1:])[..., None]
     # Cloned: a view would hold the whole segment.
-    return y, after.to(before.dtype).clone()
+    return inputs, after.to(before.dtype).clone()

@@ -1,0 +1,160 @@
+"""MultiresConv: short convolutions of all scales of time, as a tree, in place of a long kernel.
+
+    lo_0 = x,  hi_i = h1 * lo_{i-1},  lo_i = h0 * lo_{i-1}      taps of level i: 2^(i-1) tokens off
+    z = sum_i w_i hi_i + w_{J+1} lo_J + w_{J+2} x               i = 1, ... J
+    out = GLU(W gelu(z) + b),  W: d -> 2 d                      (mixing=linear: d -> d)
+
+h0 and h1 have k taps in each channel, the same at every level. By default the number of levels is
+J = ceil(log2((n - 1) / (k - 1) + 1)), which reach back to the first of the longest input's n
+tokens. Causal, also where later tokens may be seen.
+
+Cost       O(n d k J) for the tree, without Fourier transforms, and 4 n d^2 for the map behind it;
+           memory O(n d J).
+State      the last inputs of each level, d (k - 1) (2^J - 1) numbers, whatever the memory: streams
+           see as far back as the levels reach.
+Source     Shi et al. 2023, arXiv:2305.01638. Code: thjashin/multires-conv.
+Notation   kernel_size is `taps`, indep_res_init `wide_skip`; tree_select is fading, the weights w
+           stand there in the order w_{J+1}, w_J, ... w_1, w_{J+2}.
+Published  in 10 blocks without a network behind the mixer (feed_forward=none), the norm behind the
+           residual; ListOps with taps=4, wide_skip=true and batch norm.
+Differs    Filters of wavelets at the start and the memory of equal resolution
+           (tree_select=uniform) are not here. Tokens of interior padding, and of other documents,
+           are left out of the distances.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import (
+    Family,
+    Flow,
+    Growth,
+    Layout,
+    Site,
+    State,
+    Traits,
+    Tuning,
+    blanked,
+    no_matrices,
+)
+from models.ops.channel_map import ChannelMixing, channel_projection, gated
+from models.ops.convolution.tree import depth_for, dilated_tree
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import Reading, check_share, reading
+
+
+def together(layout: Layout) -> tuple[Reading, Int[Tensor, "b l"] | None]:
+    """Return the order of documents behind each other, then padding, and its documents.
+
+    Else distances would count what lies between.
+    """
+    key, keep = layout.document, layout.keep
+    if key is None:
+        return reading(keep, backwards=False), None
+    if keep is not None:
+        key = torch.where(keep, key, key.max() + 1)
+    place = key.argsort(dim=1, stable=True)
+    return Reading(place, backwards=False), key.gather(1, place)
+
+
+class MultiresConv(Family):
+    """A tree of short convolutions and the map behind it.
+
+    Args:
+        site: Where it is built.
+        taps: k, of each filter, at least 2.
+        levels: J; None: so many that the longest input is seen whole.
+        wide_skip: Whether the weight of the token itself starts from U(-1, 1), as a residual would,
+            in place of the others' U(+-sqrt(1 / (J + 2))).
+        mixing: The map behind.
+        dropout: Share of the channels that the tree gives which is dropped for a whole row.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        taps: int = 2,
+        levels: int | None = None,
+        wide_skip: bool = False,
+        mixing: ChannelMixing = ChannelMixing.glu,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if taps < 2:
+            raise ValueError(f"taps must be at least 2, which can stand apart: got {taps}")
+        most = max(1, depth_for(site.max_length, taps))
+        if levels is not None and not 1 <= levels <= most:
+            raise ValueError(
+                f"levels must lie in 1 to {most}, which reach over {site.max_length} tokens: got "
+                f"{levels}; leave it at null for the most"
+            )
+        check_share("dropout", dropout)
+        self.mixing, self.dropout = mixing, dropout
+        width, depth = site.width, most if levels is None else levels
+        self.low = nn.Parameter(torch.empty(width, taps))
+        self.high = nn.Parameter(torch.empty(width, taps))
+        self.weights = nn.Parameter(torch.empty(width, depth + 2))
+        for filters in (self.low, self.high):
+            nn.init.uniform_(filters, -(taps**-0.5), taps**-0.5)
+        nn.init.uniform_(self.weights, -((depth + 2) ** -0.5), (depth + 2) ** -0.5)
+        if wide_skip:
+            nn.init.uniform_(self.weights[:, -1], -1, 1)
+        self.out_proj = channel_projection(width, width, mixing)
+        self.traits = Traits(
+            supports=frozenset({"keep", "start", "document"}),
+            causal=True,
+            memory=Growth(1.0, log=levels is None),  # as elementwise products, which no count has
+            training_noise=dropout > 0,
+            summarises=True,
+        )
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length, then over channels."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue behind the inputs in `flow.state`; with state None, behind nothing."""
+        if flow.state is not None and layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        if flow.state is not None and layout.document is not None:
+            raise ValueError("a stream is one document: reset its state, pass document=None")
+        x = blanked(flow.x, layout, self.traits)
+        order, document = together(layout)
+        before = cast("tuple[Tensor, ...] | None", flow.state)
+        with full_precision(x):
+            z, after = dilated_tree(
+                order.of(x),
+                self.low,
+                self.high,
+                self.weights,
+                before=before,
+                document=document,
+            )
+        y = F.gelu(blanked(order.back(z.to(x.dtype)), layout, self.traits))
+        if self.dropout and self.training:
+            y = y * F.dropout(torch.ones_like(y[:, :1]), self.dropout)
+        y = gated(self.out_proj(y), self.mixing)
+        return flow._replace(x=y, state=None if before is None else after)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return zeros in place of the inputs that the taps of each level reach."""
+        del memory
+        dtype, (width, taps) = sum_dtype(self.low), self.low.shape
+        levels = self.weights.shape[1] - 2
+        return tuple(
+            self.low.new_zeros(batch_size, (taps - 1) << level, width, dtype=dtype)
+            for level in range(levels)
+        )
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Taps and weights of levels are no matrices."""
+        return no_matrices(self, "low", "high", "weights")

@@ -1,0 +1,161 @@
+"""MultiresConv against its loops and the released layer: values, gradients, streams, documents."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.families.multires_conv import MultiresConv
+from models.mixer import Flow, Layout, Site
+from models.ops.convolution.reference import dilated_tree
+from models.state import size_bytes
+from runners.training.optimisers.groups import tunings
+from tests.attention import compare, drawn, holes
+from tests.models.families.released import long_convolutions as released
+
+WIDTH, LONGEST, LENGTH = 6, 20, 13
+SITE = {"width": WIDTH, "heads": 2, "max_length": LONGEST}
+CASES = pytest.mark.parametrize(
+    ("options", "levels"),
+    [({}, 5), ({"taps": 4, "wide_skip": True}, 3), ({"levels": 2, "mixing": "linear"}, 2)],
+)
+STORED = np.load(released.OUTPUTS)
+
+
+def built(**options) -> MultiresConv:
+    """Return a mixer in evaluation mode, in float64."""
+    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
+    torch.manual_seed(3)
+    return MultiresConv(Site(**(SITE | facts)), **options).double().eval()
+
+
+def equations(mixer, x):
+    """Compute a layer from its parameters, level by level and token by token."""
+    z = dilated_tree(x, mixer.low, mixer.high, mixer.weights)
+    y = mixer.out_proj(F.gelu(z))
+    return y[..., :WIDTH] * y[..., WIDTH:].sigmoid() if mixer.mixing == "glu" else y
+
+
+@CASES
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 3, 4, LENGTH, LONGEST, LONGEST + 5])
+def test_it_is_its_loops(options, levels, causal, length):
+    mixer, x = built(causal=causal, **options), drawn(2, length, WIDTH).requires_grad_()
+    assert mixer.weights.shape == (WIDTH, levels + 2)
+    compare(mixer(x, Layout()), equations(mixer, x), [x, *mixer.parameters()], atol=1e-10)
+
+
+@pytest.mark.parametrize("case", released.MULTIRES)
+@pytest.mark.parametrize("length", released.LENGTHS)
+def test_it_is_the_released_layer(case, length):
+    given = released.MULTIRES[case]
+    mixer = built(taps=given["kernel_size"], levels=given.get("depth"), mixing="linear")
+    depth = mixer.weights.shape[1] - 2
+    order = [*range(depth, -1, -1), depth + 1]  # theirs begins with the rest
+    shape = (WIDTH, 1, given["kernel_size"])
+    with torch.no_grad():
+        mixer.low.copy_(released.weight("h0", shape)[:, 0])
+        mixer.high.copy_(released.weight("h1", shape)[:, 0])
+        mixer.weights[:, order] = released.weight("w", (WIDTH, depth + 2))
+        mixer.out_proj.weight.copy_(torch.eye(WIDTH))
+    x = released.tokens(length).requires_grad_()
+    y = mixer(x, Layout())
+    leaves = [x, mixer.low, mixer.high, mixer.weights]
+    by_x, by_low, by_high, by_weights = torch.autograd.grad(y, leaves, released.direction(length))
+    found = {"y": y.detach(), "x": by_x, "h0": by_low[:, None], "h1": by_high[:, None]}
+    found["w"] = by_weights[:, order]
+    stored = f"multires_conv {case}, {length}: "
+    assert {name for name in STORED if stored in name} == {stored + name for name in found}
+    for name, value in found.items():
+        wanted = torch.from_numpy(STORED[stored + name])
+        torch.testing.assert_close(value, wanted, atol=1e-12, rtol=1e-10)
+
+
+@CASES
+@pytest.mark.parametrize("documents", [False, True])
+def test_padding_and_other_documents_are_as_if_they_were_not_there(options, levels, documents):
+    del levels
+    mixer, keep = built(**options), holes(LENGTH, end=9)
+    x, document = drawn(2, LENGTH, WIDTH), torch.arange(LENGTH).expand(2, -1) * 7 % 3
+    y = mixer(x, Layout(keep=keep, document=document if documents else None))
+    for row in range(2):
+        for part in range(3) if documents else [None]:
+            own = keep[row] if part is None else keep[row] & (document[row] == part)
+            wanted = mixer(x[row, own][None], Layout())[0]
+            torch.testing.assert_close(y[row, own], wanted, atol=1e-10, rtol=0)
+
+
+@CASES
+@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
+def test_however_a_stream_is_cut_the_outputs_are_the_same(options, levels, cut):
+    mixer, x = built(causal=True, **options), drawn(2, LENGTH, WIDTH)
+    state, outputs = mixer.initial_state(2, 1), []
+    held = size_bytes(state)
+    for piece in x.split(cut, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        outputs.append(flow.x)
+    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-10, rtol=0)
+    taps = options.get("taps", 2)
+    assert size_bytes(state) == held == 8 * 2 * WIDTH * (taps - 1) * (2**levels - 1)
+
+
+@CASES
+def test_parameters_are_those_of_its_paper(options, levels):
+    taps, gates = options.get("taps", 2), 1 if options.get("mixing") else 2
+    wanted = 2 * taps * WIDTH + (levels + 2) * WIDTH + gates * WIDTH * (WIDTH + 1)
+    assert sum(parameter.numel() for parameter in built(**options).parameters()) == wanted
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_weights_start_from_their_laws(wide):
+    mixer = built(width=20_000, taps=4, levels=2, wide_skip=wide, mixing="linear")
+    for filters in (mixer.low, mixer.high):
+        assert 0.499 < filters.abs().max() <= 0.5
+        assert abs(filters.std() - 0.5 / 3**0.5) < 0.002
+    assert 0.499 < mixer.weights[:, :-1].abs().max() <= 0.5
+    assert abs(mixer.weights[:, -1].abs().max() - (1 if wide else 0.5)) < 0.001
+
+
+def test_a_training_pass_drops_whole_channels():
+    mixer, x = built(dropout=0.5).train(), drawn(2, LENGTH, WIDTH)
+    seen = []
+    mixer.out_proj.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    mixer(x, Layout())
+    mixer.eval()(x, Layout())
+    dropped, whole = seen
+    gone = (dropped == 0).all(1)
+    assert torch.equal(gone, (dropped == 0).any(1))
+    assert 0 < gone.sum() < gone.numel()
+    torch.testing.assert_close(dropped, torch.where(gone[:, None], 0.0, 2 * whole))
+
+
+def test_taps_are_no_matrices():
+    mixer = built()
+    names = {parameter: name for name, parameter in mixer.named_parameters()}
+    matrices = {names[parameter] for parameter, tuning in tunings(mixer) if tuning.matrix}
+    assert matrices == {"out_proj.weight", "out_proj.bias"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"taps": 1}, "taps must be at least 2, which can stand apart: got 1"),
+        ({"levels": 0}, "levels must lie in 1 to 5, which reach over 20 tokens: got 0"),
+        ({"levels": 6}, "levels must lie in 1 to 5"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
+        ({"mixing": "gated"}, "mixing"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options)
+
+
+def test_a_stream_is_one_document_of_full_rows():
+    mixer, x = built(causal=True), drawn(2, 3, WIDTH)
+    flow = Flow(x, mixer.initial_state(2, 8))
+    with pytest.raises(ValueError, match="pass keep=None"):
+        mixer.extend(flow, Layout(keep=holes(3)))
+    with pytest.raises(ValueError, match="pass document=None"):
+        mixer.extend(flow, Layout(document=torch.zeros(2, 3, dtype=torch.int64)))
