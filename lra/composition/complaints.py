@@ -6,6 +6,8 @@ import shlex
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,15 +25,16 @@ from omegaconf.errors import (
 )
 
 from conf.shown import short
+from lra.composition.answers import AS_TEXT, Choices, answer
 from lra.composition.catalogue import names
+from lra.composition.configuration import FORMER
+from lra.composition.own_options import TABLES
 from lra.composition.repository import hydra_of
-from lra.composition.slips import AS_TEXT, Choices, slip
-from lra.composition.unknown_key import unknown_key
-from lra.composition.words import proposal, reading, refusal
-from lra.composition.yaml_text import BadYaml
+from lra.composition.words import proposal, reading
+from lra.composition.yaml_text import BadYaml, load
 from lra.errors import ConfigError, near, unknown
 
-MOST_LINES, MOST_CHARACTERS = 4, 800
+MOST_LINES, MOST_CHARACTERS, MOST_KEYS = 4, 800, 12
 OTHER_NAMES = {
     "transformer": "softmax", "vanilla": "softmax", "attention": "softmax", "full": "softmax",
     "flash": "sdpa", "flash_attention": "sdpa", "linear_transformer": "linear", "window": "local",
@@ -40,6 +43,24 @@ OTHER_NAMES = {
     "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",
 }  # fmt: skip
 """What others call our models, tasks, runners and loggers."""
+OTHER_KEYS = {
+    "lr": "peak_learning_rate", "learning_rate": "peak_learning_rate", "rate": "peak_learning_rate",
+    "epochs": "steps", "epoch": "steps", "iterations": "steps", "max_steps": "steps",
+    "batch": "batch_size", "bs": "batch_size", "warmup": "warmup_steps", "wd": "weight_decay",
+    "optimizer": "optimiser", "ema": "ema_decay", "smoothing": "label_smoothing",
+    "grad_clip": "clip", "max_grad_norm": "clip",
+    "d_model": "width", "dim": "width", "hidden": "width", "hidden_size": "width",
+    "layers": "depth", "n_layers": "depth", "num_layers": "depth", "n_heads": "heads",
+    "num_heads": "heads", "ff": "feed_forward_width", "d_ff": "feed_forward_width",
+    "length": "max_length", "seq_len": "max_length", "sequence_length": "max_length",
+    "max_len": "max_length", "window_size": "window", "data": "path", "results_dir": "results",
+    "out": "results", "gpu": "hardware", "gpus": "hardware", "random_seed": "seed",
+}  # fmt: skip
+"""What other programs call our keys."""
+GPU = frozenset({"gpu", "gpus", "cuda", "nvidia", "rtx", "geforce"})
+"""Near to cpu in letters alone."""
+OF_MODELS = ("mixer", "stack", "backbone", "layers", "layer_options")
+"""What a model has besides the options of its mixer."""
 REFERENCES = (
     GrammarParseError, InterpolationKeyError, InterpolationResolutionError,
     InterpolationToMissingValueError, UnsupportedInterpolationType,
@@ -75,22 +96,17 @@ def explained(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
             raise ConfigError(f"{short(word)}: longer than any name of a file or a key") from error
         if isinstance(error, OSError) and not isinstance(error, HydraException):
             raise
-        raise ConfigError(_explain(error, words, config_dir)) from error
+        complaint = (
+            answer(words, Choices.of(config_dir))
+            or _of_a_reference(error, words)
+            or _of_a_name(error)
+            or _of_a_key(error, words)
+            or _of_the_rest(error, words, config_dir)
+        )
+        raise ConfigError(complaint) from error
 
 
-def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
-    """Return the complaint, with the words to type where they can be guessed."""
-    return (
-        slip(words, Choices.of(config_dir))
-        or refusal(words)
-        or _of_a_reference(error, words, config_dir)
-        or _of_a_name(error)
-        or _of_a_key(error, words)
-        or _of_the_rest(error, words, config_dir)
-    )
-
-
-def _of_a_reference(error: Exception, words: Sequence[str], config_dir: str | None) -> str | None:
+def _of_a_reference(error: Exception, words: Sequence[str]) -> str | None:
     """Return the answer to a `${...}` that leads nowhere, or None where it is about none."""
     of_choice = "Error resolving interpolation" in str(error)
     of_value = any(isinstance(cause, REFERENCES) for cause in (error, error.__cause__))
@@ -100,23 +116,19 @@ def _of_a_reference(error: Exception, words: Sequence[str], config_dir: str | No
     word = next((w for w in words if "${" in w and w.lstrip("+").startswith(f"{key}=")), None)
     word = word or next((w for w in words if "${" in w), key)
     if not word:  # what cannot be parsed has no key yet
-        return f"{_unclosed(config_dir)}: ${{...}} that is not closed, or holds no name of a key"
+        return (
+            "a file of the configuration has a ${...} that is not closed, or holds no name of a "
+            f"key: {_text(error)}"
+        )
     match = re.search(r"(?:key|type|variable) (\S.*?)(?: not found|$)", str(error), re.MULTILINE)
     reason = f": there is no {short(match[1])}" if match else ""
     name, _, value = word.partition("=")
     read = reading(word)
     text = read.value() if read is not None else value
-    answer = f"{short(word)}: ${{...}} stands for the value of another key, and this leads to none"
-    return answer + reason + proposal(name, text if isinstance(text, str) else value, AS_TEXT)
-
-
-def _unclosed(config_dir: str | None) -> str:
-    """Return the place of the first `${` that its line does not close, as far as it is known."""
-    for file in sorted(Path(config_dir).rglob("*.yaml")) if config_dir else ():
-        for number, line in enumerate(file.read_text("utf-8", "replace").splitlines(), 1):
-            if line.count("${") > line.count("}"):
-                return f"{file}, line {number}"
-    return f"a file below {config_dir}" if config_dir else "a file of the configuration"
+    complaint = (
+        f"{short(word)}: ${{...}} stands for the value of another key, and this leads to none"
+    )
+    return complaint + reason + proposal(name, text if isinstance(text, str) else value, AS_TEXT)
 
 
 def _of_a_name(error: Exception) -> str | None:
@@ -127,49 +139,120 @@ def _of_a_name(error: Exception) -> str | None:
         return None
     existing = [str(option) for option in options]
     if group == "hardware":
-        return unknown_hardware(name, existing)
+        if name.lower() not in GPU:
+            return unknown(group, name, existing, way_out=_here(existing))
+        gpus = ", ".join(profile for profile in existing if profile != "cpu")
+        return f"unknown hardware {name!r}: a GPU is one of {gpus}. {_here(existing)}"
     other = OTHER_NAMES.get(name.lower())
     meant = f"{group}={other} is what it is called here." if other in existing else ""
     return unknown(group, name, existing, way_out=meant)
 
 
+def _here(profiles: Sequence[str]) -> str:
+    """Return which profile of hardware works on this machine."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "PyTorch finds no GPU on this machine: hardware=cpu runs here."
+    device = torch.cuda.get_device_name()
+    profile = next((name for name in profiles if name in device.lower()), "laptop_gpu")
+    return f"PyTorch finds {device} on this machine: hardware={profile}."
+
+
 def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
     """Return the near matches of a key that is not there, or None where none is wanted."""
     text = _text(error)
+    values = {w.lstrip("+~").partition("=")[0]: short(w.partition("=")[2]) for w in words}
     there = re.search(r"An item is already at '([^']+)'", text)
     if there:
-        word = f"{there[1]}={short(_value_of(there[1], words))}"
+        word = f"{there[1]}={values.get(there[1], '')}"
         return f"+{word}: it is there already; without the plus it changes: {shlex.quote(word)}"
     match = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
     if not match:
         return None
-    key = match.group(1) or match.group(2)
+    key = match[1] or match[2]
     keys = keys_of(words)
     if key not in keys:
-        return unknown_key(key, short(_value_of(key, words)), keys)
+        return unknown_key(key, values.get(key, ""), keys)
     return f"{key} cannot be set so: {_text(error.__cause__ or error)}. ++{key}=... adds keys to it"
+
+
+def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
+    """Return the answer to a key that is none: what was meant, or whose option it is.
+
+    Args:
+        key: With dots.
+        value: As typed.
+        keys: Every key of the chosen files.
+    """
+    complaint = f"unknown key {key!r}"
+    if of_choice := _of_one_choice(key, value):
+        return f"{complaint}: {of_choice}"
+    above, _, leaf = key.rpartition(".")
+    group = key.partition(".")[0]
+    owners = [f"{group}={name}" for name in names(group) if leaf in _options(group, name)]
+    matches = _meant(above, leaf, keys) or ([] if owners else near(key, keys))
+    complaint += f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."
+    if leaf.lower() in ("epoch", "epochs"):
+        complaint += " Training is counted in steps, each of optim.batch_size examples."
+    elif len(matches) == 1 and value:
+        complaint += f" Then type {matches[0]}={value}."
+    if owners:
+        complaint += f" {leaf} is an option of {', '.join(owners[:8])}."
+    siblings = sorted(k for k in keys if k.rpartition(".")[0] == above and above)
+    if siblings:
+        more = "" if len(siblings) <= MOST_KEYS else ", …"
+        complaint += f" Known here: {', '.join(siblings[:MOST_KEYS])}{more}."
+    return f"{complaint} `lra run --cfg job` prints every key of the composed configuration."
+
+
+def _meant(above: str, leaf: str, keys: Sequence[str]) -> list[str]:
+    """Return the keys that end alike, or as what other programs call so; the nearest first."""
+    group, other = above.partition(".")[0], OTHER_KEYS.get(leaf.lower())
+    if f"{above}.{other}" in keys:
+        return [f"{above}.{other}"]
+    for end in (leaf, other):
+        alike = [key for key in keys if key.rpartition(".")[2] == end]
+        if alike:
+            return [key for key in alike if key.startswith(f"{group}.")] or alike
+    return []
+
+
+def _of_one_choice(key: str, value: str) -> str | None:
+    """Answer an option of one model, task or runner that is put below its name."""
+    head, *parts = key.split(".")
+    if head in TABLES:
+        return f"the files have no such entry; two plus signs add it: ++{key}={value}"
+    if head in FORMER:
+        of = head.removeprefix("per_")
+        entry = ".".join((f"for_{of}", *parts[:1], of, *parts[1:]))
+        return f"{FORMER[head]}: ++{entry}={value}"
+    groups = [head] if head in TABLES.values() else [*TABLES.values()]
+    name, *rest = parts if head in TABLES.values() else (head, *parts)
+    for group in groups:
+        if rest and name in names(group):
+            inside = ["mixer"] if group == "model" and rest[0] not in OF_MODELS else []
+            option = ".".join((group, *inside, *rest))
+            return (
+                f"its options stand without its name: {group}={name} {option}={value}; in a "
+                f"sweep, for it alone: ++for_{group}.{name}.{option}={value}"
+            )
+    return None
+
+
+@lru_cache(maxsize=256)
+def _options(group: str, name: str) -> frozenset[str]:
+    """Return the options in the file of a choice, those of its mixer or stack among them."""
+    node: dict[str, Any] = load(Path(str(files("conf"))) / group / f"{name}.yaml")
+    inside = [node.get(part) or {} for part in ("mixer", "stack")]
+    return frozenset(map(str, (*node, *inside[0], *inside[1])))
 
 
 def _of_the_rest(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
     text = _text(error)
     if key := getattr(error, "full_key", None):
         return text if key in text else f"{key}: {text}"
-    if any(word in text for word in words):
-        return text
-    return _of_a_word(text, words, config_dir)
-
-
-def _value_of(key: str, words: Sequence[str]) -> str:
-    """Return what the last word about a key gives it."""
-    values = [
-        value for name, _, value in (w.partition("=") for w in words) if name.lstrip("+~") == key
-    ]
-    return values[-1] if values else ""
-
-
-def _of_a_word(text: str, words: Sequence[str], config_dir: str | None) -> str:
-    """Return a complaint that names no word, with the word that it is about."""
-    guilty = _guilty(words, config_dir)
+    guilty = None if any(word in text for word in words) else _guilty(words, config_dir)
     if guilty is None:
         return text
     group, _, choice = guilty.lstrip("+").partition("=")
@@ -211,8 +294,8 @@ def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
     return words[count - 1] if 1 <= count <= len(words) else None
 
 
-def tree_of(words: Sequence[str]) -> dict[str, Any]:
-    """Return the groups that `words` choose, composed; of a sweep, the first."""
+def keys_of(words: Sequence[str]) -> list[str]:
+    """Return every key, with dots, of the groups that `words` choose; of a sweep, the first."""
     chosen = []
     for word in words:
         group, _, choice = word.partition("=")
@@ -220,12 +303,7 @@ def tree_of(words: Sequence[str]) -> dict[str, Any]:
         if group.isidentifier() and name in names(group):
             chosen.append(f"{group}={name}")
     composed = hydra_of(None).config_loader.load_configuration("config", chosen, RunMode.RUN)
-    return cast(dict[str, Any], OmegaConf.to_container(composed, resolve=False))
-
-
-def keys_of(words: Sequence[str]) -> list[str]:
-    """Return every key, with dots, of the groups that `words` choose."""
-    tree = tree_of(words)
+    tree = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=False))
     keys: list[str] = []
 
     def walk(node: Any, prefix: str) -> None:
@@ -236,37 +314,3 @@ def keys_of(words: Sequence[str]) -> list[str]:
 
     walk({key: node for key, node in tree.items() if key != "hydra"}, "")
     return keys
-
-
-GPU = frozenset({"gpu", "gpus", "cuda", "nvidia", "rtx", "geforce"})
-ANY_GPU = "laptop_gpu"
-"""The profile that fits a GPU without one of its own."""
-
-
-def unknown_hardware(name: str, names: Sequence[str]) -> str:
-    """Return the answer to a word for hardware that is no profile.
-
-    Args:
-        name: The word.
-        names: The profiles.
-    """
-    gpus = [name for name in names if name != "cpu"]
-    matches = near(name, names)
-    if name.lower() in GPU:
-        hint = f": a GPU is one of {', '.join(gpus)}."
-    elif matches:
-        hint = f": did you mean {' or '.join(map(repr, matches))}?"
-    else:
-        hint = "."
-    return f"unknown hardware {name!r}{hint} Known hardware: {', '.join(names)}. {_here(names)}"
-
-
-def _here(profiles: Sequence[str]) -> str:
-    """Return which profile works on this machine."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return "PyTorch finds no GPU on this machine: hardware=cpu runs here."
-    device = torch.cuda.get_device_name()
-    profile = next((name for name in profiles if name in device.lower()), ANY_GPU)
-    return f"PyTorch finds {device} on this machine: hardware={profile}."

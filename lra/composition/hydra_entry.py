@@ -48,24 +48,21 @@ def entries(argv: Sequence[str]) -> list[Composed]:
     from hydra import version
     from hydra.core.global_hydra import GlobalHydra
 
+    from lra.composition.answers import Choices, Stage, answer
     from lra.composition.complaints import explained
     from lra.composition.contradictions import refuse_contradictions
     from lra.composition.protocol import notes
     from lra.composition.repository import hydra_of
-    from lra.composition.slips import Choices, dashed, handed_over, listed
-    from lra.composition.taken_away import taken_away
     from lra.composition.words import legible
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
     version.setbase("1.3")
-    _refuse(dashed(argv, Choices.of(None)))
+    _refuse(answer(argv, Choices.of(None), Stage.flags))
     parser, flags = _flags(argv)
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     flags.overrides = [legible(expand_sets(word, folders)) for word in long_forms(flags.overrides)]
-    _refuse(listed(flags.overrides, Choices.of(flags.config_dir)))
-    _refuse(handed_over(flags.overrides))
+    _refuse(answer(flags.overrides, Choices.of(flags.config_dir), Stage.early))
     try:
-        _refuse(taken_away(flags.overrides))
         with explained(flags.overrides, flags.config_dir):
             hydra = hydra_of(flags.config_dir)
             if _helped(hydra, parser, flags):
@@ -90,10 +87,8 @@ def entries(argv: Sequence[str]) -> list[Composed]:
 
 
 def _refuse(complaint: str | None) -> None:
-    from lra.composition.slips import brief
-
     if complaint is not None:
-        raise ConfigError(brief(complaint))
+        raise ConfigError(complaint)
 
 
 class _Words(argparse.ArgumentParser):
@@ -209,16 +204,17 @@ def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
 
 def _several(word: str) -> str:
     """Return the answer to a word of several values where one run is asked for."""
-    from lra.composition.words import proposal, refusal
+    from lra.composition.answers import Choices, answer, brief
+    from lra.composition.words import proposal
 
-    if (unread := refusal([word])) is not None:  # which -m would answer in the same way
-        return unread
-    answer = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
+    if (wrong := answer([word], Choices.of(None))) is not None:  # which -m would answer alike
+        return wrong
+    text = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
     key, _, values = word.partition("=")
     if "." not in key or "(" in values:
-        return answer
-    answer += f". As one list: {shlex.quote(f'{key}=[{values}]')}"
-    return answer + proposal(key, values, ". As one text: ")
+        return brief(text)
+    text += f". As one list: {shlex.quote(f'{key}=[{values}]')}"
+    return brief(text + proposal(key, values, ". As one text: "))
 
 
 def _swept(config: Any) -> bool:
@@ -234,7 +230,7 @@ def _preset(words: Sequence[str]) -> str:
 
 def _check_basic(master: Any) -> None:
     """Refuse a launcher, a sweeper or callbacks of others that a file names. Raises ConfigError."""
-    from lra.composition.slips import TO_WORKERS
+    from lra.composition.answers import TO_WORKERS
 
     for part, basic in zip(("launcher", "sweeper"), BASIC, strict=True):
         if (target := _target(master, part)) != basic:

@@ -17,10 +17,9 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.shown import short
 from lra.composition.run import Composed
 from lra.composition.spelling import escaped, in_shell
-from lra.errors import ConfigError, unknown
+from lra.errors import ConfigError
 
 LONGEST_PROPOSAL = 200
 """Characters of a value that an answer spells out."""
@@ -32,10 +31,6 @@ FUNCTIONS = {
 }  # fmt: skip
 """What Hydra's grammar calls, and its arguments."""
 _PLAIN = re.compile(r"[\w.+/-]*", re.ASCII)
-_KEY = re.compile(r"(\+\+?|~)?[A-Za-z_$][\w$/@.-]*", re.ASCII)
-_CALL = re.compile(r"\s*([A-Za-z_][\w-]*)\s*\(.*\)\s*", re.ASCII | re.DOTALL)
-_BESIDE = re.compile(rf"(?:^|,)\s*({'|'.join(FUNCTIONS)})\s*\(.*,|,\s*({'|'.join(FUNCTIONS)})\s*\(")
-"""A call with a comma before or behind it."""
 _ESCAPE = r"\\[\\()\[\]{}:=, ]"
 _TEXT = re.compile(rf"(?!~)(?:(?!{_ESCAPE})[^,'\"\[\]{{}}()]|\([^,'\"\[\]{{}}()]*\)(?=\s*\S))+")
 """A value without anything that the grammar has a meaning for; (1) may stand within it."""
@@ -93,35 +88,6 @@ def _with_quotes(value: str, ends: str) -> str:
         if _FOREIGN.search(text) and _TEXT.fullmatch(text):
             parts[2 * index] = key + as_text(text)
     return "".join(parts)
-
-
-def refusal(words: Sequence[str]) -> str | None:
-    """Return the answer to the first word that Hydra cannot read; None where it reads all."""
-    word = next((word for word in words if reading(word) is None), None)
-    if word is None:
-        return None
-    key, _, value = word.partition("=")
-    if not _KEY.fullmatch(key):
-        return no_key(word)
-    call = _CALL.fullmatch(value)
-    if call and call[1] in FUNCTIONS:
-        why = f"wanted {FUNCTIONS[call[1]]}"
-    elif call:
-        why = unknown("function", call[1], FUNCTIONS).rstrip(".")
-    elif call_in_list := _BESIDE.search(value):
-        name = call_in_list[1] or call_in_list[2]
-        why = f"{name}(…) stands alone: wanted {FUNCTIONS[name]}"
-    else:
-        why = "commas, brackets, quotation marks, \\ and ${ have a meaning of their own"
-    return f"{short(word)}: {why}" + proposal(key, value, "; as text it is ")
-
-
-def no_key(word: str) -> str:
-    """Return the answer to a word that begins with no key."""
-    return (
-        f"{short(word)}: no key: wanted KEY=VALUE, as in optim.steps=500; a key has letters of "
-        "ASCII, digits, _ and dots"
-    )
 
 
 def proposal(key: str, value: str, before: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 from fuzz import cases
 
 from lra.cli import main
+from lra.composition.answers import Choices, answer
 from lra.composition.binding import schema
 from lra.composition.catalogue import names, words
 from lra.composition.compose import locate
@@ -101,6 +102,9 @@ TYPED = (
     ("+model=linear", "without the plus: model=linear"),
     ("++size=tiny", "without the plus: size=tiny"),
     ("+seed=3", "without the plus it changes: seed=3"),
+    ("seed=1,range(0,3)", "wanted range(start,stop,step), of numbers, which stands alone"),
+    ("seed=ranges(3)", "did you mean 'range'"),
+    ("hydra/launcher=joblib", "`lra submit` with the same other words"),
     ("quickstart", "wanted +experiment=quickstart"),
     ("linear", "wanted model=linear"),
     ("model linear", "model=linear"),
@@ -133,7 +137,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LRA_DEBUG", raising=False)
 
 
-def answer(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def complaint(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
     assert main(["run", *argv, "runner.dry_run=true"]) == 2
     out, err = capsys.readouterr()
@@ -147,7 +151,7 @@ def answer(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_slip_is_answered_with_the_words_to_type(
     typed: str, part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert part in answer(typed.split(), capsys)
+    assert part in complaint(typed.split(), capsys)
 
 
 @pytest.mark.fuzz
@@ -160,22 +164,20 @@ def test_a_list_that_the_shell_has_split_is_put_together(
         whole = f"runner.lengths=[{', '.join(numbers)}]"
         words = ["runner=scaling", *whole.split(), "seed=3"]
         tight = shlex.quote(f"runner.lengths=[{','.join(numbers)}]")
-        assert tight in answer(words, capsys)
+        assert tight in complaint(words, capsys)
         (entry,) = entries(["runner=scaling", shlex.split(tight)[0], "seed=3"])
         assert entry.config["runner"]["lengths"] == [int(number) for number in numbers]
 
 
 def test_every_choice_that_stands_alone_is_given_its_group() -> None:
-    from lra.composition.slips import Choices, slip
-
     choices = Choices.of(None)
-    for group, spelt in words().items():
+    for group, word in words().items():
         for name in names(group):
             for typed in ([name], [f"{group}:{name}"], [group, name], [group, "=", name]):
-                assert f"{spelt}={name}" in str(slip(typed, choices)), typed
-            assert slip([f"{spelt}={name}"], choices) is None
-            wrong = f"+{group}={name}" if spelt == group else f"{group}={name}"
-            assert f"{spelt}={name}" in str(slip([wrong], choices))
+                assert f"{word}={name}" in str(answer(typed, choices)), typed
+            assert answer([f"{word}={name}"], choices) is None
+            wrong = f"+{group}={name}" if word == group else f"{group}={name}"
+            assert f"{word}={name}" in str(answer([wrong], choices))
 
 
 def test_what_is_guessed_fits_the_option() -> None:

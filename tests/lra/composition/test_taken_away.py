@@ -6,15 +6,13 @@ import random
 import pytest
 
 from lra.cli import main
-from lra.composition.binding import bind
+from lra.composition.answers import MAPPINGS, Choices, Stage, answer
 from lra.composition.catalogue import names, words
-from lra.composition.complaints import keys_of, tree_of
+from lra.composition.complaints import keys_of
 from lra.composition.hydra_entry import entries
-from lra.composition.taken_away import MAPPINGS, taken_away, takes_null
 from lra.errors import ConfigError
-from models.backbone.config import BackboneConfig
-from runners.training.optim import OptimConfig
 
+CHOICES = Choices.of(None)
 MAPPED = tuple(f"{mapping}." for mapping in MAPPINGS)
 
 
@@ -25,40 +23,23 @@ def test_a_deleted_clip_is_no_default_clip(capsys: pytest.CaptureFixture[str]) -
     assert entry.config["optim"]["clip"] is None
 
 
-def test_every_option_and_every_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = tree_of([])
-    monkeypatch.setattr("lra.composition.taken_away.tree_of", lambda given: tree)
+def taken_away(word: str) -> str | None:
+    return answer(["seed=3", word], CHOICES, Stage.early)
+
+
+def test_every_option_and_every_choice_stays() -> None:
     keys = [key for key in keys_of([]) if not f"{key}.".startswith(MAPPED)]
     others = ("nope", "optim.nope", "", "model@x", "optim=adamw")
     for key in (*keys, *words(), *words().values(), *others):
         key = key.lstrip("+")
-        answer = str(taken_away(["seed=3", f"~{key}"]))
-        assert answer.startswith(f"~{key}: no "), key
-        if not answer.startswith(f"~{key}: no choice"):
-            assert f"{key.partition('=')[0] or 'KEY'}=" in answer, key
-    for group, spelt in words().items():
-        answer = str(taken_away([f"~{group}"]))
-        assert spelt in answer
-        assert spelt != group or names(group)[0] in answer
-
-
-@pytest.mark.parametrize(
-    ("above", "kind"), [("optim", OptimConfig), ("model.backbone", BackboneConfig)]
-)
-def test_what_is_said_to_take_null_takes_it(above: str, kind: type) -> None:
-    tree = tree_of([])
-    node = tree
-    for part in above.split("."):
-        node = node[part]
-    options = {key: value for key, value in node.items() if key not in ("name", "about")}
-    for option in options:
-        try:
-            bind(kind, {**options, option: None}, above)
-        except ConfigError:
-            taken = False
-        else:
-            taken = True
-        assert takes_null(f"{above}.{option}", tree) is taken, option
+        complaint = str(taken_away(f"~{key}"))
+        assert complaint.startswith(f"~{key}: no "), key
+        if not complaint.startswith(f"~{key}: no choice"):
+            assert f"{key.partition('=')[0] or 'KEY'}=" in complaint, key
+    for group, word in words().items():
+        complaint = str(taken_away(f"~{group}"))
+        assert word in complaint
+        assert names(group)[0] in complaint
 
 
 @pytest.mark.parametrize(
@@ -67,7 +48,7 @@ def test_what_is_said_to_take_null_takes_it(above: str, kind: type) -> None:
      "~model.layer_options.fnet", "~hydra.sweeper.params.seed"],
 )  # fmt: skip
 def test_an_entry_of_a_mapping_may_go(word: str) -> None:
-    assert taken_away([word]) is None
+    assert taken_away(word) is None
 
 
 def test_an_entry_of_a_table_is_taken_away() -> None:

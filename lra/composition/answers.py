@@ -1,0 +1,241 @@
+"""Answers to words of a command that are no words of Hydra's: one table of patterns.
+
+A pattern is about a word and those behind it, with ends of lines between them, which no word holds;
+`<group>` stands for the groups. The first row that fits and has an answer gives it.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from conf.shown import short
+from lra.composition.catalogue import names, words
+from lra.composition.own_options import TABLES
+from lra.composition.words import FUNCTIONS, legible, proposal, reading
+from lra.errors import unknown
+
+LONGEST = 800
+"""Characters of an answer."""
+EVERY = frozenset({"*", "all", "any", "every", "each"})
+FLAGS = ("cfg", "package", "info", "multirun", "run", "resolve", "version", "help")
+"""Hydra's, as far as they are one word."""
+TOP = ("seed", "results", "sweep", "plugins", "report")
+AS_TEXT = "; as text it is "
+TO_WORKERS = (
+    "lra runs its cells itself; `lra submit` with the same other words hands them to workers in "
+    "the background, here or on a cluster"
+)
+MAPPINGS = (
+    *TABLES, "runner.pretraining", "model.layer_options", "hardware.typical",
+    "hydra.sweeper.params",
+)  # fmt: skip
+"""Empty by default: an entry may be taken away, as what holds elsewhere then holds there."""
+
+
+class Stage(IntEnum):
+    """When a row is asked."""
+
+    flags = 0
+    """Before flags are read."""
+    early = 1
+    """Before Hydra sees the words: it would take them."""
+    late = 2
+    """Once Hydra could not compose them."""
+
+
+class Choices(NamedTuple):
+    """What can be chosen: by group, its word on the command line, and its names."""
+
+    words: Mapping[str, str]
+    names: Callable[[str], Sequence[str]]
+
+    @classmethod
+    def of(cls, config_dir: str | None) -> "Choices":
+        """Return ours, and those under `config_dir`."""
+        folders = [] if config_dir is None else [Path(config_dir)]
+        return cls(words(folders), lambda group: names(group, folders))
+
+
+class Typed:
+    """A word that a pattern fits; its groups are read by name, "" where they took no part."""
+
+    def __init__(self, match: re.Match[str], choices: Choices, before: str) -> None:
+        self._match, self.choices = match, choices
+        self.before = before
+        self.word, *self.rest = match.string.split("\n")
+        self.key, _, self.value = self.word.partition("=")
+
+    def __getitem__(self, name: str) -> str:
+        return self._match[name] or ""
+
+    def spelled(self, value: str, key: str | None = None) -> str:
+        """Return the word to type for a value of a group, or of any other key."""
+        key = self["group"] if key is None else key
+        return f"{self.choices.words.get(key, key)}={value}"
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The choices of its group."""
+        return self.choices.names(self["group"])
+
+
+Answer = Callable[[Typed], str | None]
+
+
+def answer(words: Sequence[str], choices: Choices, stage: Stage = Stage.late) -> str | None:
+    """Return what is wrong with the first word that has a row in the table, and the way out."""
+    groups = f"(?P<group>{'|'.join(map(re.escape, choices.words))})"
+    rows = [
+        (re.compile(f"(?:{pattern.replace('<group>', groups)})(?=\n|\\Z)"), reply)
+        for when, pattern, reply in TABLE
+        if when is stage
+    ]
+    for index, word in enumerate(words):
+        for pattern, reply in rows:
+            match = pattern.match("\n".join(words[index:]))
+            text = match and reply(Typed(match, choices, words[index - 1] if index else ""))
+            if text:
+                return brief(f"{short(word) or repr(word)}: {text}")
+    return None
+
+
+def brief(text: str) -> str:
+    """Return an answer about a very long word without its middle."""
+    return text if len(text) <= LONGEST else f"{text[:300]} … {text[-300:]}"
+
+
+def _dashed(typed: Typed) -> str | None:
+    key, value = typed["key"], typed["value"]
+    ours = key.partition(".")[0] in (*typed.choices.words, *TOP)
+    foreign = typed["dashes"] == "--" and typed["equals"] and key.isidentifier()
+    if not ours and not (foreign and key not in FLAGS):
+        return None
+    following = "" if typed["equals"] else typed["next"]
+    right = shlex.quote(typed.spelled(value or following or "VALUE", key))
+    return f"words have no dashes: {right}"
+
+
+def _several(typed: Typed) -> str:
+    inside, group = typed["inside"].replace(" ", ""), typed["group"]
+    if not inside:
+        return f"wanted one of {', '.join(typed.names)}"
+    return f"a run has one {group}; several are a sweep: lra run -m {group}={inside}"
+
+
+def _taken_away(typed: Typed) -> str:
+    key = typed["key"]
+    word = typed.choices.words.get(key.partition("@")[0])
+    if word is not None:
+        among = ", ".join(typed.choices.names(key.partition("@")[0]))
+        return f"no choice is taken away: leave out {word}=NAME, or choose another, of {among}"
+    key = short(key) or "KEY"
+    return (
+        f"no option is taken away, for its default would come back; {key}=VALUE says what is to "
+        f"hold instead, and {key}=null switches it off where it can be off"
+    )
+
+
+def _torn(typed: Typed) -> str | None:
+    if _open(typed.word) <= 0:
+        return None
+    whole = typed.word
+    for part in typed.rest:
+        whole += f" {part}"
+        if _open(whole) == 0:
+            tight = re.sub(r"(?<=[\[,{]) | (?=[\],}])", "", whole)
+            return (
+                "the shell has split this at its spaces; in quotes it is one word: "
+                f"{shlex.quote(tight)}"
+            )
+    return "a bracket is not closed" + proposal(typed.key, typed.value, AS_TEXT)
+
+
+def _open(word: str) -> int:
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", word)
+    return sum(map(bare.count, "[{(")) - sum(map(bare.count, "]})"))
+
+
+def _alone(typed: Typed) -> str | None:
+    """Answer the name of a choice without its group."""
+    owners = [group for group in typed.choices.words if typed.word in typed.choices.names(group)]
+    alternatives = " or ".join(typed.spelled(typed.word, group) for group in owners)
+    return f"wanted {alternatives}" if owners else None
+
+
+def _no_value(typed: Typed) -> str:
+    whole = f"{typed.before} {typed.word}"
+    if "=" in typed.before and re.fullmatch(r"[\w/-]+", typed.word):
+        joined = shlex.quote(whole)
+        return f"wanted KEY=VALUE; if it belongs to the word before, quotes join them: {joined}"
+    return "wanted KEY=VALUE or GROUP=NAME, as in optim.steps=500 or model=linear"
+
+
+def _choice(typed: Typed) -> str | None:
+    """Answer a choice of files that is written wrongly."""
+    group, value = typed["group"], typed.value
+    word = typed.choices.words[group]
+    if value in EVERY and value not in typed.names:
+        return f"a run has one {group}; all of them are a sweep: lra run -m '{word}=glob(*)'"
+    if typed.key == word:
+        return None
+    plus = "is added with a plus" if word != group else "has a choice already; without the plus"
+    return f"{group} {plus}: {word}={value}"
+
+
+def _round(typed: Typed) -> str | None:
+    as_list = f"{typed.key}=[{typed['inside'].replace(' ', '').rstrip(',')}]"
+    if reading(legible(as_list)) is None:
+        return None
+    return f"a list has square brackets: {shlex.quote(as_list)}"
+
+
+def _unread(typed: Typed) -> str | None:
+    """Answer a word that Hydra's grammar has no reading for."""
+    if reading(typed.word) is not None:
+        return None
+    call = re.search(rf"\b({'|'.join(FUNCTIONS)})\s*\(", typed.value)
+    other = re.fullmatch(r"\s*([A-Za-z_][\w-]*)\s*\(.*\)\s*", typed.value, re.ASCII | re.DOTALL)
+    if call:
+        why = f"wanted {FUNCTIONS[call[1]]}, which stands alone"
+    elif other:
+        why = unknown("function", other[1], FUNCTIONS).rstrip(".")
+    else:
+        why = "commas, brackets, quotation marks, \\ and ${ have a meaning of their own"
+    return why + proposal(typed.key, typed.value, AS_TEXT)
+
+
+_KEPT = "|".join(map(re.escape, MAPPINGS))
+NO_KEY = (
+    "no key: wanted KEY=VALUE, as in optim.steps=500; a key has letters of ASCII, digits, _ and "
+    "dots"
+)
+TABLE: tuple[tuple[Stage, str, Answer], ...] = (
+    (Stage.flags, r"(?P<dashes>--?)(?P<key>[^-=\n][^=\n]*)(?P<equals>=?)(?P<value>[^\n]*)"
+     r"(?:\n(?P<next>[^=\n]*))?", _dashed),
+    (Stage.early, r"<group>=\[(?P<inside>[^\n]*)\]", _several),
+    (Stage.early, r"[+~]*hydra[./](?:launcher|sweeper)\b(?!=basic\b)"
+     r"(?!\.params\b|\.max_batch_size\b)[^\n]*", lambda _: TO_WORKERS),
+    (Stage.early, rf"~(?!(?:{_KEPT})(?![^.=\n]))(?P<key>[^=\n]*)[^\n]*", _taken_away),
+    (Stage.late, r"[^\n]*[\[{(][^\n]*", _torn),
+    (Stage.late, r"(?P<key>[^=\n]+)\n=(?P<value>[^\n]*)(?:\n(?P<next>[^\n]*))?", lambda t:
+     "no spaces around =, please: " + shlex.quote(
+         t.spelled(t["value"] or t["next"] or "VALUE", t["key"]))),
+    (Stage.late, r"<group>[\n:](?P<name>[^=\n]+)", lambda t:
+     f"an = joins group and name: {t.spelled(t['name'])}"
+     if ":" in t.word or t["name"] in t.names else None),
+    (Stage.late, r"[^~=\n][^=\n]*", _alone),
+    (Stage.late, r"<group>", lambda t: f"wanted {t.spelled('NAME')}: {', '.join(t.names)}"),
+    (Stage.late, r"(?!~)[^=\n]*", _no_value),
+    (Stage.late, r"(?!(?:\+\+?|~)?[A-Za-z_$][\w$/@.-]*(?:=|\n|\Z))[^\n]*", lambda t:
+     NO_KEY if not t.key.lstrip("+~") or reading(t.word) is None else None),
+    (Stage.late, r"<group>=(?P<value>[^\n]*;[^\n]*)", lambda t:
+     f"; separates nothing here: -m {t.spelled(t['value'].replace(';', ','))}"),
+    (Stage.late, r"\+*<group>=(?!\{)[^\n]*", _choice),
+    (Stage.late, r"[^=\n]+=\((?P<inside>[^()\n]*)\)", _round),
+    (Stage.late, r"(?P<key>[^=\n]+)=~(?P<path>(?:/[\w./-]*)?)", lambda t:
+     f"no shell expands ~ there: {t['key']}=$HOME{t['path']}"),
+    (Stage.late, r"[^\n]*", _unread),
+)  # fmt: skip
