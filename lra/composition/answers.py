@@ -98,7 +98,7 @@ def answer(words: Sequence[str], choices: Choices, stage: Stage = Stage.late) ->
             match = pattern.match("\n".join(words[index:]))
             text = match and reply(Typed(match, choices, words[index - 1] if index else ""))
             if text:
-                return brief(f"{short(word) or repr(word)}: {text}")
+                return brief(f"{short(word) if word.strip() else repr(word)}: {text}")
     return None
 
 
@@ -199,9 +199,11 @@ def _unread(typed: Typed) -> str | None:
     call = re.search(rf"\b({'|'.join(FUNCTIONS)})\s*\(", typed.value)
     other = re.fullmatch(r"\s*([A-Za-z_][\w-]*)\s*\(.*\)\s*", typed.value, re.ASCII | re.DOTALL)
     if call:
-        why = f"wanted {FUNCTIONS[call[1]]}, which stands alone"
+        why = f"wanted {FUNCTIONS[call[1]]}" + ("" if other else ", which stands alone")
     elif other:
         why = unknown("function", other[1], FUNCTIONS).rstrip(".")
+    elif typed.value.count('"') % 2 or typed.value.count("'") % 2:
+        why = "a quotation mark is not closed"
     else:
         why = "commas, brackets, quotation marks, \\ and ${ have a meaning of their own"
     return why + proposal(typed.key, typed.value, AS_TEXT)

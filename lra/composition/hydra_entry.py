@@ -24,6 +24,8 @@ from lra.terminal.progress import counted
 from runners.records import Memo
 
 if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
     from lra.composition.loader import Loader
 
 MULTIRUN = ("-m", "--multirun")
@@ -31,8 +33,10 @@ STEERING = ("Cc", "Cs", "Zl", "Zp")
 """Categories of characters that no word has: controls, ends of lines, halves of UTF-16."""
 LONGEST_WORD = 10_000
 """Characters; a longer one would take Hydra seconds to read."""
-BASIC = ("hydra._internal.core_plugins.basic_launcher.BasicLauncher",
-         "hydra._internal.core_plugins.basic_sweeper.BasicSweeper")  # fmt: skip
+BASIC = {
+    "launcher": "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+    "sweeper": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
+}
 """What is replaced by collecting."""
 
 
@@ -51,6 +55,7 @@ def entries(argv: Sequence[str]) -> list[Composed]:
     from lra.composition.answers import Choices, Stage, answer
     from lra.composition.complaints import explained
     from lra.composition.contradictions import refuse_contradictions
+    from lra.composition.printed import explain, print_configurations
     from lra.composition.protocol import notes
     from lra.composition.repository import hydra_of
     from lra.composition.words import legible
@@ -62,25 +67,24 @@ def entries(argv: Sequence[str]) -> list[Composed]:
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     flags.overrides = [legible(expand_sets(word, folders)) for word in long_forms(flags.overrides)]
     _refuse(answer(flags.overrides, Choices.of(flags.config_dir), Stage.early))
+    configurations: list[Composed] = []
     try:
         with explained(flags.overrides, flags.config_dir):
             hydra = hydra_of(flags.config_dir)
+            loader = cast("Loader", hydra.config_loader)
             if _helped(hydra, parser, flags):
                 return []
-            mode, master = _master(hydra, flags)
-            _check_basic(master)
-        if flags.cfg or flags.info:
-            _print(hydra, mode, master, flags)
-            configurations = []
-        elif mode == "RUN":
-            configurations = _one(master, flags)
-        else:
-            configurations = _many(hydra, master, flags)
+            runs, sweep = _runs(loader, flags)
+            if flags.info:
+                explain(hydra, flags, runs)
+            elif flags.cfg:
+                print_configurations(hydra, flags, runs, sweep=sweep)
+        if not flags.info and not flags.cfg:
+            configurations = _composed(loader, runs, flags)
         for entry in configurations:
-            refuse_contradictions(
-                entry.config, entry.overrides, cast("Loader", hydra.config_loader)
-            )
-        _say(hydra.config_loader, notes([entry.config for entry in configurations]))
+            refuse_contradictions(entry.config, entry.overrides, loader)
+        for note in dict.fromkeys((*loader.notes, *notes([e.config for e in configurations]))):
+            print(f"lra: {note}", file=sys.stderr)
         return configurations
     finally:
         GlobalHydra.instance().clear()
@@ -137,69 +141,60 @@ def _helped(hydra: Any, parser: argparse.ArgumentParser, flags: argparse.Namespa
     return True
 
 
-def _print(hydra: Any, mode: str, master: Any, flags: argparse.Namespace) -> None:
-    """Print what `--cfg` or `--info` asks for, of every combination of a sweep."""
-    from lra.composition.complaints import explained
-    from lra.composition.printed import explain, print_configurations
-
-    combinations = None
-    with explained(flags.overrides, flags.config_dir):
-        if mode == "MULTIRUN":
-            combinations = _combinations(hydra, master, flags)[1]
-        if flags.info:
-            explain(hydra, flags, combinations)
-        else:
-            print_configurations(hydra, flags, master, combinations)
-
-
-def _say(loader: Any, more: Sequence[str] = ()) -> None:
-    """Tell the person at the keyboard what the loader has noted, and `more`, once."""
-    for note in dict.fromkeys((*loader.notes, *more)):
-        print(f"lra: {note}", file=sys.stderr)
-    loader.notes.clear()
-
-
-def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
-    """Return RUN or MULTIRUN, and the configuration of the run, or of the sweep as a whole.
+def _runs(loader: "Loader", flags: argparse.Namespace) -> tuple[list[list[str]], bool]:
+    """Return the words of each run, without Hydra's own, and whether they are a sweep.
 
     Besides the flag, a word or a file may say `hydra.mode`; and a preset that names what is swept
-    is a sweep, unless `--run` asks for one run.
+    is a sweep, unless `--run` asks for one run. A sweep that no word requests is noted.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+
+    of_hydra = ["hydra.mode=MULTIRUN"] if flags.multirun else []
+    words = [*flags.overrides, *of_hydra]
+    hydra = loader.load_configuration(
+        flags.config_name, words, RunMode.MULTIRUN, validate_sweep_overrides=False
+    ).hydra
+    _check_basic(hydra)
+    task = cast(list[str], OmegaConf.to_container(hydra.overrides.task, resolve=False))
+    parsed = [loader.parse(word) for word in task]
+    several = [str(word.input_line) for word in parsed if word.is_sweep_override()]
+    params, mode = hydra.sweeper.params or {}, hydra.mode
+    preset = _preset(flags.overrides)
+    if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
+        if several:
+            _refuse(_several(several[0]))
+        if flags.run and params:
+            loader.notes[f"{preset} is a sweep; --run makes one run of it"] = None
+        return [task], False
+    runs = _combinations(loader, flags, hydra, parsed)
+    requested = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
+    if len(runs) > 1 and not requested:
+        note = f"{preset} is a sweep of {len(runs):,} runs, as with -m"
+        loader.notes[f"{note}; --run makes one run of it"] = None
+    return runs, True
+
+
+def _combinations(
+    loader: "Loader", flags: argparse.Namespace, hydra: Any, typed: "Sequence[Override]"
+) -> list[list[str]]:
+    """Return the words of each combination of a sweep."""
     from hydra.types import RunMode
 
-    loader = hydra.config_loader
+    from lra.composition.combinations import expand, with_options, with_settings
 
-    def sweep() -> Any:
-        words = [*flags.overrides, "hydra.mode=MULTIRUN"]
-        return loader.load_configuration(flags.config_name, words, RunMode.MULTIRUN)
-
-    if flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides:
-        return "MULTIRUN", sweep()
-    words = OverridesParser.create().parse_overrides(flags.overrides)
-    several = [str(word.input_line) for word in words if word.is_sweep_override()]
-
-    def load(mode: RunMode) -> Any:
-        return loader.load_configuration(
-            flags.config_name, flags.overrides, mode, validate_sweep_overrides=False
-        )
-
-    try:
-        one = load(RunMode.MULTIRUN if several else RunMode.RUN)
-    except ConfigError:  # of a run that the sweep need not have: a task without settings
-        one = load(RunMode.MULTIRUN)
-        if flags.run or not _swept(one):
-            raise
-    declared = one.hydra.mode is None and not flags.run and _swept(one)
-    if one.hydra.mode is RunMode.MULTIRUN or declared:
-        loader.notes.clear()
-        return "MULTIRUN", sweep()
-    if several:
-        _refuse(_several(several[0]))
-    one.hydra.mode = RunMode.RUN
-    if flags.run and _swept(one):
-        loader.notes[f"{_preset(flags.overrides)} is a sweep; --run makes one run of it"] = None
-    return "RUN", one
+    folders = [Path(flags.config_dir)] if flags.config_dir else []
+    swept = [
+        loader.parse(expand_sets(f"{key}={value}", folders))
+        for key, value in (hydra.sweeper.params or {}).items()
+    ]
+    of_hydra = [loader.parse(word) for word in hydra.overrides.hydra]
+    loader.validate_sweep_overrides_legal([*of_hydra, *typed], RunMode.MULTIRUN, from_shell=True)
+    runs = expand([*swept, *typed], hydra.sweeper.max_batch_size)
+    if "task" not in {word.key_or_group for word in typed}:
+        runs = with_settings(runs, loader)
+    runs = [[w for w in run if not w.lstrip("+~").startswith(("hydra.", "hydra/"))] for run in runs]
+    return with_options(runs, loader)
 
 
 def _several(word: str) -> str:
@@ -217,122 +212,39 @@ def _several(word: str) -> str:
     return brief(text + proposal(key, values, ". As one text: "))
 
 
-def _swept(config: Any) -> bool:
-    """Return whether a file or a word names what is swept."""
-    sweeper = config.hydra.sweeper
-    return isinstance(sweeper, Mapping) and bool(sweeper.get("params"))
-
-
 def _preset(words: Sequence[str]) -> str:
     presets = [word for word in words if word.startswith(("+experiment=", "+protocol="))]
     return presets[-1] if presets else "this configuration"
 
 
-def _check_basic(master: Any) -> None:
+def _check_basic(hydra: Any) -> None:
     """Refuse a launcher, a sweeper or callbacks of others that a file names. Raises ConfigError."""
     from lra.composition.answers import TO_WORKERS
 
-    for part, basic in zip(("launcher", "sweeper"), BASIC, strict=True):
-        if (target := _target(master, part)) != basic:
+    for part, basic in BASIC.items():
+        node = hydra[part]
+        if not isinstance(node, Mapping) or "_target_" not in node:
+            raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
+        if (target := str(node["_target_"])) != basic:
             raise ConfigError(f"hydra.{part}: got {short(target)}; {TO_WORKERS}")
-    if master.hydra.callbacks:
+    if hydra.callbacks:
         raise ConfigError("hydra.callbacks: lra calls none; leave it out")
 
 
-def _target(master: Any, part: str) -> str:
-    """Return the class that a part of Hydra names."""
-    node = master.hydra[part]
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
-    return str(node["_target_"])
-
-
-def _one(master: Any, flags: argparse.Namespace) -> list[Composed]:
-    from lra.composition.combinations import resolved
+def _composed(
+    loader: "Loader", runs: Sequence[Sequence[str]], flags: argparse.Namespace
+) -> list[Composed]:
     from lra.composition.complaints import explained
 
-    with explained(flags.overrides, flags.config_dir):
-        tree = resolved(master)
-    return [_entry(tree, _words_of(master.hydra), flags.config_dir, str(Path.cwd()))]
-
-
-def _words_of(hydra: Any) -> tuple[str, ...]:
-    """Return the words that are not for Hydra itself, unchanged."""
-    from omegaconf import OmegaConf
-
-    words = OmegaConf.to_container(hydra.overrides.task, resolve=False)
-    return tuple(cast(list[str], words))
-
-
-def _combinations(
-    hydra: Any, master: Any, flags: argparse.Namespace
-) -> tuple[list[Any], list[list[str]]]:
-    """Return the parsed words of a sweep, and the words of each of its combinations.
-
-    That it is one is noted where no flag or word requests a sweep.
-    """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    from lra.composition.combinations import expand, with_settings
-
-    sweeper = master.hydra.sweeper
-    folders = [Path(flags.config_dir)] if flags.config_dir else []
-    params = (sweeper.params or {}).items()
-    words = [expand_sets(f"{key}={value}", folders) for key, value in params]
-    words += _words_of(master.hydra)
-    parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
-    combinations = expand(parsed, sweeper.max_batch_size)
-    if "task" not in {word.key_or_group for word in parsed[len(params) :]}:
-        combinations = with_settings(combinations, hydra.config_loader)
-    combinations = _fitted(combinations, hydra.config_loader)
-    requested = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
-    if len(combinations) > 1 and not requested:
-        note = f"{_preset(flags.overrides)} is a sweep of {len(combinations):,} runs, as with -m"
-        hydra.config_loader.notes[f"{note}; --run makes one run of it"] = None
-    return parsed, combinations
-
-
-def _fitted(combinations: list[list[str]], loader: Any) -> list[list[str]]:
-    """Return the combinations that their models can be, each once; what is left out is noted."""
-    from lra.composition.mixer_words import MixerWords, about_mixers
-
-    if not about_mixers(combinations):
-        return combinations
-    words = MixerWords(loader, combinations)
-    fitted = [words.fitted(combination) for combination in combinations]
-    unique = [*dict.fromkeys(tuple(line) for line in fitted if line is not None)]
-    loader.notes |= dict.fromkeys(words.notes())
-    return [[*line] for line in unique]
-
-
-def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Composed]:
-    from lra.composition.combinations import Composer
-    from lra.composition.complaints import explained
-
-    with explained(flags.overrides, flags.config_dir):
-        parsed, combinations = _combinations(hydra, master, flags)
-        composer = Composer(hydra.config_loader, master, parsed)
-    composed, here, memo = [], str(Path.cwd()), Memo()
-    for combination in counted(combinations, "composing combination"):
-        with explained(combination, flags.config_dir):
-            tree = composer.compose(combination)
-        words = tuple(w for w in combination if not w.lstrip("+~").startswith(("hydra.", "hydra/")))
-        composed.append(_entry(tree, words, flags.config_dir, here, memo))
+    composed, here, memo = list[Composed](), str(Path.cwd()), Memo()
+    place = {} if flags.config_dir is None else {"config_dir": flags.config_dir}
+    for number, words in enumerate(counted(runs, "composing combination")):
+        with explained(words, flags.config_dir):
+            tree = loader.resolved(words, number)
+        if isinstance(tree.get("plugins"), str):  # one name needs no brackets
+            tree = {**tree, "plugins": [tree["plugins"]]}
+        check(tree, memo)
+        name_plugins(tree["plugins"])
+        at = {**place, "folder": here} if place or tree["plugins"] else place
+        composed.append(Composed(tree, tuple(words), at))
     return composed
-
-
-def _entry(
-    tree: dict[str, Any],
-    words: tuple[str, ...],
-    config_dir: str | None,
-    here: str,
-    memo: Memo | None = None,
-) -> Composed:
-    if isinstance(tree.get("plugins"), str):  # one name needs no brackets
-        tree = {**tree, "plugins": [tree["plugins"]]}
-    check(tree, memo)
-    place = {} if config_dir is None else {"config_dir": config_dir}
-    if place or tree["plugins"]:
-        place["folder"] = here
-    name_plugins(tree["plugins"])
-    return Composed(tree, words, place)

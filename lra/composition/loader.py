@@ -1,4 +1,4 @@
-"""Hydra's composition, with what a protocol or a preset has for one choice alone in its place.
+"""Words to a configuration: Hydra says which files there are and in what order; merged here.
 
 What wins over what, the weaker first:
 
@@ -12,19 +12,24 @@ What wins over what, the weaker first:
 
 A preset may choose the protocol that it is made for. One that is named by hand takes its place.
 
-Whatever asks Hydra for a configuration asks here: a run, a sweep, another launcher, `--cfg` and
-`--info`. So what is printed is what runs.
+Hydra takes a tenth of a second for a configuration, mostly spent on its own part, and a sweep has
+ten thousand. So its own part is composed once, each order of files is asked for once, and files and
+words are merged as plain dictionaries. Whatever is no plain case goes through Hydra's own function
+for words, and through OmegaConf for references. Whoever asks Hydra (`--cfg`, `--info`) is answered
+from here, too: what is printed is what runs.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial, reduce
-from typing import Any, cast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial, reduce
+from typing import Any, NamedTuple, cast
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ConfigDefault, GroupDefault, ResultDefault
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
@@ -33,25 +38,49 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lra.composition import warm_up
-from lra.composition.own_options import TABLES, Tree, merged, own_options, without
+from lra.composition.own_options import (
+    TABLES,
+    Tree,
+    Unclear,
+    changed,
+    is_plain,
+    merged,
+    own_options,
+    without,
+)
 from runners.records import Memo
 
 BUNDLES = ("size", "optim")
 """Groups whose files are nothing but values: named by hand, they win over presets."""
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
 class Loader(ConfigLoaderImpl):
-    """Hydra's loader, which also applies what presets and protocols set for one choice."""
+    """Hydra's loader, with its own part from Hydra and the rest from `compose`."""
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         super().__init__(config_search_path)
         self.notes: dict[str, None] = {}
         """What somebody at a keyboard should hear of the configurations composed so far."""
-        self.settles = True
-        self._words: list[Override] = []
-        self._refined: dict[tuple[Any, ...], ConfigResult] = {}
-        self._sweeping = False
+        self.memo = Memo()
+        """Equal parts of configurations are one object: later work is done once for each."""
+        self._words: dict[str, Override] = {}
+        self._numbers: dict[str, Override] = {}
+        self._begin("config", ())
+
+    def _begin(self, config_name: str | None, of_hydra: tuple[str, ...]) -> None:
+        """Forget what depends on the words for Hydra itself, which may name more folders."""
+        self._config_name, self.words_of_hydra = config_name, of_hydra
         self._names: dict[str, list[str]] = {}
+        self._orders: dict[tuple[Any, ...], list[ResultDefault]] = {}
+        self._lists: dict[tuple[str, ...], list[ResultDefault]] = {}
+        self._shapes: dict[str, _Shape] = {}
+        self._layers: dict[tuple[str | None, str | None], Tree] = {}
+        self._bases: dict[tuple[str, ...], Tree] = {}
+
+    @cached_property
+    def _parser(self) -> OverridesParser:
+        return OverridesParser.create(self)
 
     def load_configuration(
         self,
@@ -61,70 +90,104 @@ class Loader(ConfigLoaderImpl):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
-        """Return the composed configuration.
-
-        That of a sweep as a whole is for Hydra's own part and lists the words. What they change in
-        the files that are chosen, and what these have for one choice alone, each run has.
-        """
-        overrides = self._in_place(overrides)
-        self._words = OverridesParser.create().parse_overrides(overrides)
-        self._sweeping = run_mode is RunMode.MULTIRUN
-        words = overrides
-        if self._sweeping:
-            words = [str(word.input_line) for word in self._words if not _in_a_file(word)]
+        """Return Hydra's own part with the configuration of a run, or of a sweep with all words."""
+        words = [self.parse(word) for word in self._in_place(overrides)]
+        of_hydra = tuple(str(w.input_line) for w in words if w.is_hydra_override())
+        ours = [word for word in words if not word.is_hydra_override()]
+        if (config_name, of_hydra) != (self._config_name, self.words_of_hydra):
+            self._begin(config_name, of_hydra)
+        choices = [str(word.input_line) for word in ours if self._chooses(word)]
+        # Of files, Hydra merges its own part alone: see `_load_single_config`.
         config = super().load_configuration(
-            config_name, words, run_mode, from_shell, validate_sweep_overrides
+            config_name, [*of_hydra, *choices], run_mode, from_shell, validate_sweep_overrides
         )
-        if self._sweeping:
-            config.hydra.overrides.task = [
-                word.input_line for word in self._words if not word.is_hydra_override()
-            ]
-            return config
-        with open_dict(config):
-            for table in TABLES:
-                if table in config or any(_about(table, word) for word in self._words):
-                    config[table] = {}
-        if self.settles:
-            self._settle(config, overrides)
+        self._lists[tuple(choices)] = self._listed
+        config.hydra.overrides.task = [str(word.input_line) for word in ours]
+        names = config.hydra.job.config.override_dirname
+        config.hydra.job.override_dirname = get_overrides_dirname(
+            ours, names.exclude_keys, names.item_sep, names.kv_sep
+        )
+        if run_mode is RunMode.RUN:
+            tree = self.compose([str(word.input_line) for word in ours])
+            config = OmegaConf.masked_copy(config, "hydra")
+            config.hydra.mode = config.hydra.mode or run_mode
+            with open_dict(config):
+                config.merge_with(tree)
         return config
 
-    @contextmanager
-    def unsettled(self) -> Iterator[None]:
-        """Have warm-ups stay as the files give them: other words are still to come."""
-        self.settles = False
-        try:
-            yield
-        finally:
-            self.settles = True
+    def compose(self, words: Sequence[str]) -> Tree:
+        """Return the configuration of one run, references unresolved. Its parts may be shared.
+
+        Args:
+            words: Those of the run without Hydra's own; no sweep among them.
+        """
+        words = self._in_place(words)
+        early, values = list[Override](), list[Override]()
+        for word in map(self.parse, words):
+            is_value = not self._chooses(word) and not _of_a_table(word)
+            (values if is_value else early).append(word)
+        base = tuple(str(word.input_line) for word in early)
+        if base not in self._bases:
+            self._bases[base] = self._of_files(early)
+        return self._settled(reduce(self._with, values, self._bases[base]), words)
+
+    def resolved(self, words: Sequence[str], number: int) -> Tree:
+        """Return the configuration of one run, the number of which in its sweep is given."""
+        tree = self.compose(words)
+        if self.is_plain(tree):
+            return tree
+        if "${hydra:" in repr(tree):
+            config = self.load_configuration(
+                self._config_name, [*self.words_of_hydra, *words], RunMode.RUN
+            )
+            with open_dict(config):
+                config.hydra.job.id = config.hydra.job.num = number
+            HydraConfig.instance().set_config(config)
+        return cast(Tree, _container(OmegaConf.create(tree), resolve=True))
+
+    def parse(self, word: str) -> Override:
+        """Return a word as Hydra reads it; of numbers, one a key is read in full (0.5 ms)."""
+        if word not in self._words:
+            key, _, value = word.partition("=")
+            if _NUMBER.fullmatch(value) is None:
+                (self._words[word],) = self._parser.parse_overrides([word])
+            else:
+                if key not in self._numbers:
+                    (self._numbers[key],) = self._parser.parse_overrides([f"{key}=0"])
+                number = self._numbers[key]
+                self._words[word] = replace(number, _value=int(value), input_line=word)
+        return self._words[word]
 
     def names_of(self, group: str) -> list[str]:
         """Return the names of a group, those of one's own files among them."""
         if group not in self._names:
-            self._names[group] = self.get_group_options(group)
+            self._names[group] = self.get_group_options(
+                group, config_name=self._config_name, overrides=[*self.words_of_hydra]
+            )
         return self._names[group]
 
     def compute_defaults_list(
         self, config_name: str | None, overrides: list[str], run_mode: RunMode
     ) -> Any:
         """Return the files in the order in which they are merged."""
-        overrides = self._in_place(overrides)
+        overrides = [*self._in_place(overrides)]
         files = super().compute_defaults_list(config_name, overrides, run_mode)
-        self._words = OverridesParser.create().parse_overrides(overrides)
-        files.defaults = self._ordered(files.defaults)
+        files.defaults = self._ordered(files.defaults, [self.parse(word) for word in overrides])
         return files
 
-    def _in_place(self, overrides: list[str]) -> list[str]:
+    def _chooses(self, word: Override) -> bool:
+        """Return whether a word chooses a file."""
+        is_group = bool(self.names_of(word.key_or_group)) or word.package is not None
+        return is_group and not isinstance(word.value(), dict)
+
+    def _in_place(self, words: Sequence[str]) -> Sequence[str]:
         """Return the words, of which `+protocol=` replaces the protocol that a preset chooses."""
-        if not any(word.startswith("+protocol=") for word in overrides):
-            return overrides
-        presets = [
-            word.value()
-            for word in OverridesParser.create().parse_overrides(overrides)
-            if word.key_or_group == "experiment"
-        ]
-        if not any(self._chooses_protocol(str(name)) for name in presets):
-            return overrides
-        return [word[1:] if word.startswith("+protocol=") else word for word in overrides]
+        if not any(word.startswith("+protocol=") for word in words):
+            return words
+        presets = [word for word in map(self.parse, words) if word.key_or_group == "experiment"]
+        if not any(self._chooses_protocol(str(preset.value())) for preset in presets):
+            return words
+        return [word[1:] if word.startswith("+protocol=") else word for word in words]
 
     def _chooses_protocol(self, preset: str) -> bool:
         """Return whether a preset, or one that it builds on, chooses a protocol."""
@@ -136,9 +199,77 @@ class Loader(ConfigLoaderImpl):
                 return self._chooses_protocol(str(default.path))
         return False
 
-    def _ordered(self, defaults: Sequence[ResultDefault]) -> list[ResultDefault]:
+    def _of_files(self, words: Sequence[Override]) -> Tree:
+        """Return what files and words about tables set."""
+        of_tables = [word for word in words if _of_a_table(word)]
+        gone = [word.key_or_group.split(".") for word in of_tables if word.is_delete()]
+        files = self._files([word for word in words if word not in of_tables])
+        layers = [(source_of(file), reduce(without, gone, self._layer(file))) for file in files]
+        chosen = chosen_names([layer for _, layer in layers])
+        tree = self._merged([merged(layer, self._refined(layer, chosen, s)) for s, layer in layers])
+        if of_tables:
+            before = self._merged([self._layer(file) for file in files])
+            self._by_hydra(before, of_tables)  # refused as Hydra refuses words
+            added = OmegaConf.create({})
+            for word in of_tables:
+                if not word.is_delete():
+                    key, value = word.key_or_group, word.value()
+                    OmegaConf.update(added, key, value, merge=True, force_add=True)
+            options = cast(Tree, OmegaConf.to_container(added, resolve=False))
+            tree = self._merged([tree, self._refined(options, chosen, "")])
+        tables = {word.key_or_group.partition(".")[0] for word in of_tables} | tree.keys()
+        return {**tree, **{table: {} for table in TABLES if table in tables}}
+
+    def _refined(self, layer: Tree, chosen: Mapping[str, str], source: str) -> Tree:
+        return own_options(layer, chosen, self.names_of, source)
+
+    def _files(self, words: Sequence[Override]) -> list[ResultDefault]:
+        """Return our files in order, which stays where one only takes the place of another."""
+        lines = tuple(str(word.input_line) for word in words)
+        shapes = {word.key_or_group: self._shape(word) for word in words}
+        chosen = {group: shape.name for group, shape in shapes.items() if shape.name is not None}
+        key = tuple((group, shape.rest) for group, shape in shapes.items())
+        order = self._orders.get(key)
+        if order is None:
+            listed = (
+                self._lists.get(lines)
+                or super()
+                .compute_defaults_list(
+                    self._config_name, [*self.words_of_hydra, *lines], RunMode.RUN
+                )
+                .defaults
+            )
+            order = [file for file in self._ordered(listed, words) if group_of(file) != "hydra"]
+            groups = [_folder(file) for file in order]
+            loaded = [self.repository.load_config(str(file.config_path)) for file in order]
+            if any(groups.count(group) != 1 for group in chosen) or "${" in repr(
+                [file and file.defaults_list for file in loaded]
+            ):
+                return order
+            self._orders[key] = order
+        return [
+            replace(file, config_path=f"{group}/{chosen[group]}") if group in chosen else file
+            for file, group in zip(order, map(_folder, order), strict=True)
+        ]
+
+    def _shape(self, word: Override) -> "_Shape":
+        """Return what of a choice the order of files depends on, and what only names a file."""
+        line = str(word.input_line)
+        if line not in self._shapes:
+            file = self.repository.load_config(f"{word.key_or_group}/{word.value()}")
+            alone = file and all(default.is_self() for default in file.defaults_list or ())
+            if file and alone and word.package is None and not word.is_delete():
+                rest = (word.type, file.header["package"])
+                self._shapes[line] = _Shape(rest, str(word.value()))
+            else:
+                self._shapes[line] = _Shape((line,), None)
+        return self._shapes[line]
+
+    def _ordered(
+        self, defaults: Sequence[ResultDefault], words: Sequence[Override]
+    ) -> list[ResultDefault]:
         """Put protocols before experiments, the scale and bundles named by hand behind all."""
-        named = {word.key_or_group for word in self._words if not isinstance(word.value(), dict)}
+        named = {word.key_or_group for word in words if not isinstance(word.value(), dict)}
         behind = {"scale", *named.intersection(BUNDLES)}
         order = [file for file in defaults if group_of(file) not in behind]
         late = [file for file in defaults if file not in order]
@@ -151,101 +282,126 @@ class Loader(ConfigLoaderImpl):
         return [*order, *late]
 
     def _compose_config_from_defaults_list(self, defaults: Any, repo: Any) -> DictConfig:
-        order = self._ordered(defaults)
-        if self._sweeping:
-            return super()._compose_config_from_defaults_list(order, repo)
-        words = [word for word in self._words if any(_about(table, word) for table in TABLES)]
-        gone = [word.key_or_group.split(".") for word in words if word.is_delete()]
-        layers = self._layers(order, repo)
-        chosen = chosen_names([layer for _, layer in layers.values()])
-        refined = {}
-        for index, (loaded, layer) in layers.items():
-            left = reduce(without, gone, layer)
-            options = own_options(left, chosen, self.names_of, source_of(order[index]))
-            if options:
-                cast(DictConfig, loaded.config).merge_with(options)
-            refined[_position(order[index])] = loaded
-        self._refined = refined
-        try:
-            config = super()._compose_config_from_defaults_list(order, repo)
-        finally:
-            self._refined = {}
-        if words:
-            trial = copy.deepcopy(config)
-            OmegaConf.set_struct(trial, True)
-            self._apply_overrides_to_config(words, trial)  # refused as Hydra refuses words
-            config.merge_with(own_options(_layer(words), chosen, self.names_of, ""))
-        return config
-
-    def _layers(
-        self, order: Sequence[ResultDefault], repo: Any
-    ) -> dict[int, tuple[ConfigResult, Tree]]:
-        """Return our files by their places in the order, and what they set; not Hydra's own."""
-        by_place = {}
-        for index, default in enumerate(order):
-            if group_of(default) != "hydra":
-                loaded = super()._load_single_config(default, repo)
-                if OmegaConf.is_dict(loaded.config):
-                    by_place[index] = (loaded, _container(loaded.config))
-        return by_place
+        self._listed, self._repository = defaults, repo
+        return super()._compose_config_from_defaults_list(defaults, repo)
 
     def _load_single_config(self, default: ResultDefault, repo: Any) -> ConfigResult:
-        refined = self._refined.pop(_position(default), None)
-        return super()._load_single_config(default, repo) if refined is None else refined
+        """Return what a file sets of Hydra's own part; the rest is kept, in place, as a layer."""
+        loaded = super()._load_single_config(default, repo)
+        if group_of(default) == "hydra":
+            return loaded
+        loaded, config = copy.copy(loaded), cast(DictConfig, loaded.config)
+        loaded.config = OmegaConf.masked_copy(config, "hydra")
+        values = cast(Tree, _container(config))
+        values.pop("hydra", None)
+        self._layers[default.config_path, default.package] = values
+        return loaded
 
-    def _settle(self, config: DictConfig, words: Sequence[str]) -> None:
-        """Cut warm-ups that no word names: see `lra.composition.warm_up`."""
+    def _layer(self, file: ResultDefault) -> Tree:
+        """Return what a file sets, in its place, without Hydra's own part."""
+        if (file.config_path, file.package) not in self._layers:
+            self._load_single_config(file, self._repository)
+        return self._layers[file.config_path, file.package]
+
+    def _merged(self, layers: Sequence[Tree]) -> Tree:
+        """Return layers merged as OmegaConf does it, each over those before it."""
+        if all(map(self.is_plain, layers)):
+            return reduce(merged, layers, {})
+        return cast(Tree, _container(OmegaConf.merge(*layers)))
+
+    def is_plain(self, tree: Tree) -> bool:
+        """Return whether values stand for themselves: no reference, nothing missing."""
+        return all(
+            self.memo.of("plain", (part,), partial(is_plain, part))
+            if isinstance(part, dict | list)
+            else is_plain(part)
+            for part in tree.values()
+        )
+
+    def _with(self, tree: Tree, word: Override) -> Tree:
+        """Return a configuration with what one word sets in its place, as Hydra does it.
+
+        Equal values in one place give one object.
+        """
+        head, *rest = word.key_or_group.split(".")
+        value = word.value()
         try:
-            parts = {
-                path: _container(OmegaConf.select(config, path), resolve=True)
-                for path in warm_up.PATHS
-            }
-            protocol = OmegaConf.select(config, "protocol")
-        except OmegaConfBaseException:  # which resolving the whole will name
-            return
-        for path, warmup in self.cuts(parts, words, protocol).items():
-            OmegaConf.update(config, f"{path}.warmup_steps", warmup, force_add=True)
+            if not rest or head not in tree:
+                return changed(tree, [head, *rest], value, word.type)
+            what = (word.type, word.key_or_group, type(value), repr(value))
+            put = partial(changed, tree[head], rest, value, word.type)
+            return {**tree, head: self.memo.of(what, (tree[head],), put)}
+        except Unclear:
+            return self._by_hydra(tree, [word])
 
-    def cuts(self, parts: Tree, words: Sequence[str], protocol: Any) -> dict[str, int]:
-        """Return the warm-ups to cut by their places, and note them."""
-        by_path = {}
-        above = parts["optim"] if isinstance(parts["optim"], dict) else {}
-        for path, optim in parts.items():
-            cut = warm_up.clipped(optim, above, words, path)
-            if cut is not None:
-                by_path[path] = cut
-                before = {**above, **optim}["warmup_steps"]
-                self.notes[warm_up.sentence(path, before, cut, protocol)] = None
-                if path == "optim":
-                    above = {**above, "warmup_steps": cut}
-        return by_path
+    def _by_hydra(self, tree: Tree, words: Sequence[Override]) -> Tree:
+        """Return a configuration with words applied by Hydra, which refuses what it refuses."""
+        config = OmegaConf.create(tree)
+        OmegaConf.set_struct(config, True)
+        self._apply_overrides_to_config([*words], config)
+        return cast(Tree, _container(config))
 
-    def settled(self, tree: Tree, words: Sequence[str], memo: Memo) -> Tree:
-        """Return a plain configuration with its warm-ups cut; equal cuts of a part are one."""
+    def _settled(self, tree: Tree, words: Sequence[str]) -> Tree:
+        """Return a configuration with its warm-ups cut: see `lra.composition.warm_up`."""
         runner = tree.get("runner")
         start = runner.get("pretraining") if isinstance(runner, dict) else None
-        parts = {
+        parts: Tree = {
             "optim": tree.get("optim"),
             "runner.pretraining.optim": start.get("optim") if isinstance(start, dict) else None,
         }
-        for path, warmup in self.cuts(parts, words, tree.get("protocol")).items():
+        if not self.is_plain(parts):
+            config = OmegaConf.create(tree)
+            try:
+                parts = {
+                    path: _container(OmegaConf.select(config, path), resolve=True) for path in parts
+                }
+            except OmegaConfBaseException:  # which resolving the whole will name
+                return tree
+        above = parts["optim"] if isinstance(parts["optim"], dict) else {}
+        for path, optim in parts.items():
+            warmup = warm_up.clipped(optim, above, words, path)
+            if warmup is None:
+                continue
+            before = {**above, **optim}["warmup_steps"]
+            self.notes[warm_up.sentence(path, before, warmup, tree.get("protocol"))] = None
+            if path == "optim":
+                above = {**above, "warmup_steps": warmup}
             head, *rest = path.split(".")
-            layer: Any = {"warmup_steps": warmup}
-            for part in reversed(rest):
-                layer = {part: layer}
-            part = tree[head]
-            tree = {**tree, head: memo.of((path, warmup), (part,), partial(merged, part, layer))}
+            layer: Tree = {"warmup_steps": warmup}
+            layer = reduce(lambda below, part: {part: below}, rest[::-1], layer)
+            put = partial(merged, tree[head], layer)
+            tree = {**tree, head: self.memo.of((path, warmup), (tree[head],), put)}
         return tree
 
 
-def group_of(default: ResultDefault) -> str:
+class _Shape(NamedTuple):
+    """Of a word that chooses a file."""
+
+    rest: tuple[Any, ...]
+    name: str | None
+    """Of the file, where it can stand in another's place without moving any other."""
+
+
+def _of_a_table(word: Override) -> bool:
+    return word.key_or_group.partition(".")[0] in TABLES
+
+
+def _container(node: Any, *, resolve: bool = False) -> Any:
+    return OmegaConf.to_container(node, resolve=resolve) if OmegaConf.is_config(node) else node
+
+
+def _folder(file: ResultDefault) -> str:
+    return str(file.config_path).rpartition("/")[0]
+
+
+def group_of(file: ResultDefault) -> str:
     """Return the group of a file: protocol of protocol/nystrom and of protocol/mine/a."""
-    return str(default.config_path).partition("/")[0]
+    return str(file.config_path).partition("/")[0]
 
 
-def source_of(default: ResultDefault) -> str:
+def source_of(file: ResultDefault) -> str:
     """Return a file as one would choose it on the command line."""
-    group, _, name = str(default.config_path).partition("/")
+    group, _, name = str(file.config_path).partition("/")
     if not name:
         return f"{group}.yaml"
     return f"+{group}={name}" if group in ("protocol", "experiment") else f"{group}={name}"
@@ -253,38 +409,9 @@ def source_of(default: ResultDefault) -> str:
 
 def chosen_names(layers: Sequence[Tree]) -> dict[str, str]:
     """Return the names that entries of tables are looked up by: the last that a layer gives."""
-    by_group = {}
-    for layer in layers:
-        for group in dict.fromkeys(TABLES.values()):
-            node = layer.get(group)
-            if isinstance(node, dict) and isinstance(node.get("name"), str):
-                by_group[group] = node["name"]
-    return by_group
-
-
-def _position(default: ResultDefault) -> tuple[Any, ...]:
-    return default.config_path, default.package, default.parent
-
-
-def _in_a_file(word: Override) -> bool:
-    """Return whether a word changes a value that a chosen file gives, of ours."""
-    return "." in word.key_or_group and not word.is_hydra_override()
-
-
-def _about(table: str, word: Override) -> bool:
-    return f"{word.key_or_group}.".startswith(f"{table}.")
-
-
-def _layer(words: Sequence[Override]) -> Tree:
-    """Return what words set, as a file would."""
-    layer = OmegaConf.create({})
-    for word in words:
-        if not word.is_delete():
-            OmegaConf.update(layer, word.key_or_group, word.value(), merge=True, force_add=True)
-    return cast(Tree, _container(layer))
-
-
-def _container(node: Any, *, resolve: bool = False) -> Any:
-    if not OmegaConf.is_config(node):
-        return node
-    return OmegaConf.to_container(node, resolve=resolve)
+    return {
+        group: node["name"]
+        for layer in layers
+        for group in TABLES.values()
+        if isinstance(node := layer.get(group), dict) and isinstance(node.get("name"), str)
+    }

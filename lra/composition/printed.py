@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from lra.errors import ConfigError, unknown
 
@@ -16,51 +17,43 @@ MOST = 100
 
 
 def print_configurations(
-    hydra: Any,
-    flags: argparse.Namespace,
-    master: DictConfig,
-    combinations: Sequence[Sequence[str]] | None,
+    hydra: Any, flags: argparse.Namespace, runs: Sequence[Sequence[str]], *, sweep: bool
 ) -> None:
-    """Print one YAML document; of a sweep one for each combination, headed by its words.
+    """Print one YAML document for each run; of a sweep each is headed by its words.
 
     Args:
         hydra: Hydra.
         flags: `cfg` says which part, `package` a place in it; `resolve` puts values in the place
             of references.
-        master: The configuration of the run, or of the sweep as a whole.
-        combinations: The words of each run of the sweep; None where there is one run.
+        runs: The words of each.
+        sweep: Whether it is one.
     """
-    if combinations is None:
-        sys.stdout.write(_document(hydra, flags, master))
-        return
-    for number, words in enumerate(combinations[:MOST]):
-        config = hydra.config_loader.load_sweep_config(master, list(words))
-        print(f"---\n# {number + 1} of {len(combinations)}: {shlex.join(words)}")
-        sys.stdout.write(_document(hydra, flags, config))
-    if len(combinations) > MOST:
+    for number, words in enumerate(runs[:MOST]):
+        if sweep:
+            print(f"---\n# {number + 1} of {len(runs)}: {shlex.join(words)}")
+        sys.stdout.write(_document(hydra, flags, words))
+    if len(runs) > MOST:
         print(
-            f"# … and {len(combinations) - MOST:,} more: narrow the sweep to see them, or list "
-            "the cells by runner.dry_run=true"
+            f"# … and {len(runs) - MOST:,} more: narrow the sweep to see them, or list the cells "
+            "by runner.dry_run=true"
         )
 
 
-def explain(
-    hydra: Any, flags: argparse.Namespace, combinations: Sequence[Sequence[str]] | None
-) -> None:
+def explain(hydra: Any, flags: argparse.Namespace, runs: Sequence[Sequence[str]]) -> None:
     """Have Hydra explain how a run is composed; of a sweep the first, and say so."""
-    words = list(flags.overrides)
-    if combinations:
-        words = list(combinations[0])
-        if len(combinations) > 1:
-            hydra.config_loader.notes[
-                f"--info explains the first of {len(combinations):,} combinations: "
-                f"{shlex.join(words)}"
-            ] = None
-    hydra.show_info(flags.info, flags.config_name, words)
+    if len(runs) > 1:
+        note = f"--info explains the first of {len(runs):,} combinations: {shlex.join(runs[0])}"
+        hydra.config_loader.notes[note] = None
+    of_hydra = hydra.config_loader.words_of_hydra
+    hydra.show_info(flags.info, flags.config_name, [*of_hydra, *runs[0]])
 
 
-def _document(hydra: Any, flags: argparse.Namespace, config: DictConfig) -> str:
+def _document(hydra: Any, flags: argparse.Namespace, words: Sequence[str]) -> str:
     """Return a configuration, or what lies at a place in it, as YAML."""
+    loader = hydra.config_loader
+    config = loader.load_configuration(
+        flags.config_name, [*loader.words_of_hydra, *words], RunMode.RUN
+    )
     HydraConfig.instance().set_config(config)  # what `${hydra:...}` refers to
     OmegaConf.set_readonly(config.hydra, None)
     printed = hydra.get_sanitized_cfg(config, flags.cfg)

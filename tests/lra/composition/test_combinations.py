@@ -1,8 +1,9 @@
-"""What is composed in one go is what Hydra composes one by one, key by key."""
+"""What is composed here is what Hydra composes, key by key, and a combination what it is alone."""
 
+import json
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from lra.composition.combinations import MOST, Composer, expand
+from lra.composition.combinations import MOST, expand
 from lra.composition.hydra_entry import entries
 from lra.composition.loader import Loader
 from lra.composition.repository import hydra_of
@@ -23,8 +24,7 @@ from lra.errors import ConfigError
 
 GROUPS = (
     "model=linear,performer", "model=softmax", "task=listops,text", "size=tiny,small", "size=base",
-    "+experiment=quickstart", "+protocol=nystrom", "runner=train,scaling", "optim=adamw",
-    "+protocol=s4,mega", "hardware=cpu,h100", "+experiment=span,families", "logger=none",
+    "runner=train,scaling", "optim=adamw", "hardware=cpu,h100", "logger=none",
 )  # fmt: skip
 WORDS = (
     "seed=range(0,3)", "seed=4,2", "optim.steps=100,200", "optim.peak_learning_rate=1e-3,2e-3,0.1",
@@ -32,17 +32,23 @@ WORDS = (
     "sweep=a,b", "runner.dry_run=true,false", "optim.betas=[0.9,0.9],[0.8,0.99]", "optim.steps=7",
     "model.layers=[],[fnet,sdpa]", "results='a b','c,d'", "task.path=null,x,'null','1'",
     "plugins=[a],[b,c]", "++optim.extra=1,2", "+extra=a,b", "optim.batch_size=5",
-    "report=null",
+    "report=null", "+optim.extra=[1]", "++extra.deep.new=1,x", "optim.betas.0=0.5,0.6",
     "optim={steps: 3},{steps: 4, batch_size: 2}", "optim={steps: 9}", "++optim.new={a: 1}",
-    "task.data_seed=${seed}", "sweep=s${seed}",
-    "++for_model={linear: {model: {backbone: {width: 8}}}}",
+    "task.data_seed=${seed}", "sweep=s${seed}", "model.backbone={width: ${seed}}",
     "model.backbone={width: 16},{width: 32}", "model.backbone.width=16,32",
-    "optim.schedule='a=b',x",
+    "optim.schedule='a=b',x", "+optim={new: 1}", "optim={new: 1}", "optim.clip={a: 1}",
     "hydra.verbose=true", "model.backbone.softmax_cutoffs=[1,2],[3]", "seed=choice(1,2)",
-    "size=glob(t*)",
+    "size=glob(t*)", "optim.steps=20,400", "model.layer_options={a: 1}", "optim=3", "+seed=3",
+)  # fmt: skip
+"""Words without what Hydra does not have: tables, protocols and presets in their places."""
+OF_TABLES = (
+    "++for_model={linear: {model: {backbone: {width: 8}}}}",
     "++for_model={performer: {model: {mixer: {features: 8}}}}",
-    "++for_task.listops.task.max_depth=3,4",
-    "~for_runner", "++for_runner.train.runner.keep=best", "optim.steps=20,400",
+    "++for_task.listops.task.max_depth=3,4", "~for_runner", "++for_runner.train.runner.keep=best",
+)  # fmt: skip
+PRESETS = (
+    "+experiment=quickstart", "+protocol=nystrom", "+protocol=s4,mega", "+experiment=span,families",
+    "+experiment=lra_table1", "scale=tiny",
 )  # fmt: skip
 
 NEVER = ("~optim.micro_batch_size", "hydra.sweeper.params={seed: '5,6'}")
@@ -52,11 +58,11 @@ MOST_COMBINATIONS = 4
 """Of one line, which Hydra composes twice each."""
 
 
-def line(draw: random.Random) -> list[str]:
-    groups = draw.sample(GROUPS, draw.randint(0, 2))
-    words = [*groups, *draw.sample(WORDS, draw.randint(1, 4))]
-    draw.shuffle(words)
-    return words
+def line(draw: random.Random, groups: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return words of several keys: of two with one key, Hydra also reads the one that none has."""
+    typed = [*draw.sample(groups, draw.randint(0, 2)), *draw.sample(words, draw.randint(1, 4))]
+    draw.shuffle(typed)
+    return [*{word.partition("=")[0]: word for word in typed}.values()]
 
 
 def few(words: Sequence[str]) -> bool:
@@ -69,20 +75,20 @@ def few(words: Sequence[str]) -> bool:
 
 
 def plainly(words: Sequence[str], folder: Path, monkeypatch: Any) -> list[Any]:
-    """Return what Hydra's own sweeper and launcher hand to a job: configuration and words."""
-    found: list[Any] = []
+    """Return what Hydra as it comes hands to a job: configuration and words."""
+    jobs: list[Any] = []
 
     def job(config: Any) -> None:
-        told = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-        found.append((OmegaConf.to_container(config, resolve=True), tuple(told)))
+        task_words = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+        jobs.append((OmegaConf.to_container(config, resolve=True), tuple(task_words)))
 
     places = (f"hydra.sweep.dir={folder}", f"hydra.run.dir={folder}")
     monkeypatch.setattr(sys, "argv", ["lra", *words, *places])
     hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
-    return found
+    return jobs
 
 
-def told(call: Any) -> Any:
+def result_of(call: Callable[[], Any]) -> Any:
     """Return what a call returns, or that it refused."""
     try:
         return call()
@@ -90,11 +96,15 @@ def told(call: Any) -> Any:
         return f"refused: {type(error).__name__}"
 
 
+def alike(entry: Any, tree: Any) -> bool:
+    return json.dumps(entry.config, sort_keys=True) == json.dumps(tree, sort_keys=True)
+
+
 def without_checks(monkeypatch: Any) -> None:
     """Have entries composed, and not looked at: invalid ones compare as well as others."""
     monkeypatch.setattr("lra.composition.hydra_entry.check", lambda *_: None)
     monkeypatch.setattr("lra.composition.contradictions.refuse_contradictions", lambda *_: None)
-    monkeypatch.setattr("hydra._internal.hydra.ConfigLoaderImpl", Loader)  # hydra.main's, too
+    monkeypatch.setattr("lra.composition.protocol.notes", lambda _: [])
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
 
 
@@ -105,22 +115,41 @@ def test_a_sweep_is_what_hydra_composes(tmp_path: Path, monkeypatch: Any) -> Non
     draw = random.Random(20_260_110)
     compared, refused = 0, 0
     while compared < cases(6):
-        words = ["-m", *line(draw)]
-        found = told(lambda words=words: entries(words)) if few(words[1:]) else []
-        if not found or (len(found) > MOST_COMBINATIONS and not isinstance(found, str)):
+        # A warm-up that a word names is never cut, and Hydra cuts none.
+        words = ["-m", *line(draw, GROUPS, WORDS), "optim.warmup_steps=0"]
+        composed = result_of(lambda words=words: entries(words)) if few(words[1:]) else []
+        if not composed or (len(composed) > MOST_COMBINATIONS and not isinstance(composed, str)):
             continue
-        wanted = told(lambda words=words: plainly(words, tmp_path / "hydra", monkeypatch))
+        wanted = result_of(lambda words=words: plainly(words, tmp_path / "hydra", monkeypatch))
         if isinstance(wanted, str):
             refused += 1
-            assert isinstance(found, str), (words, wanted)
-            assert refused < cases(6), "most lines must say something"
+            assert isinstance(composed, str), (words, wanted)
+            assert refused < 2 * cases(6), "most lines must say something"
             continue
-        assert not isinstance(found, str), (words, found)
+        assert not isinstance(composed, str), (words, composed)
         compared += 1
-        assert len(found) == len(wanted), words
-        for entry, (tree, told_words) in zip(found, wanted, strict=True):
-            assert entry.overrides == told_words, words
-            assert repr(entry.config) == repr(tree), words
+        assert len(composed) == len(wanted), words
+        for entry, (tree, task_words) in zip(composed, wanted, strict=True):
+            assert entry.overrides == task_words, words
+            assert alike(entry, tree), words
+
+
+@pytest.mark.fuzz
+def test_a_combination_is_what_it_is_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    """Whatever a sweep composes once for many of its runs, tables and presets among it."""
+    without_checks(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random(20_260_111)
+    compared = 0
+    while compared < cases(6):
+        words = line(draw, GROUPS + PRESETS, WORDS + OF_TABLES)
+        swept = result_of(lambda words=words: entries(["-m", *words])) if few(words) else "many"
+        if isinstance(swept, str):
+            continue
+        compared += 1
+        for entry in draw.sample(swept, min(3, len(swept))):
+            (alone,) = entries(["--run", *entry.overrides])
+            assert alone.config == entry.config, entry.overrides
 
 
 @pytest.mark.parametrize("word", NEVER)
@@ -128,7 +157,7 @@ def test_what_hydra_refuses_is_refused(word: str, tmp_path: Path, monkeypatch: A
     """Were it accepted one day, the word would belong among those that are compared."""
     without_checks(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    wanted = told(lambda: plainly(["-m", word], tmp_path / "hydra", monkeypatch))
+    wanted = result_of(lambda: plainly(["-m", word], tmp_path / "hydra", monkeypatch))
     assert isinstance(wanted, str)
     with pytest.raises(ConfigError):
         entries(["-m", word])
@@ -136,31 +165,35 @@ def test_what_hydra_refuses_is_refused(word: str, tmp_path: Path, monkeypatch: A
 
 def test_one_run_is_what_hydra_composes(tmp_path: Path, monkeypatch: Any) -> None:
     without_checks(monkeypatch)
-    words = ["model=performer", "+protocol=nystrom", "task.data_seed=${seed}", "seed=3"]
-    ((tree, told_words),) = plainly(words, tmp_path / "hydra", monkeypatch)
+    words = ["model=performer", "size=small", "task.data_seed=${seed}", "seed=3"]
+    ((tree, task_words),) = plainly(words, tmp_path / "hydra", monkeypatch)
     (entry,) = entries(words)
-    assert (repr(entry.config), entry.overrides) == (repr(tree), told_words)
+    assert entry.overrides == task_words
+    assert alike(entry, tree)
+
+
+def counted(monkeypatch: Any, kind: type, name: str) -> list[Any]:
+    """Return a list that holds the arguments of every call of a method from now on."""
+    calls: list[Any] = []
+    method = getattr(kind, name)
+    monkeypatch.setattr(kind, name, lambda *given: calls.append(given) or method(*given))
+    return calls
 
 
 def test_combinations_share_what_they_have_in_common(monkeypatch: Any) -> None:
-    """Hydra composes once for the choice of files, however many values are swept."""
-    calls: list[list[str]] = []
-    base = Composer._base
-    monkeypatch.setattr(
-        Composer, "_base", lambda self, words: calls.append(words) or base(self, words)
-    )
-    monkeypatch.setattr(Composer, "_through_hydra", lambda *_: pytest.fail("composed in full"))
-    found = entries(["-m", "model=linear,softmax", "seed=range(0,50)", "optim.steps=1,2"])
-    assert len(found) == 200
-    assert len(calls) == 2
-    first, other = found[0].config, found[2].config
+    """Files are merged once for each choice of them, however many values are swept."""
+    merged = counted(monkeypatch, Loader, "_of_files")
+    by_hydra = counted(monkeypatch, Loader, "_by_hydra")
+    swept = entries(["-m", "model=linear,softmax", "seed=range(0,50)", "optim.steps=1,2"])
+    assert (len(swept), len(merged), len(by_hydra)) == (200, 2, 0)
+    first, other = swept[0].config, swept[2].config
     assert first["seed"] != other["seed"]
     assert first["task"] is other["task"]
 
 
 FILES = (
     "model=reformer,tlb", "task=enwik8,image", "size=small,large", "hardware=cpu,a100",
-    "runner=decode,span", "+protocol=s4,lra_paper", "logger=none,wandb_online",
+    "runner=decode,span", "logger=none,wandb_online",
 )  # fmt: skip
 
 
@@ -170,13 +203,14 @@ def test_choices_of_files_are_merged_as_hydra_merges_them(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     draw = random.Random(5)
     for _ in range(3):
-        words = ["-m", *draw.sample(FILES, 2), "seed=3", "optim.steps=7"]
+        words = ["-m", *draw.sample(FILES, 2), "seed=3", "optim.steps=7", "optim.warmup_steps=0"]
         with monkeypatch.context() as patched:
-            patched.setattr(ConfigLoaderImpl, "load_sweep_config", None)
-            found = entries(words)
+            lists = counted(patched, ConfigLoaderImpl, "compute_defaults_list")
+            swept = entries(words)
+            assert len(lists) == 1
         wanted = plainly(words, tmp_path / "hydra", monkeypatch)
-        assert [repr(each.config) for each in found] == [repr(tree) for tree, _ in wanted], words
-        assert [each.overrides for each in found] == [told_words for _, told_words in wanted]
+        assert all(map(alike, swept, [tree for tree, _ in wanted])), words
+        assert [each.overrides for each in swept] == [task_words for _, task_words in wanted]
 
 
 @pytest.mark.parametrize(
@@ -198,9 +232,10 @@ def test_files_of_ones_own_are_merged_as_hydra_merges_them(
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "model" / "other.yaml").write_text(other)
     words = ["--config-dir", "conf", "-m", "model=linear,other", "size=tiny,small"]
-    found = entries(words)
+    swept = entries(words)
     wanted = plainly(words, tmp_path / "hydra", monkeypatch)
-    assert [repr(each.config) for each in found] == [repr(tree) for tree, _ in wanted]
+    assert len(swept) == len(wanted) == 4
+    assert all(map(alike, swept, [tree for tree, _ in wanted]))
 
 
 @pytest.mark.parametrize(
