@@ -233,7 +233,7 @@ TABLE: tuple[tuple[Stage, str, Answer], ...] = (
     (Stage.late, r"(?!~)[^=\n]*", _no_value),
     (Stage.late, r"(?!(?:\+\+?|~)?[A-Za-z_$][\w$/@.-]*(?:=|\n|\Z))[^\n]*", lambda t:
      NO_KEY if not t.key.lstrip("+~") or reading(t.word) is None else None),
-    (Stage.late, r"<group>=(?P<value>[^\n]*;[^\n]*)", lambda t:
+    (Stage.late, r"<group>=['\"]?(?P<value>[^\n'\"]*;[^\n'\"]*)['\"]?", lambda t:
      f"; separates nothing here: -m {t.spelled(t['value'].replace(';', ','))}"),
     (Stage.late, r"\+*<group>=(?!\{)[^\n]*", _choice),
     (Stage.late, r"[^=\n]+=\((?P<inside>[^()\n]*)\)", _round),

@@ -90,6 +90,19 @@ def test_flags_may_stand_among_the_words_and_files_of_ones_own_beside_ours(tmp_p
     assert found[0].config["model"]["mixer"]["chunk"] == 8
 
 
+def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
+    for group, text in {
+        "model": "name: mine\nmixer: {class_path: models.families.linear.LinearAttention}\n",
+        "experiment": "# @package _global_\nhydra: {sweeper: {params: {seed: '3,4'}}}\n",
+    }.items():
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "mine.yaml").write_text(text)
+    found = words(f"hydra.searchpath=[file://{tmp_path}]", "model=mine", "+experiment=mine")
+    named = [(entry.config["model"]["name"], entry.config["seed"]) for entry in found]
+    assert named == [("mine", 3), ("mine", 4)]
+    assert found[0].overrides == ("seed=3", "model=mine", "+experiment=mine")
+
+
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [

@@ -8,6 +8,7 @@ import pytest
 from fuzz import cases
 
 from lra.cli import main
+from lra.composition import answers
 from lra.composition.answers import Choices, answer
 from lra.composition.binding import schema
 from lra.composition.catalogue import names, words
@@ -104,6 +105,11 @@ TYPED = (
     ("+seed=3", "without the plus it changes: seed=3"),
     ("seed=1,range(0,3)", "wanted range(start,stop,step), of numbers, which stands alone"),
     ("seed=ranges(3)", "did you mean 'range'"),
+    ("model=linear;softmax", "-m model=linear,softmax"),
+    ("model", "wanted model=NAME: adaptive_span"),
+    ("=3", "=3: no key: wanted KEY=VALUE"),
+    ("optim.schedule='a", "a quotation mark is not closed; as text it is"),
+    ("~optim.clip", "optim.clip=null switches it off"),
     ("hydra/launcher=joblib", "`lra submit` with the same other words"),
     ("quickstart", "wanted +experiment=quickstart"),
     ("linear", "wanted model=linear"),
@@ -178,6 +184,13 @@ def test_every_choice_that_stands_alone_is_given_its_group() -> None:
             assert answer([f"{word}={name}"], choices) is None
             wrong = f"+{group}={name}" if word == group else f"{group}={name}"
             assert f"{word}={name}" in str(answer([wrong], choices))
+
+
+def test_every_row_of_the_table_answers_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, choices = [typed.split() for typed, _ in TYPED], Choices.of(None)
+    for row in answers.TABLE:
+        monkeypatch.setattr(answers, "TABLE", (row,))
+        assert any(answer(line, choices, row[0]) for line in lines), row
 
 
 def test_what_is_guessed_fits_the_option() -> None:
