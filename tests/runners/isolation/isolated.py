@@ -3,13 +3,28 @@
 import time
 from pathlib import Path
 
+from runners.isolation.child import ProcessSettings, judge
 from runners.isolation.isolate import run
+from runners.isolation.process import STATUSES
 
 
 def done(function, argument=None, **limits):
     messages = []
     ending = run(function, argument, on_message=messages.append, **limits)
     return messages, ending
+
+
+def judged(work, argument, log=None):
+    """What becomes of a piece of work that raises, as the process of a cell judges it."""
+    setting = ProcessSettings(
+        environment={}, memory_bytes=None, threads=None, cores=(), statuses=STATUSES, log=log,
+        speaks=True,
+    )  # fmt: skip
+    try:
+        work(argument, lambda message: None)
+    except BaseException as error:  # noqa: BLE001 - of any kind
+        return judge(error, setting)
+    raise AssertionError(f"{work.__name__}({argument!r}) raised nothing")
 
 
 def is_gone(pid):

@@ -103,17 +103,6 @@ def take_torch(argument, send):
     send(float(torch.ones(argument, dtype=torch.uint8).sum()))
 
 
-def nan_loss(argument, send):
-    import torch
-
-    weight = torch.ones(4, requires_grad=True)
-    for step in range(argument):
-        loss = (weight * 1e20).square().sum()
-        if not torch.isfinite(loss):
-            raise FloatingPointError(f"loss {loss.item()} at step {step}")
-        send(loss.item())
-
-
 def threads(argument, send):
     import torch
 

