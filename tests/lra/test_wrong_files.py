@@ -45,6 +45,10 @@ WAYS = [
     damage.another('{"a": 1e999}'), damage.another('{"a": NaN}'),
     damage.another(f'{{"a": {"9" * 400}}}'), damage.another('{"a": "\\ud800"}'),
 ]  # fmt: skip
+TRIED = WAYS if cases(1) > 1 else [
+    damage.pipe, damage.sparse, damage.a_folder, damage.emptied, damage.twice, damage.zeroed,
+]  # fmt: skip
+"""All in a campaign; what a reader of plain files must bear stands in tests/test_plain_files.py."""
 HOSTILE = [
     None, True, -1, 1.5, 10**400, "x", "\ud800", [], [[1]], {}, {"a": {}}, float("inf"),
     float("nan"), 1e300, "1" * 5000,
@@ -162,7 +166,7 @@ def told(capsys: pytest.CaptureFixture[str], case: object, *words: str) -> tuple
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", TRIED, ids=lambda way: way.__name__)
 def test_no_wrong_thing_in_a_store_hangs_a_verb(
     way: Callable[[Path, random.Random], None], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,7 +199,7 @@ def test_no_wrong_thing_in_a_store_hangs_a_verb(
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", TRIED, ids=lambda way: way.__name__)
 def test_no_wrong_thing_in_a_plan_hangs_a_verb(
     way: Callable[[Path, random.Random], None], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,7 +219,7 @@ def test_no_wrong_thing_in_a_plan_hangs_a_verb(
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", TRIED, ids=lambda way: way.__name__)
 def test_no_wrong_thing_in_a_cache_hangs_its_reader(
     way: Callable[[Path, random.Random], None], here: Path
 ) -> None:
@@ -242,7 +246,7 @@ def every_value(content: bytes) -> Iterator[dict[str, Any]]:
                 yield from places(node[key])
 
     found = list(places(whole))
-    for node, key in random.Random(0).sample(found, min(len(found), cases(60))):
+    for node, key in random.Random(0).sample(found, min(len(found), cases(20))):
         was = node[key]
         for _ in range(3):
             node[key] = HOSTILE[number % len(HOSTILE)]

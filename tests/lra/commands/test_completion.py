@@ -111,17 +111,10 @@ def program(tmp_path: Path) -> Path:
 
 LINES = {
     "lra ru": "run",
-    "lra run model=perf": "performer",
     "lra run model=linear,sof": "softmax",
     "lra run model=performer model.mixer.renorm": "model.mixer.renormalise=",
-    "lra run -m +experiment=quick": "quickstart",
-    "lra list listo": "listops",
     "lra data show patht": None,
-    "lra data show selec": "selective_copy",
     "lra run --multi": "--multirun",
-    "lra dashb": "dashboard",
-    "lra run logger=tens": "tensorboard",
-    "lra run report.style=sli": "slides",
 }
 
 

@@ -30,20 +30,16 @@ class Mean(nn.Module):
         mean = (self.value(x) * keep).sum(1, True) / keep.sum(1, True).clamp(min=1)
         return self.scale * mean.expand_as(x)
 '''
-FAULTS = {
-    "IgnoresPadding": ("layout.keep is None", "True"),
-    "LooksAtNeighbours": ("return self.scale * mean", "return self.scale * mean.mean(0, True)"),
-}
+FAULT = ("layout.keep is None", "True")
+"""One of many: the contract's own tests plant a fault for each of its checks."""
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A current directory that holds someone's mixers, importable by nobody else."""
-    source = GOOD
-    for name, (old, new) in FAULTS.items():
-        assert GOOD.count(old) == 1
-        source += GOOD.replace(old, new).replace("class Mean", f"class {name}")
-    (tmp_path / "their_mixers.py").write_text(source)
+    assert GOOD.count(FAULT[0]) == 1
+    faulty = GOOD.replace(*FAULT).replace("class Mean", "class IgnoresPadding")
+    (tmp_path / "their_mixers.py").write_text(GOOD + faulty)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
@@ -58,20 +54,11 @@ def test_a_good_mixer_from_the_current_directory_passes(folder, capsys):
     assert "NO " not in text
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_faulty_mixer_fails(folder, capsys, name):
-    assert main(["verify", f"their_mixers:{name}", "--quiet"]) == 1
+def test_a_faulty_mixer_fails(folder, capsys):
+    assert main(["verify", "their_mixers:IgnoresPadding", "--quiet"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("NO ") for line in lines[:-1])
     assert len(lines) > 1
-
-
-def test_a_look_ahead_fails(folder, capsys):
-    (folder / "leaky.py").write_text(GOOD.replace("if site.causal:", "if False:"))
-    assert main(["verify", "leaky:Mean", "--quiet"]) == 1
-    text = capsys.readouterr().out
-    sys.modules.pop("leaky")
-    assert "causal" in text
 
 
 def test_a_family_of_ours_is_named_alone(capsys):
