@@ -1,6 +1,8 @@
 """Frames like those the store reads: real columns, invented but plausible numbers."""
 
+from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,8 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lra.composition.runner_class import sections
+from reports.report import write_report
 from runners.metrics import METRICS
 from runners.records import COLUMNS
+
+Report = Callable[[pd.DataFrame], dict[str, Path]]
 
 CELL = {
     "schema": 1, "fingerprint": "f00d", "created": "2026-01-02T03:04:05+00:00", "runner": "train",
@@ -162,6 +168,18 @@ def _realistic() -> pd.DataFrame:
 @pytest.fixture(autouse=True)
 def drawn(one_format: None) -> None:
     """Draw the figures of every report in one format."""
+
+
+@pytest.fixture
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Write the report of rows; return its files by name."""
+
+    def write(rows: pd.DataFrame) -> dict[str, Path]:
+        folder = tmp_path_factory.mktemp("report")
+        paths = write_report(rows, folder, title="of a test", sections=sections())
+        return {path.name: path for path in paths}
+
+    return write
 
 
 @pytest.fixture

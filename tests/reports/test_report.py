@@ -15,6 +15,10 @@ from reports.report import write_report
 from reports.rows import NoRows
 
 
+def written(rows: pd.DataFrame, folder: Path, title: str = "x") -> list[Path]:
+    return write_report(rows, folder, title=title, sections=sections())
+
+
 @pytest.fixture
 def small(make: SimpleNamespace) -> pd.DataFrame:
     cell = {"runner": "scaling", "mode": "step", "length": 512}
@@ -28,7 +32,7 @@ def small(make: SimpleNamespace) -> pd.DataFrame:
 
 @pytest.mark.every_format
 def test_everything_that_the_rows_allow(realistic: pd.DataFrame, tmp_path: Path) -> None:
-    paths = write_report(realistic, tmp_path / "out", title="Six models", sections=sections())
+    paths = written(realistic, tmp_path / "out", "Six models")
     names = {p.name for p in paths}
     wanted = {"report.md", "report.html"}
     for stem in ("accuracy", "accuracy-validation", "efficiency-step", "efficiency-forward",
@@ -53,14 +57,14 @@ def test_everything_that_the_rows_allow(realistic: pd.DataFrame, tmp_path: Path)
 
 def test_an_empty_frame_is_refused(make: SimpleNamespace, tmp_path: Path) -> None:
     with pytest.raises(NoRows, match="run something first"):
-        write_report(make.frame(), tmp_path, title="x", sections=sections())
+        written(make.frame(), tmp_path)
     with pytest.raises(ValueError, match="lack the columns"):
-        write_report(pd.DataFrame({"metric": ["time"]}), tmp_path, title="x", sections=sections())
+        written(pd.DataFrame({"metric": ["time"]}), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_left_out_is_said(small: pd.DataFrame, tmp_path: Path) -> None:
-    write_report(small, tmp_path, title="T * [x](y)", sections=sections())
+    written(small, tmp_path, "T * [x](y)")
     page = (tmp_path / "report.md").read_text()
     assert page.startswith("# T \\* \\[x](y)\n")
     assert "- training loss: no loss curves among the rows" in page
@@ -70,32 +74,21 @@ def test_what_is_left_out_is_said(small: pd.DataFrame, tmp_path: Path) -> None:
 
 
 def test_only_training_or_only_timing(make: SimpleNamespace, tmp_path: Path) -> None:
-    names = {
-        p.name
-        for p in write_report(
-            make.frame(make.accuracy("a", 0, 0.3)), tmp_path, title="x", sections=sections()
-        )
-    }
+    names = {p.name for p in written(make.frame(make.accuracy("a", 0, 0.3)), tmp_path)}
     assert names == {"report.md", "report.html", "accuracy.md", "accuracy.csv", "accuracy.tex"}
     page = (tmp_path / "report.md").read_text()
     assert "no timed passes among the rows" in page
-    write_report(
-        make.frame(*make.timing("a", 256, 0.1)), tmp_path / "b", title="x", sections=sections()
-    )
+    written(make.frame(*make.timing("a", 256, 0.1)), tmp_path / "b")
     assert "no final accuracy on the test split" in (tmp_path / "b" / "report.md").read_text()
 
 
 def test_an_earlier_reports_files_go_and_foreign_files_stay(
     make: SimpleNamespace, tmp_path: Path
 ) -> None:
-    write_report(
-        make.frame(*make.timing("linear", 256, 0.01)), tmp_path, title="first", sections=sections()
-    )
+    written(make.frame(*make.timing("linear", 256, 0.01)), tmp_path, "first")
     assert (tmp_path / "time-step.svg").exists()
     (tmp_path / "notes.txt").write_text("mine")
-    write_report(
-        make.frame(make.accuracy("linear", 0, 0.3)), tmp_path, title="second", sections=sections()
-    )
+    written(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path, "second")
     assert not (tmp_path / "time-step.svg").exists()
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert "second" in (tmp_path / "report.md").read_text()
@@ -106,9 +99,7 @@ def test_a_file_that_no_report_wrote_is_not_overwritten(
 ) -> None:
     (tmp_path / "report.md").write_text("mine")
     with pytest.raises(Occupied, match=r"no report wrote: report\.md"):
-        write_report(
-            make.frame(make.accuracy("linear", 0, 0.3)), tmp_path, title="x", sections=sections()
-        )
+        written(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
     assert (tmp_path / "report.md").read_text() == "mine"
 
@@ -116,9 +107,7 @@ def test_a_file_that_no_report_wrote_is_not_overwritten(
 def test_a_damaged_manifest_is_named(make: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text("{torn")
     with pytest.raises(Occupied, match="not a report's list of files"):
-        write_report(
-            make.frame(make.accuracy("linear", 0, 0.3)), tmp_path, title="x", sections=sections()
-        )
+        written(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path)
 
 
 def test_a_manifest_cannot_reach_outside_its_folder(make: SimpleNamespace, tmp_path: Path) -> None:
@@ -127,9 +116,7 @@ def test_a_manifest_cannot_reach_outside_its_folder(make: SimpleNamespace, tmp_p
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / MANIFEST).write_text('{"files": ["../precious"]}')
-    write_report(
-        make.frame(make.accuracy("linear", 0, 0.3)), folder, title="x", sections=sections()
-    )
+    written(make.frame(make.accuracy("linear", 0, 0.3)), folder)
     assert precious.read_text() == "mine"
 
 
@@ -137,7 +124,7 @@ def test_settings_that_differ_get_files_of_their_own(make: SimpleNamespace, tmp_
     rows = make.frame(
         *make.timing("linear", 256, 0.01), *make.timing("linear", 256, 0.02, causal=True)
     )
-    names = {p.name for p in write_report(rows, tmp_path, title="x", sections=sections())}
+    names = {p.name for p in written(rows, tmp_path)}
     assert {"time-step-causal.csv", "time-step-bidirectional.csv"} <= names
     assert "time-step.csv" not in names
 
@@ -156,7 +143,7 @@ def test_settings_whose_names_are_long_are_written_under_short_names(
             for row in make.timing("linear", length, 0.1, source=source, **setting)
         )
     )
-    paths = write_report(rows, tmp_path / "report", title="long names", sections=sections())
+    paths = written(rows, tmp_path / "report", "long names")
     names = [path.name for path in paths]
     assert max(len(name.encode()) for name in names) < 255
     assert sum(name.startswith("time-") and name.endswith(".svg") for name in names) == 4
@@ -174,7 +161,7 @@ def test_under_a_limit_of_addresses_all_but_the_charts_is_written(
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + 4 * 2**30, hard))
     try:
-        write_report(small, tmp_path / "report", title="small", sections=sections())
+        written(small, tmp_path / "report", "small")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         scripts.vega.cache_clear()
@@ -185,7 +172,7 @@ def test_under_a_limit_of_addresses_all_but_the_charts_is_written(
 
 
 def test_the_same_rows_give_the_same_bytes(small: pd.DataFrame, tmp_path: Path) -> None:
-    first = write_report(small, tmp_path / "a", title="x", sections=sections())
-    second = write_report(small, tmp_path / "b", title="x", sections=sections())
+    first = written(small, tmp_path / "a")
+    second = written(small, tmp_path / "b")
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name

@@ -1,15 +1,13 @@
 """Compressed models as table and figure."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.compression import compression_data, compression_figure, compression_table
+from tests.reports.conftest import Report
 
 CELL = {
     "runner": "compress", "mode": "compress", "task": "listops", "source": "generated",
@@ -67,7 +65,7 @@ def test_the_table_has_each_variant_once(some: pd.DataFrame) -> None:
 
 
 def test_the_figure_shows_both_costs_and_the_report_has_the_section(
-    some: pd.DataFrame, tmp_path: Path
+    some: pd.DataFrame, report: Report
 ) -> None:
     data = compression_data(some)
     left, right = compression_figure(data[data["score"].notna()]).axes
@@ -75,7 +73,5 @@ def test_the_figure_shows_both_costs_and_the_report_has_the_section(
     assert stars[0].get_xdata()[0] == pytest.approx(4e5 / 1024)  # type: ignore[index]
     points = [list(line.get_ydata()) for line in right.lines if line.get_marker() == "o"]
     assert sorted(points) == [[pytest.approx(41.0)], [pytest.approx(45.0)]]
-    names = {
-        path.name for path in write_report(some, tmp_path, title="Compression", sections=sections())
-    }
-    assert {"compression.md", "compression-trade-off.svg"} <= names
+    names = report(some)
+    assert {"compression.md", "compression-trade-off.svg"} <= names.keys()

@@ -1,15 +1,12 @@
 """Losses by context length and relative effective contexts, as data, tables and figure."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
 from reports.figures.drawing import looks
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.context import (
     context_data,
@@ -21,6 +18,7 @@ from reports.sections.context import (
 )
 from reports.statistics.intervals import mean_interval
 from reports.tables.scores import splits
+from tests.reports.conftest import Report
 
 CELL = {"runner": "context", "mode": "context", "task": "text8", "source": "files", "causal": True}
 
@@ -138,14 +136,10 @@ def test_figure_draws_the_data(some: pd.DataFrame) -> None:
 
 
 def test_the_report_has_the_section_and_no_other_table_has_its_scores(
-    some: pd.DataFrame, make: SimpleNamespace, tmp_path: Path
+    some: pd.DataFrame, make: SimpleNamespace, report: Report
 ) -> None:
     assert splits(some) == []
-    names = {
-        path.name
-        for path in write_report(some, tmp_path / "a", title="Contexts", sections=sections())
-    }
-    assert {"context.svg", "context-bits-per-character.md", "recl.md"} <= names
+    names = report(some)
+    assert {"context.svg", "context-bits-per-character.md", "recl.md"} <= names.keys()
     one = prepare(make.frame(*rows_at(make, "linear", LONG)))
-    write_report(one, tmp_path / "b", title="Contexts", sections=sections())
-    assert "recl: RECL compares the models of a group" in (tmp_path / "b/report.md").read_text()
+    assert "recl: RECL compares the models of a group" in report(one)["report.md"].read_text()

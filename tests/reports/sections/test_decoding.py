@@ -1,7 +1,6 @@
 """Decoding in reports: one line per model and mode, per text where bytes are meant."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +9,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from lra.composition.runner_class import sections
 from reports.dashboard.plan import plan_runs
 from reports.figures.drawing import looks
-from reports.report import write_report
 from reports.rows import AMBIGUOUS, MISSING, prepare
 from reports.sections.decoding import (
     decode_data,
@@ -24,6 +21,7 @@ from reports.sections.decoding import (
     section,
 )
 from reports.sections.section import LinesPart
+from tests.reports.conftest import Report
 
 BATCH = 4
 
@@ -194,26 +192,23 @@ def test_many_models_are_drawn_in_panels(make: SimpleNamespace) -> None:
     assert part.heading in {text.get_text() for text in figure.texts}
 
 
-def test_the_report_has_them_all(rows: pd.DataFrame, tmp_path: Path) -> None:
-    names = {path.name for path in write_report(rows, tmp_path, title="x", sections=sections())}
+def test_the_report_has_them_all(rows: pd.DataFrame, report: Report) -> None:
+    names = report(rows)
     for stem in ("decoding-token-time", "decoding-state-bytes"):
-        assert {f"{stem}.{form}" for form in ("svg", "csv")} <= names
-    assert {"decoding.md", "decoding.csv", "decoding.tex"} <= names
-    page = (tmp_path / "report.md").read_text()
+        assert {f"{stem}.{form}" for form in ("svg", "csv")} <= names.keys()
+    assert {"decoding.md", "decoding.csv", "decoding.tex"} <= names.keys()
+    page = names["report.md"].read_text()
     assert "no timed passes among the rows" in page  # a token is no pass
     assert "reformer, mnist, state: unsupported: Reformer has no state along time" in page
     assert "(length 256; length 512; length 1024)" in page
 
 
-def test_only_refusals_leave_no_figure(make: SimpleNamespace, tmp_path: Path) -> None:
+def test_only_refusals_leave_no_figure(make: SimpleNamespace, report: Report) -> None:
     cell = {"runner": "decode", "mode": "state", "length": 256, "causal": True}
     row = make.failed("token_time", "reformer", "unsupported", "has no state", **cell)
-    names = {
-        path.name
-        for path in write_report(make.frame(row), tmp_path, title="x", sections=sections())
-    }
+    names = report(make.frame(row))
     assert not any(name.endswith(".svg") for name in names)
-    page = (tmp_path / "report.md").read_text()
+    page = names["report.md"].read_text()
     assert "decoding-token-time: no number among its points, only reasons" in page
 
 

@@ -1,14 +1,11 @@
 """Scores at other lengths, as data, table and figure; and that they stand in no other table."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
 from reports.figures.drawing import looks
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.extrapolation import (
     extrapolation_data,
@@ -17,6 +14,7 @@ from reports.sections.extrapolation import (
     extrapolation_tables,
 )
 from reports.tables.scores import score_tables, splits
+from tests.reports.conftest import Report
 
 TEXT = {"task": "text8", "source": "files", "length": 128, "causal": True}
 RECALL = {"task": "induction", "length": 64, "causal": True}
@@ -133,27 +131,9 @@ def test_figure_draws_the_data_and_marks_what_is_absent(some: pd.DataFrame) -> N
     assert "× skipped, its training ended as diverged: performer, text8 at every length" in notes
 
 
-def test_nothing_in_the_figure_is_cut_or_overlaps(some: pd.DataFrame) -> None:
-    data = extrapolation_data(extrapolation_rows(some))
-    figure = extrapolation_figure(data, looks(["softmax", "linear", "performer"]))
-    figure.draw_without_rendering()
-    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
-    boxes = [t.get_window_extent(renderer) for t in figure.texts]
-    boxes += [legend.get_window_extent(renderer) for legend in figure.legends]
-    boxes += [axes.get_tightbbox(renderer) for axes in figure.axes if axes.axison]
-    for i, box in enumerate(boxes):
-        assert box.x0 >= -1
-        assert box.y0 >= -1
-        assert box.x1 <= figure.bbox.x1 + 1
-        assert box.y1 <= figure.bbox.y1 + 1
-        assert not any(box.overlaps(other) for other in boxes[i + 1 :])
-
-
-def test_the_report_has_the_section(some: pd.DataFrame, tmp_path: Path) -> None:
-    names = {
-        path.name for path in write_report(some, tmp_path, title="Longer", sections=sections())
-    }
-    assert {"extrapolation.svg", "extrapolation.csv", "extrapolation-accuracy.md"} <= names
-    page = (tmp_path / "report.md").read_text()
+def test_the_report_has_the_section(some: pd.DataFrame, report: Report) -> None:
+    names = report(some)
+    assert {"extrapolation.svg", "extrapolation.csv", "extrapolation-accuracy.md"} <= names.keys()
+    page = names["report.md"].read_text()
     assert "## Beyond the training length" in page
     assert "(4 times the training length, seed 0)" in page

@@ -3,12 +3,10 @@
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.generic import generic_table, generic_tables
 from reports.statistics.intervals import mean_interval
-from tests.reports.conftest import failed, frame, row
+from tests.reports.conftest import Report, failed, frame, row
 
 CELL = {"runner": "mine", "mode": "mine"}
 
@@ -61,7 +59,7 @@ def test_results_of_one_seed_are_not_merged() -> None:
     assert line.entries[0].status == "ambiguous"
 
 
-def test_a_report_shows_them(rows: pd.DataFrame, tmp_path) -> None:
-    written = write_report(rows, tmp_path, title="of mine", sections=sections())
-    assert "metrics-mine.csv" in {path.name for path in written}
-    assert "Runner mine" in (tmp_path / "report.md").read_text()
+def test_a_report_shows_them(rows: pd.DataFrame, report: Report) -> None:
+    written = report(rows)
+    assert "metrics-mine.csv" in written
+    assert "Runner mine" in written["report.md"].read_text()

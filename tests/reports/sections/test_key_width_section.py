@@ -1,16 +1,14 @@
 """Scores against the width of a head, as data, table and figure."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.key_width import key_width_data, key_width_rows, key_widths
 from reports.tables.scores import ACCURACY
+from tests.reports.conftest import Report
 
 FOUND = {(2, 1): (0.2, 0.4), (2, 4): (0.9, 0.9), (8, 1): (0.5, 0.5), (8, 4): (1.0, 1.0)}
 
@@ -47,12 +45,10 @@ def test_places_are_means_by_heads_and_width(some: pd.DataFrame) -> None:
     assert (low, high) == (20.0, 40.0)
 
 
-def test_the_report_has_table_and_figure(some: pd.DataFrame, tmp_path: Path) -> None:
-    names = {
-        path.name for path in write_report(some, tmp_path, title="Key width", sections=sections())
-    }
-    assert {"key-width-accuracy.svg", "key-width-accuracy-table.md"} <= names
-    table = (tmp_path / "key-width-accuracy-table.md").read_text()
+def test_the_report_has_table_and_figure(some: pd.DataFrame, report: Report) -> None:
+    names = report(some)
+    assert {"key-width-accuracy.svg", "key-width-accuracy-table.md"} <= names.keys()
+    table = names["key-width-accuracy-table.md"].read_text()
     assert "loss is not finite" in table
     assert [line.split("|")[1].strip() for line in table.splitlines() if "heads=" in line[:25]] == [
         "sdpa (heads=2)", "sdpa (heads=4)", "sdpa (heads=8)",

@@ -1,15 +1,13 @@
 """Learned spans as table and figure."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.learned_spans import learned_span_table
+from tests.reports.conftest import Report
 
 PLACE = {"task": "text8", "source": "files", "causal": True, "model": "adaptive_span"}
 
@@ -46,10 +44,10 @@ def test_the_table_has_mean_longest_head_and_operations(some: pd.DataFrame) -> N
     assert learned_span_table(some[some["model"] == "linear"]) is None
 
 
-def test_the_report_has_a_point_for_each_head(some: pd.DataFrame, tmp_path: Path) -> None:
-    names = {path.name for path in write_report(some, tmp_path, title="Spans", sections=sections())}
-    assert {"learned-spans.md", "learned-spans-by-layer.svg"} <= names
-    data = pd.read_csv(tmp_path / "learned-spans-by-layer.csv")
+def test_the_report_has_a_point_for_each_head(some: pd.DataFrame, report: Report) -> None:
+    names = report(some)
+    assert {"learned-spans.md", "learned-spans-by-layer.svg"} <= names.keys()
+    data = pd.read_csv(names["learned-spans-by-layer.csv"])
     heads = data[data["head"] != "all"].astype({"layer": int, "head": int})
     found = heads.set_index(["layer", "head"])["span"].to_dict()
     assert found == {(0, 0): 7.0, (0, 1): 13.0, (1, 0): 105.0, (1, 1): 35.0}

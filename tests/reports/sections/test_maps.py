@@ -1,16 +1,14 @@
 """Attention maps as table and figures."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.attention_maps import _map, _pairs, map_data, map_table
+from tests.reports.conftest import Report
 
 CELL = {
     "runner": "attention_maps", "mode": "attention_maps", "task": "text", "source": "files",
@@ -92,15 +90,13 @@ def test_the_table_has_means_over_heads_or_the_reason(some: pd.DataFrame) -> Non
     )  # fmt: skip
 
 
-def test_the_report_has_every_figure_and_its_numbers(some: pd.DataFrame, tmp_path: Path) -> None:
-    paths = {
-        path.name: path for path in write_report(some, tmp_path, title="Maps", sections=sections())
-    }
+def test_the_report_has_every_figure_and_its_numbers(some: pd.DataFrame, report: Report) -> None:
+    paths = report(some)
     stems = (
         "attention-distance", "attention-within", "attention-map", "attention-spectrum",
         "attention-spectrum-quarter", "projection-energy", "kernels", "amino-acids",
     )  # fmt: skip
-    assert {f"{stem}.svg" for stem in stems} <= set(paths)
+    assert {f"{stem}.svg" for stem in stems} <= paths.keys()
     kernels = pd.read_csv(paths["kernels.csv"])
     own = kernels[(kernels["layer"] == 0) & (kernels["head"] == 0)]
     assert own[["place", "value", "deviation"]].to_numpy() == pytest.approx(

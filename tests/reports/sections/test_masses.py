@@ -1,15 +1,13 @@
 """Attention mass as table and figure."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.attention_mass import mass_data, mass_figure, mass_table
+from tests.reports.conftest import Report
 
 CELL = {
     "runner": "attention_mass", "mode": "attention_mass", "task": "text8", "source": "files",
@@ -54,13 +52,11 @@ def test_the_table_has_each_region_by_layer(some: pd.DataFrame) -> None:
 
 
 def test_the_figure_has_a_bar_for_each_bucket_and_the_report_the_section(
-    some: pd.DataFrame, tmp_path: Path
+    some: pd.DataFrame, report: Report
 ) -> None:
     (axes,) = mass_figure(mass_data(some)).axes
     heights = [bar.get_height() for bar in axes.patches]  # type: ignore[attr-defined]
     assert heights == pytest.approx([0.11, 0.31, 0.19, 0.39])
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["memory", "segment"]
-    names = {
-        path.name for path in write_report(some, tmp_path, title="Masses", sections=sections())
-    }
-    assert {"attention-mass.md", "attention-mass-by-age.svg"} <= names
+    names = report(some)
+    assert {"attention-mass.md", "attention-mass-by-age.svg"} <= names.keys()

@@ -1,14 +1,11 @@
 """Steps on several processes, as data, figures and table."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
 from reports.figures.drawing import looks
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.parallel import (
     longest_data,
@@ -17,6 +14,7 @@ from reports.sections.parallel import (
     parallel_figure,
     parallel_rows,
 )
+from tests.reports.conftest import Report
 
 CROWDED = "3 processes with 3 threads in all have 2 cores"
 
@@ -121,12 +119,10 @@ def test_the_longest_length_is_a_limit_only_where_memory_ended_it(make: SimpleNa
     assert "≥ the next length ended as crashed: softmax at 2" in notes
 
 
-def test_the_report_has_figure_and_table(some, tmp_path: Path) -> None:
-    names = {
-        path.name for path in write_report(some, tmp_path, title="Parallel", sections=sections())
-    }
-    assert {"parallel.svg", "parallel.csv", "metrics-parallel.md"} <= names
+def test_the_report_has_figure_and_table(some, report: Report) -> None:
+    names = report(some)
+    assert {"parallel.svg", "parallel.csv", "metrics-parallel.md"} <= names.keys()
     assert "parallel-longest.svg" not in names
-    table = (tmp_path / "metrics-parallel.md").read_text()
+    table = names["metrics-parallel.md"].read_text()
     assert "| linear, context=2, processes=2 |" in table
-    assert "processes.processes" not in (tmp_path / "report.md").read_text()
+    assert "processes.processes" not in names["report.md"].read_text()

@@ -1,16 +1,14 @@
 """The sheet of patterns and its table."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.patterns import pattern_data, seen
+from tests.reports.conftest import Report
 
 CELL = {"runner": "pattern", "mode": "pattern", "task": "listops", "length": 2}
 
@@ -45,12 +43,9 @@ def test_a_pattern_is_a_matrix_in_the_order_of_its_queries(some: pd.DataFrame) -
 
 
 def test_the_report_has_the_sheet_its_numbers_and_the_reasons(
-    some: pd.DataFrame, tmp_path: Path
+    some: pd.DataFrame, report: Report
 ) -> None:
-    paths = {
-        path.name: path
-        for path in write_report(some, tmp_path, title="Patterns", sections=sections())
-    }
+    paths = report(some)
     assert "pattern.svg" in paths
     drawn = pd.read_csv(paths["pattern.csv"])
     own = drawn[drawn["model"] == "local"].sort_values(["row", "key"])

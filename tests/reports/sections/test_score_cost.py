@@ -1,21 +1,19 @@
 """Scores of language models beside their multiply-adds."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.score_cost import score_cost_data
+from tests.reports.conftest import Report
 
 TEXT = {"task": "wikitext2", "source": "files", "length": 64}
 
 
 def test_scores_meet_the_operations_of_one_example_at_their_length(
-    make: SimpleNamespace, tmp_path: Path
+    make: SimpleNamespace, report: Report
 ) -> None:
     rows = []
     for model, flops in (("softmax", 8e6), ("light_conv", 2e6)):
@@ -35,10 +33,7 @@ def test_scores_meet_the_operations_of_one_example_at_their_length(
     assert data["multiply_adds"].to_dict() == {"light_conv": 2.5e5, "softmax": 1e6}
     assert data["score"].to_dict() == {"light_conv": 100.0, "softmax": 101.0}
     assert data.loc["softmax", ["low", "high"]].tolist() == [91.0, 111.0]
-    paths = {
-        path.name: path
-        for path in write_report(frame, tmp_path, title="Costs", sections=sections())
-    }
+    paths = report(frame)
     drawn = pd.read_csv(paths["score-by-multiply-adds.csv"])
     assert drawn["model"].tolist() == ["light_conv", "softmax"]
     assert "Score against multiply-adds" in paths["report.md"].read_text()

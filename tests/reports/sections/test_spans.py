@@ -1,16 +1,14 @@
 """Spans as data, table and figure."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from lra.composition.runner_class import sections
 from reports.figures.drawing import looks
-from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.spans import section, span_data, span_figure, span_table
+from tests.reports.conftest import Report
 
 HEADS = {("0", "0"): 3.0, ("0", "1"): 5.0, ("1", "0"): 10.0, ("1", "1"): 30.0}
 
@@ -87,7 +85,7 @@ def test_figure_has_a_point_for_each_head(some: pd.DataFrame) -> None:
     assert axes.get_ylabel() == "span (tokens)"
 
 
-def test_the_report_has_the_section(some: pd.DataFrame, tmp_path: Path) -> None:
-    names = {path.name for path in write_report(some, tmp_path, title="Spans", sections=sections())}
-    assert {"span.svg", "span.csv", "spans.md", "spans.csv"} <= names
-    assert "## How far trained models look" in (tmp_path / "report.md").read_text()
+def test_the_report_has_the_section(some: pd.DataFrame, report: Report) -> None:
+    names = report(some)
+    assert {"span.svg", "span.csv", "spans.md", "spans.csv"} <= names.keys()
+    assert "## How far trained models look" in names["report.md"].read_text()
