@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
+from models.backbone.config import BackboneConfig
 from models.families.adaptive_span import AdaptiveSpan
 from models.families.compressive_transformer import CompressiveTransformer
 from models.families.shortformer import Shortformer
@@ -19,7 +18,7 @@ from runners.measurement.hardware import HardwareProfile
 from runners.measures.attention.mass import recorded_masses, recurrent_mixers
 from runners.measures.attention_mass import AttentionMass, attention_mass, regions
 from tasks.language.base import Regime
-from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+from tests.runners.small_text import language_model, text_task
 
 CPU = HardwareProfile(name="cpu")
 LENGTH, MEMORY = 8, 12
@@ -30,28 +29,15 @@ def short(monkeypatch):
     monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 2000)
 
 
-def task_of(**options):
-    task = Characters(
-        corpus=CharacterCorpus.text8,
-        source=CharacterSource.sample,
-        length=LENGTH,
-        **{"regime": Regime.memory, "memory": MEMORY, "contiguous": True, **options},
-    )
-    task.prepare()
-    return task
+task_of = partial(text_task, length=LENGTH, regime=Regime.memory, memory=MEMORY, contiguous=True)
 
 
 COMPRESSIVE = partial(CompressiveTransformer, rate=2, compressed=5)
 
 
 def model_of(mixer, positions=Positions.none):
-    config = BackboneConfig(
-        width=8, heads=2, depth=2, feed_forward_width=8, positions=positions, qkv_bias=False
-    )
-    facts = TaskFacts(
-        head=Head.language_modelling, vocabulary=27, classes=27, max_length=LENGTH, memory=MEMORY
-    )
-    return Backbone(config, facts, [mixer], seed=3).double().eval()
+    given = {"max_length": LENGTH, "carried": MEMORY, "positions": positions, "qkv_bias": False}
+    return language_model(mixer, **given).double().eval()
 
 
 def masses_of(rows, layer="all", metric="attention_mass"):
@@ -171,16 +157,3 @@ def test_regions_and_passes():
     work = SimpleNamespace(task=task_of(), backbone=BackboneConfig(width=8, heads=2))
     (passes,) = AttentionMass(segments=4, batch_size=2).passes(work)
     assert (passes.times, passes.rows, passes.length) == (1.5 + 8, 2, LENGTH)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split": "train"}, "wanted one of validation, test"),
-        ({"segments": 0}, "segments must be at least 1"),
-        ({"buckets": 0}, "buckets must be at least 1"),
-    ],
-)
-def test_options_that_make_no_sense(options, message):
-    with pytest.raises(ValueError, match=message):
-        AttentionMass(**options)

@@ -17,7 +17,7 @@ from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig
 from tasks.diagnostics.induction import Induction
-from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+from tests.runners.small_text import text_task
 from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu", device=Device.cpu)
@@ -33,16 +33,7 @@ def induction(**options):
 
 def text(monkeypatch, **options):
     monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 2000)
-    task = Characters(
-        **{
-            "corpus": CharacterCorpus.text8,
-            "source": CharacterSource.sample,
-            "length": LENGTH,
-            **options,
-        }
-    )
-    task.prepare()
-    return task
+    return text_task(**{"length": LENGTH, **options})
 
 
 def model_of(task, tokens=0, positions=Positions.sinusoidal):
@@ -209,18 +200,3 @@ def test_a_batch_holds_no_more_tokens_than_at_the_training_length() -> None:
 def test_a_task_of_one_length_is_refused() -> None:
     with pytest.raises(Unsupported, match="tiny has no test examples of other lengths"):
         rows_of(Tiny(), Tiny, {}, factors=[1.0])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"factors": []}, "factors are one or more positive numbers: got"),
-        ({"factors": [1.0, -2.0]}, "factors are one or more positive numbers"),
-        ({"factors": [2.0, 2.0]}, "name each one once"),
-        ({"examples": 0}, "examples must be at least 1: got 0; null judges"),
-        ({"batch_size": 0}, "batch_size must be at least 1: got 0"),
-    ],
-)
-def test_options_that_make_no_sense(options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        Extrapolate(**options)

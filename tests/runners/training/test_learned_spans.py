@@ -3,25 +3,17 @@
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
 from models.families.adaptive_span import AdaptiveSpan
 from models.families.softmax import SoftmaxAttention
 from models.mixer import MixerFactory
 from runners.training.learned_spans import flops_per_token, learned_span_rows
 from tasks.language.base import Regime
-from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+from tests.runners.small_text import language_model, text_task
 
 
-def model_of(mixers: list[MixerFactory], width=8, heads=2, feed_forward_width=16, depth=2):
-    config = BackboneConfig(
-        width=width, heads=heads, depth=depth, feed_forward_width=feed_forward_width,
-        positions="none",
-    )  # fmt: skip
-    facts = TaskFacts(
-        head=Head.language_modelling, vocabulary=27, classes=27, max_length=256, memory=256
-    )
-    return Backbone(config, facts, mixers, seed=0).eval()
+def model_of(*mixers: MixerFactory, **options):
+    given = {"max_length": 256, "carried": 256, "feed_forward_width": 16, **options}
+    return language_model(*mixers, **given).eval()
 
 
 def long_span(site):
@@ -29,14 +21,11 @@ def long_span(site):
 
 
 def task_of():
-    return Characters(
-        corpus=CharacterCorpus.text8, source=CharacterSource.sample, length=128,
-        regime=Regime.memory, memory=256, contiguous=True,
-    )  # fmt: skip
+    return text_task(length=128, regime=Regime.memory, memory=256, contiguous=True)
 
 
 def test_spans_are_those_of_the_heads_and_operations_fall_with_them():
-    model = model_of([long_span])
+    model = model_of(long_span)
     with torch.no_grad():
         for block, shares in zip(model.stack.blocks, ([0.0, 0.25], [0.5, 0.125]), strict=True):
             block.mixer.span_core.spans.copy_(torch.tensor(shares))
@@ -56,7 +45,7 @@ def test_spans_are_those_of_the_heads_and_operations_fall_with_them():
 
 
 def test_a_full_span_is_counted_as_one_that_was_learned():
-    model = model_of([long_span])
+    model = model_of(long_span)
     (full,) = [
         row.value
         for row in learned_span_rows(model, task_of())
@@ -82,13 +71,13 @@ def test_operations_of_a_token_as_published(depth, width, feed_forward, span, pu
 
     with torch.device("meta"):
         model = model_of(
-            [long_span], width=width, heads=8, feed_forward_width=feed_forward, depth=depth
+            long_span, width=width, heads=8, feed_forward_width=feed_forward, depth=depth
         )
     assert flops_per_token(model, [Learned()] * depth) / 2 == pytest.approx(published, rel=2e-3)
 
 
 def test_layers_of_other_families_have_no_rows():
-    assert list(learned_span_rows(model_of([SoftmaxAttention]), task_of())) == []
-    rows = list(learned_span_rows(model_of([SoftmaxAttention, long_span]), task_of()))
+    assert list(learned_span_rows(model_of(SoftmaxAttention), task_of())) == []
+    rows = list(learned_span_rows(model_of(SoftmaxAttention, long_span), task_of()))
     assert {r.labels["layer"] for r in rows if "layer" in r.labels} == {"1", "all"}
     assert "span_flops_per_token" not in {row.metric for row in rows}

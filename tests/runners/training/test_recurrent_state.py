@@ -2,16 +2,15 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
 from models.families.linear import LinearAttention
 from models.families.softmax import SoftmaxAttention
-from models.mixer import Positions, Unsupported
+from models.mixer import Unsupported
 from models.positions import LearnedPositions
 from runners.measurement.hardware import HardwareProfile
 from runners.measures.train import train
@@ -23,7 +22,7 @@ from runners.training.loop import Trainer
 from runners.training.optim import OptimConfig
 from runners.training.recurrent_state import RecurrentStates, remembered
 from tasks.language.base import Regime
-from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+from tests.runners.small_text import language_model, text_task
 
 LENGTH, ROWS, MEMORY = 16, 4, 400
 CPU = HardwareProfile(name="cpu")
@@ -34,25 +33,12 @@ def short(monkeypatch):
     monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 900)
 
 
-def task_of(**options):
-    task = Characters(
-        corpus=CharacterCorpus.text8,
-        source=CharacterSource.sample,
-        length=LENGTH,
-        **{"contiguous": True, "regime": Regime.memory, "memory": MEMORY} | options,
-    )
-    task.prepare()
-    return task
+task_of = partial(text_task, length=LENGTH, contiguous=True, regime=Regime.memory, memory=MEMORY)
 
 
 def model_of(mixer=LinearAttention, carried=0, **options):
-    config = BackboneConfig(
-        width=16, heads=2, depth=2, feed_forward_width=32, positions=Positions.none, **options
-    )
-    facts = TaskFacts(
-        head=Head.language_modelling, vocabulary=27, classes=27, max_length=MEMORY, memory=carried
-    )
-    return Backbone(config, facts, [mixer], seed=3).double()
+    sizes = {"width": 16, "feed_forward_width": 32, "max_length": MEMORY, "carried": carried}
+    return language_model(mixer, **sizes, **options).double()
 
 
 def trainer_of(task, model, steps=5, folder=None, **options):
@@ -67,8 +53,9 @@ def trainer_of(task, model, steps=5, folder=None, **options):
     )
 
 
-@pytest.mark.parametrize("mixer", [LinearAttention, SoftmaxAttention])
-@pytest.mark.parametrize("micro", [None, 1, 3])
+@pytest.mark.parametrize(
+    ("mixer", "micro"), [(LinearAttention, None), (LinearAttention, 3), (SoftmaxAttention, 1)]
+)
 def test_the_next_batch_sees_the_last_one(mixer, micro):
     """With a learning rate of zero each step's loss is that of one long sequence."""
     task, model = task_of(), model_of(mixer)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
 from models.families.softmax import SoftmaxAttention
-from models.mixer import Positions, Unsupported
+from models.mixer import Unsupported
 from runners.measurement.hardware import HardwareProfile
 from runners.measures.train import Train, train
 from runners.records import Interrupted, Measurement
@@ -24,8 +23,8 @@ from runners.training.pace import Pace
 from runners.training.prefetch import epoch_seed
 from runners.training.stages import TrainingStages
 from tasks.language.base import Regime
-from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 from tasks.proteins.task import Proteins
+from tests.runners.small_text import language_model, text_task
 from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu")
@@ -43,24 +42,10 @@ def short(monkeypatch):
     monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 900)
 
 
-def task_of(**options):
-    task = Characters(
-        corpus=CharacterCorpus.text8,
-        source=CharacterSource.sample,
-        **{"length": 16, "contiguous": True, "regime": Regime.memory, "memory": MEMORY} | options,
-    )
-    task.prepare()
-    return task
-
-
-def model_of(seed=3):
-    config = BackboneConfig(
-        width=8, heads=2, depth=1, feed_forward_width=8, positions=Positions.none, dropout=0.1
-    )
-    facts = TaskFacts(
-        head=Head.language_modelling, vocabulary=27, classes=27, max_length=16, memory=MEMORY
-    )
-    return Backbone(config, facts, [SoftmaxAttention], seed=seed)
+task_of = partial(text_task, length=16, contiguous=True, regime=Regime.memory, memory=MEMORY)
+model_of = partial(
+    language_model, SoftmaxAttention, max_length=16, carried=MEMORY, depth=1, dropout=0.1
+)
 
 
 def optim_of(**options):
