@@ -324,21 +324,3 @@ def test_one_vector_for_both_reads_no_trained_pairs() -> None:
     assert measured(Shared(Reformer, "rounds", chunk=4), budgets=[1])
     with pytest.raises(Unsupported, match="one vector as query and as key"):
         measured(Shared(Reformer, "rounds", chunk=4), budgets=[1], qk=QK.trained)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"lengths": []}, "lengths are one or more different positive numbers"),
-        ({"budgets": [4, 4]}, "budgets are one or more different positive numbers"),
-        ({"own_budgets": {"yoso": [0]}}, r"own_budgets\.yoso are"),
-        ({"top": [-1]}, "top are"),
-        ({"deviation": 0.0}, "deviation must be above 0: got 0.0"),
-        ({"draws": 0}, "draws must be at least 1: got 0"),
-        ({"sequences": 0}, "sequences must be at least 1"),
-        ({"timed_steps": 1}, "timed_steps must be at least 3"),
-    ],
-)
-def test_bad_options(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Approximation(**options)

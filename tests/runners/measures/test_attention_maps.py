@@ -232,17 +232,3 @@ def test_what_cannot_be_read_says_why():
     assert "no layer has one projection to queries" in reasons["projection_energy"]
     assert "no layer has a convolution" in reasons["kernel_weight"]
     assert "got the task tiny; choose task=proteins" in reasons["substitution_correlation"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"measures": []}, "wanted one or more of locality, spectrum"),
-        ({"split": "dev"}, "wanted one of train, validation, test"),
-        ({"map_cells": 0}, "map_cells must be at least 1"),
-        ({"within": [-1]}, "within takes distances of 0 or more"),
-    ],
-)
-def test_options_that_make_no_sense(options, message):
-    with pytest.raises(ValueError, match=message):
-        AttentionMaps(**options)

@@ -291,18 +291,3 @@ def test_the_least_distance_is_found_between_powers_of_two() -> None:
         assert len(queried) <= 5
     # a dip beyond a good distance counts: answers must stay from there on
     assert least({0: 1.0, 1: 1.0, 2: 0.5, 4: 1.0}, lambda _: 1.0, 0.9) == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"measures": []}, "wanted one or more of attention, gradient, occlusion"),
-        ({"split": "tset"}, "got 'tset'; wanted one of train"),
-        ({"examples": 0}, "examples must be at least 1: got 0"),
-        ({"queries": 0}, "queries must be at least 1: got 0"),
-        ({"keeps": 1.5}, "keeps is a share above 0, at most 1: got 1.5"),
-    ],
-)
-def test_options_that_make_no_sense(options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        Span(**options)

@@ -136,8 +136,7 @@ def test_a_first_evaluation_changes_no_weight() -> None:
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("at", [1, 4, 11])
-def test_a_stopped_run_resumes_to_the_bit(at: int, tmp_path: Path, monkeypatch) -> None:
+def test_a_stopped_run_resumes_to_the_bit(tmp_path: Path, monkeypatch) -> None:
     mixer = partial(Performer, features=4, redraw_every=3)
     source = pretrained(20)
     whole = build(mixer, dropout=0.2, seed=1)
@@ -147,12 +146,12 @@ def test_a_stopped_run_resumes_to_the_bit(at: int, tmp_path: Path, monkeypatch) 
 
     def advance_and_ask(self: Trainer, batch: Any) -> Tensor:
         loss = advance(self, batch)
-        if self.step == at:
+        if self.step == 4:
             os.kill(os.getpid(), signal.SIGTERM)
         return loss
 
     monkeypatch.setattr(Trainer, "advance", advance_and_ask)
-    with pytest.raises(Interrupted, match=f"after step {at}"):
+    with pytest.raises(Interrupted, match="after step 4"):
         list(tuned(build(mixer, dropout=0.2, seed=1), source, tmp_path))
     monkeypatch.setattr(Trainer, "advance", advance)
     resumed = build(mixer, dropout=0.2, seed=1)
@@ -216,24 +215,6 @@ def test_streams_are_judged_as_a_whole() -> None:
             build(LinearAttention), Streams(), "validation",
             batch_size=4, device=torch.device("cpu"), examples=5,
         )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"source": None}, "got source=None, weights=None; set source to a family"),
-        ({"weights": "a.safetensors"}, "got source=softmax, weights=a.safetensors"),
-        ({"source": None, "weights": "nowhere.safetensors"}, "there is no file nowhere"),
-        ({"pretraining": {"model": {}}}, "wanted options of optim and task"),
-        ({"pretraining": {"optim": 5}}, "got optim=5; wanted options"),
-        ({"evaluate_every_steps": 0}, "evaluate_first=true needs evaluate_every_steps above 0"),
-        ({"validation_examples": 0}, "validation_examples must be at least 1: got 0"),
-        ({"evaluate_splits": ["train"]}, "got 'train'; wanted some of"),
-    ],
-)
-def test_bad_options(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Transfer(**options)
 
 
 def test_what_is_trained_first(tmp_path: Path) -> None:

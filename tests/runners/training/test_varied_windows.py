@@ -115,16 +115,3 @@ def test_resume_goes_on_to_the_bit(tmp_path):
 def test_what_cannot_vary_is_refused(make, options, message):
     with pytest.raises(ValueError, match=message):
         list(trainer_of(make(), **options).run(Go()))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"window_deviation": 0.0}, "window_deviation must be positive: got 0.0"),
-        ({"halved_windows": 0.1}, "halved_windows has nothing to act on without window_deviation"),
-        ({"window_deviation": 1.0, "halved_windows": 1.0}, "lies from 0 to below 1: got 1.0"),
-    ],
-)
-def test_options_without_sense_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        TrainConfig(**options)

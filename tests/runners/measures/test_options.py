@@ -1,0 +1,148 @@
+"""Options of every runner that make no sense: refused by name, value and what is wanted."""
+
+from typing import Any
+
+import pytest
+
+from models.compression.magnitude import Scope
+from runners.measures.approximation import Approximation
+from runners.measures.attention_maps import AttentionMaps
+from runners.measures.attention_mass import AttentionMass
+from runners.measures.compress import Compress, CompressionMethod
+from runners.measures.context import LossByContext
+from runners.measures.decode import Decode
+from runners.measures.dynamic_evaluation import DynamicEvaluation
+from runners.measures.extrapolate import Extrapolate
+from runners.measures.scaling import Batching, Scaling
+from runners.measures.span import Span
+from runners.measures.transfer import Transfer
+from runners.training.config import Keep, TrainConfig
+
+REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
+    Approximation: [
+        ({"lengths": []}, "lengths are one or more different positive numbers"),
+        ({"budgets": [4, 4]}, "budgets are one or more different positive numbers"),
+        ({"own_budgets": {"yoso": [0]}}, r"own_budgets\.yoso are"),
+        ({"top": [-1]}, "top are"),
+        ({"deviation": 0.0}, "deviation must be above 0: got 0.0"),
+        ({"draws": 0}, "draws must be at least 1: got 0"),
+        ({"sequences": 0}, "sequences must be at least 1"),
+        ({"timed_steps": 1}, "timed_steps must be at least 3"),
+    ],
+    AttentionMaps: [
+        ({"measures": []}, "wanted one or more of locality, spectrum"),
+        ({"split": "dev"}, "wanted one of train, validation, test"),
+        ({"map_cells": 0}, "map_cells must be at least 1"),
+        ({"within": [-1]}, "within takes distances of 0 or more"),
+    ],
+    AttentionMass: [
+        ({"split": "train"}, "wanted one of validation, test"),
+        ({"segments": 0}, "segments must be at least 1"),
+        ({"buckets": 0}, "buckets must be at least 1"),
+    ],
+    Compress: [
+        ({"method": CompressionMethod.int8, "amounts": [0.5]}, "amounts"),
+        ({"method": CompressionMethod.codebook, "steps": 5}, "steps"),
+        ({"scope": Scope.layer}, "scope"),
+        ({"calibration_examples": 5, "method": CompressionMethod.int8}, "calibration_examples"),
+        ({"gradual": True, "method": CompressionMethod.magnitude}, "gradual"),
+        ({"learning_rate": 0.1}, "learning_rate"),
+        ({"amounts": [1.0]}, "every layer keeps one"),
+        ({"amounts": [0.5, 0.25]}, "ascending"),
+        ({"amounts": [1.0], "method": CompressionMethod.magnitude}, "zeros alone"),
+        ({"evaluate_splits": ["train"]}, "evaluate_splits"),
+        ({"amounts": [1.5], "method": CompressionMethod.shared_heads}, "1 is exact: got 1.5"),
+        ({"temperature": 0.0, "method": CompressionMethod.distillation}, "temperature"),
+        ({"taught_share": 2.0, "method": CompressionMethod.distillation}, "share lies from 0"),
+        ({"hidden_weight": 1.0}, "hidden_weight"),
+        (
+            {"student_layers": 1, "weights": "c", "method": CompressionMethod.distillation},
+            "student_layers",
+        ),
+        ({"steps": -1}, "steps must be at least 0"),
+        ({"timed_steps": 1}, "timed_steps"),
+    ],
+    LossByContext: [
+        ({"contexts": []}, "contexts are one or more numbers"),
+        ({"contexts": [0, 2]}, "contexts are one or more numbers"),
+        ({"contexts": [2, 2]}, "each once"),
+        ({"contexts": [2], "longest": 4}, "leave one out"),
+        ({"step": 0}, "step must be at least 1"),
+        ({"targets": 0}, "targets must be at least 1"),
+        ({"split": "dev"}, "wanted one of train, validation, test"),
+    ],
+    Decode: [
+        ({"lengths": []}, "one or more positive numbers"),
+        ({"lengths": [0]}, "one or more positive numbers: got .0."),
+        ({"modes": []}, "modes is empty"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"timed_tokens": 19}, "timed_tokens must be at least 20 .*95th percentile.*: got 19"),
+        ({"timed_prefills": 2}, "timed_prefills must be at least 3"),
+        ({"warmup_tokens": 0}, "warmup_tokens must be at least 1"),
+        ({"token_limit_s": 0.0}, "token_limit_s must be positive"),
+        ({"temperature": -1.0}, "temperature must be 0"),
+        ({"top_k": 0}, "top_k must be at least 1"),
+    ],
+    DynamicEvaluation: [
+        ({"learning_rate": -1.0}, "learning_rate must be at least 0: got -1"),
+        ({"decay": 1.5}, "decay is a share of the way back, at most 1: got 1.5"),
+        ({"splits": ["train"]}, "splits: got 'train'; wanted some of validation, test"),
+        ({"rule": "adam"}, "rule: got 'adam'; wanted one of sgd, rms"),
+        ({"epsilon": 0.5}, "epsilon has nothing to act on under rule=sgd"),
+        ({"batch_size": 0}, "batch_size must be at least 1: got 0"),
+    ],
+    Extrapolate: [
+        ({"factors": []}, "factors are one or more positive numbers: got"),
+        ({"factors": [1.0, -2.0]}, "factors are one or more positive numbers"),
+        ({"factors": [2.0, 2.0]}, "name each one once"),
+        ({"examples": 0}, "examples must be at least 1: got 0; null judges"),
+        ({"batch_size": 0}, "batch_size must be at least 1: got 0"),
+    ],
+    Scaling: [
+        ({"lengths": []}, "one or more positive numbers"),
+        ({"lengths": [0]}, "one or more positive numbers"),
+        ({"modes": []}, "modes is empty"),
+        ({"batch_size": 4}, "batch=fixed goes with a batch_size"),
+        ({"batch": Batching.fixed}, "batch=fixed goes with a batch_size"),
+        ({"timed_steps": 1}, "timed_steps must be at least 3: got 1"),
+    ],
+    Span: [
+        ({"measures": []}, "wanted one or more of attention, gradient, occlusion"),
+        ({"split": "tset"}, "got 'tset'; wanted one of train"),
+        ({"examples": 0}, "examples must be at least 1: got 0"),
+        ({"queries": 0}, "queries must be at least 1: got 0"),
+        ({"keeps": 1.5}, "keeps is a share above 0, at most 1: got 1.5"),
+    ],
+    TrainConfig: [
+        ({"evaluate_splits": ["tset"]}, "got 'tset'; wanted some of validation, test"),
+        (
+            {"evaluate_splits": ["test", "test"]},
+            "got 'test'; wanted some of validation, test, each once",
+        ),
+        ({"keep": Keep.best}, "keep=best needs evaluate_every_steps above 0"),
+        ({"log_every_steps": 0}, "log_every_steps must be at least 1: got 0"),
+        ({"window_deviation": 0.0}, "window_deviation must be positive: got 0.0"),
+        ({"halved_windows": 0.1}, "halved_windows has nothing to act on without window_deviation"),
+        ({"window_deviation": 1.0, "halved_windows": 1.0}, "lies from 0 to below 1: got 1.0"),
+    ],
+    Transfer: [
+        ({"source": None}, "got source=None, weights=None; set source to a family"),
+        ({"weights": "a.safetensors"}, "got source=softmax, weights=a.safetensors"),
+        ({"source": None, "weights": "nowhere.safetensors"}, "there is no file nowhere"),
+        ({"pretraining": {"model": {}}}, "wanted options of optim and task"),
+        ({"pretraining": {"optim": 5}}, "got optim=5; wanted options"),
+        ({"evaluate_every_steps": 0}, "evaluate_first=true needs evaluate_every_steps above 0"),
+        ({"validation_examples": 0}, "validation_examples must be at least 1: got 0"),
+        ({"evaluate_splits": ["train"]}, "got 'train'; wanted some of"),
+    ],
+}
+"""Each with a pattern of its message."""
+CASES = [(kind, *case) for kind, cases in REFUSED.items() for case in cases]
+
+
+@pytest.mark.parametrize(("kind", "options", "message"), CASES)
+def test_options_that_make_no_sense_are_refused(
+    kind: type, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(**options)
