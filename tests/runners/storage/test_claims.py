@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from runners.storage.claims import take
 from runners.store import Store
 
 ROOT = Path(__file__).parents[3]
@@ -89,27 +88,6 @@ def test_claims_on_complete_cells_are_cleared_where_nobody_holds_them(
 def test_clearing_claims_of_an_empty_store_does_nothing(store):
     store.clear_claims({"k"})
     assert not (store.root / "claims").exists()
-
-
-def test_an_unreadable_claim_is_judged_by_its_age(store):
-    path = write_claim(store, "elsewhere", 1)
-    path.write_text("")  # created, not yet filled
-    assert store.claim("k") is None
-    os.utime(path, (0, 0))
-    claim = store.claim("k")
-    assert claim is not None
-    claim.release()
-
-
-def test_the_holder_shows_signs_of_life(tmp_path):
-    path = tmp_path / "claim"
-    with take(path, touch_s=0.01) or pytest.fail("not taken"):
-        os.utime(path, (0, 0))
-        for _ in range(500):
-            if path.stat().st_mtime > 0:
-                break
-            time.sleep(0.01)
-        assert path.stat().st_mtime > time.time() - 60
 
 
 def test_a_claim_that_another_took_over_is_left_alone(store):
