@@ -1,0 +1,112 @@
+"""The contract kit over options that choose another computation, at a length of a few blocks.
+
+`test_mixers.py` runs all of it over every default; what grows with the length is measured there.
+"""
+
+import functools
+
+import pytest
+
+from models.contract import CHECKS, Case
+from models.mixer import Unsupported
+from tests.contracts.choices_of_configs import MODELS
+
+LEFT_OUT = {
+    "traits", "strides", "copies", "hooks", "calls", "untouched", "recomputation", "order",
+    "is_global", "context", "content", "large_inputs", "operations", "memory",
+}  # fmt: skip
+"""Checks of what an option rarely moves, and of growth."""
+VARIANTS = {
+    "adaptive_span": [{"span": 9, "ramp": 4, "initial": 0.6, "persistent": 3}],
+    "big_bird": [{"block": 4, "random_blocks": 1}],
+    "collaborative": [{"key_width": 8, "mixing": "normal"}],
+    "compressive_transformer": [{"rate": 2, "compressed": 6, "compression": "mean"}],
+    "cosformer": [{"chunk": 4}],
+    "fnet": [{"method": "matmul"}, {"norm": "ortho"}, {"form": "linear"}, {"form": "random"}],
+    "h_transformer": [{"block": 4, "relative_bias": True}],
+    "lambda_layer": [{"window": None}, {"window": 7, "intra_depth": 2}],
+    "latent_attention": [{"kv_width": 5, "query_width": 7}],
+    "light_conv": [{"kernel": [4], "glu": False}, {"kernel": [5], "inner_width": 15}],
+    "linear": [{"feature_map": "exp", "chunk": 4}, {"feature_map": "softmax_dims"}],
+    "linformer": [
+        {"projected_length": [7], "sharing": "none"},
+        {"projected_length": [7], "sharing": "layerwise_by_head", "deviation": 0.02},
+        {"projected_length": [7], "projection": "frozen_jl", "row_normalise": True},
+        {"projected_length": [7], "projection": "mean_pool"},
+        {"projected_length": [7], "projection": "max_pool"},
+        {"projected_length": [7], "projection": "conv"},
+        {"variant": "lra"},
+    ],
+    "local": [
+        {"block": 6, "look_back": 2},
+        {"block": 5, "look_back": 1, "look_forward": 1},
+        {"block": 12, "variant": "lra"},
+    ],
+    "longformer": [
+        {"window": [5], "block": 4},
+        {"window": [5], "dilation": [2], "dilated_heads": 1},
+        {"window": [5], "variant": "lra"},
+    ],
+    "lstm": [{"bidirectional": False, "hidden_width": 5}],
+    "luna": [
+        {"tie_kv": False, "pack_heads": 4, "slots": 7, "dynamic_projection": False},
+        {"tie_kv": False, "activation": "elu1", "slots": 7, "chunk": 9},
+    ],
+    "nystromformer": [{"landmarks": 7, "inverse": "ridge", "conv_kernel": 5}],
+    "performer": [
+        {"features": 11, "chunk": 4},
+        {"kernel": "hyperbolic", "features": 11},
+        {"kernel": "relu", "features": 11},
+    ],
+    "qrnn": [{"pooling": "ifo", "kernel": [4]}, {"pooling": "f"}],
+    "reformer": [
+        {"chunk": 6, "rounds": 3, "after": 1, "wrap": "per_round"},
+        {"chunk": 6, "allow_duplicates": False, "attend_across_buckets": False},
+    ],
+    "retnet": [{"chunk": 5, "rotary": False, "norm": "rms"}],
+    "sinkhorn": [
+        {"block": 6, "sort": "topk", "top_blocks": 2},
+        {"block": 6, "sort_net": "attention", "mixture": True},
+        {"block": 6, "local_heads": 2, "gumbel": False},
+        {"block": 6, "sortcut": 2},
+        {"block": 6, "variant": "lra"},
+    ],
+    "skyformer": [{"landmarks": 8, "sampling": "stratified", "inverse": "exact"}],
+    "sliding_window": [{"window": [5]}, {"window": [5], "dilation": [3]}],
+    "sparse_transformer": [
+        {"stride": 6, "summary": 2},
+        {"stride": 6, "pattern": "strided", "head_use": "interleave"},
+        {"stride": 6, "summary": 2, "head_use": "interleave"},
+    ],
+    "synthesizer": [
+        {"components": ["random"]},
+        {"components": ["factorised_dense"]},
+        {"components": ["dot", "dense", "factorised_random"]},
+    ],
+    "talking_heads": [{"mixing": "normal"}],
+    "yoso": [{"mode": "expectation"}, {"hashes": 3, "conv_kernel": 3}],
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        pytest.param(family, options, id=f"{family}-{'-'.join(map(str, options.values()))}")
+        for family, several in VARIANTS.items()
+        for options in several
+    ],
+)
+def test_a_variant_keeps_the_contract(family, options):
+    """In each direction that it offers."""
+    make, offered, failed = functools.partial(MODELS[family], **options), [], []
+    for causal in (False, True):
+        case = Case(make=make, causal=causal, max_length=48, width=12, heads=3)
+        try:
+            case.build()
+        except Unsupported:
+            continue
+        offered.append(causal)
+        results = {name: check(case) for name, check in CHECKS.items() if name not in LEFT_OUT}
+        failed += [(causal, name, each.detail) for name, each in results.items() if not each.passed]
+    assert offered
+    assert not failed
