@@ -1,0 +1,52 @@
+"""What a layer of every family costs at 1,024 tokens, as recorded: a change of it is looked at.
+
+    python -m tests.contracts.test_costs     # records all anew
+
+The contract kit measures growth, and would pass a layer that does all twice. Recorded are products,
+forward and backward, those of a forward pass without gradient, and bytes that autograd
+keeps, at default options; a family that is not recorded yet is not compared.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lra.composition.compose import mixer_factory
+from models.contract.case import Case
+from models.contract.costs import count_evaluation, count_training
+from models.contract.suite import direction
+from models.mixer import Unsupported
+from tests.contracts.test_mixers import FAMILIES, MODELS
+
+FILE = Path(__file__).with_name("recorded_costs.json")
+RECORDED = json.loads(FILE.read_text()) if FILE.exists() else {}
+LENGTH = 1024
+
+
+def costs(family: str) -> dict[str, dict[str, int]]:
+    """Return the counts of one row in each direction that a family offers."""
+    factory, _ = mixer_factory(MODELS[family]["mixer"], ())
+    found = {}
+    for causal in (False, True):
+        case = Case(make=factory, causal=causal)
+        try:
+            training, evaluation = count_training(case, LENGTH), count_evaluation(case, LENGTH)
+        except Unsupported:
+            continue
+        found[direction(causal)] = {
+            "training_operations": training.operations,
+            "evaluation_operations": evaluation.operations,
+            "saved_bytes": training.saved,
+        }
+    return found
+
+
+@pytest.mark.parametrize("family", RECORDED)
+def test_costs_are_those_recorded(family):
+    assert costs(family) == RECORDED[family]
+
+
+if __name__ == "__main__":
+    lines = [f"{json.dumps(family)}: {json.dumps(costs(family))}" for family in FAMILIES]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
