@@ -1,1 +1,1 @@
-"""Cells of a sweep run by the process that was asked for them."""
+"""The executor of cells, and sweeps that one process runs by itself."""
