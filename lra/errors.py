@@ -56,7 +56,7 @@ def plural(kind: str) -> str:
     head, space, rest = kind.partition(" of ")
     if head.endswith(("s", "x", "sh", "ch")):
         head += "es"
-    elif head.endswith("y"):
+    elif head.endswith("y") and not head.endswith("ey"):
         head = head[:-1] + "ies"
     elif head != "hardware":
         head += "s"

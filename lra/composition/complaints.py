@@ -27,7 +27,6 @@ from omegaconf.errors import (
 from conf.shown import short
 from lra.composition.answers import AS_TEXT, Choices, answer
 from lra.composition.catalogue import names
-from lra.composition.configuration import FORMER
 from lra.composition.own_options import TABLES
 from lra.composition.repository import hydra_of
 from lra.composition.words import proposal, reading
@@ -191,11 +190,12 @@ def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
     above, _, leaf = key.rpartition(".")
     group = key.partition(".")[0]
     owners = [f"{group}={name}" for name in names(group) if leaf in _options(group, name)]
-    matches = _meant(above, leaf, keys) or ([] if owners else near(key, keys))
+    top = [name for name in keys if "." not in name]
+    matches = _meant(above, leaf, keys) or ([] if owners else near(key, keys) or near(group, top))
     complaint += f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."
     if leaf.lower() in ("epoch", "epochs"):
         complaint += " Training is counted in steps, each of optim.batch_size examples."
-    elif len(matches) == 1 and value:
+    elif len(matches) == 1 and value and not (above and matches[0] in top):
         complaint += f" Then type {matches[0]}={value}."
     if owners:
         complaint += f" {leaf} is an option of {', '.join(owners[:8])}."
@@ -223,10 +223,6 @@ def _of_one_choice(key: str, value: str) -> str | None:
     head, *parts = key.split(".")
     if head in TABLES:
         return f"the files have no such entry; two plus signs add it: ++{key}={value}"
-    if head in FORMER:
-        of = head.removeprefix("per_")
-        entry = ".".join((f"for_{of}", *parts[:1], of, *parts[1:]))
-        return f"{FORMER[head]}: ++{entry}={value}"
     groups = [head] if head in TABLES.values() else [*TABLES.values()]
     name, *rest = parts if head in TABLES.values() else (head, *parts)
     for group in groups:

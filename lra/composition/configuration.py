@@ -50,11 +50,6 @@ NAMES = KeyRule(
 )
 ANYTHING = KeyRule("anything", lambda _: True)
 
-FORMER = {
-    f"per_{group}": f"options for one {group} stand in for_{group}, whose entries name groups"
-    for group in ("task", "model", "runner")
-}
-"""Keys of earlier versions, and what to write instead."""
 GROUPS = ("model", "task", "hardware", "optim", "runner", "logger")
 """Keys at the top that hold options; one file of each is chosen."""
 TOP = {
@@ -140,22 +135,14 @@ def check(config: Mapping[str, Any], memo: Memo | None = None) -> None:
     memo = memo or Memo()
     if not NEEDED <= config.keys() <= KNOWN:
         for key in config:
-            _check_known(key)
+            if key not in KNOWN:
+                raise ConfigError(unknown("key", str(key), TOP))
         _check_keys(config, TOP, "")
     for name, value in config.items():
         if type(value) is int:  # a seed: each run has its own
             _check_part(name, value)
         else:
             memo.of(("checked", name), (value,), partial(_check_part, name, value))
-
-
-def _check_known(key: str) -> None:
-    if key in FORMER:
-        group = key.removeprefix("per_")
-        example = f"for_{group}: {{NAME: {{{group}: …}}}}"
-        raise ConfigError(f"unknown key {key!r}: {FORMER[key]}: {example}")
-    if key not in KNOWN:
-        raise ConfigError(unknown("key", str(key), TOP))
 
 
 def _check_part(name: str, value: Any) -> None:

@@ -26,7 +26,7 @@ from dataclasses import replace
 from functools import cached_property, partial, reduce
 from typing import Any, NamedTuple, cast
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ConfigDefault, GroupDefault, ResultDefault
 from hydra.core.hydra_config import HydraConfig
@@ -104,9 +104,9 @@ class Loader(ConfigLoaderImpl):
         self._lists[tuple(choices)] = self._listed
         config.hydra.overrides.task = [str(word.input_line) for word in ours]
         names = config.hydra.job.config.override_dirname
-        config.hydra.job.override_dirname = get_overrides_dirname(
-            ours, names.exclude_keys, names.item_sep, names.kv_sep
-        )
+        lines = [str(w.input_line) for w in ours if w.key_or_group not in names.exclude_keys]
+        joined = names.item_sep.join(sorted(lines)).replace("=", names.kv_sep)
+        config.hydra.job.override_dirname = joined
         if run_mode is RunMode.RUN:
             tree = self.compose([str(word.input_line) for word in ours])
             config = OmegaConf.masked_copy(config, "hydra")
@@ -141,7 +141,7 @@ class Loader(ConfigLoaderImpl):
                 self._config_name, [*self.words_of_hydra, *words], RunMode.RUN
             )
             with open_dict(config):
-                config.hydra.job.id = config.hydra.job.num = number
+                config.hydra.job.id, config.hydra.job.num = str(number), number
             HydraConfig.instance().set_config(config)
         return cast(Tree, _container(OmegaConf.create(tree), resolve=True))
 
@@ -231,14 +231,10 @@ class Loader(ConfigLoaderImpl):
         key = tuple((group, shape.rest) for group, shape in shapes.items())
         order = self._orders.get(key)
         if order is None:
-            listed = (
-                self._lists.get(lines)
-                or super()
-                .compute_defaults_list(
-                    self._config_name, [*self.words_of_hydra, *lines], RunMode.RUN
-                )
-                .defaults
-            )
+            if (listed := self._lists.get(lines)) is None:
+                asked = [*self.words_of_hydra, *lines]
+                everything = super().compute_defaults_list(self._config_name, asked, RunMode.RUN)
+                listed = everything.defaults
             order = [file for file in self._ordered(listed, words) if group_of(file) != "hydra"]
             groups = [_folder(file) for file in order]
             loaded = [self.repository.load_config(str(file.config_path)) for file in order]

@@ -122,6 +122,9 @@ def merged(tree: Tree, layer: Tree) -> Tree:
     return result
 
 
+PUTTING = (OverrideType.CHANGE, OverrideType.ADD, OverrideType.FORCE_ADD)
+
+
 class Unclear(Exception):
     """A word that does more than putting plain values among plain values."""
 
@@ -133,7 +136,7 @@ def changed(tree: Any, path: Sequence[str], value: Any, way: OverrideType) -> Tr
         Unclear: Only Hydra can tell.
     """
     head, *rest = path
-    if way is OverrideType.DEL or not head.isidentifier() or not isinstance(tree, dict):
+    if way not in PUTTING or not head.isidentifier() or not isinstance(tree, dict):
         raise Unclear
     adds, there = way is not OverrideType.CHANGE, head in tree
     if not there and not adds:

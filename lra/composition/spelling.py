@@ -19,12 +19,6 @@ OTHER_NAMES = {
     "noam": "inverse_sqrt", "rope": "rotary", "causal_lm": "causal", "average": "mean",
 }  # fmt: skip
 """What others call the values of our options."""
-NUMBERS = {
-    word: number
-    for number, word in enumerate(
-        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-    )
-}
 YES, NO = frozenset({"yes", "on", "true", "1"}), frozenset({"no", "off", "false", "0"})
 NULL = frozenset({"none", "null", "nil", ""})
 
@@ -129,14 +123,12 @@ def _name(value: Any) -> str | None:
 
 
 def _number(value: Any, kind: type) -> str | None:
-    """Return the number in 1k, ten, 1e3, "8" and 3.0."""
+    """Return the number in 1k, 1e3, "8" and 3.0."""
     if isinstance(value, float) and kind is int:
         return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else None
     if not isinstance(value, str) or len(value) > 30:
         return None
     text = value.strip().lower()
-    if text in NUMBERS:
-        return str(NUMBERS[text])
     match = re.fullmatch(r"([-+]?\d+(?:[_ ]\d+)*(?:\.\d+)?)\s*([kmg]?)", text, re.ASCII)
     if match is None:
         return None

@@ -32,6 +32,7 @@ def test_case_does_not_hide_a_match():
         ("hardware", "hardware"),
         ("option of Performer", "options of Performer"),
         ("entry", "entries"),
+        ("key", "keys"),
         ("class", "classes"),
     ],
 )

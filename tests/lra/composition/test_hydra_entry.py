@@ -97,10 +97,10 @@ def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
     }.items():
         (tmp_path / group).mkdir()
         (tmp_path / group / "mine.yaml").write_text(text)
-    found = words(f"hydra.searchpath=[file://{tmp_path}]", "model=mine", "+experiment=mine")
-    named = [(entry.config["model"]["name"], entry.config["seed"]) for entry in found]
+    composed = words(f"hydra.searchpath=[file://{tmp_path}]", "model=mine", "+experiment=mine")
+    named = [(entry.config["model"]["name"], entry.config["seed"]) for entry in composed]
     assert named == [("mine", 3), ("mine", 4)]
-    assert found[0].overrides == ("seed=3", "model=mine", "+experiment=mine")
+    assert composed[0].overrides == ("seed=3", "model=mine", "+experiment=mine")
 
 
 @pytest.mark.parametrize(
