@@ -195,7 +195,7 @@ def test_a_task_of_ones_own(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["editable", "module", "path", "wheel"])
+@pytest.mark.parametrize("how", ["editable", "path", "wheel"])
 def test_strangers_do_not_matter_however_lra_is_called(
     folder: Path, tmp_path: Path, how: str
 ) -> None:
@@ -203,8 +203,6 @@ def test_strangers_do_not_matter_however_lra_is_called(
     words = ("run", "model=ema", *OWN, *SHORT, f"results={tmp_path / 'results'}")
     if how == "editable":
         lra(folder, *words, how=INSTALLED)
-    elif how == "module":
-        lra(folder, *words, how=(sys.executable, "-m", "lra"), path=str(HOME))
     elif how == "path":
         lra(folder, *words, how=INSTALLED, path=f"{folder}{os.pathsep}{HOME}")
     else:  # as pip unpacks it, behind the strangers on the path

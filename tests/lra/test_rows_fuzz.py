@@ -138,7 +138,7 @@ def test_malformed_files(plain, tmp_path, capsys):
     ]  # fmt: skip
     path, out = tmp_path / "rows.jsonl", tmp_path / "out"
     refused = 0
-    for _ in range(cases(150)):
+    for _ in range(cases(60)):
         if path.is_dir():
             path.rmdir()
         path.unlink(missing_ok=True)
@@ -161,7 +161,7 @@ def test_malformed_files(plain, tmp_path, capsys):
         except BaseException as error:
             error.add_note(f"{kind.__name__}: {path.read_bytes()[:3000] if path.is_file() else ''}")
             raise
-    assert refused > cases(150) / 2
+    assert refused > cases(60) / 2
 
 
 @pytest.mark.fuzz
@@ -169,7 +169,7 @@ def test_hostile_names(plain, tmp_path, capsys):
     """In tables and pages, of all columns that hold text."""
     generator = random.Random(21)
     shown = 0
-    for number in range(cases(20)):
+    for number in range(cases(8)):
         rows = scores()
         for _ in range(generator.randrange(1, 4)):
             name, column = generator.choice(NAMES), generator.choice((*TEXTS, *LABELS))
@@ -179,7 +179,7 @@ def test_hostile_names(plain, tmp_path, capsys):
                 else:
                     each[column] = name
         shown += report_of(rows, tmp_path / f"{number}", plain, capsys)
-    assert shown > cases(20) / 2
+    assert shown > cases(8) / 2
 
 
 def report_of(rows, folder, plain, capsys):
@@ -294,15 +294,6 @@ def test_what_is_wrong_is_said(change, message, tmp_path, capsys):
     assert code == 2
     assert f"{path}, line 7: {message}" in err
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("metric", ["time", "time_ratio", "token_time", "core_time"])
-def test_a_time_of_zero_is_refused(metric, tmp_path, capsys):
-    path = tmp_path / "rows.jsonl"
-    write(path, [row(metric, 0.0)])
-    code, err = lra(capsys, "report", "--rows", path)
-    assert code == 2
-    assert f"{metric}: value 0.0 under status ok; wanted a number from 1e-12 to 1e+12" in err
 
 
 def test_published_rows_pass():
