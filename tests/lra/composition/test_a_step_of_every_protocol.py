@@ -20,6 +20,7 @@ MODELS = {
     "s5": "s5",
     "lru": "lru",
     "mega": "mega",
+    "sgconv": "sgconv",
     **dict.fromkeys(("s4", "s4_v3"), "s4"),
     "s4_v1": "local",  # whose own model is not here
 }

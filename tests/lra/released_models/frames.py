@@ -4,12 +4,13 @@
 
 CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4` and `s4_v3`, the same
 at its tag v1 for `s4_v1`. LIBRARIES holds what it imports, as `pip install --no-deps --target
-LIBRARIES einops` leaves it. Models are built by the settings that `settings.py` has stored. The S4
-of the tag v1 is not among the models here: what stands around it is compared, encoder, norms,
-residuals, pooling and classifier, around layers that hand on their input.
+LIBRARIES einops opt_einsum` leaves it. Models are built by the settings that `settings.py` has
+stored. The S4 of the tag v1 is not among the models here: what stands around it is compared,
+encoder, norms, residuals, pooling and classifier, around layers that hand on their input.
 
 For `self_pretraining` the same is done with github.com/IdoAmos/not-from-scratch (commit f919137),
-which has grown from that code: its Transformers whole, with their layers and positions.
+which has grown from that code: its Transformers whole, with their layers and positions; and for
+`sgconv` with github.com/ctlllll/SGConv (branch preview, commit 0c2b3ab): its models whole.
 """
 
 import importlib
@@ -27,8 +28,10 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 import cases  # noqa: E402
 
-MODELS = {**dict.fromkeys(("s4", "s4_v3"), "src.models.sequence.backbones.model"),
-          **dict.fromkeys(("s4_v1", "self_pretraining"), "src.models.sequence.model")}  # fmt: skip
+MODELS = {
+    **dict.fromkeys(("s4", "s4_v3"), "src.models.sequence.backbones.model"),
+    **dict.fromkeys(("s4_v1", "self_pretraining", "sgconv"), "src.models.sequence.model"),
+}
 LENGTHS = {"s4_v1": "l_batch"}
 """What a decoder calls the numbers of real tokens, where not lengths."""
 CLASSES = {"listops": 10, "image": 10}
@@ -52,6 +55,10 @@ UNREAD_BY_TRANSFORMERS = (
 )  # fmt: skip
 
 
+GIVEN = ("pe", "multiplier", "kernel_norm", "layer.decay")
+"""Positions, and decays and norms of kernels, which are no weights."""
+
+
 def stored(protocol: str) -> dict:
     """Return the settings of every task."""
     found = json.loads((HERE / f"{protocol}.json").read_text())
@@ -59,7 +66,10 @@ def stored(protocol: str) -> dict:
 
 
 def layers_of(own: dict) -> list[dict]:
-    """Return the layers of one block of a model."""
+    """Return the layers of one block of a model, for sequences of the length of these cases."""
+    if own.get("layer._name_") == "gconv":
+        layer = {key.removeprefix("layer."): each for key, each in own.items() if "layer." in key}
+        return [layer | {"l_max": cases.LENGTH, "verbose": False}]
     layers: dict[str, dict] = {}
     for key, value in own.items():
         if key.startswith("layer."):
@@ -100,7 +110,7 @@ def built(protocol: str, task: str) -> nn.ModuleDict:
     parts = parts.double().eval()
     with torch.no_grad():
         for name, value in [*parts.named_parameters(), *parts.named_buffers()]:
-            if value.is_floating_point() and not name.endswith("pe"):  # positions
+            if value.is_floating_point() and not name.endswith(GIVEN):
                 value.copy_(cases.weight(name, tuple(value.shape)))
     return parts
 
@@ -124,7 +134,10 @@ def main(protocol: str, checkout: Path, libraries: Path) -> None:
     sys.path[:0] = [str(checkout), str(libraries)]
     whole = protocol == "self_pretraining"
     torch.set_default_dtype(torch.float64)
-    for name in ({*UNREAD} - READ).union(UNREAD_BY_TRANSFORMERS) if whole else UNREAD:
+    unread = ({*UNREAD} - READ).union(UNREAD_BY_TRANSFORMERS) if whole else {*UNREAD}
+    if protocol == "sgconv":
+        unread = unread - {"opt_einsum"} | {"IPython"}
+    for name in unread:
         stand_in = types.ModuleType(name)
         stand_in.__getattr__ = lambda _: MagicMock()  # type: ignore[method-assign]
         stand_in.__path__ = []

@@ -207,6 +207,38 @@ S4_LAYER = {
     "model.layer.wd": lambda value, _: value == 0.0,
     "model.layer.tie_dropout": dropped,
 }  # fmt: skip
+GPUS = {"retrieval": 2, "pathx": 4}
+MODES = {"cat_randn": ("normal", "piece"), "cat_cos": ("cosine", "piece"),
+         "cat_randn_learnable_fixed": ("normal", "lag")}  # fmt: skip
+SGCONV = {
+    **S4,
+    "model.dropout": lambda value, ours: S4["model.dropout"](value, ours)
+        and ours.mixer["dropout"] == value,
+    "loader.batch_size": lambda value, ours:
+        ours.optim["batch_size"] == value * GPUS.get(ours.name, 1),
+    "trainer.gpus": lambda value, ours:
+        value == GPUS[ours.name] and {"halves", "quarters"} & {*ours.deviations},
+    "dataset.resolution": lambda value, ours: S4["dataset.resolution"](value, ours)
+        and (ours.task["mean"], ours.task["deviation"]) == (0.5, 0.5),  # as its pictures are read
+    "model.layer._name_": lambda value, ours:
+        (value, ours.mixer["kernel"]) == ("gconv", "pieces"),
+    "model.layer.activation": lambda value, _: value == "gelu",
+    "model.layer.bidirectional": same("mixer", "bidirectional"),
+    "model.layer.channels": same("mixer", "kernels"),
+    "model.layer.decay_max": same("mixer", "decay_max"),
+    "model.layer.decay_min": same("mixer", "decay_min"),
+    "model.layer.init_scale": lambda value, ours: ours.mixer["stretch"] == 2**value,
+    "model.layer.initializer": lambda value, ours:
+        value is None and "initialisation" in ours.deviations,
+    "model.layer.kernel_dim": same("mixer", "smallest"),
+    "model.layer.l_max": lambda value, ours: value == 1024 or ours.name != "image",
+    "model.layer.lr": lambda value, ours:
+        math.isclose(value, ours.mixer["rate"] * ours.optim["peak_learning_rate"]),
+    "model.layer.mode": lambda value, ours:
+        MODES[value] == (ours.mixer["init"], ours.mixer["decay"]),
+    "model.layer.n_scales": lambda value, _: value is None,  # as many as reach l_max
+    "model.layer.postact": same("mixer", "mixing"),
+}  # fmt: skip
 HIDDEN = {"sequence": 0, "retrieval": 1, "sequence_nonelinear": 1}
 SCRATCH = {  # of self-pretraining, whose files are much like those of S4
     **S4,
@@ -476,6 +508,14 @@ ELSEWHERE = {
              "progress_bar_refresh_rate", "resume_from_checkpoint", "track_grad_norm",
              "weights_summary"), "of the machine or of the log",
         ),
+    },
+    "sgconv": {
+        **dict.fromkeys(
+            ("d_state", "deterministic", "dt_max", "dt_min", "measure", "n_ssm", "rank"),
+            "of S4's layer, and not read by this one",
+        ),
+        "model.layer.tie_dropout": "not read",
+        **dict.fromkeys(("hyper_act", "verbose", "weight_norm"), "switched off, or of the log"),
     },
     "self_pretraining": dict.fromkeys(
         ("add_bias_kv", "add_zero_attn", "kdim", "vdim", "append_cls", "span_masking",

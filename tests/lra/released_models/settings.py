@@ -3,7 +3,8 @@
     python -P tests/lra/released_models/settings.py s4 CHECKOUT
 
 CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4` and `s4_v3`, the same at
-its tag v1 for `s4_v1`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
+its tag v1 for `s4_v1`, of github.com/ctlllll/SGConv at its branch preview (commit 0c2b3ab) for
+`sgconv`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
 github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`, of
 github.com/IdoAmos/not-from-scratch (commit f919137) for `self_pretraining`, and of
 github.com/pablomiralles22/long-transformers (commit ec33dc6) for `rotary`, and of
@@ -45,7 +46,8 @@ S4_TASKS = {
     "pathfinder": "pathfinder", "pathx": "pathx",
 }  # fmt: skip
 EXPERIMENTS = {"s4": "experiment/lra/s4-{}", "s4_v3": "experiment/lra/old/v3-s4-{}",
-               "s4_v1": "experiment/s4-lra-{}"}  # fmt: skip
+               "s4_v1": "experiment/s4-lra-{}",
+               "sgconv": "experiment/lra/gconv-lra-{}"}  # fmt: skip
 PHASES = {"scratch": "experiment/lra/transformer-lra-{}",
           "masked": "experiment/lra/transformer-lra-{}-mlm"}  # fmt: skip
 """Of self-pretraining: the same files are fine-tuning and training from scratch."""
@@ -79,7 +81,7 @@ ROTARY_FILES = {
 }
 LEFT_OUT = re.compile(r"train\.seed|\.__|dataset\.seed|_workers|pin_memory|metrics")
 """What changes no number or is a seed."""
-OF_S4 = {name: re.compile(r"task\.") for name in ("s4", "s4_v3")}
+OF_S4 = {name: re.compile(r"task\.") for name in ("s4", "s4_v3", "sgconv")}
 OF_S4 |= {"s4_v1": re.compile(r"model\.layer\.|task\.")}
 """Losses, which are the task's, and what the first S4 has, which is not here."""
 

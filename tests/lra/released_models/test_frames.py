@@ -2,7 +2,7 @@
 
 `frames.py` has stored the answers, of version 1 around layers that hand on their input: its S4 is
 not among the models here. `identity` does so with projections that do nothing. Of the Transformers
-that have grown from that code everything is compared.
+that have grown from that code everything is compared, and of SGConv's models.
 """
 
 import re
@@ -19,7 +19,10 @@ from lra.composition.hydra_entry import entries
 from tests.lra.released_models import cases
 
 HERE = Path(__file__).parent
-MODELS = {"s4": "s4", "s4_v3": "s4", "s4_v1": "identity", "self_pretraining": "softmax"}
+MODELS = {
+    "s4": "s4", "s4_v3": "s4", "s4_v1": "identity", "self_pretraining": "softmax",
+    "sgconv": "sgconv",
+}  # fmt: skip
 STORED = {name: np.load(HERE / f"{name}.npz") for name in MODELS}
 ROWS_THERE = 257
 FRAME = {
@@ -52,7 +55,14 @@ LAYER = {
         )
     },
 }  # fmt: skip
-NAMES = {"s4": LAYER, "s4_v3": LAYER, "s4_v1": FRAME, "self_pretraining": TRANSFORMER}
+SGCONV = {
+    **FRAME,
+    r"stack\.blocks\.(\d)\.mixer\.skip": "model.layers.{0}.layer.D",
+    r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}",
+}
+NAMES = {
+    "s4": LAYER, "s4_v3": LAYER, "s4_v1": FRAME, "self_pretraining": TRANSFORMER, "sgconv": SGCONV,
+}  # fmt: skip
 """The released name of each of our parameters and buffers, but for the classifier."""
 
 
@@ -103,6 +113,8 @@ def built(protocol: str, task: str) -> nn.Module:
                 nn.init.eye_(own)
             elif identity and name.endswith("_proj.bias"):
                 own.zero_()
+            elif ".kernel." in name:
+                continue
             elif own.is_floating_point():
                 table = name == "embedding.weight" and not run.task.spec.scalars
                 shape = (ROWS_THERE, *own.shape[1:]) if table else in_theirs(name, tuple(own.shape))
@@ -115,6 +127,12 @@ def built(protocol: str, task: str) -> nn.Module:
                     weight = torch.cat((first, second, product, difference), dim=1)
                 weight = in_ours(name, weight, model)
                 own.copy_(weight[: len(own)] if table else weight.reshape(own.shape))
+        for layer, block in enumerate(model.stack.blocks if protocol == "sgconv" else ()):
+            kernel, theirs = block.mixer.kernel, f"model.layers.{layer}.layer.kernel_list"
+            for number, part in enumerate(kernel.parts):
+                part.copy_(cases.weight(f"{theirs}.{number}", tuple(part.shape)))
+            kernel.norm.fill_(1)
+            kernel.norm.copy_(kernel(2 * cases.LENGTH).norm(dim=-1, keepdim=True))
     return model
 
 

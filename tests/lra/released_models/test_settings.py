@@ -29,6 +29,7 @@ from tests.lra.released_models.setting_rules import (
     S4,
     S4_LAYER,
     SCRATCH,
+    SGCONV,
     SIZES,
     Ours,
 )
@@ -44,6 +45,7 @@ PAIRS = {
     "s4_v3": ("s4",),
     "s4_v1": ("local",),  # for the model of the source, which is not here
     "s5": ("s5",),
+    "sgconv": ("sgconv",),
     "mega": ("mega", "softmax", "luna"),
     "rotary": ("softmax",),
     "self_pretraining": ("softmax",),
@@ -113,6 +115,15 @@ def test_settings_of_s4(protocol, task):
 def test_settings_of_s5(task):
     (ours,) = composed("s5", task).values()
     assert not differing(stored("s5")[task], ours, S5, BESIDE_S5)
+
+
+@pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder", "pathx"])
+def test_settings_of_sgconv(task):
+    (ours,) = composed("sgconv", task).values()
+    given = {"model.layer.init_scale": 0, **stored("sgconv")[task]}
+    elsewhere = {**ELSEWHERE["s4"], **ELSEWHERE["sgconv"]}
+    del elsewhere["gpus"]  # which batches are multiplied by
+    assert not differing(given, ours, SGCONV, elsewhere)
 
 
 @pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder", "pathx"])
