@@ -66,8 +66,7 @@ def with_settings(combinations: list[list[str]], loader: Loader) -> list[list[st
     """
     kept, gone = list[list[str]](), Counter[tuple[str, str]]()
     for words in combinations:
-        chosen = dict(word.lstrip("+").partition("=")[::2] for word in words)
-        protocol, task = chosen.get("protocol", ""), chosen.get("task", "")
+        protocol, task = _chosen(words, "protocol"), _chosen(words, "task")
         tasks = _in_file(f"protocol/{protocol}", "for_task", loader) if protocol else None
         if tasks and task and task not in tasks:
             gone[protocol, task] += 1
@@ -81,6 +80,23 @@ def with_settings(combinations: list[list[str]], loader: Loader) -> list[list[st
     return kept
 
 
+def with_trained(combinations: list[list[str]], loader: Loader) -> list[list[str]]:
+    """Return the combinations whose models the source of the protocol has trained.
+
+    For a preset's own lists of protocols and of models, which then are no product.
+    """
+    trained = dict[str, Any]()
+    for protocol in {_chosen(words, "protocol") for words in combinations} - {""}:
+        file = loader.repository.load_config(f"protocol/{protocol}")
+        trained[protocol] = () if file is None else file.config.get("published_models", ())
+    return [
+        words
+        for words in combinations
+        if (protocol := _chosen(words, "protocol")) not in trained
+        or _chosen(words, "model") in trained[protocol]
+    ]
+
+
 def with_options(combinations: list[list[str]], loader: Loader) -> list[list[str]]:
     """Return the combinations whose models have the options of mixers that words name, each once.
 
@@ -91,12 +107,13 @@ def with_options(combinations: list[list[str]], loader: Loader) -> list[list[str
     if not any(word.lstrip("+").startswith(OF_MIXERS) for word in chain(*combinations[:1])):
         return combinations
     options = {
-        model: _in_file(f"model/{model}", "mixer", loader) for model in map(_model, combinations)
+        model: _in_file(f"model/{model}", "mixer", loader)
+        for model in {_chosen(words, "model") for words in combinations}
     }
     existing = frozenset(chain(*(names or () for names in options.values())))
     kept, gone = dict[tuple[str, ...], None](), Counter[tuple[str, str]]()
     for words in combinations:
-        model = _model(words)
+        model = _chosen(words, "model")
         names, foreign = options[model], dict[str, tuple[str, str]]()
         for word in words:
             key, _, value = word.lstrip("+").partition("=")
@@ -105,7 +122,7 @@ def with_options(combinations: list[list[str]], loader: Loader) -> list[list[str
                 foreign[word] = name, value
         lost = [word.lstrip("+") for word, option in foreign.items() if option != FAITHFUL]
         if lost:
-            gone[str(model), lost[0]] += 1
+            gone[model, lost[0]] += 1
         else:
             kept[tuple(word for word in words if word not in foreign)] = None
     for (model, word), runs in gone.items():
@@ -114,8 +131,10 @@ def with_options(combinations: list[list[str]], loader: Loader) -> list[list[str
     return [[*words] for words in kept]
 
 
-def _model(words: Sequence[str]) -> str | None:
-    return next((word[6:] for word in reversed(words) if word.startswith("model=")), None)
+def _chosen(words: Sequence[str], group: str) -> str:
+    """Return the last choice of a group; "" where there is none."""
+    choices = (word.lstrip("+").partition("=") for word in reversed(words))
+    return next((name for key, _, name in choices if key == group), "")
 
 
 def _in_file(path: str, key: str, loader: Loader) -> Mapping[str, Any] | None:

@@ -181,7 +181,7 @@ def _combinations(
     """Return the words of each combination of a sweep."""
     from hydra.types import RunMode
 
-    from lra.composition.combinations import expand, with_options, with_settings
+    from lra.composition.combinations import expand, with_options, with_settings, with_trained
 
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     swept = [
@@ -193,6 +193,8 @@ def _combinations(
     runs = expand([*swept, *typed], hydra.sweeper.max_batch_size)
     if "task" not in {word.key_or_group for word in typed}:
         runs = with_settings(runs, loader)
+    if {"protocol", "model"} <= {word.key_or_group for word in swept}:
+        runs = with_trained(runs, loader)
     runs = [[w for w in run if not w.lstrip("+~").startswith(("hydra.", "hydra/"))] for run in runs]
     return with_options(runs, loader)
 

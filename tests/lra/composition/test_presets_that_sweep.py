@@ -32,6 +32,18 @@ def test_words_narrow_it() -> None:
     assert len(found("+experiment=quickstart", "model=linear", "runner=train")) == 1
 
 
+def test_models_of_a_preset_stand_under_the_protocols_of_their_sources() -> None:
+    wanted = {"s4": "s4_v3", "s5": "s5", "lru": "lru", "mega": "mega", "sgconv": "sgconv"}
+
+    def pairs(*words: str) -> list[tuple[str, str]]:
+        configs = [entry.config for entry in found("+experiment=lra_modern", "task=image", *words)]
+        return [(config["model"]["name"], config["protocol"]) for config in configs]
+
+    assert sorted(pairs()) == sorted(wanted.items())
+    assert pairs("model=s5,lru") == [("s5", "s5"), ("lru", "lru")]
+    assert pairs("+protocol=s4") == [("s4", "s4")]
+
+
 @pytest.mark.parametrize("words", [["--run"], ["hydra.mode=RUN"]])
 def test_one_run_of_it_where_that_is_asked_for(
     words: list[str], capsys: pytest.CaptureFixture[str]
