@@ -28,7 +28,8 @@ Optimiser  A (Lambda, P), B and dt learn at `rate` and `rate_of_step` times the 
            decay of weights; C at `rate_of_readout` times; D as the run's settings say.
 Differs    B of init=legs starts from positive numbers: C is drawn from a law that no turn of an
            eigenvector changes. The code of dplr learns C (1 - A_^n) of the longest n, in place of
-           C, and makes the same kernels by Cauchy products. That of DSS draws C with variance 2.
+           C, and makes the same kernels by Cauchy products. That of DSS has a dt for each part of
+           Lambda, one Lambda for all channels, and Re in place of 2 Re with C of variance 2.
            Tokens of interior padding are left out of the distances.
 """
 
