@@ -314,6 +314,23 @@ def test_it_answers_as_the_released_block(case, length):
         torch.testing.assert_close(value.detach(), theirs, atol=1e-10, rtol=1e-10)
 
 
+def test_dss_exp_has_the_released_kernel():
+    """Which is Re where ours is 2 Re, and float32."""
+    length, given = released.LENGTHS[-1], released.weights(1)
+    mixer = built(
+        width=released.WIDTH, states=released.STATES, independent=1, kernel="dss_exp", causal=True
+    )
+    parts, impulse = mixer.dynamics, torch.zeros(1, released.WIDTH, length).double()
+    impulse[..., 0] = 1
+    with torch.no_grad():
+        parts.log_decay.copy_(given["A_real"][:1])
+        parts.frequency.copy_(-given["A_imag"][:1])
+        parts.log_step.copy_(given["inv_dt"][:, 0] - parts.middle)
+        kernel, _ = parts(impulse, torch.view_as_complex(given["C"] / 2), None)
+    theirs = torch.from_numpy(STORED["dss"])
+    torch.testing.assert_close(kernel[0].float(), theirs, atol=1e-6, rtol=1e-6)
+
+
 @pytest.mark.parametrize("states", released.INITIAL)
 def test_it_starts_as_the_released_block(states):
     """But for phases of eigenvectors, by which theirs cuts imaginary parts alone."""

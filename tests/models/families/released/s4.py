@@ -1,11 +1,13 @@
-"""Run the S4 block of the S4 repository, and store what it gives.
+"""Run the S4 block of the S4 repository and the kernel of DSS, and store what they give.
 
     pip install --no-deps --target LIBRARIES einops
-    PYTHONPATH=LIBRARIES python -P tests/models/families/released/s4.py CHECKOUT
+    PYTHONPATH=LIBRARIES python -P tests/models/families/released/s4.py CHECKOUT DSS
 
 CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef), whose file models/s4/s4.py is
 run as it stands, in float64, with a decorator in place of PyTorch Lightning's. In place of C the
 code learns that times 1 - A^L, so that gradients by what A and dt are made of are not compared.
+DSS is a clone of github.com/ag1988/dss (commit 777084e), of whose src/models/sequence/ss/standalone
+the kernel in dss.py is run with one dt a channel; it gives float32.
 """
 
 import importlib.util
@@ -82,18 +84,41 @@ def built(code: types.ModuleType, case: str) -> torch.nn.Module:
     return block
 
 
-def main(checkout: Path) -> None:
-    """Store outputs, gradients, states and first values."""
-    lightning, utilities = (
-        types.ModuleType(f"pytorch_lightning{part}") for part in ("", ".utilities")
-    )
-    utilities.rank_zero_only = lambda function: function  # type: ignore[attr-defined]
-    sys.modules |= {each.__name__: each for each in (lightning, utilities)}
-    logging.disable()
-    spec = importlib.util.spec_from_file_location("released_s4", checkout / "models/s4/s4.py")
+def loaded(file: Path) -> types.ModuleType:
+    """Return a file of released code."""
+    spec = importlib.util.spec_from_file_location(f"released_{file.stem}", file)
     code = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(code)
-    found = {}
+    return code
+
+
+def dss_kernel(code: types.ModuleType) -> torch.Tensor:
+    """Return the kernels of DSS with these weights: one Lambda for all channels."""
+    length, given = LENGTHS[-1], weights(1)
+    kernel = code.DSSKernel(
+        WIDTH, N=STATES // 2, l_max=length, sep_dt_re_im=False, version="exp"
+    ).double()
+    with torch.no_grad():
+        kernel.Lambda_log_neg_re.copy_(given["A_real"][0])
+        kernel.Lambda_im.copy_(-given["A_imag"][0])
+        kernel.W.copy_(given["C"])
+        kernel.log_dt.copy_(given["inv_dt"][:, 0])
+        return kernel(L=length)[0][0]
+
+
+def main(checkout: Path, dss: Path) -> None:
+    """Store outputs, gradients, states, kernels and first values."""
+    lightning, utilities, einsum = (
+        types.ModuleType(name)
+        for name in ("pytorch_lightning", "pytorch_lightning.utilities", "opt_einsum")
+    )
+    utilities.rank_zero_only = lambda function: function  # type: ignore[attr-defined]
+    vars(einsum).update(contract=torch.einsum, contract_expression=None)
+    sys.modules |= {each.__name__: each for each in (lightning, utilities, einsum)}
+    logging.disable()
+    code = loaded(checkout / "models/s4/s4.py")
+    of_dss = loaded(dss / "src/models/sequence/ss/standalone/dss.py")
+    found = {"dss": dss_kernel(of_dss).numpy()}
     for case in CASES:
         for length in LENGTHS:
             block, x = built(code, case), tokens(length).requires_grad_()
@@ -118,4 +143,4 @@ def main(checkout: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
