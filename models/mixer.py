@@ -310,13 +310,13 @@ class Flow(NamedTuple):
         return self._replace(penalties={**self.penalties, name: total})
 
 
-def _passing_by(method: Callable[[Any, Any, Layout], Any]) -> Callable[[Any, Any, Layout], Any]:
+def _passing_by(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return what comes in, a tensor or a flow, where it has no token to mix."""
 
     @wraps(method)
-    def mix(self: Any, x: Any, layout: Layout) -> Any:
+    def mix(self: Any, x: Any, layout: Layout, *rest: Any) -> Any:
         tensor = x.x if isinstance(x, Flow) else x
-        return method(self, x, layout) if tensor.numel() else x
+        return method(self, x, layout, *rest) if tensor.numel() else x
 
     return mix
 
@@ -337,8 +337,8 @@ class Family(ByName, nn.Module):
     """Base of the families of mixers.
 
     Options may be given by name, see `conf.choices`; those that do not apply are refused, see
-    `models.idle`. A batch without rows or without tokens passes `forward` and `extend` as it is: no
-    formula of a family has to divide nothing into blocks.
+    `models.idle`. A batch without rows or without tokens passes `forward`, `extend` and
+    `gated_extend` as it is: no formula of a family has to divide nothing into blocks.
     """
 
     version: ClassVar[int] = 1
@@ -365,7 +365,7 @@ class Family(ByName, nn.Module):
         if "__init__" in vars(cls) and {"needs", "fixed"} & vars(cls).keys():
             cls.__init__ = _refusing_idle(cls, cls.__init__)  # type: ignore[method-assign]
         super().__init_subclass__(**options)
-        for name in {"forward", "extend"} & vars(cls).keys():
+        for name in {"forward", "extend", "gated_extend"} & vars(cls).keys():
             setattr(cls, name, _passing_by(vars(cls)[name]))
 
 
