@@ -85,23 +85,6 @@ def test_an_image_is_shown_in_characters():
     assert any("#" in line or "%" in line for line in lines[1:6])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_length": 1025}, "1024 pixels"),
-        ({"dataset": Dataset.mnist, "max_length": 0}, "784 pixels"),
-        ({"validation_fraction": 1.0}, "between 0 and 1"),
-        ({"encoding": Encoding.scalars, "black_is_padding": True}, "belongs to encoding=symbols"),
-        ({"deviation": 0.0}, "above 0"),
-        ({"permutation_seed": -1}, "0 or more"),
-        ({"source": PixelSource.sample, "path": "x"}, "reads no files"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        Pixels(**options)
-
-
 def test_a_missing_path(tmp_path):
     with pytest.raises(NotPrepared, match="cite Krizhevsky"):
         Pixels(path=str(tmp_path / "none")).prepare()

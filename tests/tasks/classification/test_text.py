@@ -174,25 +174,13 @@ def test_public_archive_without_network_says_where_to_put_it(monkeypatch):
         Text().prepare()
 
 
-@pytest.mark.parametrize("kept", [0.2, 0.7, 0.99])
-@pytest.mark.parametrize("kind", ["gz", "xz"])
-def test_truncated_archive(tmp_path, kind, kept):
-    archive = pack(tmp_path / f"a.tar.{kind}", reviews(train=60))
-    content = archive.read_bytes()
-    archive.write_bytes(content[: int(len(content) * kept)])
+def test_a_damaged_archive_leaves_no_store(tmp_path):
+    archive = pack(tmp_path / "a.tar.gz", reviews(train=60))
+    archive.write_bytes(archive.read_bytes()[:-200])
     task = Text(path=str(archive), partial=True)
     with pytest.raises(BadData, match=r"a.tar.*(truncated|no review in)"):
         task.prepare()
     assert not task.folder.exists()
-
-
-def test_archive_with_a_flipped_bit(tmp_path):
-    archive = pack(tmp_path / "a.tar.gz", reviews())
-    content = bytearray(archive.read_bytes())
-    content[len(content) // 2] ^= 0x55
-    archive.write_bytes(bytes(content))
-    with pytest.raises(BadData, match="damaged"):
-        read_archive(archive)
 
 
 def test_archive_of_something_else(tmp_path):
@@ -335,20 +323,6 @@ def test_sample_is_labelled_and_is_not_imdb():
         **task.spec.sizes
     }
     assert task.split("train").lengths.max() < 600
-
-
-@pytest.mark.parametrize(
-    ("options", "wanted"),
-    [
-        ({"max_length": 0}, "max_length=0"),
-        ({"bucket_batches": 0}, "bucket_batches=0"),
-        ({"validation_fraction": 1.0}, "got 1.0; to validate on the test split, set"),
-        ({"source": TextSource.sample, "path": "x"}, "got path='x'; set source=files or datasets"),
-    ],
-)
-def test_options_are_checked_at_once(options, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        Text(**options)
 
 
 def test_too_few_texts_to_hold_any_out(tmp_path):

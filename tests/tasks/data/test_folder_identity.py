@@ -142,7 +142,7 @@ def removed(files, source):
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("change", [edited, exchanged, renamed, added, removed])
-@pytest.mark.parametrize("seed", range(cases(6)))
+@pytest.mark.parametrize("seed", range(cases(2)))
 def test_every_change_gives_a_folder_another_identity(change, seed, tmp_path, computed):
     source = random.Random(f"{change.__name__} {seed}")
     folder = tmp_path / "folder"
@@ -206,26 +206,26 @@ def labels(task):
     return [task.split("test").tokens.tobytes(), task.split("test").targets.tolist()]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_relabelled_pictures_are_read_anew(change, tmp_path):
+# -- what reads files; in which ways they may change stands above ----------------------------------
+
+
+def test_relabelled_pictures_are_read_anew(tmp_path):
     folder = pictures(tmp_path / "cifar")
     before = labels(Pixels(path=str(folder), partial=True))
-    change(*relabelled(folder))
+    rewritten(*relabelled(folder))
     assert labels(Pixels(path=str(folder), partial=True))[1] == before[1][::-1]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_an_edited_review_is_read_anew(change, tmp_path):
+def test_an_edited_review_is_read_anew(tmp_path):
     folder = reviews(tmp_path / "imdb")
     before = labels(Text(path=str(folder), partial=True))
     path = sorted((folder / "test/pos").iterdir())[0]
-    change(path, b"X" + path.read_bytes()[1:])
+    rewritten(path, b"X" + path.read_bytes()[1:])
     after = labels(Text(path=str(folder), partial=True))
     assert sum(a != b for a, b in zip(before[0], after[0], strict=True)) == 1
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_files_that_datasets_reads_are_read_anew(change, tmp_path):
+def test_files_that_datasets_reads_are_read_anew(tmp_path):
     folder = tmp_path / "reviews"
     folder.mkdir()
     for part in ("train", "test"):
@@ -235,21 +235,14 @@ def test_files_that_datasets_reads_are_read_anew(change, tmp_path):
     task = {"source": TextSource.datasets, "path": str(folder), "partial": True}
     before = labels(Text(**task))
     path = folder / "test.jsonl"
-    change(path, path.read_bytes().replace(b"review", b"REVIEW"))
+    rewritten(path, path.read_bytes().replace(b"review", b"REVIEW"))
     assert labels(Text(**task))[0] == before[0].replace(b"review", b"REVIEW")
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_table_is_read_anew(change, ending, tmp_path):
-    path = tmp_path / f"own.{ending}"
-    rows = [(f"review {i}", "ab"[i % 2]) for i in range(40)]
-    if ending == "jsonl":
-        path.write_text("\n".join(json.dumps({"text": t, "label": k}) for t, k in rows))
-    else:
-        sep = {"csv": ",", "tsv": "\t"}[ending]
-        path.write_text("\n".join(sep.join(row) for row in [("text", "label"), *rows]))
+def test_a_table_is_read_anew(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("text,label\n" + "".join(f"review {i},{'ab'[i % 2]}\n" for i in range(40)))
     task = {"train": str(path), "labels": ["a", "b"]}
     TableTask(**task).prepare()
-    change(path, path.read_bytes().replace(b"review", b"REVIEW"))
+    rewritten(path, path.read_bytes().replace(b"review", b"REVIEW"))
     assert b"review" not in labels(TableTask(**task))[0]

@@ -174,25 +174,26 @@ def test_extract_zip(tmp_path):
 
 @pytest.mark.parametrize(
     ("members", "message"),
-    [({"../evil": b"x"}, "would land outside"), ({"link": None}, "is a link or a device")],
+    [
+        ({"../evil": b"x"}, "would land outside"),
+        ({"link": None}, "is a link or a device"),
+        (None, "would land outside"),  # of a zip
+    ],
 )
 def test_extract_refuses_what_leaves_the_folder(tmp_path, members, message):
-    archive = tar(tmp_path / "a.tar.gz", {"fine": b"x", **members})
+    archive = tmp_path / ("a.tar.gz" if members else "a.zip")
+    if members:
+        tar(archive, {"fine": b"x", **members})
+    else:
+        with zipfile.ZipFile(archive, "w") as packed:
+            packed.writestr("../evil", "x")
     with pytest.raises(BadData, match=message):
         extract(archive, tmp_path / "in" / "out")
     assert not (tmp_path / "in" / "evil").exists()
     assert list((tmp_path / "in").iterdir()) == []
 
 
-def test_extract_refuses_a_zip_that_leaves_the_folder(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
-        packed.writestr("../evil", "x")
-    with pytest.raises(BadData, match="would land outside"):
-        extract(tmp_path / "a.zip", tmp_path / "in" / "out")
-    assert not (tmp_path / "in" / "evil").exists()
-
-
-@pytest.mark.parametrize("kind", ["a.tar.gz", "a.tar.xz", "a.zip"])
+@pytest.mark.parametrize("kind", ["a.tar.gz", "a.zip"])
 def test_extract_refuses_what_swells(tmp_path, kind):
     content = bytes(40_000_000)
     if kind.endswith("zip"):
@@ -205,7 +206,7 @@ def test_extract_refuses_what_swells(tmp_path, kind):
     assert list((tmp_path / "in").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["a.tar.gz", "a.tar.xz", "a.txt"])
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.txt"])
 def test_extract_says_when_an_archive_is_damaged(tmp_path, name):
     path = tmp_path / name
     if name.endswith("txt"):

@@ -84,23 +84,6 @@ def test_damaged_and_missing_files(tmp_path):
         Characters(path=str(tmp_path / "nowhere")).prepare()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"length": 0}, "length must be at least 1"),
-        ({"regime": Regime.sliding}, "needs a stride from 1 to length - 1 = 511"),
-        ({"regime": Regime.sliding, "stride": 512}, "needs a stride"),
-        ({"stride": 5}, "belongs to regime=sliding"),
-        ({"regime": Regime.memory}, "memory=0"),
-        ({"memory": 5}, "regime=non_overlapping, memory=5"),
-        ({"source": CharacterSource.sample, "path": "x"}, "reads no files"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        Characters(**options)
-
-
 def test_a_batch_that_leaves_no_stream():
     task = Characters(source=CharacterSource.sample, length=512, contiguous=True)
     task.prepare()

@@ -30,7 +30,7 @@ from tasks.errors import BadData, NotPrepared
 from tasks.language.base import Regime
 from tasks.proteins.alphabet import BEGIN, END, FIRST, LETTERS, MASK, VOCABULARY, spelled, to_ids
 from tasks.proteins.data import Duplicates, ProteinSource
-from tasks.proteins.task import Judged, ProteinForm, Proteins
+from tasks.proteins.task import Proteins
 from tasks.task import SPLITS
 
 MEMORY = {**STREAM, "regime": Regime.memory, "memory": 8}
@@ -217,30 +217,6 @@ def test_a_data_set_that_is_not_to_be_had(monkeypatch, error):
         task.prepare()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"source": ProteinSource.sample, "path": "x"}, "reads no files"),
-        ({"source": ProteinSource.datasets}, r"revision pins .*40 hexadecimal.*got None"),
-        ({"source": ProteinSource.datasets, "revision": "main"}, "got main"),
-        ({"revision": "a" * 40}, "belongs to source=datasets"),
-        ({"source": ProteinSource.datasets, "path": "x", "families": "y"}, "needs the accessions"),
-        ({"held_out_families": ["PF00001"]}, "needs a table"),
-        ({"test": Judged.families}, r"name it by task\.families"),
-        ({"families": "x", "held_out_families": ["zinc"]}, "as in PF18369: got 'zinc'"),
-        ({"validation_fraction": 0.5}, "between 0 and 0.5: got 0.5"),
-        ({"max_length": 0}, "max_length >= 1"),
-        ({"form": ProteinForm.concatenated, **MASKED}, "causal models: got objective=masked"),
-        ({"memory": 5}, "belong to form=concatenated"),
-        ({"contiguous": True}, "belong to form=concatenated"),
-        ({**STREAM, "stride": 5}, "belongs to regime=sliding"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        Proteins(**options)
-
-
 def test_missing_files_say_what_to_put_where(tmp_path):
     for path in (None, str(tmp_path)):
         with pytest.raises(NotPrepared, match=r"uniprot_sprot\.fasta\.gz.*CC BY 4\.0"):
@@ -290,8 +266,7 @@ def test_losses_by_place_and_by_frequency(file):
     assert ("frequency", "0") not in parts
 
 
-@pytest.mark.parametrize("batch_size", [1, 6])
-@pytest.mark.parametrize("options", [{}, MASKED])
+@pytest.mark.parametrize(("options", "batch_size"), [({}, 6), (MASKED, 1)])
 def test_an_evaluation_equals_a_direct_computation(file, options, batch_size):
     task = prepared(path=file, max_length=24, **options)
     head = Head[task.spec.kind.name]

@@ -166,23 +166,6 @@ def test_baselines_are_those_of_the_first_token():
     assert "first token" in root.sentence
 
 
-@pytest.mark.parametrize(
-    ("options", "wanted"),
-    [
-        ({"source": ListOpsSource.tsv}, "path=None; give both or neither"),
-        ({"path": "/nowhere"}, "path='/nowhere'; give both or neither"),
-        ({"train_examples": 0}, r"train_examples=0 \(wanted at least 1\)"),
-        ({"data_seed": -1, "processes": -2}, "data_seed=-1 .* processes=-2"),
-        ({"bucket_batches": 0}, "bucket_batches=0"),
-        ({"source": ListOpsSource.sample, "write_tsv": True}, "set source=generated"),
-        ({"max_depth": 2}, "longest tree of max_depth=2"),
-    ],
-)
-def test_options_are_checked_at_once(options, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        ListOps(**options)
-
-
 def test_unknown_split_and_unprepared_task():
     task = small()
     with pytest.raises(NotPrepared, match="lra data prepare"):

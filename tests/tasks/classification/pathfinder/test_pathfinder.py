@@ -248,22 +248,6 @@ def test_no_archive_says_what_to_fetch(tmp_path):
         Pathfinder(source=PathfinderSource.files, path=str(tmp_path)).prepare()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"side": 48}, "wanted one of 32, 64, 128, 256"),
-        ({"canvas": 16}, "canvas=16"),
-        ({"contour": 1}, "contour=1"),
-        ({"source": PathfinderSource.files}, "task.path is a set"),
-        ({"path": "x"}, "task.path is a set"),
-        ({"test_examples": 0}, "test_examples=0"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        Pathfinder(**options)
-
-
 def test_impossible_pictures_end_with_a_reason(monkeypatch):
     monkeypatch.setattr("tasks.classification.pathfinder.separated.PICTURE_TRIES", 3)
     with pytest.raises(ValueError, match=r"no room for two snakes of 200 dashes.*task\.contour"):

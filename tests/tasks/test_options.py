@@ -1,0 +1,97 @@
+"""Options of tasks that make no sense: refused by name, value and what is wanted."""
+
+from typing import Any
+
+import pytest
+
+from tasks.classification.gray import Encoding
+from tasks.classification.listops.task import ListOps, ListOpsSource
+from tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
+from tasks.classification.pixels import Dataset, Pixels, PixelSource
+from tasks.classification.text import Text, TextSource
+from tasks.language.base import Regime
+from tasks.language.characters import Characters, CharacterSource
+from tasks.language.wikitext import Units, WikiText, WikiTextSource
+from tasks.language.wikitext_files import WikiTextForm
+from tasks.language.words import Unknown
+from tasks.proteins.data import ProteinSource
+from tasks.proteins.task import Judged, ProteinForm, Proteins
+from tests.tasks.proteins.written_proteins import MASKED, STREAM
+
+REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
+    ListOps: [
+        ({"source": ListOpsSource.tsv}, "path=None; give both or neither"),
+        ({"path": "/nowhere"}, "path='/nowhere'; give both or neither"),
+        ({"train_examples": 0}, r"train_examples=0 \(wanted at least 1\)"),
+        ({"data_seed": -1, "processes": -2}, "data_seed=-1 .* processes=-2"),
+        ({"bucket_batches": 0}, "bucket_batches=0"),
+        ({"source": ListOpsSource.sample, "write_tsv": True}, "set source=generated"),
+        ({"max_depth": 2}, "longest tree of max_depth=2"),
+    ],
+    Pathfinder: [
+        ({"side": 48}, "wanted one of 32, 64, 128, 256"),
+        ({"canvas": 16}, "canvas=16"),
+        ({"contour": 1}, "contour=1"),
+        ({"source": PathfinderSource.files}, "task.path is a set"),
+        ({"path": "x"}, "task.path is a set"),
+        ({"test_examples": 0}, "test_examples=0"),
+    ],
+    Pixels: [
+        ({"max_length": 1025}, "1024 pixels"),
+        ({"dataset": Dataset.mnist, "max_length": 0}, "784 pixels"),
+        ({"validation_fraction": 1.0}, "between 0 and 1"),
+        ({"encoding": Encoding.scalars, "black_is_padding": True}, "belongs to encoding=symbols"),
+        ({"deviation": 0.0}, "above 0"),
+        ({"permutation_seed": -1}, "0 or more"),
+        ({"source": PixelSource.sample, "path": "x"}, "reads no files"),
+    ],
+    Text: [
+        ({"max_length": 0}, "max_length=0"),
+        ({"bucket_batches": 0}, "bucket_batches=0"),
+        ({"validation_fraction": 1.0}, "got 1.0; to validate on the test split, set"),
+        ({"source": TextSource.sample, "path": "x"}, "got path='x'; set source=files or datasets"),
+    ],
+    Characters: [
+        ({"length": 0}, "length must be at least 1"),
+        ({"regime": Regime.sliding}, "needs a stride from 1 to length - 1 = 511"),
+        ({"regime": Regime.sliding, "stride": 512}, "needs a stride"),
+        ({"stride": 5}, "belongs to regime=sliding"),
+        ({"regime": Regime.memory}, "memory=0"),
+        ({"memory": 5}, "regime=non_overlapping, memory=5"),
+        ({"source": CharacterSource.sample, "path": "x"}, "reads no files"),
+    ],
+    WikiText: [
+        ({"source": WikiTextSource.sample, "path": "x"}, "reads no files"),
+        ({"subword_vocabulary": 300}, "belongs to units=subwords"),
+        ({"tokenizer": "x.json"}, "belongs to units=subwords"),
+        ({"form": WikiTextForm.raw}, "units=words reads form=tokens"),
+        ({"units": Units.subwords, "vocabulary_size": 9}, "belong to units=words"),
+        ({"units": Units.subwords, "unknown": Unknown.unk}, "belong to units=words"),
+    ],
+    Proteins: [
+        ({"source": ProteinSource.sample, "path": "x"}, "reads no files"),
+        ({"source": ProteinSource.datasets}, r"revision pins .*40 hexadecimal.*got None"),
+        ({"source": ProteinSource.datasets, "revision": "main"}, "got main"),
+        ({"revision": "a" * 40}, "belongs to source=datasets"),
+        ({"source": ProteinSource.datasets, "path": "x", "families": "y"}, "needs the accessions"),
+        ({"held_out_families": ["PF00001"]}, "needs a table"),
+        ({"test": Judged.families}, r"name it by task\.families"),
+        ({"families": "x", "held_out_families": ["zinc"]}, "as in PF18369: got 'zinc'"),
+        ({"validation_fraction": 0.5}, "between 0 and 0.5: got 0.5"),
+        ({"max_length": 0}, "max_length >= 1"),
+        ({"form": ProteinForm.concatenated, **MASKED}, "causal models: got objective=masked"),
+        ({"memory": 5}, "belong to form=concatenated"),
+        ({"contiguous": True}, "belong to form=concatenated"),
+        ({**STREAM, "stride": 5}, "belongs to regime=sliding"),
+    ],
+}
+"""Each with a pattern of its message."""
+CASES = [(kind, *case) for kind, cases in REFUSED.items() for case in cases]
+
+
+@pytest.mark.parametrize(("kind", "options", "message"), CASES)
+def test_options_that_make_no_sense_are_refused(
+    kind: type, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(**options)
