@@ -1,8 +1,7 @@
-"""A prefix beside every encoding that adds to scores: dense loops, shorter rows, and ranks."""
+"""A prefix beside every encoding that adds to scores, against dense loops."""
 
 import math
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,8 @@ from torch import Tensor, nn
 from lra.composition.catalogue import choices
 from lra.composition.compose import core_of
 from lra.composition.yaml_text import load
-from models.context import Context
-from models.contract.context import Threads, among_threads, derived
 from models.families.sdpa import SDPA
 from models.mixer import INSIDE, Layout, Positions, Site
-from models.ops import ring
 from models.positions import alibi_slopes
 from tests.attention import compare, drawn
 
@@ -106,41 +102,6 @@ def test_a_prefix_is_attended_to_as_the_definitions_say(name: str, positions: Po
     found = mixer(x, Layout(prefix=PREFIX))
     leaves = [x, *mixer.parameters()]
     compare(found, literal(mixer, name, positions, x), leaves, atol=1e-12, looser=10)
-
-
-def test_a_prefix_does_not_know_how_many_tokens_follow(name: str, positions: Positions) -> None:
-    mixer, x, count = built(name, positions), drawn(1, LENGTH, WIDTH), 5
-    prefix = torch.tensor([count])
-    whole = mixer(x, Layout(prefix=prefix))
-    for length in range(count, LENGTH):
-        short = mixer(x[:, :length], Layout(prefix=prefix))
-        torch.testing.assert_close(short, whole[:, :length], atol=1e-12, rtol=0)
-
-
-def test_three_ranks_compute_what_one_does(
-    name: str, positions: Positions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mixer = built(name, positions)
-    if "context" not in mixer.traits.supports:
-        assert name == "talking_heads"
-        return
-    monkeypatch.setattr(ring, "PIECE", 3 * HEADS * 4)  # scores of a query or two at once
-    x, given = drawn(3, LENGTH, WIDTH), drawn(3, LENGTH, WIDTH, seed=1)
-    alone = derived(mixer, x, given, Layout(prefix=PREFIX))
-
-    def on_rank(transport: Threads) -> Any:
-        context = Context((2, 4, 5), transport)
-        layout = Layout(prefix=PREFIX, context=context)
-        return derived(mixer, context.part(x), context.part(given), layout)
-
-    found = among_threads(3, on_rank)
-    close = partial(torch.testing.assert_close, atol=1e-12, rtol=0)
-    close(torch.cat([each.y for each in found], 1), alone.y)
-    close(torch.cat([each.by_input for each in found], 1), alone.by_input)
-    for *parts, wanted in zip(
-        *(each.by_parameters for each in found), alone.by_parameters, strict=True
-    ):
-        close(sum(parts), wanted)
 
 
 @pytest.mark.parametrize("encoding", [Positions.shaw, Positions.transformer_xl, Positions.t5])

@@ -145,30 +145,6 @@ def test_a_language_model_judges_each_position(averaging, tied):
     assert (model.head.weight is model.embedding.weight) is tied
 
 
-def test_a_language_model_sees_no_future(averaging):
-    model = build(averaging, Head.language_modelling)
-    changed = tokens().clone()
-    changed[..., 6:] = (changed[..., 6:] + 1) % VOCABULARY
-    here, there = model.predict(tokens())[0], model.predict(changed)[0]
-    assert torch.equal(here[:, :6], there[:, :6])
-    assert not torch.allclose(here[:, 6:], there[:, 6:])
-
-
-@pytest.mark.parametrize("positions", [Positions.none, Positions.learned, Positions.sinusoidal])
-@pytest.mark.parametrize("cuts", [[12], [4, 1, 1, 6], [1] * 12, [7, 5]], ids=str)
-def test_any_partition_equals_one_pass(averaging, positions, cuts):
-    model = build(averaging, Head.language_modelling, positions=positions)
-    whole, none = model.predict(tokens())
-    assert none is None
-    state = model.initial_state(3, LENGTH)
-    pieces = []
-    for piece in tokens().split(cuts, dim=-1):
-        logits, state = model.predict(piece, state=state)
-        pieces.append(logits)
-    torch.testing.assert_close(torch.cat(pieces, 1), whole)
-    assert state[0].tolist() == [LENGTH] * 3
-
-
 def test_a_stream_beyond_learned_positions_is_refused(averaging):
     model = build(averaging, Head.language_modelling)
     _, state = model.predict(tokens(), state=model.initial_state(3, 99))
@@ -209,24 +185,6 @@ def test_a_state_takes_no_mask(averaging):
     model = build(averaging, Head.language_modelling)
     with pytest.raises(ValueError, match="full rows only"):
         model.predict(tokens(), KEEP[:, None], model.initial_state(3, LENGTH))
-
-
-def test_checkpointing_gives_identical_gradients_under_dropout(averaging):
-    def gradients(checkpointing: bool) -> list[Tensor]:
-        model = build(
-            averaging,
-            dropout=0.2,
-            embedding_dropout=0.2,
-            activation_checkpointing=checkpointing,
-        ).train()
-        torch.manual_seed(5)
-        model(tokens(), torch.tensor([0, 1, 2]), KEEP[:, None]).nll.sum().backward()
-        return [parameter.grad for parameter in model.parameters()]
-
-    plain = gradients(False)
-    for one, other in zip(plain, gradients(True), strict=True):
-        assert torch.equal(one, other)
-    assert all(gradient is not None for gradient in plain)
 
 
 def test_penalties_are_summed_and_shared_modules_pay_once(averaging):

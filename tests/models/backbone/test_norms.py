@@ -10,7 +10,7 @@ from lra.composition.hydra_entry import entries
 from models.backbone.model import Backbone, Head, NormKind, Padding, Pooling
 from models.backbone.norms import ScaleNorm, TokenBatchNorm, norm_of
 from models.mixer import Unsupported
-from tests.models.backbone.small_backbones import CONFIG, KEEP, build, facts, tokens
+from tests.models.backbone.small_backbones import CONFIG, build, facts, tokens
 
 WIDTH = 6
 X = torch.randn(3, 5, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -66,28 +66,6 @@ def test_in_evaluation_examples_are_independent_again(averaging):
     twin = build(averaging, norm=NormKind.batch, pooling=Pooling.mean, seed=3)
     twin.load_state_dict(model.state_dict())
     assert torch.equal(twin.predict(tokens())[0], model.predict(tokens())[0])
-
-
-@pytest.mark.parametrize("kind", [NormKind.rms, NormKind.scale])
-@pytest.mark.parametrize("change", [{"feed_forward_chunks": 3}, {"activation_checkpointing": True}])
-def test_norms_of_one_vector_are_computed_again_alike(averaging, kind, change):
-    plain, other = (build(averaging, norm=kind, **options) for options in ({}, change))
-    target = torch.zeros(3, dtype=torch.long)
-    for model in (plain, other):
-        model.train()(tokens(), target, KEEP[:, None]).nll.sum().backward()
-    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, two.grad)
-
-
-@pytest.mark.parametrize("kind", [NormKind.layer, NormKind.rms, NormKind.scale])
-def test_a_stream_is_the_same_function_in_any_partition(averaging, kind):
-    model = build(averaging, Head.language_modelling, norm=kind)
-    whole, _ = model.predict(tokens())
-    state, pieces = model.initial_state(3, 12), []
-    for piece in tokens().split([5, 1, 6], dim=-1):
-        logits, state = model.predict(piece, state=state)
-        pieces.append(logits)
-    torch.testing.assert_close(torch.cat(pieces, 1), whole)
 
 
 @pytest.mark.parametrize(

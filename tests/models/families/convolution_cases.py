@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from models.mixer import Flow, Layout, Site
+from models.mixer import Site
 from models.ops.convolution.layer import GatedConvolution
 from models.ops.convolution.reference import convolution
-from models.state import size_bytes
 from tests.attention import drawn
 from tests.models.families.released import convolutions as released
 
@@ -61,32 +59,3 @@ def as_released(family: type, case: str) -> None:
     by_x, by_weight = torch.autograd.grad(y, (x, weight), released.direction())
     for key, value in {"y": y, "x": by_x, "weight": by_weight}.items():
         np.testing.assert_allclose(value.detach(), STORED[f"{case}: {key}"], atol=1e-12)
-
-
-def as_if_not_there(mixer: GatedConvolution) -> None:
-    """Compare rows that begin or end with padding with rows that have none."""
-    x, keep = drawn(2, LENGTH, 6), torch.ones(2, LENGTH, dtype=torch.bool)
-    keep[0, 9:] = keep[1, :4] = False
-    found = mixer(x, Layout(keep=keep))
-    for row in range(2):
-        wanted = mixer(x[row, keep[row]][None], Layout())[0]
-        torch.testing.assert_close(found[row, keep[row]], wanted, atol=1e-12, rtol=0)
-
-
-def constant_taps(mixer: GatedConvolution, x: Tensor) -> Tensor:
-    """Return the moving average over the window, zeros outside."""
-    z = gated(mixer, x).transpose(1, 2).flatten(2).mT
-    z = F.pad(z, (mixer.left, mixer.taps - 1 - mixer.left))
-    return mixer.out_proj(F.avg_pool1d(z, mixer.taps, stride=1).mT)
-
-
-def however_cut(mixer: GatedConvolution, cut: list[int]) -> None:
-    """Compare a stream in pieces with the whole, and its state with the tokens that taps see."""
-    x = drawn(2, LENGTH, 6)
-    state, found = mixer.initial_state(2, LENGTH), []
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        found.append(flow.x)
-        assert size_bytes(state) == 8 * 2 * (mixer.taps - 1) * mixer.out_proj.in_features
-    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)

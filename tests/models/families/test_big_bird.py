@@ -1,4 +1,4 @@
-"""Big Bird against a dense mask of the same plan, the plan itself, and what padding may do."""
+"""Big Bird against a dense mask of the same plan, and the plan itself."""
 
 import logging
 
@@ -10,11 +10,8 @@ from models.mixer import Layout, PaddingRule, Positions
 from models.ops.exact import softmax_attention
 from models.ops.sparse import block_lists
 from models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
-from tests.attention import drawn
 from tests.models.families.big_bird_forms import (
     DIRECTIONS,
-    HEADS,
-    WIDTH,
     agree,
     built,
     dense,
@@ -24,7 +21,7 @@ from tests.models.families.big_bird_forms import (
 
 
 @DIRECTIONS
-@pytest.mark.parametrize("length", [1, 27, 28, 29, 61, 64, 101])
+@pytest.mark.parametrize("length", [1, 28, 61, 101])
 @pytest.mark.parametrize("random_blocks", [0, 2])
 @pytest.mark.parametrize("positions", [Positions.none, Positions.alibi])
 def test_equals_the_dense_mask_of_its_plan(causal, length, random_blocks, positions) -> None:
@@ -57,33 +54,7 @@ def test_original_padding_is_masked_in_the_plan_of_the_padded_length() -> None:
 
 
 @DIRECTIONS
-def test_padding_equals_each_example_alone(causal: bool) -> None:
-    mixer, ends = built(causal=causal), [64, 47, 31, 21, 9, 4, 1]
-    keep = torch.arange(64) < torch.tensor(ends)[:, None]
-    qkv = [drawn(len(ends), HEADS, 64, WIDTH, seed=s) for s in range(3)]
-    loud = [torch.where(keep[:, None, :, None], x, 1e3) for x in qkv]
-    o = mixer.core(*loud, Layout(keep=keep))
-    for row, end in enumerate(ends):
-        alone = mixer.core(*(x[row : row + 1, :, :end] for x in qkv), Layout())[0]
-        torch.testing.assert_close(o[row, :, :end], alone, atol=1e-12, rtol=0)
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("length", [20, 64])
-def test_rows_without_keys_are_zero_and_have_no_gradient(causal: bool, length: int) -> None:
-    mixer, qkv = built(causal=causal), heads(length)
-    keep = torch.ones(2, length, dtype=torch.bool)
-    keep[0] = False
-    o = mixer.core(*qkv, Layout(keep=keep))
-    assert not o[0].any()
-    assert o[1].any()
-    for gradient in torch.autograd.grad(o.sum(), qkv):
-        assert not gradient[0].any()
-        assert gradient.isfinite().all()
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("elements", [1, 4000, 1 << 20])
+@pytest.mark.parametrize("elements", [1, 4000])
 def test_the_size_of_a_pass_changes_nothing(elements: int, causal: bool, monkeypatch) -> None:
     monkeypatch.setitem(block_lists.PASS_ELEMENTS, "cpu", elements)
     mixer, qkv = built(causal=causal), heads(37)

@@ -7,10 +7,9 @@ import torch
 from models.contract.counting import count_operations
 from models.families.collaborative import CollaborativeAttention
 from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout, Positions, Site
+from models.mixer import Layout, Positions, Site
 from models.ops.shared_heads import shared_heads
 from models.positions import alibi_slopes, rotate
-from models.state import size_bytes
 from tests.attention import drawn, holes
 from tests.models.families.released import collaborative as released
 
@@ -172,19 +171,6 @@ def test_it_equals_the_released_code(case):
     for name, leaf in leaves.items():
         wanted = STORED[f"{case}: gradient of {name}"]
         np.testing.assert_allclose(leaf.grad, wanted, atol=1e-12, rtol=0, err_msg=name)
-
-
-@pytest.mark.parametrize("options", [{}, {"key_width": 5, "mixing": "normal"}])
-def test_a_stream_remembers_one_key_for_all_heads(options):
-    mixer = built(facts={"causal": True}, **options)
-    x = drawn(2, LENGTH, 12)
-    state, found = mixer.initial_state(2, LENGTH), []
-    for piece in x.split([2, 1, LENGTH - 3], dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        found.append(flow.x)
-    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
-    assert size_bytes(state) == 8 * 2 * (LENGTH * (mixer.key_width + 3 + 12) + 1)
 
 
 def test_scores_cost_heads_times_those_of_concatenated_heads():

@@ -7,8 +7,7 @@ import torch
 
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.convbert import MixedAttention
-from models.mixer import Flow, Layout, Positions, Site
-from models.state import size_bytes
+from models.mixer import Layout, Positions, Site
 from runners.measurement.parts import cost_by_part
 from tests.attention import drawn
 
@@ -59,32 +58,6 @@ def test_it_is_the_equations(causal, ratio):
     here, there = (torch.autograd.grad(y, leaves, direction) for y in (found, wanted))
     for one, other in zip((found, *here), (wanted, *there), strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_padding_at_both_ends_is_as_if_it_were_not_there(causal):
-    mixer, x = built(facts={"causal": causal}), drawn(2, LENGTH, 12)
-    keep = torch.ones(2, LENGTH, dtype=torch.bool)
-    keep[0, 8:] = keep[1, :3] = False
-    found = mixer(x, Layout(keep=keep))
-    for row in range(2):
-        wanted = mixer(x[row, keep[row]][None], Layout())[0]
-        torch.testing.assert_close(found[row, keep[row]], wanted, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
-@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
-def test_however_a_stream_is_cut_the_outputs_are_the_same(cut, positions):
-    facts = {"causal": True, "positions": positions, "own_head_width": 4}
-    mixer, x = built(facts=facts), drawn(2, LENGTH, 12)
-    state, found, past = mixer.initial_state(2, LENGTH), [], 0
-    for piece in x.split(cut, dim=1):
-        start = torch.full((2,), past)
-        flow = mixer.extend(Flow(piece, state), Layout(start=start))
-        state, past = flow.state, past + piece.shape[1]
-        found.append(flow.x)
-    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
-    assert size_bytes(state) == 8 * 2 * (2 * LENGTH * 8 + 1 + 4 * (12 + 8))
 
 
 def test_positions_turn_queries_of_attention_alone():

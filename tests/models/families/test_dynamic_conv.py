@@ -1,4 +1,4 @@
-"""DynamicConv against its sum over taps, fairseq, averages and LightConv."""
+"""DynamicConv against its sum over taps, fairseq and LightConv."""
 
 import pytest
 import torch
@@ -9,13 +9,10 @@ from models.mixer import Layout
 from tests.attention import drawn
 from tests.models.families.convolution_cases import (
     LENGTH,
-    as_if_not_there,
     as_released,
     built,
-    constant_taps,
     equal_with_gradients,
     gated,
-    however_cut,
     literal,
 )
 from tests.models.families.released import convolutions as released
@@ -43,18 +40,6 @@ def test_it_is_the_released_convolution(case):
     as_released(DynamicConv, case)
 
 
-@BOTH
-def test_padding_at_both_ends_is_as_if_it_were_not_there(causal):
-    as_if_not_there(built(DynamicConv, causal=causal))
-
-
-@BOTH
-def test_equal_kernels_are_a_moving_average(causal):
-    mixer, x = built(DynamicConv, causal=causal), drawn(2, LENGTH, 6)
-    torch.nn.init.zeros_(mixer.kernel_proj.weight)
-    torch.testing.assert_close(mixer(x, Layout()), constant_taps(mixer, x), atol=1e-12, rtol=0)
-
-
 def test_kernels_that_no_token_changes_are_those_of_light_conv():
     dynamic, light = (built(family, causal=True) for family in (DynamicConv, LightConv))
     light.load_state_dict(dynamic.state_dict(), strict=False)
@@ -67,8 +52,3 @@ def test_kernels_that_no_token_changes_are_those_of_light_conv():
         dynamic.kernel_proj.weight[:, 1:] = 0
         light.weight.copy_(dynamic.kernel_proj.weight[:, 0].view(2, 1, 5))
     torch.testing.assert_close(dynamic(x, Layout()), light(x, Layout()), atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
-def test_however_a_stream_is_cut_the_outputs_are_the_same(cut):
-    however_cut(built(DynamicConv, causal=True), cut)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.contract import check_mixer
 from models.contract.counting import (
     ElementCounter,
     count_operations,
@@ -32,18 +31,6 @@ def site(**facts) -> Site:
     return Site(**({"width": 12, "heads": 3, "max_length": 40} | facts))
 
 
-def literal(x: Tensor) -> Tensor:
-    """C_l x C_d - S_l x S_d, every entry from its own angle."""
-    length, width = x.shape[1:]
-
-    def matrix(function, size):
-        entries = [[function(2 * math.pi * j * k / size) for k in range(size)] for j in range(size)]
-        return torch.tensor(entries, dtype=torch.float64)
-
-    cosines = matrix(math.cos, length) @ x @ matrix(math.cos, width)
-    return cosines - matrix(math.sin, length) @ x @ matrix(math.sin, width)
-
-
 @METHODS
 @NORMS
 @pytest.mark.parametrize(("length", "width"), SHAPES)
@@ -52,44 +39,6 @@ def test_it_is_the_real_part_of_numpys_transform(length, width, method, norm):
     scaling = "ortho" if norm is Norm.ortho else "backward"
     wanted = torch.from_numpy(np.fft.fft2(x.numpy(), norm=scaling).real)
     torch.testing.assert_close(fourier_mixing(x, method, norm), wanted, rtol=0, atol=1e-11)
-
-
-@METHODS
-@pytest.mark.parametrize(("length", "width"), [(7, 5), (16, 8)])
-def test_it_is_the_product_with_cosines_and_sines(length, width, method):
-    x = drawn(2, length, width)
-    torch.testing.assert_close(fourier_mixing(x, method), literal(x), rtol=0, atol=1e-11)
-
-
-@METHODS
-def test_it_is_linear(method):
-    x, y = drawn(2, 21, 6), drawn(2, 21, 6, seed=1)
-    torch.testing.assert_close(
-        fourier_mixing(2 * x - 3 * y, method),
-        2 * fourier_mixing(x, method) - 3 * fourier_mixing(y, method),
-        rtol=0, atol=1e-12,
-    )  # fmt: skip
-
-
-@METHODS
-@pytest.mark.parametrize(("length", "width"), SHAPES)
-def test_twice_is_the_even_part(length, width, method):
-    x = drawn(2, length, width)
-    twice = fourier_mixing(fourier_mixing(x, method, Norm.ortho), method, Norm.ortho)
-    backwards = x.roll((-1, -1), (1, 2)).flip(1, 2)  # entry (-j, -k), modulo length and width
-    torch.testing.assert_close(twice, (x + backwards) / 2, rtol=0, atol=1e-12)
-
-
-@METHODS
-@NORMS
-def test_gradients_equal_finite_differences_twice_over(method, norm):
-    x = drawn(2, 5, 4).requires_grad_()
-
-    def run(x: Tensor) -> Tensor:
-        return fourier_mixing(x, method, norm)
-
-    assert torch.autograd.gradcheck(run, x)
-    assert torch.autograd.gradgradcheck(run, x)
 
 
 @METHODS
@@ -115,12 +64,6 @@ def test_long_waves_keep_their_phase():
     torch.testing.assert_close(fourier_mixing(x, Method.matmul), wanted, rtol=0, atol=1e-13)
 
 
-def test_without_a_norm_values_grow_by_the_root_of_half_the_size():
-    x = drawn(4, 512, 64)
-    grown = fourier_mixing(x).square().mean().sqrt() / x.square().mean().sqrt()
-    assert grown.item() == pytest.approx(math.sqrt(512 * 64 / 2), rel=0.02)
-
-
 @METHODS
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_transformed_in_float32(method, dtype):
@@ -131,23 +74,6 @@ def test_half_precision_is_transformed_in_float32(method, dtype):
     assert y.dtype == gradient.dtype == dtype
     # one rounding of the result
     torch.testing.assert_close(y.double(), wanted, rtol=torch.finfo(dtype).eps, atol=1e-6)
-
-
-@METHODS
-def test_autocast_does_not_reach_the_transform(method):
-    x = drawn(1, 40, 12, dtype=torch.float32).requires_grad_()
-    plain = fourier_mixing(x, method)
-    with torch.autocast("cpu", torch.bfloat16):
-        inside = fourier_mixing(x, method)
-        (gradient,) = torch.autograd.grad(inside.sum(), x)
-    assert torch.equal(inside, plain)
-    assert torch.equal(gradient, torch.autograd.grad(plain.sum(), x)[0])
-
-
-def test_it_has_no_parameters_and_no_state():
-    mixer = FNet(site())
-    assert not list(mixer.parameters())
-    assert not mixer.state_dict()
 
 
 def test_nothing_is_kept_for_backward_and_operations_are_those_promised():
@@ -196,29 +122,6 @@ def test_random_matrices_come_from_the_sites_generator():
     torch.manual_seed(1)
     assert torch.equal(first, sequence(1))
     assert not torch.equal(first, sequence(2))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"method": Method.matmul},
-        {"norm": Norm.ortho},
-        {"form": MixingForm.linear},
-        {"form": MixingForm.random},
-    ],
-    ids=lambda options: "-".join(options.values()),
-)
-def test_every_form_keeps_the_contract(options):
-    found = check_mixer(lambda site: FNet(site, **options), causal=False, max_length=64)
-    assert len(found) > 1
-    assert [finding for finding in found if not finding.passed] == []
-
-
-@pytest.mark.parametrize("form", list(MixingForm))
-def test_builds_and_runs_on_the_meta_device(form):
-    with torch.device("meta"):
-        mixer = FNet(site(), form=form)
-        assert mixer(torch.empty(2, 39, 12), Layout()).shape == (2, 39, 12)
 
 
 def test_what_cannot_be_is_refused():

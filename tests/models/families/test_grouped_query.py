@@ -7,8 +7,7 @@ from torch.nn import functional as F
 from models.contract.counting import count_operations
 from models.families.grouped_query import GroupedQueryAttention, grouped_sdpa
 from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout, Positions, Site
-from models.state import size_bytes
+from models.mixer import Layout, Positions, Site
 from tests.attention import compare, drawn, holes
 
 SITE = {"width": 24, "heads": 6, "max_length": 32}
@@ -66,20 +65,6 @@ def test_it_is_the_kernel_of_pytorch(causal):
     found = grouped_sdpa(q, k, v, causal=causal)
     wanted = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
     compare(found, wanted, [q, k, v])
-
-
-@GROUPS
-@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
-def test_a_stream_remembers_the_shared_heads_alone(groups, cut):
-    mixer, full = pair(groups, causal=True)
-    x = drawn(2, LENGTH, 24)
-    state, found = mixer.initial_state(2, LENGTH), []
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        found.append(flow.x)
-    torch.testing.assert_close(torch.cat(found, 1), full(x, Layout()), atol=1e-12, rtol=0)
-    assert size_bytes(state) == 8 * 2 * (2 * groups * LENGTH * 4 + 1)
 
 
 def test_a_source_of_another_length():

@@ -1,11 +1,10 @@
 """The bound without attention: two projections, and nothing that mixes."""
 
-import pytest
 import torch
 
 from models.families.identity import Identity
 from models.families.sdpa import SDPA
-from models.mixer import Flow, Layout, Site
+from models.mixer import Layout, Site
 
 
 def built(**facts) -> Identity:
@@ -26,26 +25,6 @@ def test_every_parameter_has_a_gradient_and_a_name_of_the_attentions() -> None:
     full = SDPA(Site(width=12, heads=3, max_length=24)).double()
     missing = mixer.load_state_dict(full.state_dict(), strict=False)
     assert not missing.missing_keys
-
-
-def test_no_token_sees_another() -> None:
-    mixer, x = built(), torch.randn(2, 7, 12, dtype=torch.float64)
-    moved = x.clone()
-    moved[:, 3] *= 1e6
-    same = torch.arange(7) != 3
-    assert torch.equal(mixer(moved, Layout())[:, same], mixer(x, Layout())[:, same])
-
-
-@pytest.mark.parametrize("cuts", [[7], [3, 4], [1] * 7])
-@pytest.mark.parametrize("causal", [False, True])
-def test_every_partition_equals_one_pass(cuts: list[int], causal: bool) -> None:
-    mixer, x = built(causal=causal), torch.randn(2, 7, 12, dtype=torch.float64)
-    state, seen = mixer.initial_state(2, 7), []
-    for piece in x.split(cuts, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state, seen = flow.state, [*seen, flow.x]
-    assert state == ()
-    torch.testing.assert_close(torch.cat(seen, 1), mixer(x, Layout()))
 
 
 def test_supports_what_hides_tokens_and_claims_no_sight() -> None:

@@ -1,4 +1,4 @@
-"""LightConv against its sum over taps, fairseq, averages and a depthwise convolution."""
+"""LightConv against its sum over taps, fairseq and a depthwise convolution."""
 
 import pytest
 import torch
@@ -10,13 +10,10 @@ from tests.attention import drawn
 from tests.models.families.convolution_cases import (
     LENGTH,
     SITE,
-    as_if_not_there,
     as_released,
     built,
-    constant_taps,
     equal_with_gradients,
     gated,
-    however_cut,
     literal,
 )
 from tests.models.families.released import convolutions as released
@@ -47,8 +44,6 @@ def test_the_convolution_may_have_a_width_of_its_own(causal, inner):
     left = 4 if causal else 2
     wanted = literal(mixer, x, logits(mixer, x).softmax(-1), left)
     equal_with_gradients(mixer(x, Layout()), wanted, [*mixer.parameters()])
-    if causal:
-        however_cut(mixer, [3, 1, LENGTH - 4])
     with pytest.raises(ValueError, match=f"got heads=2, inner_width={inner + 1}; set model.mixer"):
         built(LightConv, inner_width=inner + 1)
 
@@ -58,28 +53,11 @@ def test_it_is_the_released_convolution(case):
     as_released(LightConv, case)
 
 
-@BOTH
-def test_padding_at_both_ends_is_as_if_it_were_not_there(causal):
-    as_if_not_there(built(LightConv, causal=causal))
-
-
-@BOTH
-def test_equal_taps_are_a_moving_average(causal):
-    mixer, x = built(LightConv, causal=causal), drawn(2, LENGTH, 6)
-    torch.nn.init.zeros_(mixer.weight)
-    torch.testing.assert_close(mixer(x, Layout()), constant_taps(mixer, x), atol=1e-12, rtol=0)
-
-
 def test_a_head_for_each_channel_is_a_depthwise_convolution():
     mixer, x = built(LightConv, heads=6, causal=True), drawn(2, LENGTH, 6)
     z = F.pad(gated(mixer, x)[..., 0], (4, 0))
     wanted = mixer.out_proj(F.conv1d(z, mixer.weight.softmax(-1), groups=6).mT)
     torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
-def test_however_a_stream_is_cut_the_outputs_are_the_same(cut):
-    however_cut(built(LightConv, causal=True), cut)
 
 
 def test_taps_of_every_token_are_dropped_by_themselves():

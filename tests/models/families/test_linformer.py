@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from models.backbone.requirements import checked_mixer
-from models.contract import CHECKS, Case
-from models.contract.counting import count_operations, pretending, saved_bytes
+from models.contract.counting import count_operations, pretending
 from models.families.linformer import Linformer
 from models.mixer import Layout, Positions, Site, Unsupported, Variant
 from models.ops.exact import softmax_attention
@@ -130,22 +129,6 @@ def test_a_deviation_of_the_maps_is_what_they_are_drawn_with(projection) -> None
 
 
 @NORMALISED
-@pytest.mark.parametrize("sharing", [Sharing.none, Sharing.headwise, Sharing.kv])
-def test_padding_equals_truncation(projection, sharing: Sharing, normalised: bool) -> None:
-    shared = shared_by(sharing, projection)
-    mixer = built(7, projection=projection, row_normalise=normalised, **shared)
-    x = drawn(3, LENGTH, HEADS * WIDTH)
-    ends = [LENGTH, 23, 1]
-    keep = torch.arange(LENGTH) < torch.tensor(ends)[:, None]
-    loud = torch.where(keep[..., None], x, 1e3 * drawn(*x.shape, seed=5))
-    for run in (mixer, super(Linformer, mixer).forward):
-        y = run(loud, Layout(keep=keep))
-        for row, end in enumerate(ends):
-            alone = run(x[row : row + 1, :end], Layout())[0]
-            torch.testing.assert_close(y[row, :end], alone, atol=1e-12, rtol=0)
-
-
-@NORMALISED
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
 def test_slots_of_x_equal_slots_of_keys_and_values(projection, normalised, bias, padded) -> None:
@@ -188,18 +171,6 @@ def test_fewer_tokens_than_slots_are_projected_themselves() -> None:
     assert (
         counted[128] == 8 * 128 * m * d + 2 * 2 * 128 * d * d + 2 * 2 * m * d * d + 2 * 2 * m * 128
     )
-
-
-@PROJECTIONS
-def test_a_row_of_padding_alone_gives_zero_without_gradient(projection: Projection) -> None:
-    mixer, qkv = built(projection=projection), heads()
-    keep = torch.ones(2, LENGTH, dtype=torch.bool)
-    keep[0] = False
-    o = mixer.core(*qkv, Layout(keep=keep))
-    assert not o[0].any()
-    for gradient in torch.autograd.grad(o.sum(), qkv):
-        assert gradient.isfinite().all()
-        assert not gradient[0].any()
 
 
 @PROJECTIONS
@@ -311,55 +282,6 @@ def test_the_lra_form_has_16_slots_one_map_and_no_mask() -> None:
     checked_mixer(faithful, positions=Positions.none, causal=False, max_length=500, padded=True)
 
 
-def test_dropout_acts_on_weights_in_training_alone() -> None:
-    core = built(LENGTH, place=site(attention_dropout=0.25), projection=Projection.mean_pool).core
-    q, k = heads()[:2]
-    eye = torch.eye(LENGTH, dtype=torch.float64).expand(2, HEADS, -1, -1)
-    weights = core.eval()(q, k, eye, Layout())
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, HEADS, LENGTH, dtype=torch.float64))
-    torch.manual_seed(0)
-    dropped = core.train()(q, k, eye, Layout())
-    alive = dropped != 0
-    assert 0.72 < alive.double().mean() < 0.78
-    torch.testing.assert_close(dropped[alive], (weights / 0.75)[alive])
-
-
-def test_operations_and_kept_bytes_grow_with_the_length() -> None:
-    counted = []
-    for length in (8192, 16384):
-        with pretending():
-            mixer = Linformer(Site(width=128, heads=2, max_length=length), projected_length=[32])
-            x = torch.empty(1, length, 128, requires_grad=True)
-            operations = count_operations(lambda m=mixer, x=x: m(x, Layout()).sum().backward())
-            kept = saved_bytes(lambda m=mixer, x=x: m(x, Layout()), [*mixer.parameters()])
-        counted.append((operations, kept))
-    for small, large in zip(*counted, strict=True):
-        assert math.log2(large / small) == pytest.approx(1, abs=0.02)
-    assert counted[1][1] < 4 * 16384 * (3.2 * 128)  # x, q, o and little else: no n x k
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"projected_length": [7], "sharing": Sharing.none},
-        {"projected_length": [7], "sharing": Sharing.layerwise_by_head, "deviation": 0.02},
-        {"projected_length": [7], "sharing": Sharing.layerwise},
-        {"projected_length": [7], "projection": Projection.frozen_jl, "row_normalise": True},
-        {"projected_length": [7], "projection": Projection.mean_pool},
-        {"projected_length": [7], "projection": Projection.max_pool},
-        {"projected_length": [7], "projection": Projection.conv},
-        {"variant": Variant.lra},
-    ],
-    ids=lambda options: "-".join(map(str, options.values())),
-)
-def test_every_option_keeps_the_contract(options: dict) -> None:
-    case = Case(make=partial(Linformer, **options), causal=False, max_length=67)
-    names = ("traits", "repeatable", "random_draws", "padding", "masked_rows", "cross")
-    for name in (*names, "gradients", "precisions", "weighted_mean"):
-        seen = CHECKS[name](case)
-        assert seen.passed, (name, seen.detail)
-
-
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(Unsupported, match="choose a causal family"):
         built(place=site(causal=True))
@@ -381,10 +303,3 @@ def test_what_cannot_be_is_refused() -> None:
         Linformer(site(depth=2), projected_length=[4, 3, 2])
     with pytest.raises(Unsupported, match="no state along time"):
         built().initial_state(2, 30)
-
-
-@PROJECTIONS
-def test_builds_and_runs_on_the_meta_device(projection: Projection) -> None:
-    with torch.device("meta"):
-        mixer = Linformer(site(), projected_length=[4], projection=projection)
-        assert mixer(torch.empty(2, 33, 12), Layout()).shape == (2, 33, 12)

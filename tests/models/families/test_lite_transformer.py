@@ -58,16 +58,6 @@ def test_neither_half_knows_the_other():
     torch.testing.assert_close(mixer(x, Layout())[..., 6:], mixer(other, Layout())[..., 6:])
 
 
-def test_however_a_stream_is_cut_the_outputs_are_the_same():
-    mixer, x = built(causal=True), drawn(2, LENGTH, 12)
-    state, found = mixer.initial_state(2, LENGTH), []
-    for piece in x.split([3, 1, LENGTH - 4], dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        found.append(flow.x)
-    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
-
-
 def test_projections_cost_half_of_those_of_attention_and_a_gate():
     def of_projections(mixer, width: int) -> int:
         # What does not grow with the square of the width is taken off by widths of 1 and 2 times.

@@ -1,4 +1,4 @@
-"""LSTM against the gates of its definition and PyTorch's own classes; what regularises it."""
+"""LSTM against the gates of its definition and PyTorch's layer; what regularises it."""
 
 import pytest
 import torch
@@ -66,44 +66,12 @@ def test_it_is_pytorchs_bidirectional_layer_on_packed_rows():
     torch.testing.assert_close(mixer(x, Layout(keep=keep)), wanted, atol=1e-12, rtol=0)
 
 
-def test_it_is_a_loop_of_pytorchs_cell():
-    mixer, x = built(causal=True), drawn(2, LENGTH, 8)
-    cell = nn.LSTMCell(8, 8).double()
-    for theirs, ours in zip(cell.parameters(), weights_of(mixer, 0), strict=True):
-        theirs.data.copy_(ours)
-    state, wanted = None, []
-    for token in x.unbind(1):
-        state = cell(token, state)
-        wanted.append(state[0])
-    torch.testing.assert_close(mixer(x, Layout()), torch.stack(wanted, dim=1), atol=1e-12, rtol=0)
-
-
-def test_a_bilstm_of_reversed_text_is_reversed():
-    mixer, x = built(), drawn(2, LENGTH, 8)
-    wanted = mixer(x, Layout()).flip(1)
-    mixer.cells = nn.ModuleList(reversed(mixer.cells))
-    found = mixer(x.flip(1), Layout())
-    torch.testing.assert_close(found.roll(4, -1), wanted, atol=1e-12, rtol=0)
-
-
 def language_model(**options) -> Backbone:
     config = BackboneConfig(
         depth=3, width=8, heads=2, feed_forward=FeedForward.none, positions=Positions.none
     )
     facts = TaskFacts(head=Head.language_modelling, vocabulary=11, classes=0, max_length=40)
     return Backbone(config, facts, [lambda site: LSTM(site, **options)], seed=0).double()
-
-
-@pytest.mark.parametrize("segments", [[40], [1] * 40, [7, 1, 32], [20, 20]])
-def test_however_a_stream_is_cut_a_model_says_the_same(segments):
-    model = language_model(hidden_width=5).eval()
-    tokens = torch.randint(11, (2, 1, 40), generator=torch.Generator().manual_seed(1))
-    wanted, _ = model.predict(tokens)
-    state, found = model.initial_state(2, 40), []
-    for segment in tokens.split(segments, dim=-1):
-        logits, state = model.predict(segment, state=state)
-        found.append(logits)
-    torch.testing.assert_close(torch.cat(found, dim=1), wanted, atol=1e-10, rtol=0)
 
 
 def test_dropped_weights_are_those_of_one_mask_for_all_rows_and_tokens():
@@ -119,16 +87,6 @@ def test_dropped_weights_are_those_of_one_mask_for_all_rows_and_tokens():
     assert not torch.equal(mixer(x, Layout()), found), "the next pass has a mask of its own"
     slope = torch.autograd.grad(found.sum(), u)[0]
     assert (slope != 0).equal(mask > 0)
-
-
-@DIRECTIONS
-def test_what_drops_nothing_changes_nothing(causal):
-    plain, dropping = (built(causal=causal, weight_drop=share) for share in (0.0, 0.5))
-    x = drawn(2, LENGTH, 8)
-    assert torch.equal(plain(x, Layout()), dropping(x, Layout()))
-    assert torch.equal(plain.train()(x, Layout()), plain.eval()(x, Layout()))
-    assert dropping.traits.training_noise
-    assert not plain.traits.training_noise
 
 
 def test_dropout_is_locked_along_the_row():

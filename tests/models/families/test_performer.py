@@ -5,12 +5,10 @@ import math
 import pytest
 import torch
 
-from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.performer import Kernel, performer_maps
 from models.ops.linear import features as blocked
 from models.ops.linear.reference import (
     performer_features as features,
-    recurrent_linear_attention,
 )
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
@@ -19,7 +17,6 @@ from tests.models.ops.linear.feature_forms import (
     compare,
     draw,
     holes,
-    in_pieces,
     small_blocks,
 )
 from tests.models.ops.linear.performer_forms import KERNELS, dense, projection
@@ -46,7 +43,7 @@ def test_outputs_and_gradients_equal_the_dense_estimate(kernel, length, padded, 
 
 
 @KERNELS
-@pytest.mark.parametrize("chunk", [1, 3, 16, 37, 64])
+@pytest.mark.parametrize("chunk", [3, 64])
 @pytest.mark.parametrize("rows", [1, 1000])
 def test_chunk_and_block_never_change_the_result(kernel, chunk, rows, monkeypatch):
     monkeypatch.setattr(blocked, "CPU_BLOCK", 1)
@@ -55,80 +52,6 @@ def test_chunk_and_block_never_change_the_result(kernel, chunk, rows, monkeypatc
     compare(
         lambda: attend(q, k, v, performer_maps(W, kernel), causal=True, chunk=chunk),
         lambda: dense(q, k, v, W, kernel, causal=True),
-        (q, k, v),
-        tolerance=LOOSE.get(kernel, 1e-11),
-    )
-
-
-@DIRECTIONS
-@KERNELS
-def test_gradcheck(kernel, causal):
-    q, k, v = (x[:1, :1, :, :2].detach().requires_grad_() for x in draw(6, seed=4))
-    keep = torch.tensor([[False, True, False, True, True, True]])
-    maps = performer_maps(projection(3, 2), kernel)
-
-    def run(*inputs):
-        return attend(*inputs, maps, causal=causal, keep=keep, chunk=4)
-
-    assert torch.autograd.gradcheck(run, (q, k, v))
-
-
-@DIRECTIONS
-@KERNELS
-def test_weights_are_a_mean_and_an_empty_row_is_zero(kernel, causal):
-    (q, k, v), maps = draw(63), performer_maps(projection(), kernel)
-    keep = torch.ones(2, 63, dtype=torch.bool)
-    keep[0] = False
-    out = attend(q, k, torch.ones_like(v), maps, causal=causal, keep=keep)
-    assert not out[0].any()
-    # Trigonometric weights have both signs: sums of theirs are small beside their terms.
-    atol = 1e-12 if kernel is Kernel.trigonometric else 1e-13
-    torch.testing.assert_close(out[1], torch.ones_like(out[1]), rtol=0, atol=atol)
-    for gradient in torch.autograd.grad(out.square().sum(), (q, k)):
-        assert not gradient[0].any()
-        assert gradient.isfinite().all()
-
-
-@KERNELS
-def test_a_later_outlier_moves_nothing_before_it(kernel):
-    (q, k, v), maps = [x.detach() for x in draw(40)], performer_maps(projection(), kernel)
-    before = attend(q, k, v, maps, causal=True, chunk=16)
-    for x in (q, k, v):
-        x[:, :, 25:] *= 6
-    after = attend(q, k, v, maps, causal=True, chunk=16)
-    assert torch.equal(before[:, :, :25], after[:, :, :25])
-    assert not torch.equal(before[:, :, 25:], after[:, :, 25:])
-
-
-@KERNELS
-def test_a_prefix_alone_gives_the_same(kernel):
-    (q, k, v), maps = [x.detach() for x in draw(40)], performer_maps(projection(), kernel)
-    whole = attend(q, k, v, maps, causal=True, chunk=16)
-    for length in (1, 15, 16, 17, 39):
-        short = attend(*(x[:, :, :length] for x in (q, k, v)), maps, causal=True, chunk=16)
-        torch.testing.assert_close(short, whole[:, :, :length], rtol=1e-12, atol=1e-13)
-
-
-@KERNELS
-@pytest.mark.parametrize("sizes", [[24], [1] * 24, [5, 1, 11, 7], [23, 1]])
-def test_any_partition_equals_one_pass_with_gradients(kernel, sizes):
-    (q, k, v), W = draw(24), projection()
-    maps = performer_maps(W, kernel)
-
-    compare(
-        lambda: in_pieces(q, k, v, maps, sizes),
-        lambda: dense(q, k, v, W, kernel, causal=True),
-        (q, k, v),
-        tolerance=LOOSE.get(kernel, 1e-11),
-    )
-
-
-@KERNELS
-def test_chunks_equal_the_recurrence(kernel):
-    (q, k, v), W = draw(21), projection()
-    compare(
-        lambda: attend(q, k, v, performer_maps(W, kernel), causal=True),
-        lambda: recurrent_linear_attention(features(q, W, kernel), features(k, W, kernel), v),
         (q, k, v),
         tolerance=LOOSE.get(kernel, 1e-11),
     )
@@ -154,44 +77,6 @@ def test_long_vectors_are_stable_in_single_precision(causal):
     ):
         error = (found.double() - want).norm() / want.norm()
         assert error < 1e-3, f"relative error of a gradient: {error:.1e}"
-
-
-@DIRECTIONS
-def test_half_precision_enters_and_leaves(causal):
-    inputs = [x.detach().bfloat16().requires_grad_() for x in draw(300)]
-    W = projection()
-    out = attend(*inputs, performer_maps(W.float()), causal=causal)
-    assert out.dtype == torch.bfloat16
-    wanted = attend(*(x.double() for x in inputs), performer_maps(W), causal=causal)
-    torch.testing.assert_close(out.double(), wanted, rtol=2**-8, atol=1e-5)
-    for gradient in torch.autograd.grad(out.float().square().sum(), inputs):
-        assert gradient.dtype == torch.bfloat16
-        assert gradient.isfinite().all()
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("kernel", [Kernel.softmax, Kernel.relu])
-def test_operations_and_saved_bytes_grow_as_the_length(kernel, causal, monkeypatch):
-    lengths, operations, kept = (8192, 32768), [], []
-    monkeypatch.setattr(blocked, "CPU_ROWS", 2**11)  # blocks of equal length at both
-    for length in lengths:
-        with pretending():
-            q, k, v = (torch.empty(1, 1, length, 64, requires_grad=True) for _ in range(3))
-            maps = performer_maps(torch.empty(256, 64), kernel)
-
-            def step(inputs=(q, k, v), maps=maps):
-                attend(*inputs, maps, causal=causal, chunk=512).sum().backward()
-
-            def forward(inputs=(q, k, v), maps=maps):
-                attend(*inputs, maps, causal=causal, chunk=512)
-
-            operations.append(count_operations(step))
-            kept.append(saved_bytes(forward, exclude=(q, k, v)))
-    ratio = math.log(lengths[1] / lengths[0])
-    assert math.log(operations[1] / operations[0]) / ratio == pytest.approx(1, abs=0.02)
-    assert math.log(kept[1] / kept[0]) / ratio == pytest.approx(1, abs=0.02)
-    # Far below the features of queries and keys, which would be 8 times the output.
-    assert kept[1] < 2 * 4 * lengths[1] * 64
 
 
 @DIRECTIONS

@@ -1,4 +1,4 @@
-"""Performer: the draw against its theory, and the mixer around it."""
+"""Performer: the draw against its theory, and how the mixer draws again."""
 
 import math
 from functools import cache
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from models.families.linear import Exponential
-from models.families.performer import Kernel, Norms, Performer, draw_projection, performer_maps
-from models.mixer import AfterStep, Flow, Layout, Site, Unsupported
+from models.families.performer import Kernel, Norms, draw_projection, performer_maps
+from models.mixer import AfterStep, Layout, Unsupported
 from models.ops.linear.random_features import PositiveFeatures
 from models.ops.linear.reference import performer_features as features
-from tests.models.ops.linear.feature_forms import DIRECTIONS, attend, draw
+from tests.models.ops.linear.feature_forms import attend, draw
 from tests.models.ops.linear.performer_forms import ESTIMATES, make, projection
 
 # the draw
@@ -212,32 +212,6 @@ def test_redrawing_after_forward_leaves_its_backward_alone():
     assert gradients[0].any(), mixer
 
 
-def test_the_draw_comes_from_the_site_alone():
-    first, second = make(), make()
-    assert torch.equal(first.core.projection, second.core.projection)
-    assert "core.projection" in first.state_dict()
-    assert "core.projection" not in dict(first.named_parameters())
-
-
-def test_the_mixer_extends_its_own_state():
-    mixer = make(causal=True, chunk=4)
-    x = torch.randn(2, 24, 16, dtype=torch.float64)
-    state, outputs = mixer.initial_state(2, 24), []
-    for part in x.split([7, 1, 16], dim=1):
-        flow = mixer.extend(Flow(part, state), Layout())
-        state = flow.state
-        outputs.append(flow.x)
-    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), rtol=1e-11, atol=1e-12)
-
-
-def test_it_builds_and_runs_on_the_meta_device():
-    with torch.device("meta"):
-        site = Site(width=16, heads=2, max_length=64, causal=True)
-        mixer = Performer(site)
-        assert mixer.core.projection.is_meta
-        assert mixer(torch.empty(2, 63, 16), Layout()).shape == (2, 63, 16)
-
-
 def test_features_none_takes_k_ln_k():
     assert make(features=None).core.projection.shape == (round(8 * math.log(8)), 8)
 
@@ -270,16 +244,3 @@ def test_exponential_features_are_the_performer_without_projection_and_norm():
     torch.testing.assert_close(
         PositiveFeatures(torch.eye(5, dtype=torch.float64), 1.0, keys=False)(x)[0], plain
     )
-
-
-@pytest.mark.compile
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo does
-@DIRECTIONS
-def test_it_compiles_as_one_graph(causal):
-    mixer = make(causal, features=12)
-    x = torch.randn(2, 50, 16, dtype=torch.float64)
-    compiled = torch.compile(lambda x: mixer(x, Layout()), fullgraph=True, backend="aot_eager")
-    compiled(x).square().sum().backward()
-    found, mixer.q_proj.weight.grad = mixer.q_proj.weight.grad, None
-    mixer(x, Layout()).square().sum().backward()
-    torch.testing.assert_close(found, mixer.q_proj.weight.grad)

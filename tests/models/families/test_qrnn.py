@@ -1,14 +1,13 @@
-"""QRNN against its equations, token by token: values, gradients, states, zoneout."""
+"""QRNN against its equations, token by token: values, gradients, zoneout."""
 
 import pytest
 import torch
 
 from models.contract.counting import count_operations
 from models.families.qrnn import QRNN, PoolingGates
-from models.mixer import Flow, Layout, Site, Unsupported
+from models.mixer import Layout, Site, Unsupported
 from models.ops.recurrent.reference import qrnn as literal
-from models.state import size_bytes
-from tests.attention import drawn, holes
+from tests.attention import drawn
 
 POOLING = pytest.mark.parametrize("pooling", [*PoolingGates])
 KERNELS = pytest.mark.parametrize("kernel", [1, 2, 3])
@@ -51,31 +50,6 @@ def test_it_is_the_equations_from_both_ends(pooling):
     mixer, x = built(pooling=pooling), drawn(2, LENGTH, 6).requires_grad_()
     wanted = torch.cat((equations(mixer, x), equations(mixer, x.flip(1), 1).flip(1)), dim=-1)
     compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()])
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_padding_is_as_if_it_were_not_there(causal):
-    mixer, keep = built(causal=causal, kernel=3, hidden_width=4), holes(LENGTH, end=9)
-    x = drawn(2, LENGTH, 6)
-    found = mixer(x, Layout(keep=keep))
-    for row in range(2):
-        real = keep[row]
-        wanted = mixer(x[row, real][None], Layout())[0]
-        torch.testing.assert_close(found[row, real], wanted, atol=1e-12, rtol=0)
-
-
-@KERNELS
-@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
-def test_however_a_stream_is_cut_the_outputs_are_the_same(kernel, cut):
-    mixer, x = built(causal=True, kernel=kernel), drawn(2, LENGTH, 6)
-    state, found = mixer.initial_state(2, LENGTH), []
-    held = size_bytes(state)
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        found.append(flow.x)
-    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-10, rtol=0)
-    assert size_bytes(state) == held == 8 * 2 * (6 + (kernel - 1) * 6)
 
 
 @pytest.mark.parametrize("pooling", [PoolingGates.f, PoolingGates.fo])

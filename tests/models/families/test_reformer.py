@@ -97,15 +97,6 @@ def test_a_later_token_can_move_earlier_outputs_and_that_is_declared() -> None:
     assert not built().traits.selection_leak
 
 
-@DIRECTIONS
-def test_padding_is_not_seen_and_gives_zeros_to_project(causal: bool) -> None:
-    mixer, x = built(causal=causal, chunk=4), drawn(3, 30, 12)
-    keep = torch.arange(30) < torch.tensor([[30], [13], [0]])
-    y = mixer(x, Layout(keep=keep))
-    torch.testing.assert_close(y[1:2, :13], mixer(x[1:2, :13], Layout()), atol=1e-12, rtol=0)
-    assert (y[~keep] == 0).all()
-
-
 def test_rotations_are_drawn_from_the_site_and_again_when_their_time_has_come() -> None:
     mixer, x = built(chunk=4, redraw_every=3), drawn(1, 40, 12)
     assert torch.equal(mixer.rotations, built(chunk=4).rotations)
@@ -178,19 +169,6 @@ def test_the_lra_variant_has_one_draw_for_ever_and_keeps_the_contract() -> None:
         built(variant=Variant.lra, rounds=4)
 
 
-def test_other_options_keep_the_contract_too() -> None:
-    make = partial(Reformer, after=1, wrap=Wrap.per_round, attend_across_buckets=False, bias=True)
-    found = check_mixer(make, causal=True, max_length=100)
-    assert not [finding for finding in found if not finding.passed]
-
-
-def test_dropout_acts_in_training_alone() -> None:
-    mixer, x = built(chunk=4, attention_dropout=0.3), drawn(1, 20, 12)
-    whole = mixer(x, Layout())
-    assert torch.equal(built(chunk=4)(x, Layout()), whole)
-    assert not torch.allclose(mixer.train()(x, Layout()), whole)
-
-
 def test_one_chunk_is_exact_attention_with_shared_queries_and_keys() -> None:
     mixer, x = built(heads=1, chunk=64), drawn(1, 30, 12)
     u, v = projected(mixer, x)
@@ -224,10 +202,3 @@ def test_what_it_cannot_do_is_refused() -> None:
     with pytest.raises(Unsupported, match="run the whole sequence"):
         mixer.extend(Flow(x, (x,)), Layout())
     assert torch.equal(mixer.extend(Flow(x), Layout()).x, mixer(x, Layout()))
-
-
-def test_builds_and_runs_on_the_meta_device() -> None:
-    with torch.device("meta"):
-        mixer = Reformer(Site(**FACTS), chunk=4)
-        assert mixer.rotations.device.type == "meta"
-        assert mixer(torch.empty(2, 50, 12), Layout()).shape == (2, 50, 12)

@@ -7,8 +7,7 @@ import torch
 
 from models.families.retnet import EPSILON, HeadNorm, RetNet, log_decays
 from models.mixer import Flow, Layout, Site, Unsupported
-from models.state import size_bytes
-from tests.attention import drawn, holes
+from tests.attention import drawn
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 SITE = {"width": WIDTH, "heads": HEADS, "max_length": 64}
@@ -107,33 +106,6 @@ def test_one_direction_is_the_causal_form():
     one, causal, x = built(bidirectional=False), built(causal=True), drawn(2, LENGTH, WIDTH)
     torch.testing.assert_close(one(x, Layout()), causal(x, Layout()), atol=0, rtol=0)
     assert one.traits.causal
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_padding_is_left_out_of_the_distance_of_a_decay(causal):
-    """Positions that queries and keys are rotated by count it."""
-    mixer, keep = built(causal=causal, rotary=False), holes(LENGTH)
-    x = drawn(2, LENGTH, WIDTH)
-    seen = mixer(x, Layout(keep=keep))
-    for row in range(2):
-        real = keep[row]
-        alone = mixer(x[row, real][None], Layout())[0]
-        torch.testing.assert_close(seen[row, real], alone, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("rotary", [False, True])
-@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [8, 1, LENGTH - 9]])
-def test_however_a_stream_is_cut_the_outputs_are_the_same(rotary, cut):
-    mixer, x = built(causal=True, rotary=rotary), drawn(2, LENGTH, WIDTH)
-    state, outputs = mixer.initial_state(2, LENGTH), []
-    held = size_bytes(state)
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        outputs.append(flow.x)
-    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
-    width = WIDTH // HEADS
-    assert size_bytes(state) == held == 2 * (8 * HEADS * width * 2 * width + 8)
 
 
 def test_decays_are_those_of_the_paper_in_half_precision_too():

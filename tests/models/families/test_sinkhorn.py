@@ -42,18 +42,6 @@ def test_outputs_and_gradients_equal_the_loops(sort, causal, length, padded):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
-def block_local(q, k, v):
-    own = torch.arange(q.shape[2]) // BLOCK
-    return softmax_attention(q, k, v, visible=(own == own[:, None])[None, None])
-
-
-def test_an_identity_that_sorts_nothing_leaves_block_attention():
-    q, k, v = heads(16)
-    identity = (1e4 * torch.eye(4, dtype=torch.float64)).expand(2, 3, 4, 4)
-    o = built().core(q, k, v, Layout(), identity)
-    torch.testing.assert_close(o, block_local(q, k, v), rtol=1e-12, atol=1e-13)
-
-
 @SORTS
 def test_a_permutation_sorts_whole_blocks(sort):
     q, k, v = heads(16)
@@ -64,13 +52,6 @@ def test_a_permutation_sorts_whole_blocks(sort):
     wanted = softmax_attention(q, k, v, visible=visible[None, None])
     o = built(sort=sort).core(q, k, v, Layout(), scores)
     torch.testing.assert_close(o, wanted, rtol=1e-12, atol=1e-13)
-
-
-def test_sortcut_over_all_blocks_unsorted_is_full_attention():
-    q, k, v = heads(16)
-    identity = (1e4 * torch.eye(4, dtype=torch.float64)).expand(2, 3, 4, 4)
-    o = built(sortcut=4).core(q, k, v, Layout(), identity)
-    torch.testing.assert_close(o, softmax_attention(q, k, v), rtol=1e-12, atol=1e-13)
 
 
 @SORTS
@@ -114,19 +95,6 @@ def test_where_no_second_block_is_free_the_null_block_stands_in():
     assert mixer.core(q, k, v, Layout(), drawn(2, 3, 2, 3)).isfinite().all()
 
 
-@SORTS
-@NETS
-def test_the_implied_weights_are_a_mean(sort, sort_net):
-    mixer = built(sort=sort, sort_net=sort_net)
-    q, k, _ = heads(18)
-    identity = torch.eye(18, dtype=torch.float64).expand(2, 3, 18, 18)
-    weights = mixer.core(q, k, identity, Layout(), drawn(2, 3, 5, 5))
-    assert (weights >= 0).all()
-    ones = torch.ones(2, 3, 18, dtype=torch.float64)
-    assert mixer.traits.row_stochastic == (sort is not Sort.topk)
-    assert torch.allclose(weights.sum(-1), ones, rtol=0, atol=1e-12) == mixer.traits.row_stochastic
-
-
 def test_the_iterations_end_on_rows_and_columns_follow_in_the_limit():
     scores = 2 * drawn(1, 4, 12, 12)
     off = []
@@ -139,17 +107,6 @@ def test_the_iterations_end_on_rows_and_columns_follow_in_the_limit():
     assert off == sorted(off, reverse=True)
     assert off[0] > 0.3
     assert off[-1] < 1e-12
-
-
-@DIRECTIONS
-def test_gradient_of_the_iterations(causal):
-    scores = drawn(2, 1, 4, 4 + causal).requires_grad_()
-    real = torch.ones(2, 4, 1, dtype=torch.bool)
-    real[1, 1] = False
-    free = sorting.choices(real, 4, causal=causal, device=scores.device)
-    assert torch.autograd.gradcheck(
-        lambda x: sorting.sinkhorn(x, free, iterations=3, causal=causal), scores
-    )
 
 
 def test_large_scores_neither_overflow_nor_clip():
@@ -201,20 +158,6 @@ def test_mean_scores_leave_padding_out():
     before, block = q[1, 2, : 2 * BLOCK + 1].mean(0), k[1, 2, BLOCK : 2 * BLOCK].mean(0)
     torch.testing.assert_close(seen[1, 2, 2, 2], before @ block / 5**0.5)
     assert not seen[..., 0].any()
-
-
-@NETS
-@SORTS
-def test_a_later_outlier_moves_nothing_before_it(sort, sort_net):
-    more = {"top_blocks": 2} if sort is Sort.topk else {}
-    mixer = built(causal=True, sort=sort, sort_net=sort_net, **more)
-    x = drawn(2, 38, 12)
-    before = mixer(x, Layout())
-    loud = torch.cat((x[:, :21], 6 * x[:, 21:]), 1)
-    after = mixer(loud, Layout())
-    assert torch.equal(after[:, :21], before[:, :21])
-    assert not torch.allclose(after[:, 21:], before[:, 21:])
-    torch.testing.assert_close(mixer(x[:, :21], Layout()), before[:, :21], rtol=1e-12, atol=1e-13)
 
 
 def test_columns_divided_by_later_rows_would_leak():

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.skyformer import (
     DRAW_BITS,
     LandmarkSampling,
@@ -63,12 +62,6 @@ def test_gaussian_weights_are_rescaled_exponentials():
     by_query, by_key = (torch.exp(-x.square().sum(-1) / (2 * math.sqrt(5))) for x in (q, k))
     wanted = (by_query[..., None] * weights * by_key[..., None, :]) @ v
     compare(gaussian_product(q, k, v), wanted, [q, k, v])
-
-
-def test_gradcheck_of_the_product():
-    inputs = [x[:1, :1, :6, :2].detach().requires_grad_() for x in heads(6)]
-    keep = torch.tensor([[True, False, True, True, True, False]])
-    assert torch.autograd.gradcheck(lambda *x: gaussian_product(*x, keep), inputs)
 
 
 def test_long_vectors_never_give_weights_above_one():
@@ -149,21 +142,6 @@ def test_stratified_choices_do_not_repeat():
             assert side.max() < total
 
 
-@pytest.mark.parametrize("sampling", list(LandmarkSampling))
-@pytest.mark.parametrize("rule", [InverseRule(), EXACT], ids=["six", "exact"])
-def test_a_row_of_padding_alone_is_zero_and_has_no_gradient(sampling, rule):
-    inputs = heads(12)
-    keep = torch.ones(2, 12, dtype=torch.bool)
-    keep[0] = False
-    draws = draw(8, torch.Generator())
-    out = skyformer_attention(*inputs, draws, inverse=rule, sampling=sampling, keep=keep)
-    assert not out[0].any()
-    assert out[1].any()
-    for gradient in torch.autograd.grad(out.square().sum(), inputs):
-        assert not gradient[0].any()
-        assert gradient.isfinite().all()
-
-
 def built(**options) -> Skyformer:
     torch.manual_seed(3)
     seed = torch.Generator().manual_seed(options.pop("seed", 0))
@@ -198,37 +176,6 @@ def test_kernelised_attention_has_no_draws_and_takes_another_source():
     torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
 
 
-def test_half_precision_is_computed_in_float32():
-    q, k, v = (x.detach().bfloat16().requires_grad_() for x in heads(60))
-    draws = draw(16, torch.Generator())
-    exact = skyformer_attention(*(x.double() for x in (q, k, v)), draws, inverse=InverseRule())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        o = skyformer_attention(q, k, v, draws, inverse=InverseRule())
-        gradients = torch.autograd.grad(o.square().sum(), (q, k, v))
-    assert o.dtype is torch.float32
-    torch.testing.assert_close(o.double(), exact, rtol=1e-4, atol=1e-5)
-    assert {x.dtype for x in gradients} == {torch.bfloat16}
-    # Choices are integers, which no change of dtype moves.
-    half = built().bfloat16()
-    assert half.core.draws.dtype is torch.int64
-    assert half(drawn(2, 20, 12).bfloat16(), Layout()).dtype is torch.bfloat16
-
-
-@pytest.mark.parametrize("form", list(SkyformerForm))
-def test_no_kernel_of_length_by_landmarks_or_length_is_kept(form):
-    with pretending():
-        own = {"landmarks": 64} if form is SkyformerForm.skyformer else {}
-        mixer = Skyformer(Site(width=128, heads=2, max_length=4096), form=form, **own)
-        x = torch.empty(1, 4096, 128, requires_grad=True)
-        kept = saved_bytes(lambda: mixer(x, Layout()), mixer.parameters())
-        operations = count_operations(lambda: mixer(x, Layout()).sum().backward())
-    # x, q, k, v and the output; matrices of landmarks
-    assert kept < 4 * (4096 * 5 * 128 + 20 * 2 * 64 * 64)
-    pairs = 4096 if form is SkyformerForm.kernelised else 2 * 64
-    wanted = 4096 * (24 * 128**2 + 14 * pairs * 128)
-    assert operations == pytest.approx(wanted, rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -249,13 +196,6 @@ def test_wrong_options_are_refused(options, message):
 def test_neither_form_is_causal(form):
     with pytest.raises(Unsupported, match=f"{form} attention has no causal form"):
         Skyformer(Site(width=12, heads=3, max_length=64, causal=True), form=form)
-
-
-def test_builds_and_runs_on_the_meta_device():
-    with torch.device("meta"):
-        mixer = Skyformer(Site(width=12, heads=3, max_length=64), landmarks=8)
-        assert mixer.core.draws.is_meta
-        assert mixer(torch.empty(2, 50, 12), Layout()).shape == (2, 50, 12)
 
 
 def test_dropout_falls_on_the_weights_of_kernelised_attention():

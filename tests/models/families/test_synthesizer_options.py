@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from models.contract import check_mixer
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.synthesizer import Component, Synthesizer, factors
 from models.mixer import Flow, Layout, Site, Unsupported, Variant
@@ -13,7 +12,6 @@ from tests.models.families.synthesizer_forms import (
     DIRECTIONS,
     EACH,
     HEADS,
-    KINDS,
     LONGEST,
     MIXTURES,
     WIDTH,
@@ -87,20 +85,6 @@ def test_half_precision_keeps_its_dtype(causal):
         assert mixer.bfloat16()(x.bfloat16(), Layout()).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize(
-    ("components", "causal"), [(MIXTURES[-1], False), (MIXTURES[2], True)], ids=["all", "causal"]
-)
-def test_mixtures_keep_the_contract(components, causal, monkeypatch):
-    # logits are worked off in blocks, each counted apart: shorter lengths show the same growth
-    monkeypatch.setattr("models.contract.costs.LENGTHS", (2**8, 2**9, 2**11))
-    monkeypatch.setattr("models.contract.costs.FURTHER_LENGTHS", (2**10, 2**12))
-    found = check_mixer(
-        lambda site: Synthesizer(site, components=components), causal=causal, max_length=100
-    )
-    assert len(found) > 1
-    assert [f"{f.check}: {f.detail}" for f in found if not f.passed] == []
-
-
 def test_what_cannot_be_is_refused():
     for wrong in ([], [Component.dot] * 2, [Component.random, Component.fixed_random]):
         with pytest.raises(ValueError, match="one or several, each once"):
@@ -114,21 +98,6 @@ def test_what_cannot_be_is_refused():
     assert built(Component.random).traits.max_length == LONGEST
 
 
-@KINDS
-def test_single_tokens_behind_a_prompt_are_the_sequence(components):
-    mixer, x = built(*components, causal=True), drawn(2, LONGEST, WIDTH)
-    wanted = mixer(x, Layout())
-    for prompt in (1, 7, LONGEST - 1):
-        flow = mixer.extend(Flow(x[:, :prompt], mixer.initial_state(2, 100)), Layout())
-        found = [flow.x]
-        for token in range(prompt, LONGEST):
-            flow = mixer.extend(flow._replace(x=x[:, token : token + 1]), Layout())
-            found.append(flow.x)
-        torch.testing.assert_close(torch.cat(found, 1), wanted)
-    with pytest.raises(ValueError, match=f"holds {LONGEST} of {LONGEST} tokens and 1 more came"):
-        mixer.extend(flow, Layout())
-
-
 def test_a_state_that_cannot_be():
     with pytest.raises(Unsupported, match="set causal"):
         built(Component.dense).initial_state(2, 8)
@@ -138,11 +107,3 @@ def test_a_state_that_cannot_be():
         mixer.extend(Flow(x, state), Layout(keep=keep))
     with pytest.raises(Unsupported, match="need the state behind those before"):
         mixer(x, Layout(start=torch.tensor([4, 4])))
-
-
-@KINDS
-def test_builds_and_runs_on_the_meta_device(components):
-    with torch.device("meta"):
-        site = Site(width=12, heads=3, max_length=64, generator=torch.Generator("cpu"))
-        mixer = Synthesizer(site, components=components)
-        assert mixer(torch.empty(2, 50, 12), Layout()).shape == (2, 50, 12)

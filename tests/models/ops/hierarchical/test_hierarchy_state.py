@@ -11,7 +11,7 @@ from models.ops.hierarchical import state as hierarchy_state
 from models.ops.hierarchical.attention import hierarchical_attention
 from models.ops.hierarchical.clusters import Plan
 from models.ops.hierarchical.state import Remembered, attend_next, filled, levels_for
-from models.state import join, select, size_bytes
+from models.state import size_bytes
 
 BATCH, HEADS, WIDTH = 2, 3, 5
 
@@ -44,7 +44,7 @@ def test_tokens_one_by_one_are_the_sequence(block: int, length: int, biased: boo
 
 
 @pytest.mark.parametrize("block", [2, 4])
-@pytest.mark.parametrize("prompt", [1, 3, 4, 5, 7, 8, 9, 31, 32, 33, 50])
+@pytest.mark.parametrize("prompt", [1, 4, 7, 32, 33, 50])
 def test_a_prompt_leaves_what_its_tokens_would(block: int, prompt: int) -> None:
     q, k, v = heads(64)
     state = filled(empty(block, 64), *(x[:, :, :prompt] for x in (q, k, v)))
@@ -58,23 +58,6 @@ def mixer(block: int = 4) -> HTransformer:
     torch.manual_seed(0)
     site = Site(width=16, heads=2, max_length=64, causal=True)
     return HTransformer(site, block=block, relative_bias=True).double()
-
-
-def test_rows_at_different_places_go_on_together() -> None:
-    made = mixer()
-    x = torch.randn(2, 40, 16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    states = []
-    for row, length in enumerate((23, 9)):
-        flow = Flow(x[row : row + 1, :length], made.initial_state(1, 64))
-        states.append(made.extend(flow, Layout()).state)
-    joined = torch.stack((x[0, 23:33], x[1, 9:19]))
-    y = made.extend(Flow(joined, join(*states)), Layout()).x
-    whole = made(x, Layout())
-    torch.testing.assert_close(y[0], whole[0, 23:33])
-    torch.testing.assert_close(y[1], whole[1, 9:19])
-    fresh = join(select(made.initial_state(1, 64), slice(0, 1)), states[0])
-    y = made.extend(Flow(torch.stack((x[1, :5], x[0, 23:28])), fresh), Layout()).x
-    torch.testing.assert_close(y, torch.stack((whole[1, :5], whole[0, 23:28])))
 
 
 @pytest.mark.parametrize("block", [2, 6, 16])
@@ -94,18 +77,6 @@ def test_state_and_operations_grow_with_the_levels() -> None:
         numbers = BATCH * HEADS * levels * (8 * 2 * WIDTH + WIDTH)
         slots = BATCH * HEADS * levels * 8
         assert cost(memory) == (8 * (numbers + BATCH), slots * 4 * WIDTH)
-
-
-def test_sums_of_half_precision_are_single() -> None:
-    torch.manual_seed(0)
-    made = HTransformer(Site(width=16, heads=2, max_length=64, causal=True)).to(torch.bfloat16)
-    x = torch.randn(1, 20, 16).to(torch.bfloat16)
-    flow = made.extend(Flow(x[:, :17], made.initial_state(1, 64)), Layout())
-    assert isinstance(flow.state, tuple)
-    assert {part.dtype for part in flow.state[:3]} == {torch.float32}
-    y = made.extend(Flow(x[:, 17:], flow.state), Layout()).x
-    assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y, made(x, Layout())[:, 17:], rtol=0.05, atol=0.05)
 
 
 def test_what_it_cannot_remember() -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from models.ops.linear import features as blocked
-from models.ops.linear.causal_product import causal_product, empty_memory
+from models.ops.linear.causal_product import causal_product
 from models.ops.linear.feature_product import feature_product
 from models.ops.linear.features import FeatureMaps
 from tests import attention
@@ -35,21 +35,6 @@ def attend(q, k, v, maps: FeatureMaps, *, causal, keep=None, chunk=8):
     if not causal:
         return feature_product(q, k, v, maps, keep)
     return causal_product(q, k, v, maps, chunk=chunk, keep=keep)[0]
-
-
-def in_pieces(q, k, v, maps: FeatureMaps, sizes, *, chunk=4):
-    """Run the causal product piece by piece, each with the memory of the one before."""
-    memory, outputs, place = (
-        empty_memory((*v.shape[:2], 0, *q.shape[3:], *v.shape[3:]), maps, v),
-        [],
-        0,
-    )
-    for parts in zip(*(x.split(sizes, dim=2) for x in (q, k, v)), strict=True):
-        here = maps.at(slice(place, place + parts[0].shape[2]))
-        place += parts[0].shape[2]
-        o, memory = causal_product(*parts, here, chunk=chunk, memory=memory)
-        outputs.append(o)
-    return torch.cat(outputs, dim=2)
 
 
 def compare(run, reference, inputs, *, tolerance: float = 1e-11):
