@@ -4,6 +4,8 @@ Every family is built with each of its choices, and beside it with each value of
 """
 
 import dataclasses
+import inspect
+import re
 import types
 from enum import StrEnum
 from functools import cache
@@ -31,12 +33,23 @@ from models.state import detach
 from tests.contracts.choices_of_configs import MODELS, STACKS, outcome
 
 LENGTH, WIDTH, HEADS = 40, 16, 2
+READ_CLS = {"Funnel", "Longformer", "SparseTransformer"}
+"""Families that know whether a CLS vector stands in front."""
 BUILT = {family: name in STACKS for name, family in MODELS.items()}
 SITES = {
     "bidirectional": {"causal": False},
     "with CLS": {"causal": False, "cls": True},
     "causal": {"causal": True},
 }
+PLACES = pytest.mark.parametrize(
+    ("family", "where"),
+    [
+        pytest.param(family, where, id=f"{family.__name__}-{where}")
+        for family in BUILT
+        for where in SITES
+        if where != "with CLS" or family.__name__ in READ_CLS
+    ],
+)
 SMALL = {
     "conv_kernel": 5, "features": 8, "landmarks": 4, "projected_length": [8], "window": [4],
     "block": 4, "random_blocks": 1, "stride": 6, "summary": 2, "chunk": 4, "slots": 4,
@@ -240,8 +253,7 @@ def built(family, where, options, made):
     return made[key]
 
 
-@pytest.mark.parametrize("where", SITES)
-@pytest.mark.parametrize("family", BUILT, ids=lambda family: family.__name__)
+@PLACES
 def test_every_option_acts_or_is_refused(family, where):
     site = Site(width=WIDTH, heads=HEADS, max_length=LENGTH, **SITES[where])
     values, made, silent = values_of(family), {}, set()
@@ -279,8 +291,7 @@ def computed(mixer, stack):
     return bits(mixer.train()(Flow(x), Layout()).x if stack else mixer(x, Layout()))
 
 
-@pytest.mark.parametrize("where", SITES)
-@pytest.mark.parametrize("family", BUILT, ids=lambda family: family.__name__)
+@PLACES
 def test_attention_dropout_acts_exactly_where_it_is_declared(family, where):
     """With every single choice: what is described as 0 is 0."""
     facts = dict(width=WIDTH, heads=HEADS, max_length=LENGTH, **SITES[where])
@@ -303,3 +314,12 @@ def test_attention_dropout_acts_exactly_where_it_is_declared(family, where):
             mixer(options, 0.0).train(), BUILT[family]
         )
         assert acts == made.traits.weight_dropout, choice
+
+
+def test_families_that_read_the_cls_vector_are_those_tried_with_one():
+    reading = {
+        family.__name__
+        for family in BUILT
+        if re.search(r"\bsite\.cls\b", inspect.getsource(inspect.getmodule(family)))
+    }
+    assert reading == READ_CLS
