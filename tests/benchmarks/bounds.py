@@ -16,7 +16,6 @@ not a test.
 """
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from models.mixer import Layout, MixerFactory, Site, Unsupported
 from runners.measurement.measure import in_turns, observe, timed, warm_up
 from runners.measurement.timing import REPEAT_LIMIT_S
 from runners.measurement.watch import Watch
+from tests.benchmarks.frame import append
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "model"
 CPU = torch.device("cpu")
@@ -178,9 +178,7 @@ def main() -> None:
                     f"{row['over_bound']:7.2f}  {row['bound_by']:<10}{row['times_sdpa']:6.2f}",
                     flush=True,
                 )
-            if options.json:
-                with options.json.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+            append(options.json, [row])
 
 
 if __name__ == "__main__":
