@@ -131,16 +131,18 @@ def fill(store: Store, trainings: int, steps: int, timings: int) -> None:
     for model in MODELS:
         for task in TASKS:
             for seed in range(trainings):
-                own = cell("train", mode="train", model=model, task=task, length=512, seed=seed)
-                store.write(own, trained(generator, steps), [], {"torch": "2"})
-                store.record_in_sweep("trainings", own.key)
+                training = cell(
+                    "train", mode="train", model=model, task=task, length=512, seed=seed
+                )
+                store.write(training, trained(generator, steps), [], {"torch": "2"})
+                store.record_in_sweep("trainings", training.key)
         for length in LENGTHS:
             for mode in ("forward", "step"):
                 for seed in range(timings):
-                    own = cell(
+                    timing = cell(
                         "scaling", mode=mode, model=model, task="listops", length=length, seed=seed
                     )
-                    store.write(own, measured(generator, length), [], {"torch": "2"})
+                    store.write(timing, measured(generator, length), [], {"torch": "2"})
 
 
 def summed(function: Callable[..., Any], into: dict[str, float]) -> Callable[..., Any]:

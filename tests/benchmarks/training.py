@@ -192,12 +192,12 @@ def conclude(samples: dict[str, list[Spent]], options: Namespace, width: int) ->
     for name in (measured, again):
         for index, kind in enumerate(Spent._fields):
             pairs = zip(samples[name][1:], calm, strict=True)
-            found = spread([a[index] / b[index] for a, b in pairs])
-            print(f"  {f'{name} over {bare}, {kind}':<42}{found}")
+            text = spread([a[index] / b[index] for a, b in pairs])
+            print(f"  {f'{name} over {bare}, {kind}':<42}{text}")
     return {
         "width": width, "batch_size": BATCH_SIZE, "steps_per_block": options.block,
         "torch": torch.__version__,
-        "seconds": {name: [spent._asdict() for spent in found] for name, found in samples.items()},
+        "seconds": {name: [each._asdict() for each in block] for name, block in samples.items()},
     }  # fmt: skip
 
 
@@ -307,8 +307,8 @@ def dashboard(folder: Path, task: ListOps, width: int, options: Namespace) -> di
         f"  {len(messages)} messages; the writing processes took {wrote:.2f} s of a processor, at "
         f"lower priority, in {trained:.1f} s of watched training"
     )
-    told = {"messages": len(messages), "dropped": live.dropped, "writing_processor_s": wrote}
-    return row | told
+    writing = {"messages": len(messages), "dropped": live.dropped, "writing_processor_s": wrote}
+    return row | writing
 
 
 def main() -> None:

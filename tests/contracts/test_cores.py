@@ -56,10 +56,10 @@ def test_sums_of_halves_are_those_of_single_precision(name):
     leaves = [x.detach().requires_grad_() for x in parts]
     core = copy.deepcopy(mixer.core).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = core(*leaves, Layout())
-        gradients = torch.autograd.grad(found.float().square().sum(), leaves)
+        halves = core(*leaves, Layout())
+        gradients = torch.autograd.grad(halves.float().square().sum(), leaves)
     assert {x.dtype for x in gradients} == {torch.bfloat16}
-    lost = (found.double() - wanted).norm() / wanted.norm()
+    lost = (halves.double() - wanted).norm() / wanted.norm()
     assert lost < (2**-8 if name.partition("-")[0] in SINGLE else 2**-6)
 
 

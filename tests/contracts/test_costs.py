@@ -27,19 +27,19 @@ LENGTH = 1024
 def costs(family: str) -> dict[str, dict[str, int]]:
     """Return the counts of one row in each direction that a family offers."""
     factory, _ = mixer_factory(MODELS[family]["mixer"], ())
-    found = {}
+    counts = {}
     for causal in (False, True):
         case = Case(make=factory, causal=causal)
         try:
             training, evaluation = count_training(case, LENGTH), count_evaluation(case, LENGTH)
         except Unsupported:
             continue
-        found[direction(causal)] = {
+        counts[direction(causal)] = {
             "training_operations": training.operations,
             "evaluation_operations": evaluation.operations,
             "saved_bytes": training.saved,
         }
-    return found
+    return counts
 
 
 @pytest.mark.parametrize("family", RECORDED)
