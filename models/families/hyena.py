@@ -34,6 +34,7 @@ from models.mixer import (
     Flow,
     Growth,
     Layout,
+    Need,
     Site,
     State,
     Traits,
@@ -77,7 +78,7 @@ class Hyena(Family):
         ValueError: A value is out of range.
     """
 
-    needs = (BOTH_WAYS,)
+    needs = (BOTH_WAYS, Need("rate_of_positions", train_positions=True))
 
     def __init__(
         self,

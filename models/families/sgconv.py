@@ -33,7 +33,7 @@ Differs    |K| is that of the kernel as drawn, over all lags, as there; it is co
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -64,11 +64,19 @@ from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import BOTH_WAYS, check_share, reading
 
 
-class Kernel(StrEnum):
+class KernelForm(StrEnum):
     """What a kernel is made of: pieces that are interpolated, or a parameter for each lag."""
 
     pieces = auto()
     free = auto()
+
+
+def decays(site: Site, chosen: Any) -> bool:
+    """Return whether something is weighted: lags, or a second piece."""
+    if chosen.kernel == KernelForm.free:
+        return False
+    several: bool = chosen.smallest * chosen.stretch < site.max_length
+    return chosen.decay == Decay.lag or several
 
 
 class SGConv(Family):
@@ -97,16 +105,17 @@ class SGConv(Family):
 
     needs = (
         BOTH_WAYS,
-        Need("smallest", "stretch", "init", kernel=Kernel.pieces),
-        Need("decay", "decay_min", "decay_max", kernel=Kernel.pieces),
-        Need("threshold", "kernel_dropout", kernel=Kernel.free),
+        Need("smallest", "stretch", "init", kernel=KernelForm.pieces),
+        Need("decay", kernel=KernelForm.pieces),
+        Need("decay_min", "decay_max", words="a kernel that decays", holds=decays),
+        Need("threshold", "kernel_dropout", kernel=KernelForm.free),
     )
 
     def __init__(
         self,
         site: Site,
         *,
-        kernel: Kernel = Kernel.pieces,
+        kernel: KernelForm = KernelForm.pieces,
         smallest: int = 64,
         stretch: int = 1,
         init: Start = Start.normal,
@@ -140,7 +149,7 @@ class SGConv(Family):
         check_share("kernel_dropout", kernel_dropout)
         self.kernels, self.mixing, self.dropout, self.rate = kernels, mixing, dropout, rate
         width, directions = site.width, 2 if bidirectional and not site.causal else 1
-        shape, free = (directions * kernels, width), kernel == Kernel.free
+        shape, free = (directions * kernels, width), kernel == KernelForm.free
         self.kernel: PiecewiseKernel | FreeKernel
         if free:
             self.kernel = FreeKernel(shape, site.max_length, threshold, kernel_dropout)

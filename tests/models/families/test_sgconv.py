@@ -258,6 +258,10 @@ def test_the_kernel_learns_slowly(kernel, decay):
         ({"rate": 0.0}, "rate must be positive: got 0.0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
         ({"kernel_dropout": 0.1}, "kernel_dropout has nothing to act on under kernel=pieces"),
+        (
+            {"smallest": 24, "decay_max": 3.0},
+            "decay_max has nothing to act on without a kernel that",
+        ),
         ({"kernel": "free", "stretch": 2}, "stretch has nothing to act on under kernel=free"),
         ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
         ({"init": "zeros"}, "init"),
