@@ -64,7 +64,7 @@ pytest: $(VENV)/.dev
 
 # The generated faults of the tests, FUZZ times as many as in make test, and then the parts of
 # tests/campaign: CAMPAIGN="--only kills --kills 50" chooses among them.
-FUZZ ?= 25
+FUZZ ?= 60
 CAMPAIGN ?=
 campaign: $(VENV)/.dev
 	LRA_FUZZ=$(FUZZ) $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m fuzz
