@@ -35,7 +35,7 @@ MAPPINGS = (
 """Empty by default: an entry may be taken away, as what holds elsewhere then holds there."""
 
 
-class Stage(IntEnum):
+class Moment(IntEnum):
     """When a row is asked."""
 
     flags = 0
@@ -85,7 +85,7 @@ class Typed:
 Answer = Callable[[Typed], str | None]
 
 
-def answer(words: Sequence[str], choices: Choices, stage: Stage = Stage.late) -> str | None:
+def answer(words: Sequence[str], choices: Choices, stage: Moment = Moment.late) -> str | None:
     """Return what is wrong with the first word that has a row in the table, and the way out."""
     groups = f"(?P<group>{'|'.join(map(re.escape, choices.words))})"
     rows = [
@@ -214,30 +214,30 @@ NO_KEY = (
     "no key: wanted KEY=VALUE, as in optim.steps=500; a key has letters of ASCII, digits, _ and "
     "dots"
 )
-TABLE: tuple[tuple[Stage, str, Answer], ...] = (
-    (Stage.flags, r"(?P<dashes>--?)(?P<key>[^-=\n][^=\n]*)(?P<equals>=?)(?P<value>[^\n]*)"
+TABLE: tuple[tuple[Moment, str, Answer], ...] = (
+    (Moment.flags, r"(?P<dashes>--?)(?P<key>[^-=\n][^=\n]*)(?P<equals>=?)(?P<value>[^\n]*)"
      r"(?:\n(?P<next>[^=\n]*))?", _dashed),
-    (Stage.early, r"<group>=\[(?P<inside>[^\n]*)\]", _several),
-    (Stage.early, r"[+~]*hydra[./](?:launcher|sweeper)\b(?!=basic\b)"
+    (Moment.early, r"<group>=\[(?P<inside>[^\n]*)\]", _several),
+    (Moment.early, r"[+~]*hydra[./](?:launcher|sweeper)\b(?!=basic\b)"
      r"(?!\.params\b|\.max_batch_size\b)[^\n]*", lambda _: TO_WORKERS),
-    (Stage.early, rf"~(?!(?:{_KEPT})(?![^.=\n]))(?P<key>[^=\n]*)[^\n]*", _taken_away),
-    (Stage.late, r"[^\n]*[\[{(][^\n]*", _torn),
-    (Stage.late, r"(?P<key>[^=\n]+)\n=(?P<value>[^\n]*)(?:\n(?P<next>[^\n]*))?", lambda t:
+    (Moment.early, rf"~(?!(?:{_KEPT})(?![^.=\n]))(?P<key>[^=\n]*)[^\n]*", _taken_away),
+    (Moment.late, r"[^\n]*[\[{(][^\n]*", _torn),
+    (Moment.late, r"(?P<key>[^=\n]+)\n=(?P<value>[^\n]*)(?:\n(?P<next>[^\n]*))?", lambda t:
      "no spaces around =, please: " + shlex.quote(
          t.spelled(t["value"] or t["next"] or "VALUE", t["key"]))),
-    (Stage.late, r"<group>[\n:](?P<name>[^=\n]+)", lambda t:
+    (Moment.late, r"<group>[\n:](?P<name>[^=\n]+)", lambda t:
      f"an = joins group and name: {t.spelled(t['name'])}"
      if ":" in t.word or t["name"] in t.names else None),
-    (Stage.late, r"[^~=\n][^=\n]*", _alone),
-    (Stage.late, r"<group>", lambda t: f"wanted {t.spelled('NAME')}: {', '.join(t.names)}"),
-    (Stage.late, r"(?!~)[^=\n]*", _no_value),
-    (Stage.late, r"(?!(?:\+\+?|~)?[A-Za-z_$][\w$/@.-]*(?:=|\n|\Z))[^\n]*", lambda t:
+    (Moment.late, r"[^~=\n][^=\n]*", _alone),
+    (Moment.late, r"<group>", lambda t: f"wanted {t.spelled('NAME')}: {', '.join(t.names)}"),
+    (Moment.late, r"(?!~)[^=\n]*", _no_value),
+    (Moment.late, r"(?!(?:\+\+?|~)?[A-Za-z_$][\w$/@.-]*(?:=|\n|\Z))[^\n]*", lambda t:
      NO_KEY if not t.key.lstrip("+~") or reading(t.word) is None else None),
-    (Stage.late, r"<group>=['\"]?(?P<value>[^\n'\"]*;[^\n'\"]*)['\"]?", lambda t:
+    (Moment.late, r"<group>=['\"]?(?P<value>[^\n'\"]*;[^\n'\"]*)['\"]?", lambda t:
      f"; separates nothing here: -m {t.spelled(t['value'].replace(';', ','))}"),
-    (Stage.late, r"\+*<group>=(?!\{)[^\n]*", _choice),
-    (Stage.late, r"[^=\n]+=\((?P<inside>[^()\n]*)\)", _round),
-    (Stage.late, r"(?P<key>[^=\n]+)=~(?P<path>(?:/[\w./-]*)?)", lambda t:
+    (Moment.late, r"\+*<group>=(?!\{)[^\n]*", _choice),
+    (Moment.late, r"[^=\n]+=\((?P<inside>[^()\n]*)\)", _round),
+    (Moment.late, r"(?P<key>[^=\n]+)=~(?P<path>(?:/[\w./-]*)?)", lambda t:
      f"no shell expands ~ there: {t['key']}=$HOME{t['path']}"),
-    (Stage.late, r"[^\n]*", _unread),
+    (Moment.late, r"[^\n]*", _unread),
 )  # fmt: skip

@@ -52,7 +52,7 @@ def entries(argv: Sequence[str]) -> list[Composed]:
     from hydra import version
     from hydra.core.global_hydra import GlobalHydra
 
-    from lra.composition.answers import Choices, Stage, answer
+    from lra.composition.answers import Choices, Moment, answer
     from lra.composition.complaints import explained
     from lra.composition.contradictions import refuse_contradictions
     from lra.composition.printed import explain, print_configurations
@@ -62,11 +62,11 @@ def entries(argv: Sequence[str]) -> list[Composed]:
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
     version.setbase("1.3")
-    _refuse(answer(argv, Choices.of(None), Stage.flags))
+    _refuse(answer(argv, Choices.of(None), Moment.flags))
     parser, flags = _flags(argv)
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     flags.overrides = [legible(expand_sets(word, folders)) for word in long_forms(flags.overrides)]
-    _refuse(answer(flags.overrides, Choices.of(flags.config_dir), Stage.early))
+    _refuse(answer(flags.overrides, Choices.of(flags.config_dir), Moment.early))
     configurations: list[Composed] = []
     try:
         with explained(flags.overrides, flags.config_dir):

@@ -38,16 +38,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lra.composition import warm_up
-from lra.composition.own_options import (
-    TABLES,
-    Tree,
-    Unclear,
-    changed,
-    is_plain,
-    merged,
-    own_options,
-    without,
-)
+from lra.composition.own_options import TABLES, Tree, merged, own_options, without
+from lra.composition.plain_values import Unclear, changed, is_plain
 from runners.records import Memo
 
 BUNDLES = ("size", "optim")

@@ -52,7 +52,7 @@ from models.ops.state_space.hippo import Initial, spectrum
 from models.ops.state_space.layer import StateSpace, directions
 
 
-class Kernel(StrEnum):
+class Matrices(StrEnum):
     """What a kernel is made of: S4D's matrices, S4's, or those of DSS."""
 
     diagonal = auto()
@@ -89,9 +89,9 @@ class S4(StateSpace):
 
     needs = (
         BOTH_WAYS,
-        Need("discretisation", kernel=Kernel.diagonal),
-        Need("init", kernel=(Kernel.diagonal, Kernel.dss_exp)),
-        Need("input_limit", kernel=(Kernel.diagonal, Kernel.dplr)),
+        Need("discretisation", kernel=Matrices.diagonal),
+        Need("init", kernel=(Matrices.diagonal, Matrices.dss_exp)),
+        Need("input_limit", kernel=(Matrices.diagonal, Matrices.dplr)),
         Need("input_limit", init=Initial.legs),
         Need("tied_dropout", words="dropout above 0", holds=lambda _, chosen: chosen.dropout > 0),
     )
@@ -100,7 +100,7 @@ class S4(StateSpace):
         self,
         site: Site,
         *,
-        kernel: Kernel = Kernel.diagonal,
+        kernel: Matrices = Matrices.diagonal,
         init: Initial = Initial.legs,
         input_limit: float | None = None,
         states: int = 64,
@@ -145,14 +145,14 @@ class S4(StateSpace):
         rates, inputs = spectrum(init, states)
         steps = step_min, step_max
         self.dynamics: Dynamics
-        if kernel == Kernel.dplr:
+        if kernel == Matrices.dplr:
             self.dynamics = LowRankDynamics(
                 rates, inputs.clamp(max=limit), inputs / 2**0.5,
                 number=number, width=width, steps=steps,
             )  # fmt: skip
         else:
             self.dynamics = Dynamics(
-                rates, None if kernel == Kernel.dss_exp else inputs.clamp(max=limit),
+                rates, None if kernel == Matrices.dss_exp else inputs.clamp(max=limit),
                 number=number, width=width, steps=steps, rule=discretisation,
             )  # fmt: skip
         self.readout = nn.Parameter(torch.empty(sides, width, states // 2, 2))

@@ -55,7 +55,7 @@ class Output(StrEnum):
     complex = auto()
 
 
-class Mixing(StrEnum):
+class GatedMixing(StrEnum):
     """The map over channels behind the state space."""
 
     half_glu1 = auto()
@@ -72,7 +72,7 @@ def drawn(*shape: int, variance: float) -> Tensor:
     return numbers
 
 
-class Dynamics(Unrounded):
+class SharedDynamics(Unrounded):
     """A, B and dt.
 
     Args:
@@ -174,7 +174,7 @@ class S5(StateSpace):
         output: Output = Output.lecun,
         clip_eigenvalues: bool = False,
         bidirectional: bool = True,
-        mixing: Mixing = Mixing.half_glu1,
+        mixing: GatedMixing = GatedMixing.half_glu1,
         dropout: float = 0.0,
         rate: float = 0.25,
         decay_input: bool = False,
@@ -198,7 +198,7 @@ class S5(StateSpace):
             raise ValueError(f"rate must be positive: got {rate}; 1 is the run's own")
         self.mixing, self.rate = mixing, rate
         self.decay_input, self.fast_input, self.fast_step = decay_input, fast_input, fast_step
-        self.dynamics = Dynamics(
+        self.dynamics = SharedDynamics(
             site.width,
             states,
             blocks,
@@ -208,7 +208,7 @@ class S5(StateSpace):
         )
         sides = directions(site, bidirectional=bidirectional)
         self.readout = readout(output, sides, site.width, states, blocks)
-        gates = {Mixing.full_glu: 2, Mixing.none: 0}.get(mixing, 1)
+        gates = {GatedMixing.full_glu: 2, GatedMixing.none: 0}.get(mixing, 1)
         self.complete(
             site, state=(states // 2,), gates=gates, dropout=dropout, operations=Growth(1.0)
         )
@@ -226,12 +226,12 @@ class S5(StateSpace):
         """Return what the map makes of each token; GELU is the released code's, by tanh."""
         g = F.gelu(y, approximate="tanh")
         g = F.dropout1d(g.mT, self.dropout, self.training).mT
-        if self.mixing == Mixing.none:
+        if self.mixing == GatedMixing.none:
             return g
         gates: Tensor = self.out_proj(g)
-        if self.mixing == Mixing.full_glu:
+        if self.mixing == GatedMixing.full_glu:
             return F.glu(gates, dim=-1)
-        return (y if self.mixing == Mixing.half_glu2 else g) * gates.sigmoid()
+        return (y if self.mixing == GatedMixing.half_glu2 else g) * gates.sigmoid()
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Let A, dt and B learn slowly and without decay, but for what options say."""

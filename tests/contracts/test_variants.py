@@ -83,7 +83,6 @@ VARIANTS = {
         {"components": ["factorised_dense"]},
         {"components": ["dot", "dense", "factorised_random"]},
     ],
-    "talking_heads": [{"mixing": "normal"}],
     "yoso": [{"mode": "expectation"}, {"hashes": 3, "conv_kernel": 3}],
 }
 

@@ -89,7 +89,7 @@ def test_from_is_short_for_path(capsys, tmp_path):
         (["show", "listop"], "unknown task 'listop': did you mean 'listops'?"),
         (["show", "listops", "max_dept=3"], "did you mean 'task.max_depth'"),
         (["show", "listops", "max_depth=deep"], "max_depth"),
-        (["show", "listops", "max_depth"], "'task.max_depth': wanted KEY=VALUE"),
+        (["show", "listops", "max_depth"], "task.max_depth: wanted KEY=VALUE"),
         (["show", "listops", "--split", "tset"], "did you mean 'test'?"),
         (["show", "listops", *SMALL, "--index", "200"], "lies outside the split train"),
         (["show", "listops", *SMALL, "--index", "-1"], "which has 200 examples"),

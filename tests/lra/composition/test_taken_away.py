@@ -6,7 +6,7 @@ import random
 import pytest
 
 from lra.cli import main
-from lra.composition.answers import MAPPINGS, Choices, Stage, answer
+from lra.composition.answers import MAPPINGS, Choices, Moment, answer
 from lra.composition.catalogue import names, words
 from lra.composition.complaints import keys_of
 from lra.composition.hydra_entry import entries
@@ -24,7 +24,7 @@ def test_a_deleted_clip_is_no_default_clip(capsys: pytest.CaptureFixture[str]) -
 
 
 def taken_away(word: str) -> str | None:
-    return answer(["seed=3", word], CHOICES, Stage.early)
+    return answer(["seed=3", word], CHOICES, Moment.early)
 
 
 def test_every_option_and_every_choice_stays() -> None:

@@ -61,7 +61,7 @@ def test_less_and_more(flag: str, tmp_path: Path, capfd: pytest.CaptureFixture[s
         assert run(tmp_path, *SMALL, "model.backbone.heads=3", flag) == 1
         said = told(capfd.readouterr().out)
         assert len(said) == 2
-        assert "crashed: ValueError: heads must divide width" in said[0]
+        assert "unsupported: heads must divide width" in said[0]
         return
     (key,) = (path.name for path in tmp_path.glob("cells/*/*"))
     text = "\n".join(lines)

@@ -146,11 +146,11 @@ def test_missing_data_say_what_to_do(tmp_path: Path, capsys) -> None:
 
 
 def test_what_a_constructor_refuses_is_a_row_and_the_sweep_goes_on(tmp_path: Path, capsys) -> None:
-    assert run(tmp_path, "-m", "model.backbone.width=30", "model.backbone.heads=4,3") == 1
-    assert "crashed: ValueError: heads must divide width" in capsys.readouterr().out
+    assert run(tmp_path, "-m", "model.backbone.width=30", "model.backbone.heads=4,3") == 0
+    assert "unsupported: heads must divide width" in capsys.readouterr().out
     rows = read_rows(tmp_path)
     (failed,) = rows[rows["status"] != "ok"].itertuples()
-    assert (failed.status, failed.metric) == ("crashed", "accuracy")
+    assert (failed.status, failed.metric) == ("unsupported", "accuracy")
     assert rows["cell"].nunique() == 2
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.s4 import S4, Kernel
+from models.families.s4 import S4, Matrices
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.state_space.discretisation import Discretisation
 from models.ops.state_space.hippo import Initial
@@ -26,7 +26,7 @@ FORMS = pytest.mark.parametrize(
     "form",
     [
         *({"discretisation": rule} for rule in Discretisation),
-        *({"kernel": kernel} for kernel in (Kernel.dplr, Kernel.dss_exp)),
+        *({"kernel": kernel} for kernel in (Matrices.dplr, Matrices.dss_exp)),
     ],
 )
 
@@ -92,7 +92,7 @@ def compare(y, wanted, leaves):
     ],
 )
 def test_it_is_its_recurrence(form, causal, options):
-    if form.get("kernel") == Kernel.dplr:
+    if form.get("kernel") == Matrices.dplr:
         options = {name: value for name, value in options.items() if name != "init"}
     mixer, x = built(causal=causal, **form, **options), drawn(2, LENGTH, 6)
     compare(mixer(x.requires_grad_(), Layout()), equations(mixer, x), [x, *mixer.parameters()])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.families.s4 import S4
-from models.families.s5 import HIGHEST_REAL, S5, Mixing, Output
+from models.families.s5 import HIGHEST_REAL, S5, GatedMixing, Output
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.state_space import reference
 from models.ops.state_space.discretisation import Discretisation, discretise
@@ -255,7 +255,7 @@ def test_outputs_have_the_variance_of_their_law(output):
 
 
 def test_dropout_falls_on_channels_of_a_row():
-    mixer = built(dropout=0.5, mixing=Mixing.none).train()
+    mixer = built(dropout=0.5, mixing=GatedMixing.none).train()
     y = mixer(drawn(3, LENGTH, 6), Layout())
     dropped = y.eq(0)
     assert dropped.any()

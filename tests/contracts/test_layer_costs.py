@@ -1,6 +1,6 @@
 """What a layer of every family costs at 1,024 tokens, as recorded: a change of it is looked at.
 
-    python -m tests.contracts.test_costs     # records all anew
+    python -m tests.contracts.test_layer_costs     # records all anew
 
 The contract kit measures growth, and would pass a layer that does all twice. Recorded are products,
 forward and backward, those of a forward pass without gradient, and bytes that autograd
