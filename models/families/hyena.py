@@ -114,6 +114,11 @@ class Hyena(Family):
                 "decays must be positive, the fastest first: got "
                 f"fast_decay={fast_decay}, slow_decay={slow_decay}"
             )
+        if not (shift >= 0 and frequency > 0):
+            raise ValueError(
+                "shift must be 0 or positive and frequency positive: got "
+                f"shift={shift}, frequency={frequency}"
+            )
         if not 0 < target < 1:
             raise ValueError(f"target must lie in (0, 1): got {target}")
         for name, value in (("rate", rate), ("rate_of_positions", rate_of_positions)):
