@@ -88,7 +88,12 @@ def with_trained(combinations: list[list[str]], loader: Loader) -> list[list[str
     trained = dict[str, Any]()
     for protocol in {_chosen(words, "protocol") for words in combinations} - {""}:
         file = loader.repository.load_config(f"protocol/{protocol}")
-        trained[protocol] = () if file is None else file.config.get("published_models", ())
+        models = (
+            None
+            if file is None
+            else OmegaConf.select(cast(DictConfig, file.config), "published_models")
+        )
+        trained[protocol] = models or ()
     return [
         words
         for words in combinations
