@@ -51,7 +51,7 @@ from models.ops.convolution.long import (
 )
 from models.ops.convolution.short import short_convolution
 from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS, reading
+from models.ops.recurrent.layer import BOTH_WAYS, directions, reading
 
 
 class Hyena(Family):
@@ -126,7 +126,7 @@ class Hyena(Family):
                 raise ValueError(f"{name} must be positive: got {value}")
         self.rate, self.rate_of_positions = rate, rate_of_positions
         width, inner = site.width, (order + 1) * site.width
-        directions = 2 if bidirectional and not site.causal else 1
+        sides = directions(site, bidirectional=bidirectional)
         self.in_proj = projection(width, inner, bias=True)
         self.taps = nn.Parameter(torch.empty(inner, convolution))
         self.taps_bias = nn.Parameter(torch.empty(inner))
@@ -137,7 +137,7 @@ class Hyena(Family):
         self.kernel = ImplicitKernel(
             (order - 1) * width,
             site.max_length,
-            copies=directions,
+            copies=sides,
             width=filter_width,
             bands=bands,
             inner_layers=inner_layers,
@@ -151,7 +151,7 @@ class Hyena(Family):
         self.out_proj = projection(width, width, bias=True)
         self.traits = Traits(
             supports=frozenset({"keep", "start"}),
-            causal=directions == 1,
+            causal=sides == 1,
             max_length=site.max_length,
             operations=Growth(1.0, log=True),
             summarises=convolution > 1 or order > 2,

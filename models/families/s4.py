@@ -45,11 +45,11 @@ from torch.nn import functional as F
 
 from models.mixer import Growth, Need, Site, Tuning
 from models.ops.channel_map import ChannelMixing, gated
-from models.ops.recurrent.layer import BOTH_WAYS, check_share, reading
+from models.ops.recurrent.layer import BOTH_WAYS, check_share, directions, reading
 from models.ops.state_space.discretisation import Discretisation
 from models.ops.state_space.dynamics import Dynamics, LowRankDynamics
 from models.ops.state_space.hippo import Initial, spectrum
-from models.ops.state_space.layer import StateSpace, directions
+from models.ops.state_space.layer import StateSpace
 
 
 class Matrices(StrEnum):

@@ -36,11 +36,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.mixer import Growth, Need, Site, Tuning
-from models.ops.recurrent.layer import BOTH_WAYS
+from models.ops.recurrent.layer import BOTH_WAYS, directions
 from models.ops.recurrent.linear_recurrence import linear_recurrence
 from models.ops.state_space.discretisation import Discretisation, discretise
 from models.ops.state_space.hippo import legs_vectors
-from models.ops.state_space.layer import StateSpace, directions, read_shared
+from models.ops.state_space.layer import StateSpace, read_shared
 from models.ops.state_space.unrounded import Unrounded
 
 HIGHEST_REAL = -1e-4

@@ -61,7 +61,7 @@ from models.ops.convolution.long import (
     long_convolution,
 )
 from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS, check_share, reading
+from models.ops.recurrent.layer import BOTH_WAYS, check_share, directions, reading
 
 
 class KernelForm(StrEnum):
@@ -148,8 +148,8 @@ class SGConv(Family):
         check_share("dropout", dropout)
         check_share("kernel_dropout", kernel_dropout)
         self.kernels, self.mixing, self.dropout, self.rate = kernels, mixing, dropout, rate
-        width, directions = site.width, 2 if bidirectional and not site.causal else 1
-        shape, free = (directions * kernels, width), kernel == KernelForm.free
+        width, sides = site.width, directions(site, bidirectional=bidirectional)
+        shape, free = (sides * kernels, width), kernel == KernelForm.free
         self.kernel: PiecewiseKernel | FreeKernel
         if free:
             self.kernel = FreeKernel(shape, site.max_length, threshold, kernel_dropout)
@@ -163,7 +163,7 @@ class SGConv(Family):
         self.out_proj = channel_projection(kernels * width, width, mixing)
         self.traits = Traits(
             supports=frozenset({"keep", "start"}),
-            causal=directions == 1,
+            causal=sides == 1,
             max_length=site.max_length,
             operations=Growth(1.0, log=True),
             training_noise=dropout > 0 or (free and kernel_dropout > 0),

@@ -59,6 +59,11 @@ BOTH_WAYS = Need("bidirectional", causal=False)
 """What the option of every such family needs."""
 
 
+def directions(site: Site, *, bidirectional: bool) -> int:
+    """Return from how many ends a row is read."""
+    return 2 if bidirectional and not site.causal else 1
+
+
 class RecurrentCell(Protocol):
     """A module that reads from the first token to the last."""
 
@@ -130,8 +135,8 @@ class RecurrentMixer(Family):
         noisy: bool,
     ) -> None:
         super().__init__()
-        directions = 2 if bidirectional and not site.causal else 1
-        hidden = cell_width(site, hidden_width, directions)
+        sides = directions(site, bidirectional=bidirectional)
+        hidden = cell_width(site, hidden_width, sides)
         # A penalty is of the last layer; others must still refuse a wrong one.
         self.regularisation = Regularisation(
             input_dropout=site.at([*input_dropout]),
@@ -142,10 +147,10 @@ class RecurrentMixer(Family):
         self.penalised = site.layer == site.depth - 1 and (
             activation_penalty > 0 or change_penalty > 0
         )
-        self.cells = nn.ModuleList(cell(site.width, hidden) for _ in range(directions))
+        self.cells = nn.ModuleList(cell(site.width, hidden) for _ in range(sides))
         self.out_proj: nn.Linear | None = None
         if hidden_width is not None:
-            self.out_proj = nn.Linear(directions * hidden, site.width)
+            self.out_proj = nn.Linear(sides * hidden, site.width)
             nn.init.xavier_uniform_(self.out_proj.weight)
             nn.init.zeros_(self.out_proj.bias)
         noisy = (
@@ -155,7 +160,7 @@ class RecurrentMixer(Family):
         shared = set[str]() if noisy or self.penalised else {"context"}
         self.traits = Traits(
             supports=frozenset({"keep", "start"} | shared),
-            causal=directions == 1,
+            causal=sides == 1,
             training_noise=noisy,
             reversible=not self.penalised,
         )

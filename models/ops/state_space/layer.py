@@ -23,11 +23,6 @@ from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import check_share, reading
 
 
-def directions(site: Site, *, bidirectional: bool) -> int:
-    """Return from how many ends a row is read."""
-    return 2 if bidirectional and not site.causal else 1
-
-
 class StateSpace(Family):
     """The frame around state spaces: a family says what they read, and what maps channels behind.
 
