@@ -21,7 +21,7 @@ from reports.dashboard.backend import Backend, OpenRun
 from reports.dashboard.describe import BASELINES, Description, describe
 from reports.dashboard.events import say
 from reports.dashboard.keys import LENGTH_AXIS, REASON, STATUS, STEP_AXIS
-from reports.dashboard.plan import RunPlan, contents, plan_run, score_of
+from reports.dashboard.plan import RunPlan, contents, plan_run, run_id, score_of
 from reports.dashboard.state import (
     REPORT,
     RUN,
@@ -32,7 +32,7 @@ from reports.dashboard.state import (
     taken,
     write_state,
 )
-from runners.records import Status, digest, legible
+from runners.records import Status, legible
 
 _KILLED = 255
 """Exit code of a run that somebody stopped."""
@@ -223,7 +223,7 @@ class Runs:
         Raises:
             RunTaken: Another process has it.
         """
-        names = [digest([self.sweep, cell], digits=16)]
+        names = [run_id(self.sweep, cell)]
         if not self.alone:
             names = [*self._names(cell, group, together), *names]
         until = time.monotonic() + (_WAITS_S if self.alone else 0.0)
@@ -242,7 +242,7 @@ class Runs:
         names = [name for name, was in known.items() if cell in was.cells]
         names += [name for name, was in known.items() if was.live and was.group == group]
         homeless = [k for k in together if not any(k in was.cells for was in known.values())]
-        return [*names, digest([self.sweep, *sorted(homeless or together)], digits=16)]
+        return [*names, run_id(self.sweep, *sorted(homeless or together))]
 
     def _log(self, run: _Live, step: int, values: Mapping[str, float]) -> None:
         """Log numbers at an optimiser step, unless the run has it from before."""

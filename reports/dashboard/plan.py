@@ -127,7 +127,7 @@ def plan_runs(
     return [
         _plan(
             [row for cell in sorted(members) for row in parts[cell]],
-            run=digest([sweep, *sorted(members)], digits=16),
+            run=run_id(sweep, *sorted(members)),
             sweep=sweep,
             cells=cells,
             names=names or {},
