@@ -311,14 +311,37 @@ class Flow(NamedTuple):
 
 
 def _passing_by(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what comes in, a tensor or a flow, where it has no token to mix."""
+    """Return what comes in, a tensor or a flow, where it has no token to mix.
+
+    A flow with a state takes full rows: the state of a row does not tell how long it was.
+    """
 
     @wraps(method)
     def mix(self: Any, x: Any, layout: Layout, *rest: Any) -> Any:
-        tensor = x.x if isinstance(x, Flow) else x
+        tensor, state = (x.x, x.state) if isinstance(x, Flow) else (x, None)
+        if state is not None:
+            _check_causal(self)
+            if layout.keep is not None:
+                raise ValueError("extend with a state takes full rows: pass keep=None")
         return method(self, x, layout, *rest) if tensor.numel() else x
 
     return mix
+
+
+def _causal_alone(method: Callable[..., State]) -> Callable[..., State]:
+    """Return a method that refuses the state of a mixer that sees later tokens."""
+
+    @wraps(method)
+    def initial_state(self: Any, batch_size: int, memory: int) -> State:
+        _check_causal(self)
+        return method(self, batch_size, memory)
+
+    return initial_state
+
+
+def _check_causal(mixer: "Mixer") -> None:
+    if not mixer.traits.causal:
+        raise Unsupported("no state along time where later tokens are seen: set causal")
 
 
 def _refusing_idle(family: type, construct: Callable[..., None]) -> Callable[..., None]:
@@ -338,7 +361,8 @@ class Family(ByName, nn.Module):
 
     Options may be given by name, see `conf.choices`; those that do not apply are refused, see
     `models.idle`. A batch without rows or without tokens passes `forward`, `extend` and
-    `gated_extend` as it is: no formula of a family has to divide nothing into blocks.
+    `gated_extend` as it is: no formula of a family has to divide nothing into blocks. A state
+    continues full rows of a causal mixer; anything else is refused here, once for all families.
     """
 
     version: ClassVar[int] = 1
@@ -367,6 +391,8 @@ class Family(ByName, nn.Module):
         super().__init_subclass__(**options)
         for name in {"forward", "extend", "gated_extend"} & vars(cls).keys():
             setattr(cls, name, _passing_by(vars(cls)[name]))
+        if "initial_state" in vars(cls):
+            cls.initial_state = _causal_alone(cls.initial_state)  # type: ignore[attr-defined]
 
 
 @runtime_checkable

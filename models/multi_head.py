@@ -301,8 +301,6 @@ class MultiHead(Family):
         """Continue from `flow.state`; with state None, exactly `forward`."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
-        if layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         core: Any = self.core
         if not hasattr(core, "extend"):
             raise Unsupported(f"{type(core).__name__} has no `extend`: it cannot continue a state")

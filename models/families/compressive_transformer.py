@@ -41,7 +41,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import SCORED, Flow, Growth, Layout, Need, Site, State, Unsupported
+from models.mixer import SCORED, Flow, Growth, Layout, Need, Site, State
 from models.ops.compression import LEARNED, Compression, Compressor, masked_error
 from models.ops.exact import ExactCore, refuse_in_stream, sdpa
 from models.ops.segment_memory import Segment, none_if_full
@@ -121,13 +121,7 @@ class CompressiveTransformer(SegmentRecurrence):
         )
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return empty memories: of inputs, of compressed rows, tokens seen, attention received.
-
-        Raises:
-            Unsupported: The mixer looks ahead.
-        """
-        if not self.traits.causal:
-            raise Unsupported("bidirectional attention has no state along time: set causal")
+        """Return empty memories: of inputs, of compressed rows, tokens seen, attention received."""
         training, evaluation = self.sizes
         size = training if self.training or evaluation is None else evaluation
         like = self.q_proj.weight

@@ -35,7 +35,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Layout, Site, State, Traits, Tuning, Unsupported, no_matrices
+from models.mixer import Layout, Site, State, Traits, Tuning, no_matrices
 from models.multi_head import MultiHead
 from models.ops.hierarchical import state as hierarchy_state
 from models.ops.hierarchical.attention import hierarchical_attention
@@ -95,8 +95,6 @@ class HTransformerCore(nn.Module):
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return two empty blocks for each level that `memory` tokens need."""
-        if not self.traits.causal:
-            raise Unsupported("a hierarchy of the whole sequence has no state: set causal")
         return tuple(hierarchy_state.empty(shape, self.block, like))
 
     def extend(

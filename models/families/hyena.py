@@ -39,7 +39,6 @@ from models.mixer import (
     State,
     Traits,
     Tuning,
-    Unsupported,
     blanked,
 )
 from models.multi_head import projection
@@ -167,8 +166,6 @@ class Hyena(Family):
         Raises:
             ValueError: Without a state, the input is longer than the kernels.
         """
-        if flow.state is not None and layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         # Padding goes behind the real tokens: else distances would count what lies between.
         order = reading(layout.keep, backwards=False)
         u = self.in_proj(order.of(blanked(flow.x, layout, self.traits)))
@@ -207,8 +204,6 @@ class Hyena(Family):
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return zeros in place of what a token remembers besides its own inputs."""
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
         check_length(memory, self.traits.max_length)
         dtype, (inner, taps) = sum_dtype(self.taps), self.taps.shape
         shapes = [(taps - 1, inner), *[(self.skip.shape[1], memory - 1)] * len(self.skip)]

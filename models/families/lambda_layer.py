@@ -192,8 +192,6 @@ class LambdaLayer(Family):
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue behind the map of the content so far and the values that a window still sees."""
-        if flow.state is not None and layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         x, dtype = blanked(flow.x, layout, self.traits), sum_dtype(flow.x)
         q = self._split(self.q_norm(self.q_proj(x)), self.heads)
         logits = self._split(self.k_proj(x), self.depth)
@@ -246,8 +244,6 @@ class LambdaLayer(Family):
             Unsupported: It sees later tokens, or positions of all tokens.
         """
         del memory
-        if not self.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
         if self.window is None:
             raise Unsupported(
                 "window=null has a vector for every distance, so that a state would hold all "

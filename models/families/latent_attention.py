@@ -222,8 +222,6 @@ class LatentAttention(Family):
         """Continue from `flow.state`; with state None, exactly `forward`."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
-        if layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         refuse_in_stream(layout)
         place = self.placed(flow.x, layout.start)
         q = self.queries(flow.x, place)

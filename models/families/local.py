@@ -242,8 +242,6 @@ class LocalCore(nn.Module):
         They stand at the right, the latest last; the count is that of all tokens so far, because
         blocks are counted from the first. Whatever memory is requested, more is never seen.
         """
-        if not self.traits.causal:
-            raise Unsupported("blocks that are seen whole have no state along time: set causal")
         return window_cache.empty(shape, (1 + self.look_back) * self.block - 1, like)
 
     def extend(

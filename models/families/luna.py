@@ -215,8 +215,6 @@ class Luna(Family):
         flow = flow.with_x(blanked(flow.x, layout, self.traits))
         if self.traits.causal:
             return self.continued(flow, layout)
-        if flow.state is not None:
-            raise Unsupported("slots that have seen all tokens carry no state: build Luna causal")
         x = flow.x
         p = flow.stream
         if p is None:
@@ -275,8 +273,6 @@ class Luna(Family):
     def continued(self, flow: Flow, layout: Layout) -> Flow:
         """Mix along the length, the past being in the state."""
         x = flow.x
-        if flow.state is not None and layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         packing = self.packing(x)
         q = self.project("q_proj", x, self.heads)
         k, v = self.content("", x, self.heads)
@@ -298,8 +294,6 @@ class Luna(Family):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty sums: their size does not depend on the memory requested."""
         del memory
-        if not self.traits.causal:
-            raise Unsupported("slots that have seen all tokens carry no state: build Luna causal")
         like, slots = self.slots.weight, len(self.slots.weight)
         dtype, shape = sum_dtype(like), (batch_size, self.heads)
         return (

@@ -225,8 +225,6 @@ class Mega(Family):
         dropout: Callable[[Tensor], Tensor],
     ) -> Flow:
         """Return u (g - residual); `dropout` falls on mx and on g."""
-        if flow.state is not None and layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         x = blanked(flow.x, layout, self.traits)
         before, window = (
             (None, None) if flow.state is None else cast(tuple[Tensor, State], flow.state)
@@ -328,8 +326,6 @@ class Mega(Family):
 
         Without chunks they are those of the last `memory` tokens, the newest included.
         """
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
         if memory < 1:
             raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
         if self.limited and memory > self.longest:

@@ -123,8 +123,6 @@ class MultiresConv(Family):
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue behind the inputs in `flow.state`; with state None, behind nothing."""
-        if flow.state is not None and layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         if flow.state is not None and layout.document is not None:
             raise ValueError("a stream is one document: reset its state, pass document=None")
         x = blanked(flow.x, layout, self.traits)

@@ -33,7 +33,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
+from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
 from models.multi_head import APPLIED, biases, projection
 from models.ops.gated.decayed_product import Reads, decayed_product
 from models.ops.numerics import full_precision, sum_dtype
@@ -182,8 +182,6 @@ class RetNet(Family):
         """Continue from `flow.state`, at `layout.start` or where the state ended."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
-        if layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         before, position = cast(tuple[Tensor, Tensor], flow.state)
         start = position if layout.start is None else layout.start
         q, k, v = self.project(flow.x, start)
@@ -199,7 +197,5 @@ class RetNet(Family):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return zeros, and the position of the next token: of one size for any memory."""
         del memory
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
         state = self._empty(batch_size)
         return state, state.new_zeros(batch_size, dtype=torch.int64)

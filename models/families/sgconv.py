@@ -50,7 +50,6 @@ from models.mixer import (
     State,
     Traits,
     Tuning,
-    Unsupported,
     blanked,
 )
 from models.ops.channel_map import ChannelMixing, channel_projection, gated
@@ -179,8 +178,6 @@ class SGConv(Family):
         Raises:
             ValueError: Without a state, the input is longer than the kernel.
         """
-        if flow.state is not None and layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         x = blanked(flow.x, layout, self.traits)
         # Padding goes behind the real tokens: else distances would count what lies between.
         order = reading(layout.keep, backwards=False)
@@ -210,8 +207,6 @@ class SGConv(Family):
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return zeros in place of the inputs that a token remembers besides its own."""
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
         check_length(memory, self.traits.max_length)
         width = self.skip.shape[1]
         return self.skip.new_zeros(batch_size, width, memory - 1, dtype=sum_dtype(self.skip))

@@ -218,9 +218,7 @@ class SparseCore(nn.Module):
         return self.dropout if self.training else 0.0
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
-        """Return an empty memory of keys and values; `Unsupported` for a core that looks ahead."""
-        if not self.traits.causal:
-            raise Unsupported("a pattern that looks ahead has no state along time: set causal")
+        """Return an empty memory of keys and values."""
         return kv_cache.empty(shape, like)
 
     def extend(

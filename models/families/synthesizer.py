@@ -289,8 +289,6 @@ class Synthesizer(Family):
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return an empty memory of values, and of keys where there is dot."""
-        if not self.causal:
-            raise Unsupported("logits of later tokens leave no state along time: set causal")
         key_width = self.head_width if Component.dot in self.components else 0
         slots = min(memory, self.max_length)
         shape = (batch_size, self.heads, slots, key_width, self.head_width)
@@ -300,8 +298,6 @@ class Synthesizer(Family):
         """Continue from `flow.state`, whose count says where the tokens stand."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
-        if layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         x, seen = flow.x, cast(tuple[Tensor, ...], flow.state)[2]
         v = self.split(self.v_proj(x))
         q = k = v[..., :0]

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import SCORED, Growth, Layout, Positions, Site, State, Traits, Unsupported
+from models.mixer import SCORED, Growth, Layout, Positions, Site, State, Traits
 from models.ops import kv_cache
 from models.ops.numerics import sum_dtype
 from models.ops.ring import ring_attention, spread_heads
@@ -258,8 +258,6 @@ class ExactCore(nn.Module):
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return an empty memory of the last tokens; `Unsupported` for a core that looks ahead."""
-        if not self.traits.causal:
-            raise Unsupported("bidirectional attention has no state along time: set causal")
         return kv_cache.empty(shape, like, value_heads=self.value_heads)
 
     def extend(

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.mixer import SCORED, Flow, Layout, Positions, Site, State, Unsupported
+from models.mixer import SCORED, Flow, Layout, Positions, Site, State
 from models.multi_head import Core, MultiHead
 from models.ops import segment_memory
 from models.ops.exact import (
@@ -54,8 +54,6 @@ class SegmentRecurrence(MultiHead):
         Raises:
             Unsupported: The mixer looks ahead.
         """
-        if not self.traits.causal:
-            raise Unsupported("bidirectional attention has no state along time: set causal")
         like = self.q_proj.weight
         if self.training:
             return segment_memory.empty((like.new_zeros(batch_size, memory, like.shape[1]),))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.context import Context
-from models.mixer import Layout, Positions, Site, State, Traits, Unsupported
+from models.mixer import Layout, Positions, Site, State, Traits
 from models.ops import window_cache
 from models.ops.banded.attention import BandedAttention, attend_in_sight
 from models.ops.banded.layout import Fold
@@ -204,8 +204,6 @@ class SlidingWindowCore(nn.Module):
         They stand at the right, the latest last. Whatever memory is requested, more than
         `window * dilation` is never seen.
         """
-        if not self.traits.causal:
-            raise Unsupported("a window that looks ahead has no state along time: set causal")
         return window_cache.empty(shape, self.window * self.dilation, like)
 
     def extend(

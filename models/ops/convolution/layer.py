@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
+from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
 from models.multi_head import projection
 from models.ops.convolution.dynamic import dynamic_convolution
 from models.ops.convolution.shared import shared_convolution
@@ -110,8 +110,6 @@ class GatedConvolution(Family):
         z = blanked(z, layout, self.traits)
         state, past = flow.state, 0
         if state is not None:
-            if layout.keep is not None:
-                raise ValueError("extend with a state takes full rows: pass keep=None")
             before = cast(Tensor, state)
             z, past = torch.cat((before.to(z.dtype), z), dim=1), before.shape[1]
             # Cloned: a view would hold the whole segment.
@@ -127,8 +125,6 @@ class GatedConvolution(Family):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return zeros in place of the last `kernel - 1` tokens, whatever the memory."""
         del memory
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
         like = self.out_proj.weight
         return like.new_zeros(batch_size, self.taps - 1, like.shape[1])
 

@@ -50,8 +50,6 @@ class FeatureCore(nn.Module, ABC):
 
     def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
         """Return the empty sums: their size does not depend on the memory requested."""
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
         if self.traits.selection_leak:
             raise Unsupported(
                 f"{type(self).__name__} has no state along time with these options: its features "

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from models.context import Context
-from models.mixer import Family, Flow, Layout, Need, Site, State, Traits, Unsupported, blanked
+from models.mixer import Family, Flow, Layout, Need, Site, State, Traits, blanked
 
 
 class Reading(NamedTuple):
@@ -171,8 +171,6 @@ class RecurrentMixer(Family):
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, from an empty one."""
-        if flow.state is not None and layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         chosen = self.regularisation
         x = self._locked(blanked(flow.x, layout, self.traits), chosen.input_dropout)
         made, state = [], flow.state
@@ -220,8 +218,6 @@ class RecurrentMixer(Family):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the cell's empty state, whose size is the same for any memory."""
         del memory
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
         (cell,) = self.cells
         state: State = cell.empty(batch_size)  # type: ignore[operator]
         return state

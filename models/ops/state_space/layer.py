@@ -17,7 +17,7 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits, Unsupported, blanked
+from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits, blanked
 from models.multi_head import projection
 from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import check_share, reading
@@ -85,8 +85,6 @@ class StateSpace(Family):
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, from an empty one."""
-        if flow.state is not None and layout.keep is not None:
-            raise ValueError("extend with a state takes full rows: pass keep=None")
         x, state, before = blanked(flow.x, layout, self.traits), flow.state, None
         u = x.to(sum_dtype(x))
         if state is not None:
@@ -102,8 +100,6 @@ class StateSpace(Family):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return zeros, real and imaginary part of each state, whatever the memory."""
         del memory
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
         like = self.readout
         return like.new_zeros(batch_size, *self.remembered, 2, dtype=sum_dtype(like))
 

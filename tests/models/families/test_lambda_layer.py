@@ -165,7 +165,7 @@ def test_what_has_no_state_says_so():
     assert built(causal=True, window=4).window == 4
     with pytest.raises(Unsupported, match=r"set model\.mixer\.window to a number"):
         built(causal=True, window=None).initial_state(1, 8)
-    with pytest.raises(Unsupported, match="needs a causal mixer"):
+    with pytest.raises(Unsupported, match="set causal"):
         built().initial_state(1, 8)
     causal, layout = built(causal=True), Layout(keep=torch.ones(1, 2, dtype=torch.bool))
     flow = Flow(drawn(1, 2, 12), causal.initial_state(1, 8))

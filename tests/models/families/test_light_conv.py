@@ -96,5 +96,5 @@ def test_what_it_cannot_be_is_refused(options, message):
 
 
 def test_both_directions_have_no_state():
-    with pytest.raises(Unsupported, match="a state along time needs a causal mixer"):
+    with pytest.raises(Unsupported, match="set causal"):
         built(LightConv).initial_state(1, 8)

@@ -139,7 +139,7 @@ def test_what_cannot_be_is_refused(options, why):
 
 
 def test_two_directions_have_no_state():
-    with pytest.raises(Unsupported, match="causal mixer"):
+    with pytest.raises(Unsupported, match="set causal"):
         built(bidirectional=True).initial_state(1, 8)
     with pytest.raises(Unsupported, match="bidirectional"):
         built(bidirectional=False, causal=True)

@@ -215,7 +215,7 @@ def test_what_cannot_be_is_refused(options, message):
 
 
 def test_a_state_belongs_to_one_direction_and_to_full_rows():
-    with pytest.raises(Unsupported, match="needs a causal mixer"):
+    with pytest.raises(Unsupported, match="set causal"):
         built().initial_state(2, 8)
     mixer, keep = built(causal=True), torch.ones(2, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match="pass keep=None"):

@@ -132,7 +132,7 @@ def test_what_it_cannot_do_is_refused():
     with pytest.raises(ValueError, match="rotary=true turns pairs"):
         built(heads=4)
     built(heads=4, rotary=False)
-    with pytest.raises(Unsupported, match="sees all tokens"):
+    with pytest.raises(Unsupported, match="no state along time"):
         built().initial_state(1, 8)
     with pytest.raises(Unsupported, match="bidirectional"):
         built(causal=True, bidirectional=False)

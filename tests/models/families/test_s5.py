@@ -316,5 +316,5 @@ def test_what_cannot_be_is_refused(options, message):
 
 
 def test_a_state_belongs_to_one_direction():
-    with pytest.raises(Unsupported, match="needs a causal mixer"):
+    with pytest.raises(Unsupported, match="set causal"):
         built().initial_state(2, 8)
