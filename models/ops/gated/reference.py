@@ -28,3 +28,30 @@ def decayed_product(
         outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state if before else after))
         state = after
     return torch.stack(outputs, 2), state
+
+
+def delta_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    w: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"],
+    *,
+    state: Float[Tensor, "b h k v"],
+    keep: Bool[Tensor, "b l"] | None = None,
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
+    """S = exp(g_t) S_(t-1), S_t = S + w_t (v_t - S^T k_t)^T, o_t = S_t^T q_t.
+
+    Padding leaves S as it was.
+    """
+    outputs = []
+    for t in range(q.shape[2]):
+        decay = g[:, :, t, None] if g.ndim == 3 else g[:, :, t]
+        decayed = decay.exp()[..., None] * state
+        error = v[:, :, t] - torch.einsum("bhk,bhkv->bhv", k[:, :, t], decayed)
+        after = decayed + w[:, :, t, :, None] * error[:, :, None]
+        if keep is not None:
+            after = torch.where(keep[:, t, None, None, None], after, state)
+        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], after))
+        state = after
+    return torch.stack(outputs, 2), state

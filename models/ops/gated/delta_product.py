@@ -1,0 +1,204 @@
+"""What queries read of a state that tokens correct by the delta rule while it decays, in chunks.
+
+    S_t = D_t S_(t-1) + w_t (v_t - k_t^T D_t S_(t-1))^T,    o_t = S_t^T q_t
+
+k_t is where a token reads what the decayed state holds, w_t where it writes the error: beta_t k_t
+in delta rules, whose keys have length 1. D_t = exp(g_t): one number, or one for each key channel.
+
+Inside a chunk of C tokens the errors r_i depend on each other by a unit lower triangle; with the
+tables of weights P (of k and w, strictly below the diagonal) and Q (of q and w) from `pairs`,
+
+    (1 + P) r = v - (k e^G) S,    o = (q e^G) S + Q r,    S' = e^(G_C) S + (w e^(G_C - G))^T r
+
+The triangle is solved for v and for k e^G at once in all chunks; from chunk to chunk there is one
+product of k x k by k x v numbers. Backward solves the transposed triangle. The gradient of g is
+the sum of q dq + k dk - w dw over all later tokens of the chunk, and S' dS' there.
+
+Cost       per token and head, forward: C (2 k + 3 (k + v) / 2) + 3 k (k + v) operations, the
+           double of it backward and forward once more; autograd keeps q, k, w, v, g and a state for
+           each block of chunks. State: k v numbers.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.chunks import spans, written
+from models.ops.gated.pairs import BASE, Decays, decays
+from models.ops.linear.features import block_rows
+from models.ops.numerics import full_precision, sum_dtype, without_padding
+
+
+class _DeltaChunks(NamedTuple):
+    """n chunks of c tokens in each of b h sequences, all chunks behind each other."""
+
+    q: Float[Tensor, "bhn c k"]
+    k: Float[Tensor, "bhn c k"]
+    w: Float[Tensor, "bhn c k"]
+    decays: Decays
+    triangle: Float[Tensor, "bhn c c"]
+    """P."""
+    table: Float[Tensor, "bhn c c"]
+    """Q."""
+    errors: Float[Tensor, "bhn c v"]
+    """r."""
+    ends: Float[Tensor, "bhn c k"]
+    """w as it counts at the chunk's end."""
+    reads: Float[Tensor, "bhn c k"]
+    """What multiplies the state at the chunk's start in the outputs."""
+    moves: Float[Tensor, "b h n k k"]
+    """What takes that state to the next chunk's start."""
+    states: Float[Tensor, "b h n k v"]
+    last: Float[Tensor, "b h k v"]
+
+
+def _delta_chunks(
+    inputs: tuple[Tensor, ...], rows: slice, chunk: int, state: Float[Tensor, "b h k v"]
+) -> _DeltaChunks:
+    q, k, w, v, g = (x[:, :, rows].to(state.dtype).reshape(-1, chunk, *x.shape[3:]) for x in inputs)
+    here = decays(g)
+    triangle = here.weights(k, w).tril(-1)
+    solved = torch.linalg.solve_triangular(
+        triangle, torch.cat((v, k * here.from_start), 2), upper=False, unitriangular=True
+    )
+    of_values, of_state = solved.split((v.shape[2], k.shape[2]), 2)
+    table = here.weights(q, w)
+    reads = torch.baddbmm(q * here.from_start, table, of_state, alpha=-1)
+    ends = w * here.to_end
+    whole = torch.diag_embed(here.from_start[:, -1].expand(-1, k.shape[2]))
+    moves = torch.baddbmm(whole, ends.mT, of_state, alpha=-1)
+    gained = torch.bmm(ends.mT, of_values)
+    cut = (*state.shape[:2], -1)
+    moves = moves.view(*cut, *moves.shape[1:])
+    states, last = _scan(state, gained.view(*cut, *gained.shape[1:]), moves)
+    errors = torch.baddbmm(of_values, of_state, states.flatten(0, 2), alpha=-1)
+    return _DeltaChunks(q, k, w, here, triangle, table, errors, ends, reads, moves, states, last)
+
+
+def _scan(
+    first: Float[Tensor, "b h k v"],
+    gained: Float[Tensor, "b h n k v"],
+    moves: Float[Tensor, "b h n k k"],
+    *,
+    backwards: bool = False,
+) -> tuple[Float[Tensor, "b h n k v"], Float[Tensor, "b h k v"]]:
+    """Return x_i, from which chunk i starts, and x_n; x_0 = first, x_(i+1) = M_i x_i + gained_i.
+
+    Backwards, the last chunk starts from `first`, and every M is transposed.
+    """
+    states, now = [], first.flatten(0, 1)
+    steps = list(zip(moves.flatten(0, 1).unbind(1), gained.flatten(0, 1).unbind(1), strict=True))
+    for move, gain in reversed(steps) if backwards else steps:
+        states.append(now)
+        now = torch.baddbmm(gain, move.mT if backwards else move, now)
+    if backwards:
+        states.reverse()
+    return torch.stack(states, 1).view_as(gained), now.view_as(first)
+
+
+class _DeltaProduct(torch.autograd.Function):
+    """`apply(q, k, w, v, g, state, chunk)`: blocks forward, then backward from the last."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 (autograd functions take positions only)
+        ctx: Any, q: Tensor, k: Tensor, w: Tensor, v: Tensor, g: Tensor, state: Tensor, chunk: int
+    ) -> tuple[Tensor, Tensor]:
+        ctx.cuts = spans(q.shape[2], chunk, _rows(q, v, g, chunk))
+        o, states = torch.empty_like(v), []
+        with full_precision(q):
+            for rows, size in ctx.cuts:
+                states.append(state)
+                block = _delta_chunks((q, k, w, v, g), rows, size, state)
+                decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
+                part = torch.baddbmm(decayed, block.table, block.errors)
+                o = written(o, rows, part.view(*v.shape[:2], -1, v.shape[3]))
+                state = block.last
+        ctx.save_for_backward(q, k, w, v, g, *states)
+        return o, state
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
+        # once: checkpoints that recompute count how often they are asked
+        saved = ctx.saved_tensors
+        inputs, states = saved[:5], saved[5:]
+        gradients = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
+        with full_precision(do):
+            for (rows, size), state in zip(reversed(ctx.cuts), reversed(states), strict=True):
+                block = _delta_chunks(inputs, rows, size, state)
+                here = do[:, :, rows].to(state.dtype).reshape(-1, size, do.shape[3])
+                *parts, dstate = _pull(block, here, dstate)
+                for index, part in enumerate(parts):
+                    shape = (*do.shape[:2], -1, *inputs[index].shape[3:])
+                    gradients[index] = written(gradients[index], rows, part.reshape(shape))
+        return *gradients, dstate, None
+
+
+def _pull(
+    block: _DeltaChunks, do: Float[Tensor, "bhn c v"], dlast: Float[Tensor, "b h k v"]
+) -> list[Tensor]:
+    """Return the gradients of q, k, w, v and g, and of the state before the block."""
+    q, k, w, here, r = block.q, block.k, block.w, block.decays, block.errors
+    dstates = torch.bmm(block.reads.mT, do).view_as(block.states)
+    dafter, dfirst = _scan(dlast, dstates, block.moves, backwards=True)
+    dends, states = dafter.flatten(0, 2), block.states.flatten(0, 2)
+    dr = torch.baddbmm(torch.bmm(block.ends, dends), block.table.mT, do)
+    dv = torch.linalg.solve_triangular(block.triangle.mT, dr, upper=True, unitriangular=True)
+    dq, dw = here.pull(torch.bmm(do, r.mT), q, w)
+    dk, more = here.pull(torch.bmm(dv, r.mT).tril(-1).neg_(), k, w)
+    dq.addcmul_(torch.bmm(do, states.mT), here.from_start)
+    dk.addcmul_(torch.bmm(dv, states.mT), here.from_start, value=-1)
+    dw.add_(more).addcmul_(torch.bmm(r, dends.mT), here.to_end)
+    after = torch.cat((block.states[:, :, 1:], block.last[:, :, None]), 2)
+    z = (q * dq).addcmul_(k, dk).addcmul_(w, dw, value=-1)
+    z[:, -1] += (after * dafter).sum(-1).flatten(0, 2)
+    if here.from_start.shape[-1] == 1:
+        z = z.sum(-1)
+    return [dq, dk, dw, dv, z.flip(1).cumsum(1).flip(1), dfirst]
+
+
+def _rows(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
+    """Return how many tokens of all heads are worked on at once: by what they hold meanwhile."""
+    key, value = q.shape[3], v.shape[3]
+    gates = (BASE + 2) * key if g.ndim == 4 else chunk
+    return block_rows(q, 4 * key + 2 * value + 2 * chunk + gates + key * (key + value) // chunk)
+
+
+def delta_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    w: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"],
+    *,
+    state: Float[Tensor, "b h k v"] | None = None,
+    chunk: int = 32,
+    keep: Bool[Tensor, "b l"] | None = None,
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
+    """Return what queries read, in the dtype of `v`, and the state behind the last token.
+
+    Any cut of a sequence into calls, each with the state of the one before, gives the same result.
+
+    Args:
+        q: Queries, scaled as the family wants them.
+        k: Where a token reads what is there already. Products w_i · k_j beyond 2 in size let errors
+            grow from token to token: keys should have length 1.
+        w: Where it writes the error.
+        v: What it wants to be there.
+        g: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf.
+        state: What earlier tokens left; None: nothing. It is float32 at least.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+        keep: False for padding, which leaves the state as it was.
+    """
+    dtype = sum_dtype(v)
+    if state is None:
+        state = v.new_zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=dtype)
+    k, w, v = (without_padding(x, keep) for x in (k, w, v))
+    if keep is not None:
+        g = without_padding(g, keep) if g.ndim == 4 else g.masked_fill(~keep[:, None], 0)
+    return _DeltaProduct.apply(  # type: ignore[no-untyped-call,no-any-return]
+        q, k, w, v, g, state.to(dtype), min(chunk, q.shape[2])
+    )
