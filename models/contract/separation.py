@@ -51,7 +51,8 @@ def check_heads(case: Case) -> Result:
     counts = getattr(mixer, "head_counts", None)
     shared = counts is not None and counts.queries == 1  # one of queries and keys for all heads
     linear = [] if shared else [each for each in queries if isinstance(each, nn.Linear)]
-    groups = heads * value.out_features // out.in_features
+    # Of values there may be fewer, or several to each head.
+    groups = min(heads, heads * value.out_features // out.in_features)
     # Where heads share keys and values in groups, queries are looked at by themselves.
     rounds = [([value, *linear], heads)]
     if groups != heads:

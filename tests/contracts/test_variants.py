@@ -22,7 +22,12 @@ VARIANTS = {
     "collaborative": [{"key_width": 8, "mixing": "normal"}],
     "compressive_transformer": [{"rate": 2, "compressed": 6, "compression": "mean"}],
     "cosformer": [{"chunk": 4}],
+    "delta_net": [
+        {"householders": 2, "negative_eigenvalues": True, "chunk": 5},
+        {"convolution": None, "gate": "silu", "activation": "identity", "chunk": 5},
+    ],
     "fnet": [{"method": "matmul"}, {"norm": "ortho"}, {"form": "linear"}, {"form": "random"}],
+    "gated_delta_net": [{"householders": 2, "chunk": 5}],
     "h_transformer": [{"block": 4, "relative_bias": True}],
     "lambda_layer": [{"window": None}, {"window": 7, "intra_depth": 2}],
     "latent_attention": [{"kv_width": 5, "query_width": 7}],

@@ -18,11 +18,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from models.context import Context
 from models.mixer import Family, Flow, Layout, Need, Site, State, Traits, blanked
+
+LAST = torch.iinfo(torch.int64).max
+"""Behind the ids of all documents."""
 
 
 class Reading(NamedTuple):
@@ -32,11 +35,12 @@ class Reading(NamedTuple):
     """Positions as they are read; None: all as they stand, or all `backwards`."""
     backwards: bool
 
-    def of(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return the tokens as they are read."""
+    def of(self, x: Shaped[Tensor, "b l *d"]) -> Shaped[Tensor, "b l *d"]:
+        """Return the tokens, or a fact of each, as they are read."""
         if self.order is None:
             return x.flip(1) if self.backwards else x
-        return x.gather(1, self.order[..., None].expand_as(x))
+        order = self.order if x.ndim == 2 else self.order[..., None].expand_as(x)
+        return x.gather(1, order)
 
     def back(self, y: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:
         """Return what was made of the tokens, each where it stands."""
@@ -46,13 +50,26 @@ class Reading(NamedTuple):
         return torch.zeros_like(y).scatter(1, places, y)
 
 
-def reading(keep: Bool[Tensor, "b l"] | None, *, backwards: bool) -> Reading:
-    """Return the order of real tokens, from the first or from the last, then of padding."""
-    if keep is None:
+def reading(
+    keep: Bool[Tensor, "b l"] | None,
+    *,
+    backwards: bool,
+    document: Int[Tensor, "b l"] | None = None,
+) -> Reading:
+    """Return the order of real tokens, from the first or from the last, then of padding.
+
+    With `document`, tokens of one document stand together.
+    """
+    given = document if keep is None else keep
+    if given is None:
         return Reading(None, backwards)
-    position = torch.arange(keep.shape[1], device=keep.device)
-    turn = position.flip(0) if backwards else position
-    return Reading((turn + len(turn) * ~keep).argsort(dim=1), backwards)
+    position = torch.arange(given.shape[1], device=given.device)
+    turn = (position.flip(0) if backwards else position).expand(given.shape)
+    order = (turn if keep is None else turn + turn.shape[1] * ~keep).argsort(dim=1)
+    if document is not None:
+        document = document if keep is None else document.masked_fill(~keep, LAST)
+        order = order.gather(1, document.gather(1, order).argsort(dim=1, stable=True))
+    return Reading(order, backwards)
 
 
 BOTH_WAYS = Need("bidirectional", causal=False)

@@ -1,0 +1,105 @@
+"""Gated DeltaNet: a delta rule by head in a state that a gate lets decay.
+
+    S_t = alpha_t S_(t-1) + beta_t k_t (v_t - alpha_t S_(t-1)^T k_t)^T,   o_t = S_t^T q_t / sqrt(k)
+    y = W_O (silu(W_g x) * norm_h(o)),   alpha_t = exp(-A_h softplus(W_a x_t + b_h))
+
+Queries, keys, values and beta as in DeltaNet. A_h is drawn uniformly from (0, 16), and b_h so that
+softplus(b_h) is log-uniform in [0.001, 0.1].
+
+Cost       12 d^2 operations a token for the projections with values twice as wide (a multiply-add
+           being two), and per head those of `delta_product`. State: k v numbers a head, and the
+           last 3 inputs of each convolution.
+Source     Yang et al. 2024, arXiv:2412.06464, and its layer in flash-linear-attention; with
+           `householders`, arXiv:2502.10297.
+Notation   the paper's d_k, d_v are widths of one head; v / k is `value_expansion`.
+Published  causal, 4 taps, `value_expansion` 2, without biases, in blocks of a gated network and
+           RMSNorm, and no positions: model.backbone.positions=none. Heads of 256 keys, 3/4 as wide
+           together as the model.
+Differs    A draw of A below 1e-6 is lifted to it. Projections are drawn as everywhere here. The
+           paper has no form that sees both sides.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.families.delta_net import Activation, DeltaNet, KeyNorm
+from models.mixer import Site, Tuning
+from models.multi_head import projection
+from models.ops.gated.head_norm import Gate
+from models.ops.gated.steps import step_biases
+from models.ops.numerics import full_precision, sum_dtype
+
+
+class GatedDeltaNet(DeltaNet):
+    """DeltaNet with a decay of each head's own.
+
+    Args:
+        site: Where it is built.
+        value_expansion: Width of a head's values, in widths of a head.
+        convolution: Tokens that the convolution of queries, keys and values sees; None: there is
+            none.
+        householders: How often a token writes; it decays once.
+        negative_eigenvalues: Whether beta reaches to 2 in place of 1.
+        gate: What the gate of the outputs passes.
+        activation: What queries, keys and values pass.
+        key_norm: By what queries and keys are divided.
+        bidirectional: Whether tokens see later ones too, where they may.
+        bias: Whether projections have biases, where the backbone leaves that open.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+
+    Raises:
+        ValueError: A number is none that it can be.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        value_expansion: int = 2,
+        convolution: int | None = 4,
+        householders: int = 1,
+        negative_eigenvalues: bool = False,
+        gate: Gate = Gate.silu,
+        activation: Activation = Activation.silu,
+        key_norm: KeyNorm = KeyNorm.l2,
+        bidirectional: bool = True,
+        bias: bool = False,
+        chunk: int = 32,
+    ) -> None:
+        super().__init__(
+            site,
+            value_expansion=value_expansion,
+            convolution=convolution,
+            householders=householders,
+            negative_eigenvalues=negative_eigenvalues,
+            gate=gate,
+            activation=activation,
+            key_norm=key_norm,
+            bidirectional=bidirectional,
+            bias=bias,
+            chunk=chunk,
+        )
+
+    def add_gates(self, site: Site) -> None:
+        """Add A, the map to the steps, and their bias."""
+        self.decay_map = projection(site.width, site.heads, bias=False)
+        self.log_rate = nn.Parameter(torch.empty(site.heads))
+        with torch.no_grad():
+            self.log_rate.uniform_(0, 16).clamp_(min=1e-6).log_()
+        self.step_bias = nn.Parameter(step_biases(site.heads))
+
+    def log_decays(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l"]:
+        """Return log alpha, float32 at least."""
+        with full_precision(x):
+            dtype = sum_dtype(x)
+            steps = F.softplus(self.decay_map(x).to(dtype) + self.step_bias.to(dtype))
+            return (-self.log_rate.to(dtype).exp() * steps).transpose(1, 2)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep rates and biases of steps from decaying."""
+        special = Tuning(weight_decay=0.0, matrix=False)
+        return {**super().tuning(), "log_rate": special, "step_bias": special}

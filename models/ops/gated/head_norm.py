@@ -1,0 +1,59 @@
+"""The norm of what each head read, and the gate behind it: where gated recurrences end.
+
+    y = norm_h(o) * act(gate)      each head by the root of its mean square, times weights
+
+Variances are float32 at least; the weights are shared by all heads.
+"""
+
+from enum import StrEnum, auto
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.ops.numerics import full_precision, sum_dtype
+
+
+class Gate(StrEnum):
+    """What a gate's numbers pass before they multiply."""
+
+    none = auto()
+    """There is no gate."""
+    silu = auto()
+    sigmoid = auto()
+
+
+def gated(
+    y: Float[Tensor, "*r e"], gate: Float[Tensor, "*r e"] | None, kind: Gate
+) -> Float[Tensor, "*r e"]:
+    """Return y times the activation of its gate."""
+    if gate is None or kind == Gate.none:
+        return y
+    return y * (F.silu(gate) if kind == Gate.silu else gate.sigmoid())
+
+
+class GatedHeadNorm(nn.Module):
+    """Norm each head's channels, and gate them.
+
+    Args:
+        width: Channels of one head.
+        gate: The activation of the gate.
+        epsilon: Added to the mean square.
+    """
+
+    def __init__(self, width: int, *, gate: Gate = Gate.none, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.gate, self.epsilon = gate, epsilon
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(
+        self, o: Float[Tensor, "*r e"], gate: Float[Tensor, "*r e"] | None = None
+    ) -> Float[Tensor, "*r e"]:
+        """Return the normed channels of all heads, which lie behind each other, gated."""
+        heads = o.view(*o.shape[:-1], -1, len(self.weight))
+        wide = heads.to(sum_dtype(o))
+        with full_precision(o):
+            normed = F.rms_norm(wide, (len(self.weight),), eps=self.epsilon)
+        y = (normed * self.weight.to(normed.dtype)).to(o.dtype).flatten(-2)
+        return gated(y, gate, self.gate)

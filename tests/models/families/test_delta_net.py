@@ -1,0 +1,170 @@
+"""DeltaNet, gated or not, against its papers token by token, and what its options do to a state."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.families.delta_net import Activation, DeltaNet, KeyNorm
+from models.families.gated_delta_net import GatedDeltaNet
+from models.mixer import Layout, Site
+from models.ops.gated.delta_product import delta_product
+from models.ops.gated.head_norm import Gate
+from models.ops.gated.layer import Borders
+from models.ops.gated.steps import step_biases
+from tests.attention import drawn
+
+LENGTH, WIDTH, HEADS = 21, 12, 3
+FAMILIES = pytest.mark.parametrize("family", [DeltaNet, GatedDeltaNet])
+OPTIONS = [
+    {},
+    {"convolution": None, "gate": Gate.sigmoid},
+    {"negative_eigenvalues": True, "householders": 2, "value_expansion": 2},
+    {"activation": Activation.relu, "key_norm": KeyNorm.sum, "gate": Gate.none, "householders": 3},
+]
+
+
+def built(family, **options) -> DeltaNet:
+    """Return a mixer in float64, of chunks of 8, with gates that differ from head to head."""
+    torch.manual_seed(3)
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=options.pop("causal", True))
+    return family(site, **({"chunk": 8} | options)).double().eval()
+
+
+def literal(mixer, x, *, householders=1, negative_eigenvalues=False, **options):
+    """Return the layer's output, each state computed from the one before by the paper's formula."""
+    activation = options.get("activation", Activation.silu)
+    streams = []
+    for number, name in enumerate(["q_proj", "k_proj", "v_proj"]):
+        y = mixer.get_submodule(name)(x)
+        if len(mixer.convolutions):
+            taps = mixer.convolutions[number].weight[:, None]
+            y = F.conv1d(F.pad(y.mT, (3, 0)), taps, groups=y.shape[-1]).mT
+        functions = {Activation.silu: F.silu, Activation.relu: F.relu}
+        streams.append(functions[activation](y))
+    q, k, v = streams
+    beta = mixer.beta_map(x).sigmoid() * (2 if negative_eigenvalues else 1)
+    alpha = torch.ones(*x.shape[:2], HEADS).double()
+    if isinstance(mixer, GatedDeltaNet):
+        steps = (1 + (mixer.decay_map(x) + mixer.step_bias).exp()).log()
+        alpha = (-mixer.log_rate.exp() * steps).exp()
+    width = q.shape[-1] // HEADS
+
+    def unit(key):
+        if options.get("key_norm") == KeyNorm.sum:
+            return key / (key.sum(-1, keepdim=True) + 1e-6)
+        return key / (key.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+
+    rows = []
+    for b in range(len(x)):
+        heads = []
+        for h in range(HEADS):
+            of_v = v.shape[-1] // HEADS // householders
+            state, outputs = torch.zeros(of_v, width).double(), []
+            for t in range(x.shape[1]):
+                state = alpha[b, t, h] * state
+                for j in range(householders):
+                    key = unit(k[b, t].view(HEADS, householders, width)[h, j])
+                    value = v[b, t].view(HEADS, householders, of_v)[h, j]
+                    strength = beta[b, t].view(HEADS, householders)[h, j]
+                    still = torch.eye(width).double() - strength * torch.outer(key, key)
+                    state = state @ still + strength * torch.outer(value, key)
+                query = unit(q[b, t].view(HEADS, width)[h]) * width**-0.5
+                o = state @ query
+                outputs.append(o / (o.square().mean() + 1e-5).sqrt() * mixer.norm.weight)
+            heads.append(torch.stack(outputs))
+        rows.append(torch.cat(heads, -1))
+    y = torch.stack(rows)
+    if mixer.norm.gate != Gate.none:
+        gate = mixer.gate_proj(x)
+        y = y * (F.silu(gate) if mixer.norm.gate == Gate.silu else gate.sigmoid())
+    return mixer.out_proj(y)
+
+
+@FAMILIES
+@pytest.mark.parametrize("options", OPTIONS)
+def test_it_is_the_paper_token_by_token(family, options):
+    mixer = built(family, **options)
+    x = drawn(2, LENGTH, WIDTH).requires_grad_()
+    seen, wanted = mixer(x, Layout()), literal(mixer, x, **options)
+    torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
+    leaves, direction = [x, *mixer.parameters()], drawn(*seen.shape, seed=9)
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (seen, wanted))
+    torch.testing.assert_close(here, there, atol=1e-10, rtol=0)
+
+
+def test_both_ends_are_added_before_the_norm():
+    mixer, x = built(DeltaNet, causal=False), drawn(2, LENGTH, WIDTH)
+    nothing = mixer.empty(2)
+    ends = [mixer.read(row, nothing, Borders(None, None))[0] for row in (x, x.flip(1))]
+    wanted = mixer.merged(ends[0] + ends[1].flip(1), x)
+    torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
+
+
+def keys(length):
+    return F.normalize(drawn(1, 1, length, 8, seed=1), dim=-1)
+
+
+def test_a_gate_of_one_is_deltanet():
+    """Steps of no length: the same weights give the same outputs, gate or none."""
+    gated, plain = built(GatedDeltaNet), built(DeltaNet, value_expansion=2, gate=Gate.silu)
+    shared = {name: each for name, each in gated.state_dict().items() if name in plain.state_dict()}
+    plain.load_state_dict(shared)
+    gated.step_bias.data.fill_(-torch.inf)
+    x = drawn(2, LENGTH, WIDTH)
+    torch.testing.assert_close(gated(x, Layout()), plain(x, Layout()), atol=1e-12, rtol=0)
+
+
+def test_orthonormal_keys_store_values_exactly():
+    k = torch.eye(8).double()[None, None]
+    v, g = drawn(1, 1, 8, 5, seed=2), torch.zeros(1, 1, 8).double()
+    _, state = delta_product(k, k, k, v, g)
+    torch.testing.assert_close(state[0, 0], v[0, 0], atol=1e-14, rtol=0)
+    overwritten, _ = delta_product(
+        k[:, :, :1], k[:, :, :1], k[:, :, :1], -v[:, :, :1], g[:, :, :1], state=state
+    )
+    torch.testing.assert_close(overwritten[0, 0, 0], -v[0, 0, 0], atol=1e-14, rtol=0)
+
+
+def test_a_beta_of_two_reflects_and_two_reflections_change_nothing():
+    k, state = keys(1).expand(1, 1, 2, 8), drawn(1, 1, 8, 5, seed=3)
+    nothing, g = torch.zeros(1, 1, 2, 5).double(), torch.zeros(1, 1, 2).double()
+    product = partial(delta_product, g=g)
+    _, twice = product(k, k, 2 * k, nothing, state=state)
+    torch.testing.assert_close(twice, state, atol=1e-14, rtol=0)
+    _, once = delta_product(*(each[:, :, :1] for each in (k, k, 2 * k, nothing, g)), state=state)
+    along = (k[0, 0, 0] @ state[0, 0], k[0, 0, 0] @ once[0, 0])
+    torch.testing.assert_close(along[1], -along[0], atol=1e-14, rtol=0)
+
+
+@FAMILIES
+def test_a_state_has_the_bytes_that_are_written_down(family):
+    """k v numbers a head, and 3 inputs of the convolutions of q, k and v."""
+    site = Site(width=128, heads=4, max_length=64, causal=True)
+    values = 2 if family is GatedDeltaNet else 1
+    state, *tails = family(site).initial_state(1, 999)
+    assert state.numel() == values * 128**2 // 4
+    assert sum(tail.numel() for tail in tails) == 3 * (2 + values) * 128
+
+
+def test_steps_are_drawn_between_the_shortest_and_the_longest():
+    steps = F.softplus(step_biases(4000).double())
+    assert 0.001 <= steps.min() < 0.00102
+    assert 0.098 < steps.max() <= 0.1000001
+    assert abs(steps.log().mean() - math.log(0.01)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"chunk": 0}, "chunk must be at least 1: got 0"),
+        ({"householders": 0}, "householders must be at least 1: got 0"),
+        ({"value_expansion": 0}, "value_expansion must be at least 1: got 0"),
+        ({"convolution": 1}, "convolution counts taps, at least 2, or null: got 1"),
+    ],
+)
+def test_bad_options_say_what_is_wanted(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        built(DeltaNet, **wrong)
