@@ -26,15 +26,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.families.delta_net import Activation, DeltaNet, KeyNorm
 from models.mixer import Site, Tuning
 from models.multi_head import projection
+from models.ops.gated.delta_layer import Activation, DeltaRule, KeyNorm
 from models.ops.gated.head_norm import Gate
 from models.ops.gated.steps import step_biases
 from models.ops.numerics import full_precision, sum_dtype
 
 
-class GatedDeltaNet(DeltaNet):
+class GatedDeltaNet(DeltaRule):
     """DeltaNet with a decay of each head's own.
 
     Args:

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.delta_net import Activation, DeltaNet, KeyNorm
+from models.families.delta_net import DeltaNet
 from models.families.gated_delta_net import GatedDeltaNet
 from models.mixer import Layout, Site
+from models.ops.gated.delta_layer import Activation, DeltaRule, KeyNorm
 from models.ops.gated.delta_product import delta_product
 from models.ops.gated.head_norm import Gate
 from models.ops.gated.layer import Borders
@@ -26,7 +27,7 @@ OPTIONS = [
 ]
 
 
-def built(family, **options) -> DeltaNet:
+def built(family, **options) -> DeltaRule:
     """Return a mixer in float64, of chunks of 8, with gates that differ from head to head."""
     torch.manual_seed(3)
     site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=options.pop("causal", True))

@@ -1,0 +1,185 @@
+"""A delta rule by head as a mixer: projections, convolutions, unit keys, norm and gate.
+
+    S_t = D_t S_(t-1) + beta_t k_t (v_t - (D_t S_(t-1))^T k_t)^T,   o_t = S_t^T q_t / sqrt(k)
+    y = W_O (act(W_g x) * norm_h(o))
+
+A family says what D_t is made of: `add_gates` and `log_decays`; here it is 1. A token may write
+several times, decaying the state once and reading it behind its last one.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Site, Tuning
+from models.multi_head import biases, projection
+from models.ops.gated.delta_product import delta_product
+from models.ops.gated.head_norm import Gate, GatedHeadNorm
+from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolution
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+
+
+class Activation(StrEnum):
+    """What queries, keys and values pass behind their convolutions."""
+
+    silu = auto()
+    relu = auto()
+    identity = auto()
+
+
+class KeyNorm(StrEnum):
+    """By what queries and keys are divided."""
+
+    l2 = auto()
+    """Their length."""
+    sum = auto()
+    """The sum of their channels, as in fast weight programmers: with relu, weights of channels."""
+
+
+ACTIVATIONS = {Activation.silu: F.silu, Activation.relu: F.relu}
+
+
+class DeltaRule(GatedMixer):
+    """A delta rule by head, normed and perhaps gated.
+
+    Args:
+        site: Where it is built.
+        value_expansion: Width of a head's values, in widths of a head.
+        convolution: Tokens that the convolution of queries, keys and values sees; None: there is
+            none.
+        householders: How often a token writes.
+        negative_eigenvalues: Whether beta reaches to 2 in place of 1.
+        gate: What the gate of the outputs passes.
+        activation: What queries, keys and values pass.
+        key_norm: By what queries and keys are divided.
+        bidirectional: Whether tokens see later ones too, where they may.
+        bias: Whether projections have biases, where the backbone leaves that open.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+
+    Raises:
+        ValueError: A number is none that it can be.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        value_expansion: int = 1,
+        convolution: int | None = 4,
+        householders: int = 1,
+        negative_eigenvalues: bool = False,
+        gate: Gate = Gate.none,
+        activation: Activation = Activation.silu,
+        key_norm: KeyNorm = KeyNorm.l2,
+        bidirectional: bool = True,
+        bias: bool = False,
+        chunk: int = 32,
+    ) -> None:
+        super().__init__()
+        numbers = {"value_expansion": value_expansion, "householders": householders, "chunk": chunk}
+        for name, number in numbers.items():
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1: got {number}")
+        self.heads, self.chunk, self.householders = site.heads, chunk, householders
+        self.activation, self.key_norm = activation, key_norm
+        self.beta_scale = 2.0 if negative_eigenvalues else 1.0
+        self.key_width, self.value_expansion = site.head_width, value_expansion
+        self.value_width = value_expansion * site.head_width
+        has, keys = biases(site, bias, default=False), site.inner_width
+        values = value_expansion * site.inner_width
+        self.q_proj = projection(site.width, keys, bias=has.qkv)
+        self.k_proj = projection(site.width, householders * keys, bias=has.qkv)
+        self.v_proj = projection(site.width, householders * values, bias=has.qkv)
+        self.beta_map = projection(site.width, householders * site.heads, bias=False)
+        self.convolutions = nn.ModuleList()
+        if convolution is not None:
+            widths = (keys, householders * keys, householders * values)
+            self.convolutions.extend(
+                ShortConvolution(each, convolution, bias=False) for each in widths
+            )
+        self.add_gates(site)
+        if gate != Gate.none:
+            self.gate_proj = projection(site.width, values, bias=has.qkv)
+        self.norm = GatedHeadNorm(self.value_width, gate=gate)
+        self.out_proj = projection(values, site.width, bias=has.output)
+        self.complete(site, bidirectional=bidirectional)
+
+    def add_gates(self, site: Site) -> None:
+        """Add what decays are made of: nothing."""
+
+    def log_decays(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l *k"]:
+        """Return what a token leaves of the state that it finds: all of it."""
+        return x.new_zeros(len(x), self.heads, x.shape[1], dtype=sum_dtype(x))
+
+    def read(
+        self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
+    ) -> tuple[Float[Tensor, "b l e"], Parts]:
+        """Return what tokens read, and the states and inputs of convolutions behind the last."""
+        state, *inputs = before
+        projected = [self.q_proj(x), self.k_proj(x), self.v_proj(x)]
+        tails: list[Tensor] = []
+        for number, convolution in enumerate(self.convolutions):
+            projected[number], tail = convolution(projected[number], inputs[number], borders)
+            tails.append(tail)
+        act = ACTIVATIONS.get(self.activation)
+        q, k, v = projected if act is None else (act(each) for each in projected)
+        times = self.householders
+        q, k, v = (self._by_head(each, n) for each, n in ((q, 1), (k, times), (v, times)))
+        with full_precision(x):
+            q, k = self._normed(q) * self.key_width**-0.5, self._normed(k)
+            beta = self.beta_scale * self._by_head(self.beta_map(x), times).to(k.dtype).sigmoid()
+            w = beta * k
+        g, keep = borders.after_borders(self.log_decays(x)), borders.keep
+        if times > 1:
+            q, g = (_at(each, times, last) for each, last in ((q, True), (g, False)))
+            keep = None if keep is None else keep.repeat_interleave(times, 1)
+        o, after = delta_product(q, k, w, v, g, state=state, chunk=self.chunk, keep=keep)
+        o = o[:, :, times - 1 :: times]
+        return o.transpose(1, 2).flatten(2), (after, *tails)
+
+    def _by_head(self, x: Float[Tensor, "b l e"], times: int) -> Float[Tensor, "b h m k"]:
+        """Fold the width into heads, in each what a token writes one after the other, along m."""
+        return x.view(*x.shape[:2], self.heads, times, -1).movedim(2, 1).flatten(2, 3)
+
+    def _normed(self, x: Float[Tensor, "b h m k"]) -> Float[Tensor, "b h m k"]:
+        """Divide by the length, or the sum of channels, in float32 at least; 0 stays 0."""
+        wide = x.to(sum_dtype(x))
+        if self.key_norm == KeyNorm.l2:
+            return wide * (wide.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
+        return wide / (wide.sum(-1, keepdim=True) + 1e-6)
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for the states and for the inputs of convolutions."""
+        like = self.out_proj.weight
+        shape = (batch_size, self.heads, self.key_width, self.value_width)
+        tails = (cast(ShortConvolution, each).empty(batch_size) for each in self.convolutions)
+        return like.new_zeros(shape, dtype=sum_dtype(like)), *tails
+
+    def merged(
+        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
+    ) -> Float[Tensor, "b l d"]:
+        """Norm, gate and project what heads read."""
+        gate = None if self.norm.gate == Gate.none else self.gate_proj(x)
+        return cast(Tensor, self.out_proj(self.norm(o, gate)))
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep what is no matrix from decaying as one."""
+        names = [
+            "norm.weight",
+            *(f"convolutions.{i}.weight" for i in range(len(self.convolutions))),
+        ]
+        return {name: Tuning(matrix=False) for name in names}
+
+
+def _at(x: Tensor, times: int, last: bool) -> Tensor:
+    """Put each token's row at the last or the first of so many, with zeros at the others."""
+    room = [torch.zeros_like(x)] * (times - 1)
+    return torch.stack([*room, x] if last else [x, *room], 3).flatten(2, 3)
