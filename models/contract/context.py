@@ -8,8 +8,8 @@ finding, not a wait without end.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from queue import Queue
-from typing import NamedTuple, TypeVar, cast
+from queue import Empty, Queue
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
 from jaxtyping import Float
@@ -30,15 +30,22 @@ PATIENCE_S = 60.0
 """After this long without an answer of another rank, something is wrong."""
 
 
+Box: TypeAlias = "Queue[Tensor | None]"
+"""What one rank sends to another; None behind the last, since the sender has ended."""
+
+
 class _Ready(NamedTuple):
     """A tensor that another thread will put into a queue."""
 
-    box: "Queue[Tensor]"
+    box: Box
     into: Tensor
 
     def wait(self) -> None:
-        """Return when it has come."""
-        self.into.copy_(self.box.get(timeout=PATIENCE_S))
+        """Return when it has come; queue.Empty where it never will."""
+        sent = self.box.get(timeout=PATIENCE_S)
+        if sent is None:
+            raise Empty
+        self.into.copy_(sent)
 
 
 @dataclass
@@ -46,7 +53,7 @@ class Threads:
     """One rank of a group of threads."""
 
     rank: int
-    boxes: list[list["Queue[Tensor]"]] = field(repr=False)
+    boxes: list[list[Box]] = field(repr=False)
     """From each rank to each."""
 
     @property
@@ -77,12 +84,20 @@ class Threads:
 
 def among_threads(ranks: int, run: Callable[[Threads], T]) -> list[T]:
     """Return what `run` gives on each rank of a group of threads; an error of any is raised."""
-    boxes: list[list[Queue[Tensor]]] = [[Queue() for _ in range(ranks)] for _ in range(ranks)]
+    boxes: list[list[Box]] = [[Queue() for _ in range(ranks)] for _ in range(ranks)]
+
+    def to_the_end(rank: int) -> T:
+        try:
+            return run(Threads(rank, boxes))
+        finally:
+            for box in boxes[rank]:
+                box.put(None)
+
     with ThreadPoolExecutor(ranks) as pool:
-        started = [pool.submit(run, Threads(rank, boxes)) for rank in range(ranks)]
+        started = [pool.submit(to_the_end, rank) for rank in range(ranks)]
         errors = [error for future in started if (error := future.exception()) is not None]
     # One rank's own error makes the others wait in vain.
-    for error in sorted(errors, key=lambda each: type(each).__name__ == "Empty"):
+    for error in sorted(errors, key=lambda each: isinstance(each, Empty)):
         raise error
     return [future.result() for future in started]
 

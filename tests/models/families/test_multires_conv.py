@@ -109,12 +109,12 @@ def test_parameters_are_those_of_its_paper(options, levels):
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_weights_start_from_their_laws(wide):
-    mixer = built(width=20_000, taps=4, levels=2, wide_skip=wide, mixing="linear")
+    mixer = built(width=4000, taps=4, levels=2, wide_skip=wide, mixing="linear")
     for filters in (mixer.low, mixer.high):
         assert 0.499 < filters.abs().max() <= 0.5
-        assert abs(filters.std() - 0.5 / 3**0.5) < 0.002
+        assert abs(filters.std() - 0.5 / 3**0.5) < 0.003
     assert 0.499 < mixer.weights[:, :-1].abs().max() <= 0.5
-    assert abs(mixer.weights[:, -1].abs().max() - (1 if wide else 0.5)) < 0.001
+    assert abs(mixer.weights[:, -1].abs().max() - (1 if wide else 0.5)) < 0.002
 
 
 def test_a_training_pass_drops_whole_channels():
