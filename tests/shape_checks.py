@@ -2,7 +2,8 @@
 
 jaxtyping's own hook wraps every function and binds the shapes anew at every call, which doubles the
 time of the tests. This one wraps the functions whose annotations hold a shape, and asks jaxtyping
-once for each combination of shapes and types that a function meets. Plain types are mypy's work.
+once for each combination of shapes and types that the parameters with shapes meet. Plain types are
+mypy's work.
 """
 
 import ast
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from inspect import get_annotations, isclass
+from inspect import Parameter, get_annotations, isclass, signature
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -24,6 +25,8 @@ from torch import Tensor
 
 PACKAGES = ("models", "tasks", "runners", "peers")
 WRAPPER = "_with_its_shapes_compared"
+ARRAYS = (Tensor, np.ndarray)
+SEVERAL = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _SPELT = re.compile(r"\b(Float|Int|UInt|Bool|Complex|Num|Real|Inexact|Integer|Shaped)\w*\[")
 
 
@@ -48,6 +51,10 @@ def compared(thing: Any) -> Any:
 
 def _remembered(function: Callable[..., Any], checked: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that is checked where it meets facts for the first time."""
+    shaped = {name for name, each in get_annotations(function).items() if has_shape(each)}
+    parameters = signature(function).parameters
+    several = any(parameters[each].kind in SEVERAL for each in shaped - {"return"})
+    places = [place for place, name in enumerate(parameters) if name in shaped]
     met: dict[object, set[object]] = {}
     results: list[Any] = []
 
@@ -59,14 +66,22 @@ def _remembered(function: Callable[..., Any], checked: Callable[..., Any]) -> Ca
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        facts = _facts(args), _facts(kwargs)
-        known = met.get(facts)
+        if several:
+            key: tuple[object, ...] = _facts(args), _facts(kwargs)
+        else:
+            count = len(args)
+            key = (
+                count,
+                *[_facts(args[place]) for place in places if place < count],
+                *[(name, _facts(value)) for name, value in kwargs.items() if name in shaped],
+            )
+        known = met.get(key)
         if known is None:
             result = checked(*args, **kwargs)
-            met[facts] = {_facts(result)}
+            met[key] = {_facts(result)}
             return result
         result = function(*args, **kwargs)
-        if (found := _facts(result)) not in known:
+        if "return" in shaped and (found := _facts(result)) not in known:
             results.append(result)
             as_given(*args, **kwargs)
             known.add(found)
@@ -75,15 +90,16 @@ def _remembered(function: Callable[..., Any], checked: Callable[..., Any]) -> Ca
     return wrapper
 
 
-def _facts(value: object) -> object:
+def _facts(value: Any) -> object:
     """Return what a check of a value depends on."""
-    if isinstance(value, Tensor | np.ndarray):
-        return type(value), tuple(value.shape), value.dtype
-    if isinstance(value, tuple | list):
-        return type(value), tuple(map(_facts, value))
-    if isinstance(value, dict):
-        return type(value), tuple(value), tuple(map(_facts, value.values()))
-    return type(value)
+    kind = type(value)
+    if kind is Tensor or issubclass(kind, ARRAYS):
+        return kind, value.shape, value.dtype
+    if issubclass(kind, tuple | list):
+        return kind, tuple(map(_facts, value))
+    if issubclass(kind, dict):
+        return kind, tuple(value), tuple(map(_facts, value.values()))
+    return kind
 
 
 class _Decorated(ast.NodeTransformer):
