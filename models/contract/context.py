@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from models.context import Context, shares
 from models.contract.case import AGREEMENT, ROWS, SHORT, Case, Result, traits_of, worst
-from models.contract.facts import Facts, layout_of, layouts
+from models.contract.facts import Facts, few_layouts, layout_of, layouts
 from models.contract.layout import NOT_CLAIMED
 from models.mixer import Extends, Flow, Layout, Positions, Traits, Unsupported
 from models.transport import Addressed, Request
@@ -202,7 +202,8 @@ def _tries(case: Case, traits: Traits) -> list[Try]:
     tiny = min(RANKS + 1, case.max_length)  # parts shorter than most reaches
     tries = [Try(length, ranks, {}, training=False) for ranks in (2, RANKS)]
     tries += [Try(short, RANKS, facts) for facts in layouts(case, traits, short).values()]
-    tries += [Try(short, 2, facts, single=True) for facts in layouts(case, traits, short).values()]
+    few = few_layouts(case, traits, short).values()
+    tries += [Try(short, 2, facts, single=True) for facts in few]
     *_, together = layouts(case, traits, tiny).values()
     kinds = [{}, together] if together else [{}]
     tries += [Try(tiny, RANKS, facts, training) for facts in kinds for training in (True, False)]

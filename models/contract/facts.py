@@ -33,6 +33,13 @@ def layouts(case: Case, traits: Traits, length: int) -> dict[str, Facts]:
     }
 
 
+def few_layouts(case: Case, traits: Traits, length: int) -> dict[str, Facts]:
+    """Return no facts, each by itself and all together: for what is tried in many more ways."""
+    kinds = layouts(case, traits, length)
+    *_, together = kinds
+    return {name: facts for name, facts in kinds.items() if len(facts) < 2 or name == together}
+
+
 def _facts(case: Case, length: int) -> dict[str, Tensor]:
     """Return one value of each fact, every row another."""
     generator = torch.Generator().manual_seed(case.seed + 8)

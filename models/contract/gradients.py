@@ -15,8 +15,6 @@ from models.mixer import MASKS, Flow, Layout, Traits
 STEPS = (1e-6, 1e-5, 3e-7)
 """Steps of finite differences, relative to the size of what moves; the later ones in case a kink
 or a choice lies within the first."""
-DIRECTIONS = 2
-"""Random directions in which each tensor moves; a wrong gradient may be right in one, by chance."""
 SLOPE_AGREEMENT = 1e-6
 """Largest relative difference between a derivative and its central difference in float64. What is
 cut off falls with the square of the step, 1e-10 and less; rounding, which grows as 1 / step, is
@@ -116,12 +114,7 @@ def check_slopes(case: Case) -> Result:
         slopes = dict(zip(moved, gradients, strict=True))
         for what, names in groups.items():
             parts = [(moved[each], slopes[each]) for each in names]
-            seen = worst(
-                [
-                    compare_slope(f"{what}{name}", parts, scalar, case.seed + 100 * number)
-                    for number in range(DIRECTIONS)
-                ]
-            )
+            seen = compare_slope(f"{what}{name}", parts, scalar, case.seed)
             if not seen.passed:
                 return seen.because(
                     "a path is detached, or a backward pass is not the derivative of its forward; "
@@ -129,8 +122,8 @@ def check_slopes(case: Case) -> Result:
                 )
     return Result(
         True,
-        f"derivatives agree with central differences for {len(moved)} tensors in {DIRECTIONS} "
-        "random directions each",
+        f"derivatives agree with central differences for {len(moved)} tensors along a random "
+        "direction each",
     )
 
 

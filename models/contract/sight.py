@@ -1,6 +1,6 @@
 """The contract kit's check of who sees whom, under every mask and under several at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from models.contract.case import (
     traits_of,
     worst,
 )
-from models.contract.facts import Facts, layout_of, layouts, visible
+from models.contract.facts import Facts, few_layouts, layout_of, layouts, visible
 from models.mixer import MASKS, Extends, Flow, Positions
 
 Run = Callable[[Tensor, Facts], Tensor]
@@ -82,15 +82,18 @@ def check_sight(case: Case) -> Result:
         noisy = traits_of(mixer).training_noise
         for training in (False, True) if noisy else (False,):
             how = f"positions={positions.value}{', in training' if training else ''}"
-            seen += _in_full(case, mixer.train(training), length, how)
+            kinds = (layouts if positions == Positions.none else few_layouts)(case, traits, length)
+            seen += _in_full(case, mixer.train(training), length, kinds, how)
     seen += [_longest(case), *_in_precisions(case)]
     if not (traits.causal or "keep" in traits.supports or traits.random_draws):
         seen.append(_left_out(case))
     return worst(seen)
 
 
-def _in_full(case: Case, mixer: nn.Module, length: int, how: str) -> list[Result]:
-    """Compare values and gradients in the kit's own dtype under every combination of facts."""
+def _in_full(
+    case: Case, mixer: nn.Module, length: int, kinds: Mapping[str, Facts], how: str
+) -> list[Result]:
+    """Compare values and gradients in the kit's own dtype under these combinations of facts."""
     traits, x = traits_of(mixer), case.input(length)
     seen, sees_all = [], False
 
@@ -98,7 +101,7 @@ def _in_full(case: Case, mixer: nn.Module, length: int, how: str) -> list[Result
         with seeded(41):
             return call(mixer, x, **facts)
 
-    for name, facts in layouts(case, traits, length).items():
+    for name, facts in kinds.items():
         hidden, what = hide(facts, length, causal=traits.causal), f"under {name}, {how}"
         if not traits.selection_leak:
             with torch.no_grad():
@@ -193,7 +196,7 @@ def _in_precisions(case: Case) -> list[Result]:
         tolerance = AGREEMENT[dtype] if name == "float32" else ROUNDED
         for training in (False, True):
             run = partial(_rounded, mixer.train(training), auto)
-            for what, facts in layouts(case, traits, length).items():
+            for what, facts in few_layouts(case, traits, length).items():
                 hidden = hide(facts, length, causal=traits.causal)
                 label = f"under {what}, in {name}{', in training' if training else ''}"
                 with nullcontext() if training else torch.no_grad():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from models.contract.case import PRECISIONS, SHORT, Case, Result, call, seeded, traits_of, worst
-from models.contract.facts import Facts, layout_of, layouts
+from models.contract.facts import Facts, few_layouts, layout_of, layouts
 from models.contract.states import empty, mixed, remembering, stream
 from models.contract.values import SINGLE_PRECISION
 from models.mixer import Extends, Flow, Positions, State
@@ -43,8 +43,10 @@ def check_ways(case: Case) -> Result:
     )
 
 
-def ways(mixer: nn.Module) -> Iterator[tuple[str, Callable[[Tensor, Facts], Tensor]]]:
-    """Yield the ways of one pass, the mixer being in evaluation and then in training."""
+def ways(
+    mixer: nn.Module, *, evaluation: bool = True
+) -> Iterator[tuple[str, Callable[[Tensor, Facts], Tensor]]]:
+    """Yield the ways of one pass, the mixer being in evaluation, unless not, and in training."""
 
     def forward(x: Tensor, facts: Facts) -> Tensor:
         with seeded(17):
@@ -54,7 +56,7 @@ def ways(mixer: nn.Module) -> Iterator[tuple[str, Callable[[Tensor, Facts], Tens
         with seeded(17):
             return cast(Extends, mixer).extend(Flow(x), layout_of(facts)).x
 
-    for training in (False, True):
+    for training in (False, True) if evaluation else (True,):
         for run in (forward, extend) if isinstance(mixer, Extends) else (forward,):
             mixer.train(training)
             yield f"{run.__name__} in {'training' if training else 'evaluation'}", run
@@ -73,7 +75,7 @@ def _passes(case: Case, positions: Positions) -> list[Result]:
     learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
     named = ["the input", *(name for name, each in mixer.named_parameters() if each.requires_grad)]
     given, seen = case.input(length, salt=3), []
-    kinds = layouts(case, traits, length)
+    kinds, few = layouts(case, traits, length), few_layouts(case, traits, length)
     silent = dropping(case, DROPS_NOTHING) if positions == Positions.none else []
     if positions != Positions.none:
         kinds = {what: kinds[what] for what in dict.fromkeys(["no mask", [*kinds][-1]])}
@@ -82,16 +84,19 @@ def _passes(case: Case, positions: Positions) -> list[Result]:
         wanted: dict[bool, Tensor] = {}
         gradients: list[tuple[Tensor, ...]] = []
         for each in (mixer, *silent):
-            for name, run in ways(each):
+            for name, run in ways(each, evaluation=each is mixer):
                 label = f"{name}, {what}, positions={positions.value}"
                 x = case.input(length).requires_grad_()
                 y = run(x, facts)
                 first = wanted.setdefault(each.training and traits.training_noise, y.detach())
                 seen.append(case.agree(label, y[real], first[real]))
-                with torch.no_grad():
-                    z = run(x, facts)
-                seen.append(case.agree(f"{label}, no_grad", z[real], first[real]))
-                if each is mixer and mixer.training:
+                if each is not mixer:
+                    continue
+                if what in few or not mixer.training:
+                    with torch.no_grad():
+                        z = run(x, facts)
+                    seen.append(case.agree(f"{label}, no_grad", z[real], first[real]))
+                if mixer.training:
                     total = (y * given)[real].sum()
                     gradients += [torch.autograd.grad(total, [x, *learnt], materialize_grads=True)]
         for name, *pair in zip(named, *gradients, strict=True):
@@ -118,12 +123,12 @@ def _longest(case: Case) -> list[Result]:
 
 
 def _passes_rounded(case: Case) -> list[Result]:
-    """Compare ways in lower precisions with the kit's own, under every combination of facts."""
+    """Compare ways in lower precisions with the kit's own, under each fact and all together."""
     mixer, length, seen = case.mixer(), min(SHORT, case.max_length), []
     traits = traits_of(mixer)
     if traits.selection_leak:
         return []
-    kinds = layouts(case, traits, length)
+    kinds = few_layouts(case, traits, length)
     wanted = {what: call(mixer, case.input(length), **facts) for what, facts in kinds.items()}
     for precision, (dtype, auto) in PRECISIONS.items():
         if precision != "float32" and traits.random_draws:  # hashes may choose otherwise
