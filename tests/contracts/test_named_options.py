@@ -5,6 +5,7 @@ Found by introspection of conf/*, so that a new family, task or runner is covere
 
 import dataclasses
 import functools
+import os
 import subprocess
 import sys
 from enum import StrEnum, auto
@@ -90,6 +91,7 @@ def test_configs_take_names_as_well():
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", file],
         cwd=file.parents[2],
+        env=os.environ | {"LRA_SHAPES": "0"},
         capture_output=True,
         text=True,
         timeout=300,
