@@ -13,10 +13,10 @@ from typing import Union, get_args, get_origin
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from lra.composition.binding import schema
 from models.backbone.model import BackboneConfig, Pooling
+from models.contract.counting import count_operations
 from models.idle import defaults, fixed_in, idle_in
 from models.mixer import (
     AfterStep,
@@ -214,9 +214,7 @@ class Tried:
         return found
 
     def cost(self):
-        with FlopCounterMode(display=False) as counted:
-            self.call(self.x).sum().backward()
-        return counted.get_total_flops()
+        return count_operations(lambda: self.call(self.x).sum().backward())
 
     def redrawn(self):
         """Return what it computes after each of some steps of an optimiser; later sights follow."""
