@@ -116,10 +116,10 @@ class Context:
         """
         wanted = self.around(left, right)
         if x.is_floating_point():
-            found = cast(Tensor, _Halo.apply(x, self, left, right, axis))  # type: ignore[no-untyped-call]
+            widened = cast(Tensor, _Halo.apply(x, self, left, right, axis))  # type: ignore[no-untyped-call]
         else:
-            found = self._gather_around(x, left, right, axis)
-        return found, wanted
+            widened = self._gather_around(x, left, right, axis)
+        return widened, wanted
 
     def around(self, left: int, right: int) -> Neighbours:
         """Return how many tokens `halo` finds."""
@@ -163,8 +163,8 @@ class Context:
                 of the state goes back to the rank that it came from.
             backwards: From the last rank to the first.
         """
-        found = _Received.apply(self, backwards, len(like), *like, *tied)  # type: ignore[no-untyped-call]
-        return cast(tuple[Tensor, ...], found)
+        state = _Received.apply(self, backwards, len(like), *like, *tied)  # type: ignore[no-untyped-call]
+        return cast(tuple[Tensor, ...], state)
 
     def handed_on(self, y: Tensor, state: Sequence[Tensor], *, backwards: bool = False) -> Tensor:
         """Send the state behind this part to the next rank; return `y`, to be used from here on."""
@@ -250,22 +250,22 @@ class Context:
     def _give_back(self, gradient: Tensor, left: int, right: int, axis: int) -> Tensor:
         """Return the gradient of a part, with what other ranks' halos say of it."""
         begin = self.offset - self.around(left, right).before
-        own = gradient.narrow(axis, self.offset - begin, self.length).clone()
+        total = gradient.narrow(axis, self.offset - begin, self.length).clone()
         sends = [
             (owner, gradient.narrow(axis, first - begin, last - first))
             for owner, first, last in self._borders(self.rank, left, right)
         ]
         pieces = []
-        shape = list(own.shape)
+        shape = list(total.shape)
         for rank in range(self.ranks):
             for owner, first, last in self._borders(rank, left, right):
                 if owner == self.rank:
                     shape[axis] = last - first
-                    pieces.append((rank, first - self.offset, own.new_empty(shape)))
+                    pieces.append((rank, first - self.offset, total.new_empty(shape)))
         self._exchange(sends, [(rank, piece) for rank, _, piece in pieces])
         for _, first, piece in pieces:
-            own.narrow(axis, first, piece.shape[axis]).add_(piece)
-        return own
+            total.narrow(axis, first, piece.shape[axis]).add_(piece)
+        return total
 
 
 def shares(length: int, ranks: int) -> tuple[int, ...]:

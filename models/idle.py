@@ -52,17 +52,17 @@ class Need:
             self.words, self.holds = fact, lambda site, _: getattr(site, name) == wanted
             return
         values = wanted if isinstance(wanted, tuple) else (wanted,)
-        self.owner, self.words = name, f"{name}={' or '.join(map(spelt, values))}"
+        self.owner, self.words = name, f"{name}={' or '.join(map(format_value, values))}"
         self.holds = lambda _, chosen: getattr(chosen, name) in values
 
     def sentence(self, name: str, chosen: Any, default: object) -> str:
         """Return why one of the options is refused."""
         lack = f"without {self.words}"
         if self.owner is not None:
-            lack = f"under {self.owner}={spelt(getattr(chosen, self.owner))}"
+            lack = f"under {self.owner}={format_value(getattr(chosen, self.owner))}"
         return (
-            f"{name} has nothing to act on {lack}: got {spelt(getattr(chosen, name))}; leave it at "
-            f"{spelt(default)}, or choose {self.words}"
+            f"{name} has nothing to act on {lack}: got {format_value(getattr(chosen, name))}; "
+            f"leave it at {format_value(default)}, or choose {self.words}"
         )
 
 
@@ -80,14 +80,14 @@ def idle(
         defaults: Of every option.
         site: Where they are to act, with the facts that are needed.
     """
-    chosen, found = SimpleNamespace(**options), dict[str, str]()
+    chosen, reasons = SimpleNamespace(**options), dict[str, str]()
     for need in needs:
         if need.holds(site, chosen):
             continue
         for name in need.options:
-            if options[name] != defaults[name] and name not in found:
-                found[name] = need.sentence(name, chosen, defaults[name])
-    return found
+            if options[name] != defaults[name] and name not in reasons:
+                reasons[name] = need.sentence(name, chosen, defaults[name])
+    return reasons
 
 
 def idle_in(family: Callable[..., Any], site: object, given: Mapping[str, Any]) -> dict[str, str]:
@@ -102,17 +102,17 @@ def idle_in(family: Callable[..., Any], site: object, given: Mapping[str, Any]) 
     if not (needs or fixed):
         return {}
     usual = defaults(family)
-    options, found = {**usual, **given}, dict[str, str]()
+    options, reasons = {**usual, **given}, dict[str, str]()
     for name, value in fixed.items():
         if options[name] not in (usual[name], value):
             how = "has no use for" if value is None else "fixes"
-            at = "" if value is None else f" at {spelt(value)}"
-            found[name] = (
-                f"variant=lra {how} {name}{at}: got {spelt(options[name])}; leave it at "
-                f"{spelt(usual[name])}, or choose variant=faithful"
+            at = "" if value is None else f" at {format_value(value)}"
+            reasons[name] = (
+                f"variant=lra {how} {name}{at}: got {format_value(options[name])}; leave it at "
+                f"{format_value(usual[name])}, or choose variant=faithful"
             )
     rest = idle(needs, {**options, **fixed}, {**usual, **fixed}, site)
-    return {**found, **{name: why for name, why in rest.items() if name not in fixed}}
+    return {**reasons, **{name: why for name, why in rest.items() if name not in fixed}}
 
 
 def fixed_in(family: Callable[..., Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -134,10 +134,10 @@ def defaults(family: Callable[..., Any]) -> Mapping[str, Any]:
     return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
-def spelt(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as YAML spells it."""
     if isinstance(value, list):
-        return f"[{', '.join(map(spelt, value))}]"
+        return f"[{', '.join(map(format_value, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Enum):

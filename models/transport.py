@@ -27,11 +27,11 @@ SENT = Sent()
 @contextmanager
 def counting_sent() -> Iterator[Sent]:
     """Count in the object that is returned what this process sends meanwhile."""
-    found, before = Sent(), SENT.bytes
+    sent, before = Sent(), SENT.bytes
     try:
-        yield found
+        yield sent
     finally:
-        found.bytes = SENT.bytes - before
+        sent.bytes = SENT.bytes - before
 
 
 class Request(Protocol):

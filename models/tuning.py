@@ -29,5 +29,5 @@ class Tuned(Protocol):
 
 def no_matrices(module: nn.Module, *names: str) -> dict[str, Tuning]:
     """Return the tuning of the parameters of these names, as far as they are there: no matrices."""
-    own = dict(module.named_parameters())
-    return {name: Tuning(matrix=False) for name in names if name in own}
+    parameters = dict(module.named_parameters())
+    return {name: Tuning(matrix=False) for name in names if name in parameters}

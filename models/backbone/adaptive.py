@@ -63,14 +63,14 @@ class AdaptiveEmbedding(nn.Module):
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Look the vectors up, each in the table of its group."""
         flat = ids.flatten()
-        found = self.weight.new_zeros(len(flat), self.width)
+        vectors = self.weight.new_zeros(len(flat), self.width)
         for group, (first, end) in enumerate(pairwise(self.edges)):
             inside = ((flat >= first) & (flat < end)).nonzero().squeeze(1)
             rows = F.embedding(flat[inside] - first, self.tables[group])
             if self.maps is not None:
                 rows = self.maps[group](rows)
-            found = found.index_copy(0, inside, rows.to(found.dtype))
-        return found.view(*ids.shape, self.width)
+            vectors = vectors.index_copy(0, inside, rows.to(vectors.dtype))
+        return vectors.view(*ids.shape, self.width)
 
     def inward(self, x: Float[Tensor, "n d"], group: int) -> Float[Tensor, "n k"]:
         """Lead vectors back to the width of a group's table, but for the first group."""

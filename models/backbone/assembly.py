@@ -51,7 +51,7 @@ from models.backbone.stack import (
     Stack,
     TransformerBlock,
 )
-from models.idle import Need, defaults, idle, spelt
+from models.idle import Need, defaults, format_value, idle
 from models.mixer import INSIDE, MixerFactory, State, Unsupported
 from models.state import size_bytes
 from models.tuning import Tuning, no_matrices
@@ -81,8 +81,8 @@ class FactorisedEmbedding(nn.Module):
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Look the vectors up, and lead them to the width."""
         vectors = F.embedding(ids, self.weight)
-        found: Tensor = self.map(vectors if self.scale == 1.0 else vectors * self.scale)
-        return found
+        widened: Tensor = self.map(vectors if self.scale == 1.0 else vectors * self.scale)
+        return widened
 
 
 def widened(inputs: int, outputs: int) -> nn.Linear:
@@ -166,7 +166,7 @@ def stack_of(
     return stack
 
 
-def check_own_stack(config: BackboneConfig, stack: nn.Module) -> None:
+def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
     """Raise `Unsupported` for options of blocks, which a stack of its own does not have.
 
     But for those that it names as `reads`.
@@ -191,7 +191,7 @@ def check_own_stack(config: BackboneConfig, stack: nn.Module) -> None:
         if (value := getattr(config, name)) not in wanted and name not in reads:
             raise Unsupported(
                 f"this model has a stack of its own: model.backbone.{name} must be "
-                f"{' or '.join(map(spelt, wanted))}, got {spelt(value)}"
+                f"{' or '.join(map(format_value, wanted))}, got {format_value(value)}"
             )
 
 
@@ -279,7 +279,7 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
                 raise ValueError(
                     f"layers {first} to {layer} are one module under {option}={given}, and their "
                     f"mixers differ: name the same family {uses} times in turn, or set "
-                    f"{option}={spelt(usual)}"
+                    f"{option}={format_value(usual)}"
                 )
         first += uses
 

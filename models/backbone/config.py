@@ -22,7 +22,7 @@ from models.backbone.heads import ORDERLESS, Interaction, Pooling
 from models.backbone.norms import NORM_EPSILON, NormKind
 from models.backbone.pooled import PoolMode, check_blocks, even
 from models.backbone.stack import FeedForward
-from models.idle import Need, defaults, idle, spelt
+from models.idle import Need, defaults, format_value, idle
 from models.mixer import Positions
 
 Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
@@ -174,7 +174,7 @@ class BackboneConfig:
         self._refuse_pairs()
         check_blocks(self)
         if self.norm == NormKind.batch:
-            self._refuse_beside_batches()
+            self._refuse_with_batch_norm()
 
     def _refuse_numbers(self) -> None:
         """Refuse numbers outside of their ranges."""
@@ -232,18 +232,23 @@ class BackboneConfig:
                 "residual=reversible needs a network for its second stream: set feed_forward=gelu"
             )
 
-    def _refuse_beside_batches(self) -> None:
+    def _refuse_with_batch_norm(self) -> None:
         """Refuse what computes a norm again, in pieces, or for several layers."""
         usual = defaults(BackboneConfig)
-        apart = ["activation_checkpointing", "feed_forward_chunks", "layer_groups", "pool_repeats"]
+        conflicting = [
+            "activation_checkpointing",
+            "feed_forward_chunks",
+            "layer_groups",
+            "pool_repeats",
+        ]
         if self.residual == Residual.reversible:
-            apart.append("residual")
-        for name in apart:
+            conflicting.append("residual")
+        for name in conflicting:
             if (value := getattr(self, name)) != usual[name]:
                 raise ValueError(
                     "norm=batch takes the statistics of each layer once in a pass, over all "
-                    f"positions: got {name}={spelt(value)}; leave it at {spelt(usual[name])}, or "
-                    "set norm=layer, rms or scale"
+                    f"positions: got {name}={format_value(value)}; leave it at "
+                    f"{format_value(usual[name])}, or set norm=layer, rms or scale"
                 )
 
     @property

@@ -74,14 +74,14 @@ class DecoderBlock(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        own = checked_mixer(mixer, positions=Positions.none, causal=True, max_length=1)
+        self_mixer = checked_mixer(mixer, positions=Positions.none, causal=True, max_length=1)
         if not cross.traits.cross:
             raise Unsupported(
                 f"{family(cross)} offers no cross attention (traits.cross=False): choose an exact "
                 "family, at a site with causal=False"
             )
         self.own = TransformerBlock(
-            own,
+            self_mixer,
             width=width,
             feed_forward=FeedForward.none,
             feed_forward_width=feed_forward_width,
@@ -132,15 +132,15 @@ class EncoderDecoder(nn.Module):
         self.facts = facts
         mixers = [cast(Any, block).mixer for block in encoder.blocks]
         mixers += [block.own.mixer for block in decoder]
-        known = [mixer.traits for mixer in mixers]
+        all_traits = [mixer.traits for mixer in mixers]
         self.traits = Traits(
             supports=frozenset({"keep", "prefix"}),
-            positions=frozenset.intersection(*(traits.positions for traits in known)),
-            options=frozenset.intersection(*(traits.options for traits in known)),
+            positions=frozenset.intersection(*(traits.positions for traits in all_traits)),
+            options=frozenset.intersection(*(traits.options for traits in all_traits)),
             causal=True,
-            operations=max(traits.operations for traits in known),
-            memory=max(traits.memory for traits in known),
-            weight_dropout=all(traits.weight_dropout for traits in known),
+            operations=max(traits.operations for traits in all_traits),
+            memory=max(traits.memory for traits in all_traits),
+            weight_dropout=all(traits.weight_dropout for traits in all_traits),
         )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
@@ -198,7 +198,7 @@ def encoder_decoder(
             "a model with a stack of its own is no encoder: got model.backbone.decoder_depth="
             f"{config.decoder_depth}; set it to 0, or choose a family of mixers"
         )
-    own = exact if config.decoder_mixer == DecoderMixer.exact else mixers[-1]
+    decoder_mixer = exact if config.decoder_mixer == DecoderMixer.exact else mixers[-1]
 
     def placed(layer: int, depth: int, longest: int, *, causal: bool, shared: Any) -> Site:
         words = int(torch.randint(2**62, (), generator=site.generator))
@@ -233,9 +233,9 @@ def encoder_decoder(
     for layer in range(config.decoder_depth):
         depth = config.decoder_depth
         at = placed(layer, depth, facts.target_length, causal=True, shared=written)
-        mixer = checked(own, at, padded=False)
-        beside = placed(layer, depth, facts.source_length, causal=False, shared=across)
-        cross = bound(exact)(replace(beside, positions=Positions.none))
+        mixer = checked(decoder_mixer, at, padded=False)
+        cross_site = placed(layer, depth, facts.source_length, causal=False, shared=across)
+        cross = bound(exact)(replace(cross_site, positions=Positions.none))
         decoder.append(
             DecoderBlock(
                 cast(Any, mixer),

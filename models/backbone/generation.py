@@ -110,10 +110,10 @@ class TokenSampling:
             )
         shares = self.shares(logits)
         total = shares.cumsum(-1)
-        found = torch.searchsorted(total, uniform[:, None] * total[:, -1:], right=True)[:, 0]
+        chosen = torch.searchsorted(total, uniform[:, None] * total[:, -1:], right=True)[:, 0]
         ids = torch.arange(shares.shape[1], device=shares.device)
         last = ids.mul(shares > 0).amax(-1)  # where rounding ends behind it
-        return torch.minimum(found, last)
+        return torch.minimum(chosen, last)
 
 
 GREEDY = TokenSampling(temperature=0.0)
@@ -205,7 +205,7 @@ def generate(
     groups: dict[int, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(len(prompt), []).append(row)
-    found: dict[int, Tensor] = {}
+    continuations: dict[int, Tensor] = {}
     with torch.no_grad():
         for length in sorted(groups):
             rows = groups[length]
@@ -215,5 +215,5 @@ def generate(
             for _ in range(steps):
                 token, point = advance(model, point, sampling, generator)
                 added.append(token)
-            found |= zip(rows, torch.stack(added, dim=1), strict=True)
-    return [found[row] for row in range(len(prompts))]
+            continuations |= zip(rows, torch.stack(added, dim=1), strict=True)
+    return [continuations[row] for row in range(len(prompts))]

@@ -302,8 +302,8 @@ class AdaptiveHead(TokenHead):
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items c"]:
         """Return log-probabilities of all ids: for a look, not for large batches."""
-        found: Tensor = self.groups.log_prob(x.flatten(0, -2))
-        return found.view(*x.shape[:-1], -1)
+        log_probabilities: Tensor = self.groups.log_prob(x.flatten(0, -2))
+        return log_probabilities.view(*x.shape[:-1], -1)
 
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float

@@ -17,10 +17,10 @@ from conf.choices import bound
 from models.backbone import placing, shared
 from models.backbone.assembly import (
     block_of,
+    check_custom_stack,
     check_groups,
     check_memory,
     check_norm,
-    check_own_stack,
     check_pools,
     embedding_of,
     head_of,
@@ -149,7 +149,7 @@ class Backbone(nn.Module):
         factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         with drawing():
             self._draw_embedding(seed)
-            self.stack = self._own_stack(stack, seed) if stack else self._blocks(factories, seed)
+            self.stack = self._custom_stack(stack, seed) if stack else self._blocks(factories, seed)
             self._draw_head(seed)
             if config.initial_deviation is not None:
                 redraw(self, config.initial_deviation, seed)
@@ -189,7 +189,7 @@ class Backbone(nn.Module):
             own_head_width=config.head_width,
             qkv_bias=config.qkv_bias,
             output_bias=config.output_bias,
-            max_length=pooled_length(longest, times, apart=self.has_cls),
+            max_length=pooled_length(longest, times, has_cls=self.has_cls),
             causal=self.causal,
             layer=layer,
             depth=len(config.uses) + self.decoder,
@@ -219,11 +219,11 @@ class Backbone(nn.Module):
             masks=self.facts.masks,
         )
 
-    def _own_stack(self, make: StackFactory, seed: int) -> nn.Module:
+    def _custom_stack(self, make: StackFactory, seed: int) -> nn.Module:
         torch.default_generator.manual_seed(derive(seed, "stack"))
         site = self._site(0, seed, {})
         stack = bound(make)(site, self.config)
-        check_own_stack(self.config, stack)
+        check_custom_stack(self.config, stack)
         return self._checked_mixer(stack, site)
 
     def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:

@@ -80,7 +80,9 @@ def parts_of(
     return (torch.arange(x.shape[1], device=x.device) >= layout.prefix[:, None]).long()
 
 
-def begun_anew(document: Int[Tensor, "b l"], context: Context | None = None) -> Int[Tensor, "b l"]:
+def document_positions(
+    document: Int[Tensor, "b l"], context: Context | None = None
+) -> Int[Tensor, "b l"]:
     """Return the position of each token in its document, tokens of which follow one another.
 
     Of ranks, each has its part of the documents, which may begin on an earlier one.
@@ -90,8 +92,8 @@ def begun_anew(document: Int[Tensor, "b l"], context: Context | None = None) -> 
     begins[:, 1:] = document[:, 1:] != document[:, :-1]
     if context is None:
         return place - place.where(begins, 0).cummax(1).values
-    wide, found = context.halo(document, 1, 0, 1)
-    if found.before:
+    wide, neighbours = context.halo(document, 1, 0, 1)
+    if neighbours.before:
         begins[:, 0] = wide[:, 1] != wide[:, 0]
     place = place + context.offset
     start = place.where(begins, 0).cummax(1).values
@@ -140,6 +142,6 @@ def encoded_at(
         return x + nn.functional.pad(behind, (0, 0, 1, 0))
     ids = position_ids(x.shape[1], start, x)
     if document is not None:
-        ids = begun_anew(document, context)
+        ids = document_positions(document, context)
     codes: Tensor = encode(ids, x) if table is None else table(ids)
     return x + codes

@@ -92,8 +92,8 @@ class Cut(NamedTuple):
     """How a stack is cut."""
 
     layers: Sequence[int]
-    """Of each block; those that the stack has beside are the decoder's."""
-    apart: bool
+    """Of each block; further layers of the stack are the decoder's."""
+    has_cls: bool
     """Whether position 0 is a CLS vector."""
     query_only: bool
     mode: PoolMode
@@ -101,15 +101,15 @@ class Cut(NamedTuple):
     """Whether the output has the input's length."""
 
 
-def pooled_length(length: int, times: int, *, apart: bool) -> int:
+def pooled_length(length: int, times: int, *, has_cls: bool) -> int:
     """Return the length after so many poolings."""
-    halved: int = -(-(length - apart) // 2**times)
-    return halved + apart
+    halved: int = -(-(length - has_cls) // 2**times)
+    return halved + has_cls
 
 
-def pooled_mask(keep: Bool[Tensor, "b l"], *, apart: bool) -> Bool[Tensor, "b m"]:
+def pooled_mask(keep: Bool[Tensor, "b l"], *, has_cls: bool) -> Bool[Tensor, "b m"]:
     """Return which positions have a real token."""
-    first, rest = keep[:, :apart], keep[:, apart:]
+    first, rest = keep[:, :has_cls], keep[:, has_cls:]
     pairs = in_pairs(F.pad(rest, (0, rest.shape[1] % 2)))
     return torch.cat((first, pairs.any(2)), dim=1)
 
@@ -120,22 +120,22 @@ def in_pairs(x: Shaped[Tensor, "b l *d"]) -> Shaped[Tensor, "b m 2 *d"]:
 
 
 def pooled(
-    x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None, *, apart: bool, mode: PoolMode
+    x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None, *, has_cls: bool, mode: PoolMode
 ) -> Float[Tensor, "b m d"]:
     """Return one vector for every two real tokens; zeros where none of both is.
 
     Args:
         x: The sequence; the last of an odd number is by itself.
         keep: Which tokens are real; None: all.
-        apart: Whether position 0 stays as it is.
+        has_cls: Whether position 0 stays as it is.
         mode: What two become.
     """
-    first, rest = x[:, :apart], x[:, apart:]
+    first, rest = x[:, :has_cls], x[:, has_cls:]
     odd = rest.shape[1] % 2
     if keep is None and not odd:
         pairs = in_pairs(rest)
         return torch.cat((first, pairs.mean(2) if mode == PoolMode.mean else pairs.amax(2)), dim=1)
-    real = rest.new_ones(rest.shape[:2], dtype=torch.bool) if keep is None else keep[:, apart:]
+    real = rest.new_ones(rest.shape[:2], dtype=torch.bool) if keep is None else keep[:, has_cls:]
     real = in_pairs(F.pad(real, (0, odd)))[..., None]
     pairs = in_pairs(F.pad(rest, (0, 0, 0, odd)))
     if mode == PoolMode.mean:
@@ -147,11 +147,11 @@ def pooled(
 
 
 def repeated(
-    x: Float[Tensor, "b m d"], times: int, length: int, *, apart: bool
+    x: Float[Tensor, "b m d"], times: int, length: int, *, has_cls: bool
 ) -> Float[Tensor, "b l d"]:
     """Return every position but a CLS vector's so many times in turn, cut at `length`."""
-    first, rest = x[:, :apart], x[:, apart:]
-    return torch.cat((first, rest.repeat_interleave(times, dim=1)[:, : length - apart]), dim=1)
+    first, rest = x[:, :has_cls], x[:, has_cls:]
+    return torch.cat((first, rest.repeat_interleave(times, dim=1)[:, : length - has_cls]), dim=1)
 
 
 class Level(NamedTuple):
@@ -187,21 +187,21 @@ class PooledStack(Stack):
 
     def shorter(self, level: Level, number: int) -> Level:
         """Return the level of block `number` behind that of the block before."""
-        step, apart = 2**number, self.cut.apart
-        keep = None if level.keep is None else pooled_mask(level.keep, apart=apart)
-        return self.level(keep, Spacing(1 - step if apart else 0, step))
+        step, has_cls = 2**number, self.cut.has_cls
+        keep = None if level.keep is None else pooled_mask(level.keep, has_cls=has_cls)
+        return self.level(keep, Spacing(1 - step if has_cls else 0, step))
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Pass through every block; the output is shorter where there is no decoder."""
         self.refuse(layout._replace(keep=None))
-        apart, length = self.cut.apart, flow.x.shape[1]
+        has_cls, length = self.cut.has_cls, flow.x.shape[1]
         flow, full = self.opened(flow), self.level(layout.keep, Spacing())
         layers, level, low = iter(self.blocks), full, flow.x
         for number, count in enumerate(self.cut.layers):
             sources = [self.source(None, level, level)] * count
             if number:
                 longer, level = level, self.shorter(level, number)
-                x = pooled(flow.x, longer.keep, apart=apart, mode=self.cut.mode)
+                x = pooled(flow.x, longer.keep, has_cls=has_cls, mode=self.cut.mode)
                 sources = [self.source(None, level, level)] * count
                 if self.cut.query_only:
                     sources[0] = self.source(flow.x, level, longer)
@@ -212,7 +212,7 @@ class PooledStack(Stack):
                 low = flow.x
         if self.cut.full:
             times = 2 ** (len(self.cut.layers) - 1)
-            flow = flow.with_x(low + repeated(flow.x, times, length, apart=apart))
+            flow = flow.with_x(low + repeated(flow.x, times, length, has_cls=has_cls))
             for block in layers:
                 flow = self.through(block, flow, full.layout, full.blank)
         return flow.with_x(self.closed(flow.x))
@@ -229,7 +229,7 @@ class PooledStack(Stack):
     def mask_out(self, keep: Bool[Tensor, "b l"]) -> Bool[Tensor, "b m"]:
         """Return which positions of the output are real, where `keep` says it of the input."""
         for _ in self.cut.layers[1:] if not self.cut.full else ():
-            keep = pooled_mask(keep, apart=self.cut.apart)
+            keep = pooled_mask(keep, has_cls=self.cut.has_cls)
         return keep
 
 

@@ -181,12 +181,12 @@ def _pull(
     gradients: dict[nn.Parameter, Tensor],
 ) -> Tensor:
     """Return the gradient of `x`, and add those of the parameters of `parts`."""
-    own = dict.fromkeys(p for part in parts for p in part.parameters() if p.requires_grad)
-    found = torch.autograd.grad(y, [x, *own], gradient.to(y.dtype), allow_unused=True)
-    for parameter, value in zip(own, found[1:], strict=True):
+    parameters = dict.fromkeys(p for part in parts for p in part.parameters() if p.requires_grad)
+    derivatives = torch.autograd.grad(y, [x, *parameters], gradient.to(y.dtype), allow_unused=True)
+    for parameter, value in zip(parameters, derivatives[1:], strict=True):
         if value is not None:
             gradients[parameter] = gradients[parameter] + value if parameter in gradients else value
-    return torch.zeros_like(x) if found[0] is None else found[0]
+    return torch.zeros_like(x) if derivatives[0] is None else derivatives[0]
 
 
 class ReversibleStack(Stack):

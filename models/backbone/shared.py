@@ -61,7 +61,7 @@ def check_shared(layout: Layout, model: Shared, state: State) -> None:
             f"{[*layout.context.lengths]}; truncate, or build it with a larger max_length"
         )
     plain = isinstance(stack, Stack) and not isinstance(stack, PooledStack | ReversibleStack)
-    found = {
+    obstacles = {
         f"residual={config.residual.value}": isinstance(stack, ReversibleStack),
         f"block_layers={config.block_layers}, which pools": isinstance(stack, PooledStack),
         "a family with a stack of its own": not isinstance(stack, Stack),
@@ -71,7 +71,7 @@ def check_shared(layout: Layout, model: Shared, state: State) -> None:
         f"head_dropout={config.head_dropout:g}": bool(config.head_dropout),
         "tied_dropout=true": config.tied_dropout,
     }
-    reasons = [name for name, there in found.items() if there]
+    reasons = [name for name, there in obstacles.items() if there]
     if reasons or not plain:
         raise Unsupported(
             f"ranks cannot share a sequence under {', '.join(reasons)}: got hardware.context="

@@ -110,16 +110,16 @@ def _solved(product: Float[Tensor, "n r"], normal: Float[Tensor, "r r"]) -> Floa
     """Return the least-squares factor: product normal^-1."""
     ridge = RIDGE * normal.diagonal().mean().clamp_min(1e-300)
     ridged = normal + ridge * torch.eye(len(normal), dtype=normal.dtype, device=normal.device)
-    found: Tensor = torch.linalg.solve(ridged, product.T).T
-    return found
+    factor: Tensor = torch.linalg.solve(ridged, product.T).T
+    return factor
 
 
 def _error(squared: float, product: Tensor, a: Tensor, m: Tensor, c: Tensor) -> float:
     """Return the relative Frobenius error, from the product for the first factor."""
-    own = float(((a.T @ a) * (m.T @ m) * (c.T @ c)).sum())
-    left = squared - 2.0 * float((product * a).sum()) + own
-    found: float = (max(left, 0.0) / squared) ** 0.5
-    return found
+    approximation_squared = float(((a.T @ a) * (m.T @ m) * (c.T @ c)).sum())
+    left = squared - 2.0 * float((product * a).sum()) + approximation_squared
+    relative: float = (max(left, 0.0) / squared) ** 0.5
+    return relative
 
 
 def _strongest(

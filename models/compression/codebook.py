@@ -41,19 +41,19 @@ def codebook(
     flat = x.detach().flatten().double()
     distinct = torch.unique(flat)  # sorted
     if len(distinct) <= centres:
-        found, codes = distinct, torch.searchsorted(distinct, flat)
-        return codes.to(torch.uint8).view(x.shape), found.to(x.dtype)
+        centre_values, codes = distinct, torch.searchsorted(distinct, flat)
+        return codes.to(torch.uint8).view(x.shape), centre_values.to(x.dtype)
     at = torch.linspace(0, len(distinct) - 1, centres, dtype=torch.float64).round().long()
-    found = distinct[at]
-    codes = _nearest(flat, found)
+    centre_values = distinct[at]
+    codes = _nearest(flat, centre_values)
     for _ in range(rounds):
-        counts = torch.zeros_like(found).index_add_(0, codes, torch.ones_like(flat))
-        sums = torch.zeros_like(found).index_add_(0, codes, flat)
-        found = torch.where(counts > 0, sums / counts.clamp_min(1), found)
-        before, codes = codes, _nearest(flat, found)
+        counts = torch.zeros_like(centre_values).index_add_(0, codes, torch.ones_like(flat))
+        sums = torch.zeros_like(centre_values).index_add_(0, codes, flat)
+        centre_values = torch.where(counts > 0, sums / counts.clamp_min(1), centre_values)
+        before, codes = codes, _nearest(flat, centre_values)
         if torch.equal(before, codes):
             break
-    return codes.to(torch.uint8).view(x.shape), found.to(x.dtype)
+    return codes.to(torch.uint8).view(x.shape), centre_values.to(x.dtype)
 
 
 def _nearest(x: Float[Tensor, " n"], centres: Float[Tensor, " c"]) -> Tensor:
@@ -69,9 +69,9 @@ class CodebookLinear(nn.Module):
     def __init__(self, layer: nn.Linear, centres: int = CENTRES) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
-        codes, found = codebook(layer.weight, centres=centres)
+        codes, centre_values = codebook(layer.weight, centres=centres)
         self.register_buffer("codes", codes)
-        self.register_buffer("centres", found)
+        self.register_buffer("centres", centre_values)
         self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().clone())
 
     @property

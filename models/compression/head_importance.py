@@ -49,19 +49,19 @@ def attention_layers(model: Backbone) -> dict[int, MultiHead]:
     Raises:
         Unsupported: There is none.
     """
-    found: dict[int, MultiHead] = {}
+    mixers: dict[int, MultiHead] = {}
     blocks = model.stack.blocks if isinstance(model.stack, Stack) else ()
     for layer, block in enumerate(blocks):
         mixer = cast(Any, block).mixer
-        if isinstance(mixer, MultiHead) and mixer not in found.values():
-            found[layer] = mixer
-    if not found:
+        if isinstance(mixer, MultiHead) and mixer not in mixers.values():
+            mixers[layer] = mixer
+    if not mixers:
         names = ", ".join({family(cast(Any, block).mixer): None for block in blocks})
         raise Unsupported(
             f"head pruning needs attention heads between projections: {names or 'this stack'} has "
             "none (no subclass of MultiHead); choose a family with heads, or another method"
         )
-    return found
+    return mixers
 
 
 @contextmanager
@@ -120,10 +120,10 @@ def head_importance(
         model.train(training)
     if not count:
         raise ValueError("importance is a mean over examples: got none")
-    found = {at: total / count for at, total in sums.items()}
+    means = {at: total / count for at, total in sums.items()}
     if not normalised:
-        return found
-    return {at: each / each.norm().clamp_min(1e-30) for at, each in found.items()}
+        return means
+    return {at: each / each.norm().clamp_min(1e-30) for at, each in means.items()}
 
 
 def _gradients(
@@ -143,15 +143,15 @@ def _gradients(
     with torch.enable_grad(), gated(layers, by_row):
         nll = model(batch.tokens, batch.target, batch.keep, layout=batch.layout).nll
         weight = torch.ones_like(nll) if batch.weight is None else batch.weight.to(nll)
-        own, counts = (nll * weight).reshape(rows, -1), weight.reshape(rows, -1)
-        loss = (own.sum(1) / counts.sum(1).clamp_min(1e-30)).sum()
-        found = torch.autograd.grad(loss, list(gates.values()), allow_unused=True)
-    if lost := [at for at, each in zip(gates, found, strict=True) if each is None]:
+        losses, counts = (nll * weight).reshape(rows, -1), weight.reshape(rows, -1)
+        loss = (losses.sum(1) / counts.sum(1).clamp_min(1e-30)).sum()
+        gradients = torch.autograd.grad(loss, list(gates.values()), allow_unused=True)
+    if lost := [at for at, each in zip(gates, gradients, strict=True) if each is None]:
         raise Unsupported(
             f"no gradient reaches the heads of layer {lost[0]} ({family(layers[lost[0]])}): a "
             "reversible stack computes its layers again; set model.backbone.residual=pre_norm"
         )
-    return dict(zip(gates, found, strict=True))
+    return dict(zip(gates, gradients, strict=True))
 
 
 def heads_of(mixer: MultiHead) -> int:
@@ -181,10 +181,10 @@ def least_important(
             f"every layer keeps at least one head: got {count} to remove, and {len(free)} of "
             f"{total} in {len(importance)} layers can go; remove at most {len(free)}"
         )
-    found: dict[int, list[int]] = {at: [] for at in importance}
+    chosen: dict[int, list[int]] = {at: [] for at in importance}
     for _, at, head in sorted(free)[:count]:
-        found[at].append(head)
-    return found
+        chosen[at].append(head)
+    return chosen
 
 
 def remove_heads(model: Backbone, removed: Mapping[int, Sequence[int]]) -> None:
@@ -251,14 +251,14 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
                 setattr(mixer, name, part)
             mixer.heads, mixer.head_counts = len(kept), HeadCounts(*4 * [len(kept)])
             try:
-                apart = float((mixer(x, Layout()) - wanted).abs().max() / wanted.abs().max())
+                difference = float((mixer(x, Layout()) - wanted).abs().max() / wanted.abs().max())
             except (RuntimeError, IndexError, ValueError, TypeError) as error:
-                apart, why = float("inf"), f"it cannot run with fewer ({str(error)[:80]})"
+                difference, why = float("inf"), f"it cannot run with fewer ({str(error)[:80]})"
             else:
-                why = f"without them it gives another output (relative error {apart:.1e})"
+                why = f"without them it gives another output (relative error {difference:.1e})"
     finally:
         mixer.train(training)
-    if not apart <= TOLERANCE:
+    if not difference <= TOLERANCE:
         for name, layer in before.items():
             setattr(mixer, name, layer)
         mixer.heads, mixer.head_counts = total, counts
@@ -273,8 +273,8 @@ def _part(layer: nn.Linear, index: Tensor, *, columns: bool) -> nn.Linear:
     weight, bias = layer.weight.detach(), layer.bias
     index = index.to(weight.device)
     weight = weight[:, index] if columns else weight[index]
-    made = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
-    made.weight = nn.Parameter(weight.clone())
+    part = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    part.weight = nn.Parameter(weight.clone())
     if bias is not None:
-        made.bias = nn.Parameter((bias if columns else bias[index]).detach().clone())
-    return made
+        part.bias = nn.Parameter((bias if columns else bias[index]).detach().clone())
+    return part

@@ -122,14 +122,14 @@ def check_integer_product(device: torch.device) -> None:
     """Raise `Unsupported` where this device multiplies no 8-bit integers, or wrongly."""
     codes = (torch.arange(32 * 32) % 255 - 127).to(torch.int8).view(32, 32)
     try:
-        found = integer_product(codes.to(device), codes.T.to(device)).cpu()
+        product = integer_product(codes.to(device), codes.T.to(device)).cpu()
     except (RuntimeError, NotImplementedError) as error:
-        said = str(error).partition("\n")[0][:120]
+        message = str(error).partition("\n")[0][:120]
         raise Unsupported(
-            f"this processor ({device}) has no product of 8-bit integers ({said}): choose "
+            f"this processor ({device}) has no product of 8-bit integers ({message}): choose "
             "runner.form=weight_only, which multiplies floating-point numbers"
         ) from error
-    if not torch.equal(found.long(), codes.long() @ codes.T.long()):
+    if not torch.equal(product.long(), codes.long() @ codes.T.long()):
         raise Unsupported(
             f"this processor ({device}) multiplies 8-bit integers wrongly: choose "
             "runner.form=weight_only, which multiplies floating-point numbers"
@@ -175,16 +175,16 @@ def quantise(
 @contextmanager
 def _largest_inputs(model: Backbone) -> Iterator[dict[nn.Linear, float]]:
     """Record the largest absolute value that enters each map."""
-    found: dict[nn.Linear, float] = {}
+    largest: dict[nn.Linear, float] = {}
 
     def hook(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        own = cast(nn.Linear, layer)
-        found[own] = max(found.get(own, 0.0), float(arguments[0].detach().abs().max()))
+        linear = cast(nn.Linear, layer)
+        largest[linear] = max(largest.get(linear, 0.0), float(arguments[0].detach().abs().max()))
 
     maps = linear_maps(model).values()
     handles = [layer.register_forward_pre_hook(hook) for layer in maps]
     try:
-        yield found
+        yield largest
     finally:
         for handle in handles:
             handle.remove()

@@ -56,11 +56,11 @@ def unshare(model: Backbone) -> None:
             "or choose another method"
         )
     seen: set[nn.Module] = set()
-    own = []
+    blocks = []
     for block in stack.blocks:
-        own.append(copy.deepcopy(block) if block in seen else block)
+        blocks.append(copy.deepcopy(block) if block in seen else block)
         seen.add(block)
-    stack.blocks = nn.ModuleList(own)
+    stack.blocks = nn.ModuleList(blocks)
     model.config = replace(model.config, layer_groups=None)
     _count_again(model)
 

@@ -24,17 +24,17 @@ def linear_maps(model: Backbone) -> dict[str, nn.Linear]:
     Raises:
         Unsupported: There is none.
     """
-    found = {
+    maps = {
         name: part
         for name, part in model.named_modules()
         if isinstance(part, nn.Linear) and _ordinary(name)
     }
-    if not found:
+    if not maps:
         raise Unsupported(
             "compression acts on projections, networks and the head: this model has no such linear "
             "map; choose a family with projections, or model.backbone.feed_forward=gelu"
         )
-    return found
+    return maps
 
 
 def _ordinary(name: str) -> bool:
@@ -61,5 +61,5 @@ def replace_maps(
 
 
 def _put(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, own = name.rpartition(".")
-    setattr(model.get_submodule(parent), own, module)
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, module)

@@ -72,7 +72,7 @@ def share_heads(
         raise Unsupported("heads are shared in models of layers with heads alone: got others, too")
     for at, mixer in layers.items():
         _check(at, mixer, families)
-    found = {}
+    achieved = {}
     for at, mixer in layers.items():
         heads, width = heads_of(mixer), mixer.key_width
         rank = max(1, round(share * heads * width))
@@ -90,12 +90,12 @@ def share_heads(
             qkv_bias=mixer.v_proj.bias is not None,
             output_bias=mixer.out_proj.bias is not None,
         )
-        made = make(site, scores, mixer).to(mixer.out_proj.weight).train(mixer.training)
+        replacement = make(site, scores, mixer).to(mixer.out_proj.weight).train(mixer.training)
         for block in blocks:
             if block.mixer is mixer:
-                block.mixer = made
-        found[at] = (rank, error)
-    return found
+                block.mixer = replacement
+        achieved[at] = (rank, error)
+    return achieved
 
 
 def check_share(share: float) -> None:
@@ -114,20 +114,20 @@ def shared_scores(mixer: MultiHead, rank: int, *, sweeps: int) -> tuple[SharedSc
         layer.weight.detach().double().view(heads, width, -1)
         for layer in (mixer.q_proj, mixer.k_proj)
     )
-    found = decompose_heads(q, k, rank, sweeps=sweeps)
+    decomposition = decompose_heads(q, k, rank, sweeps=sweeps)
     # Each factor of a term gets a part of its weight: a gradient then moves all alike.
-    weight = found.mixing.norm(dim=0).clamp_min(1e-12)
+    weight = decomposition.mixing.norm(dim=0).clamp_min(1e-12)
     content = torch.zeros(heads, q.shape[-1], dtype=q.dtype, device=q.device)
     if mixer.q_proj.bias is not None:
         content = torch.einsum("hk,hkd->hd", mixer.q_proj.bias.detach().double().view(heads, -1), k)
     scores = SharedScores(
-        queries=(found.queries * weight.sqrt()).T,
-        keys=(found.keys * weight.sqrt()).T,
-        mixing=found.mixing / weight,
+        queries=(decomposition.queries * weight.sqrt()).T,
+        keys=(decomposition.keys * weight.sqrt()).T,
+        mixing=decomposition.mixing / weight,
         content=content,
         head_width=width,
     )
-    return scores, found.errors[-1]
+    return scores, decomposition.errors[-1]
 
 
 def _check(at: int, mixer: MultiHead, families: tuple[type, ...]) -> None:

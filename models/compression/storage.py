@@ -34,15 +34,15 @@ def write_state(state: Mapping[str, Tensor], path: Path, *, sparse: bool = False
     first: dict[tuple[object, ...], str] = {}
     flat: list[Tensor] = []
     for name, value in state.items():
-        own = value.detach().cpu()
+        tensor = value.detach().cpu()
         same = first.setdefault(_place(value, name), name)
         if same != name:
             aliases[name] = same
-        elif sparse and _smaller_without_zeros(own):
-            shapes[name] = list(own.shape)
-            flat.append(own.flatten())
+        elif sparse and _smaller_without_zeros(tensor):
+            shapes[name] = list(tensor.shape)
+            flat.append(tensor.flatten())
         else:
-            tensors[name] = own.contiguous().clone()
+            tensors[name] = tensor.contiguous().clone()
     if flat:
         numbers = torch.cat(flat)
         # -0.0 is a number: its sign would be lost with its bits
@@ -58,18 +58,18 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """Return the state that a file of `write_state` holds."""
     with safe_open(path, framework="pt") as file:
         facts = file.metadata()
-        found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if shapes := json.loads(facts["shapes"]):
-        bits, numbers = found.pop(BITS), found.pop(NUMBERS)
+        bits, numbers = state.pop(BITS), state.pop(NUMBERS)
         sizes = [prod(shape) for shape in shapes.values()]
         there = np.unpackbits(bits.numpy(), count=sum(sizes)).astype(bool)
         flat = torch.zeros(sum(sizes), dtype=numbers.dtype)
         flat[torch.from_numpy(there)] = numbers
         for (name, shape), part in zip(shapes.items(), torch.split(flat, sizes), strict=True):
-            found[name] = part.view(shape)
+            state[name] = part.view(shape)
     for name, same in json.loads(facts["aliases"]).items():
-        found[name] = found[same]
-    return found
+        state[name] = state[same]
+    return state
 
 
 def _place(value: Tensor, name: str) -> tuple[object, ...]:

@@ -111,11 +111,11 @@ class SpanCore(nn.Module):
         window = min(self.window(), k.shape[2] if layout.context is None else self.limit)
         if layout.context is not None:
             right = 0 if self.traits.causal else window
-            k, found = layout.context.halo(k, window, right)
+            k, neighbours = layout.context.halo(k, window, right)
             v, _ = layout.context.halo(v, window, right)
             keep = layout.context.kept_around(layout.keep, window, right)
             # Behind the queries follow as many that nobody reads as there are later keys.
-            more = torch.nn.functional.pad(q, (0, 0, 0, found.behind))
+            more = torch.nn.functional.pad(q, (0, 0, 0, neighbours.behind))
             o: Tensor = self(more, k, v, Layout(keep=keep))
             return o[:, :, : q.shape[2]]
         columns = window if self.traits.causal else 2 * window + 1

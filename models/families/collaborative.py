@@ -130,8 +130,8 @@ class CollaborativeAttention(MultiHead):
             q = rotate(q, place)
         if self.content is None:
             return q
-        own = torch.eye(self.heads, dtype=q.dtype, device=q.device)[:, None]
-        return torch.cat((q, own.expand(*q.shape[:3], -1)), dim=-1)
+        one_hot = torch.eye(self.heads, dtype=q.dtype, device=q.device)[:, None]
+        return torch.cat((q, one_hot.expand(*q.shape[:3], -1)), dim=-1)
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b 1 l k"]:
         """Return the shared keys, and behind them the content biases of all heads."""

@@ -89,15 +89,15 @@ class MixedAttention(Family):
         self.kernel_proj = projection(inner, few.heads * kernel, bias=has)
         self.values_proj = projection(width, inner, bias=has)
         self.convolved_proj = projection(inner, width, bias=False)
-        own = self.attention.traits
+        traits = self.attention.traits
         self.traits = Traits(
             supports=frozenset({"keep", "start", "context"}),
-            positions=own.positions,
-            options=own.options,
+            positions=traits.positions,
+            options=traits.options,
             causal=site.causal,
             operations=Growth(2.0),
             weight_dropout=True,
-            sees_order=own.sees_order or kernel > 1,
+            sees_order=traits.sees_order or kernel > 1,
         )
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
@@ -138,8 +138,8 @@ class MixedAttention(Family):
     ) -> Float[Tensor, "b n w"]:
         """Return `x` with what kernels see around it: other ranks' tokens, zeros, a stream's."""
         if layout.context is not None:
-            x, found = layout.context.halo(x, *self.margins, 1)
-            missing = (wanted - seen for wanted, seen in zip(self.margins, found, strict=True))
+            x, neighbours = layout.context.halo(x, *self.margins, 1)
+            missing = (wanted - seen for wanted, seen in zip(self.margins, neighbours, strict=True))
             return F.pad(x, (0, 0, *missing))
         if before is None:
             return F.pad(x, (0, 0, *self.margins))

@@ -82,12 +82,12 @@ def real_transform(x: Float[Tensor, "b l d"], norm: Norm = Norm.none) -> Float[T
     if x.numel() <= AT_ONCE:
         return torch._fft_r2c(x, [1, 2], int(norm == Norm.ortho), False).real
     scaling = "ortho" if norm == Norm.ortho else "backward"
-    y, known = torch.empty_like(x), x.shape[2] // 2 + 1
-    y[..., :known] = torch.fft.rfft2(x, dim=(1, 2), norm=scaling).real
+    y, computed = torch.empty_like(x), x.shape[2] // 2 + 1
+    y[..., :computed] = torch.fft.rfft2(x, dim=(1, 2), norm=scaling).real
     # From what is written: reading real parts out of complex numbers once more takes longer.
-    mirrored = y[..., 1 : x.shape[2] - known + 1].flip(1, 2)
-    y[:, 1:, known:] = mirrored[:, :-1]
-    y[:, 0, known:] = mirrored[:, -1]
+    mirrored = y[..., 1 : x.shape[2] - computed + 1].flip(1, 2)
+    y[:, 1:, computed:] = mirrored[:, :-1]
+    y[:, 0, computed:] = mirrored[:, -1]
     return y
 
 

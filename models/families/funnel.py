@@ -75,7 +75,7 @@ class FunnelScores(SinusoidScores):
         self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1, *, later: bool
     ) -> Float[Tensor, "b h i j"]:
         """Return what is added where queries and keys follow one another alike."""
-        return self.beside_cls(q, super().in_order(q, keys, step, later=later))
+        return self.zero_at_cls(q, super().in_order(q, keys, step, later=later))
 
     def between(
         self, q: Float[Tensor, "b h i k"], keys: int, at: At, *, later: bool
@@ -83,9 +83,9 @@ class FunnelScores(SinusoidScores):
         """Return what is added where they stand `at` steps of their own."""
         if at.queries == at.keys and q.shape[2] == keys:
             return self.in_order(q, keys, at.keys.step, later=later)
-        return self.beside_cls(q, super().between(q, keys, at, later=later))
+        return self.zero_at_cls(q, super().between(q, keys, at, later=later))
 
-    def beside_cls(
+    def zero_at_cls(
         self, q: Float[Tensor, "b h i k"], scores: Float[Tensor, "b h i j"]
     ) -> Float[Tensor, "b h i j"]:
         """Add what tokens of one kind add, and nothing to and from the CLS vector."""

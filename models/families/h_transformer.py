@@ -117,12 +117,12 @@ class HTransformerCore(nn.Module):
             o = self(q, k, v, layout._replace(start=None))
             return o, tuple(hierarchy_state.filled(here, q, k, v))
         bias, dropout = self.bias(sum_dtype(q)), self.dropout if self.training else 0.0
-        found = []
+        outputs = []
         for token in range(q.shape[2]):
             parts = (x[:, :, token] for x in (q, k, v))
             o, here = hierarchy_state.attend_next(here, *parts, bias=bias, dropout=dropout)
-            found.append(o)
-        return torch.stack(found, 2), tuple(here)
+            outputs.append(o)
+        return torch.stack(outputs, 2), tuple(here)
 
 
 class HTransformer(MultiHead):

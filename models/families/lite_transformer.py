@@ -81,14 +81,14 @@ class LongShortRangeAttention(Family):
         core = ExactCore(narrow, sdpa, memory=Growth(1.0))
         self.attention = MultiHead(narrow, core, bias=bias)
         self.convolution = kind(replace(site, width=site.width - width), kernel=kernel, glu=glu)
-        own, beside = self.attention.traits, self.convolution.traits
+        attention_traits, convolution_traits = self.attention.traits, self.convolution.traits
         self.traits = Traits(
-            supports=own.supports & beside.supports,
-            positions=own.positions,
+            supports=attention_traits.supports & convolution_traits.supports,
+            positions=attention_traits.positions,
             causal=site.causal,
             operations=Growth(2.0),
             weight_dropout=True,
-            sees_order=own.sees_order or beside.sees_order,
+            sees_order=attention_traits.sees_order or convolution_traits.sees_order,
         )
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:

@@ -228,13 +228,13 @@ class LocalCore(nn.Module):
                 "hardware.context to another number"
             )
         left, right = self.look_back * self.block, self.look_forward * self.block
-        found = context.around(left, right)
+        neighbours = context.around(left, right)
         if left or right:
             k, v = (context.halo(x, left, right)[0] for x in (k, v))
             layout = layout._replace(keep=context.kept_around(layout.keep, left, right))
-            q = F.pad(q, (0, 0, *found))  # of these nobody reads what they find
+            q = F.pad(q, (0, 0, *neighbours))  # of these nobody reads what they find
         o: Tensor = self(q, k, v, layout._replace(context=None))
-        return o[:, :, found.before : found.before + context.length]
+        return o[:, :, neighbours.before : neighbours.before + context.length]
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return an empty state: the keys and values that a later token may see, and their count.

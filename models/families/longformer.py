@@ -114,11 +114,11 @@ class LongformerCore(nn.Module):
         """Attend within the windows, and to `beyond`."""
         if len(self.parts) == 1:
             return cast(Tensor, self.parts[0](q, k, v, layout, beyond))
-        found: list[Tensor] = []
+        outputs: list[Tensor] = []
         for index, pieces in enumerate(self._split(q, k, v)):
             seen = None if beyond is None else beyond.take(self.slices[index])
-            found.append(self.parts[index](*pieces, layout, seen))
-        return _join(found)
+            outputs.append(self.parts[index](*pieces, layout, seen))
+        return _join(outputs)
 
     def _split(self, *tensors: Float[Tensor, "b h l _"]) -> Iterator[tuple[Tensor, ...]]:
         return zip(*(torch.split(x, self.counts, 1) for x in tensors), strict=True)
@@ -146,11 +146,11 @@ class LongformerCore(nn.Module):
         if layout.is_global is not None:
             raise Unsupported("extend with a state knows no global tokens: pass is_global=None")
         states = cast(tuple[State, ...], state)
-        found = [
+        results = [
             self.part(index).extend(q, k, v, layout, states[index])
             for index, (q, k, v) in enumerate(self._split(q, k, v))
         ]
-        return _join([o for o, _ in found]), tuple(after for _, after in found)
+        return _join([o for o, _ in results]), tuple(after for _, after in results)
 
 
 def _join(parts: list[Float[Tensor, "b _ l v"]]) -> Float[Tensor, "b h l v"]:
@@ -306,8 +306,8 @@ class Longformer(MultiHead):
         k, v = self.split(self.key_global(x)), self.split(self.value_global(x))
         if self.rotary:
             start = positions if layout.start is None else positions + layout.start[:, None]
-            apart = rotate(q.transpose(1, 2).flatten(0, 1)[:, :, None], start.flatten())
-            q = apart.view(*positions.shape, self.heads, self.head_width).transpose(1, 2)
+            rotated = rotate(q.transpose(1, 2).flatten(0, 1)[:, :, None], start.flatten())
+            q = rotated.view(*positions.shape, self.heads, self.head_width).transpose(1, 2)
             k = rotate(k, layout.start)
         return see_projected(q, k, v, weigh)
 

@@ -89,8 +89,8 @@ class LSTMCells(nn.Module):
         real: Int[Tensor, " b"] | None,
     ) -> tuple[Tensor, Pair]:
         if real is None:
-            found: tuple[Tensor, Pair] = functional_call(self.lstm, weights, (x, given))
-            return found
+            output: tuple[Tensor, Pair] = functional_call(self.lstm, weights, (x, given))
+            return output
         packed = pack_padded_sequence(
             x, real.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
         )
@@ -112,9 +112,9 @@ def _cudnn_for(training: bool) -> Iterator[None]:
     It warns of weights that do not lie behind each other, as after weight_drop.
     """
     cudnn: Any = torch.backends.cudnn
-    found = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32")}
+    settings = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32")}
     enabled = cudnn.enabled and (training or not torch.is_grad_enabled())
-    with warnings.catch_warnings(), cudnn.flags(enabled=enabled, **found):
+    with warnings.catch_warnings(), cudnn.flags(enabled=enabled, **settings):
         warnings.filterwarnings("ignore", "RNN module weights are not part")
         yield
 

@@ -125,8 +125,8 @@ class PerformerOptions:
             return self.feature_epsilon
         if self.kernel.generalised:
             return GENERALISED_EPSILON
-        own = {Stabiliser.reference: REFERENCE_EPSILON, Stabiliser.port: PORT_EPSILON}
-        return own.get(self.stabiliser, 0.0)
+        epsilons = {Stabiliser.reference: REFERENCE_EPSILON, Stabiliser.port: PORT_EPSILON}
+        return epsilons.get(self.stabiliser, 0.0)
 
     def check(self, causal: bool) -> None:
         """Refuse what contradicts itself."""

@@ -223,13 +223,13 @@ class Reformer(Family):
             operations=Growth(1.0, log=buckets is None),  # their number grows, in factors
             sees_order=self._sees_order(site, rounds),
         )
-        generator, own_draws = site.generator, site.heads
+        generator, draws = site.generator, site.heads
         if self.lra:
             self._become_lra(site)
-            rounds, factors, own_draws = 1, [LRA_CHUNKS], 1
+            rounds, factors, draws = 1, [LRA_CHUNKS], 1
             generator = torch.Generator("cpu").manual_seed(0)
         self.factors = factors
-        drawn = draw_rotations(rounds, own_draws, width, sum(factors) // 2, generator)
+        drawn = draw_rotations(rounds, draws, width, sum(factors) // 2, generator)
         # Drawn on the CPU, then where and how the module's parameters are: also the meta device.
         self.register_buffer("rotations", drawn.to(torch.empty(())))
         sloped = site.positions == Positions.alibi
@@ -323,10 +323,10 @@ class Reformer(Family):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         stored = state_dict.get(f"{prefix}rotations")
-        own = self.rotations
-        if stored is not None and stored.shape[1:] == own.shape[1:]:
+        rotations = self.rotations
+        if stored is not None and stored.shape[1:] == rotations.shape[1:]:
             # As many rounds as both have; further ones keep their own draw.
-            own = own.to(stored)
-            joined = torch.cat((stored, own[len(stored) :]))[: len(own)]
+            rotations = rotations.to(stored)
+            joined = torch.cat((stored, rotations[len(stored) :]))[: len(rotations)]
             state_dict[f"{prefix}rotations"] = joined
         super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -236,11 +236,11 @@ class S5(StateSpace):
     def tuning(self) -> Mapping[str, Tuning]:
         """Let A, dt and B learn slowly and without decay, but for what options say."""
         slow = Tuning(learning_rate_scale=self.rate, weight_decay=0.0, matrix=False)
-        found = {"real": slow, "frequency": slow}
+        tunings = {"real": slow, "frequency": slow}
         if not self.fast_step:
-            found["log_step"] = slow
+            tunings["log_step"] = slow
         if self.decay_input:
-            found["entry"] = Tuning(learning_rate_scale=self.rate)
+            tunings["entry"] = Tuning(learning_rate_scale=self.rate)
         elif not self.fast_input:
-            found["entry"] = slow
-        return {f"dynamics.{name}": tuning for name, tuning in found.items()}
+            tunings["entry"] = slow
+        return {f"dynamics.{name}": tuning for name, tuning in tunings.items()}

@@ -103,10 +103,10 @@ def factors(length: int) -> tuple[int, int]:
 
 def drawn(*shape: int) -> nn.Parameter:
     """Return matrices drawn by Xavier, one by one."""
-    made = nn.Parameter(torch.empty(shape))
-    for matrix in made:
+    matrices = nn.Parameter(torch.empty(shape))
+    for matrix in matrices:
         nn.init.xavier_uniform_(matrix)
-    return made
+    return matrices
 
 
 class Synthesizer(Family):
@@ -229,7 +229,7 @@ class Synthesizer(Family):
         """Return what the logits are made of, each component weighed by its alpha."""
         batch, length = x.shape[:2]
         parts: list[tuple[Tensor, Tensor]] = []
-        made: dict[str, Any] = {"slopes": self.slopes}
+        arguments: dict[str, Any] = {"slopes": self.slopes}
         for component, share in self.shares():
             match component:
                 case Component.dot:
@@ -249,20 +249,20 @@ class Synthesizer(Family):
                     left, right = self.left[None, :, :length], self.right[None, :, :length]
                     parts.append((left * share, right))
                 case Component.factorised_dense:
-                    made["first"] = self.split(self.first_proj(x)) * share
-                    made["second"] = self.split(self.second_proj(x))
+                    arguments["first"] = self.split(self.first_proj(x)) * share
+                    arguments["second"] = self.split(self.second_proj(x))
                 case _:
                     weight = None if self.alpha is None else share
-                    made |= {"table": self.table, "weight": weight}
+                    arguments |= {"table": self.table, "weight": weight}
         if parts:
-            groups = 1 if all(len(q) == 1 for q, _ in parts) and "first" not in made else batch
+            groups = 1 if all(len(q) == 1 for q, _ in parts) and "first" not in arguments else batch
             shape = (groups, self.heads, length, -1)
             queries, keys = (
                 torch.cat([part.expand(shape) for part in side], -1)
                 for side in zip(*parts, strict=True)
             )
-            made |= {"queries": queries, "keys": keys}
-        return Logits(**made)
+            arguments |= {"queries": queries, "keys": keys}
+        return Logits(**arguments)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length; ValueError for a longer input than the logits have columns."""
@@ -312,12 +312,12 @@ class Synthesizer(Family):
                 f"{x.shape[1]} more came; logits belong to positions from the first on, so none "
                 "can be dropped: ask for a larger memory, up to max_length, or start anew"
             )
-        found = kv_cache.append(flow.state, k, v)
-        logits = self.rows(x, q @ found.keys.to(q.dtype).mT, seen)
-        weights = logits.masked_fill(~found.visible, NEVER).softmax(-1)
+        cached = kv_cache.append(flow.state, k, v)
+        logits = self.rows(x, q @ cached.keys.to(q.dtype).mT, seen)
+        weights = logits.masked_fill(~cached.visible, NEVER).softmax(-1)
         weights = F.dropout(weights, self.dropout if self.training else 0.0)
-        o = weights.to(v.dtype) @ found.values.to(v.dtype)
-        return flow._replace(x=self.out_proj(o.transpose(1, 2).flatten(-2)), state=found.state)
+        o = weights.to(v.dtype) @ cached.values.to(v.dtype)
+        return flow._replace(x=self.out_proj(o.transpose(1, 2).flatten(-2)), state=cached.state)
 
     def rows(
         self, x: Float[Tensor, "b l d"], dots: Float[Tensor, "b h l s"], seen: Int[Tensor, " b"]

@@ -112,8 +112,8 @@ def most_used(
 
 
 def masked_error(
-    wanted: Float[Tensor, "b *x"], found: Float[Tensor, "b *x"], rows: Bool[Tensor, " b"]
+    wanted: Float[Tensor, "b *x"], predicted: Float[Tensor, "b *x"], rows: Bool[Tensor, " b"]
 ) -> Float[Tensor, ""]:
     """Return the mean squared error over the chosen rows of the batch; 0 without any."""
-    each = (wanted - found).square().flatten(1).mean(1)
+    each = (wanted - predicted).square().flatten(1).mean(1)
     return torch.where(rows, each, 0.0).sum() / rows.sum().clamp(min=1)

@@ -62,9 +62,9 @@ def append(state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b c l v"
     keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     memory, length = keys.shape[2], k.shape[2]
     k, v = k.to(keys.dtype), v.to(values.dtype)
-    own = seen[:, None] + torch.arange(length, device=k.device)
+    token_position = seen[:, None] + torch.arange(length, device=k.device)
     last = slice(max(0, length - memory), None)
-    index = (own[:, last] % memory)[:, None, :, None]
+    index = (token_position[:, last] % memory)[:, None, :, None]
     new_keys = keys.scatter(2, index.expand_as(k[:, :, last]), k[:, :, last])
     new_values = values.scatter(2, index.expand_as(v[:, :, last]), v[:, :, last])
     after = (new_keys, new_values, seen + length)
@@ -73,9 +73,9 @@ def append(state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b c l v"
         key_position = _slot_positions(seen + length, memory)
         keys, values = new_keys, new_values
     else:
-        key_position = torch.cat((_slot_positions(seen, memory), own), dim=1)
+        key_position = torch.cat((_slot_positions(seen, memory), token_position), dim=1)
         keys, values = torch.cat((keys, k), dim=2), torch.cat((values, v), dim=2)
-    query = own[:, None, :, None]
+    query = token_position[:, None, :, None]
     distance = query - key_position[:, None, None]
     visible = (key_position >= 0)[:, None, None] & (distance >= 0) & (distance < memory)
     return CacheView(keys, values, visible, distance, query, after)

@@ -50,13 +50,13 @@ def add_product(
     b: Float[Tensor, "m r j"],
     scale: float = 1.0,
     *,
-    anew: bool = False,
+    overwrite: bool = False,
 ) -> None:
-    """Add `scale * a b` to `target`, or put it there `anew`.
+    """Add `scale * a b` to `target`, or `overwrite` it with that.
 
-    Not spelt `baddbmm_`, which torch's counter of operations overlooks.
+    Not `baddbmm_`, which torch's counter of operations overlooks.
     """
-    torch.baddbmm(target, a, b, beta=0 if anew else 1, alpha=scale, out=target)
+    torch.baddbmm(target, a, b, beta=0 if overwrite else 1, alpha=scale, out=target)
 
 
 def blocks(length: int, rows: int) -> Iterator[slice]:

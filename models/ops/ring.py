@@ -71,8 +71,8 @@ class _Facts(NamedTuple):
     causal: bool
     prefix: Int[Tensor, " b"] | None
     names: tuple[str, ...]
-    """Of the facts by token, in the order of `own` and of what goes round."""
-    own: tuple[Tensor, ...]
+    """Of the facts by token, in the order of `of_queries` and of what goes round."""
+    of_queries: tuple[Tensor, ...]
 
     @classmethod
     def of(cls, layout: Layout, causal: bool) -> "_Facts":
@@ -99,13 +99,13 @@ class _Facts(NamedTuple):
             seen = (keys <= queries[:, None])[None, None]
             if self.prefix is not None:
                 seen = seen | (keys < self.prefix[:, None, None, None])
-        for name, own, other in zip(self.names, self.own, of_keys, strict=True):
+        for name, of_query, other in zip(self.names, self.of_queries, of_keys, strict=True):
             if name == "keep":
                 more = other[:, None, None, :]
             elif name == "document":
-                more = (own[:, rows, None] == other[:, None, :])[:, None]
+                more = (of_query[:, rows, None] == other[:, None, :])[:, None]
             else:
-                more = (other[:, None, :] <= own[:, rows, None])[:, None]
+                more = (other[:, None, :] <= of_query[:, rows, None])[:, None]
             seen = more if seen is None else seen & more
         return seen
 
@@ -132,12 +132,14 @@ class _Ring(NamedTuple):
         first, first_key = self.context.offset + rows.start, self.context.offset_of(source)
         at = At(Spacing(first), Spacing(first_key))
         met, bias = self.core.between(q, k.shape[2], at, later=self.facts.later)
-        found = self.core.products(met, k)
-        found = found.to(sum_dtype(found))
+        products = self.core.products(met, k)
+        products = products.to(sum_dtype(products))
         if bias is not None:
-            found = found + bias
+            products = products + bias
         queries = at.queries.ids(q.shape[2], q.device)
-        return found, self.facts.visible(queries, at.keys.ids(k.shape[2], q.device), rows, of_keys)
+        return products, self.facts.visible(
+            queries, at.keys.ids(k.shape[2], q.device), rows, of_keys
+        )
 
 
 class _Round:
@@ -153,8 +155,8 @@ class _Round:
 
     def __init__(self, ring: _Ring, k: Tensor, v: Tensor, gradients: Sequence[Tensor] = ()) -> None:
         self.context, self.gradients = ring.context, gradients
-        self.parts = [each.contiguous() for each in (k, v, *ring.facts.own)]
-        self.axes = [2, 2, *(1 for _ in ring.facts.own)]
+        self.parts = [each.contiguous() for each in (k, v, *ring.facts.of_queries)]
+        self.axes = [2, 2, *(1 for _ in ring.facts.of_queries)]
 
     def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor, Sequence[Tensor]]]:
         context, parts = self.context, self.parts
@@ -231,12 +233,12 @@ class _RingAttention(torch.autograd.Function):
                     to_values = weights.mT @ g
                     dv += torch.unflatten(to_values, 1, (groups, -1)).sum(2)
                     to_scores = weights * (g @ wide.mT - drift[:, :, rows])
-                    found = torch.autograd.grad(
+                    gradients = torch.autograd.grad(
                         scores, [query, key, *learned], to_scores, allow_unused=True
                     )
-                    dq[:, :, rows] += found[0]
-                    dk += found[1]
-                    for so_far, more in zip(by_weight, found[2:], strict=True):
+                    dq[:, :, rows] += gradients[0]
+                    dk += gradients[1]
+                    for so_far, more in zip(by_weight, gradients[2:], strict=True):
                         if more is not None:
                             so_far.add_(more)
         dk, dv = way.gradients

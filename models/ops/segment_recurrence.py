@@ -73,8 +73,8 @@ class SegmentRecurrence(MultiHead):
             k, v = (self.split_first(layer(context)) for layer in (self.k_proj, self.v_proj))
         else:
             q = self.split(self.q_proj(x))
-            own = tuple(self.split(layer(x)) for layer in (self.k_proj, self.v_proj))
-            segment = segment_memory.append(flow.state, own)
+            keys_values = tuple(self.split(layer(x)) for layer in (self.k_proj, self.v_proj))
+            segment = segment_memory.append(flow.state, keys_values)
             k, v = segment.context
         q, k = self.placed(q, k, segment.empty)
         return flow._replace(x=self.merge(self.read(q, k, v, segment)), state=segment.state)

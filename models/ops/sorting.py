@@ -272,16 +272,16 @@ def _visible(  # noqa: PLR0917  six plain facts
     """Say which of its own and of the sorted keys each query may see; None: all."""
     if real is None and seen is None and not causal:
         return None
-    own = torch.ones(1, 1, 1, size if causal else 1, size, dtype=torch.bool, device=device)
+    in_block = torch.ones(1, 1, 1, size if causal else 1, size, dtype=torch.bool, device=device)
     if causal:
-        own = own.tril()
+        in_block = in_block.tril()
     if real is not None:
-        own = own & real[:, :, None, None]
-    others = own.new_ones(1, 1, 1, 1, sorted_size)
+        in_block = in_block & real[:, :, None, None]
+    others = in_block.new_ones(1, 1, 1, 1, sorted_size)
     if seen is not None:
         others = seen.transpose(1, 2)[:, :, :, None]
-    sizes = [max(pair) for pair in zip(own.shape[:-1], others.shape[:-1], strict=True)]
-    return torch.cat((own.expand(*sizes, -1), others.expand(*sizes, -1)), -1).flatten(0, 1)
+    sizes = [max(pair) for pair in zip(in_block.shape[:-1], others.shape[:-1], strict=True)]
+    return torch.cat((in_block.expand(*sizes, -1), others.expand(*sizes, -1)), -1).flatten(0, 1)
 
 
 def strided_attention(
@@ -299,21 +299,21 @@ def strided_attention(
     """
     length, count = q.shape[2], -(-q.shape[2] // block)
     real = torch.arange(block * count, device=q.device).view(block, count) < length
-    own_mask = real.T[None, :, None] if real.numel() > length else None
+    block_mask = real.T[None, :, None] if real.numel() > length else None
     sum_mask = real[None, None, :, 0] if real.numel() > length else None
     if keep is not None:
         bits = F.pad(keep, (0, real.numel() - length)).view(-1, count, block)
-        own_mask = bits[..., None] & bits[:, :, None]
-        sum_mask = own_mask.any(1).repeat_interleave(count, 1)
+        block_mask = bits[..., None] & bits[:, :, None]
+        sum_mask = block_mask.any(1).repeat_interleave(count, 1)
     # Positions of the sequence stand at (c, n): one column is one strided block.
     padded = (F.pad(x, (0, 0, 0, real.numel() - length)) for x in (q, k, v))
     q, k, v = (x.view(*x.shape[:2], block, count, -1) for x in padded)
-    own_q, own_k, own_v = (x.permute(0, 3, 1, 2, 4).flatten(0, 1) for x in (q, k, v))
-    own = _attend_or_mean(
-        own_q,
-        own_k,
-        own_v,
-        None if own_mask is None else own_mask.expand(len(q), -1, -1, -1).flatten(0, 1),
+    block_q, block_k, block_v = (x.permute(0, 3, 1, 2, 4).flatten(0, 1) for x in (q, k, v))
+    in_block = _attend_or_mean(
+        block_q,
+        block_k,
+        block_v,
+        None if block_mask is None else block_mask.expand(len(q), -1, -1, -1).flatten(0, 1),
         dropout,
     )
     summed = _attend_or_mean(
@@ -323,8 +323,8 @@ def strided_attention(
         sum_mask,
         dropout,
     )
-    own = own.view(-1, count, *own.shape[1:]).permute(0, 2, 3, 1, 4).flatten(2, 3)
-    return (own + summed)[:, :, :length]
+    in_block = in_block.view(-1, count, *in_block.shape[1:]).permute(0, 2, 3, 1, 4).flatten(2, 3)
+    return (in_block + summed)[:, :, :length]
 
 
 def _attend_or_mean(

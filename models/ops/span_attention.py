@@ -74,22 +74,22 @@ def span_attention(
     weighed = weighed if sight is None else weighed & sight
     scores = scores.masked_fill(~weighed, torch.finfo(scores.dtype).min)
     if persistent is not None:
-        beside = queries @ (persistent[0] * width**0.5)[:, None].mT
-        scores = torch.cat((scores, beside), dim=-1)
+        persistent_scores = queries @ (persistent[0] * width**0.5)[:, None].mT
+        scores = torch.cat((scores, persistent_scores), dim=-1)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
-    own, rest = (
+    span_weights, rest = (
         weights[..., :columns] * (ramp.clamp(0, 1)[:, None, None] * weighed),
         weights[..., columns:],
     )
-    total = own.sum(-1, keepdim=True) + rest.sum(-1, keepdim=True)
+    total = span_weights.sum(-1, keepdim=True) + rest.sum(-1, keepdim=True)
     total = total.where(total > 0, 1.0)  # where no key is seen
-    own = F.dropout(own / total, dropout).to(v.dtype)
+    span_weights = F.dropout(span_weights / total, dropout).to(v.dtype)
     values = v.unfold(2, columns + size, size)
-    o = squared(own, size) @ values.mT
+    o = squared(span_weights, size) @ values.mT
     if persistent is not None:
         number = persistent[1].shape[1]
-        beside = F.dropout(rest / total, dropout).to(v.dtype)
-        o = o + beside @ (persistent[1] * number**0.5)[:, None]
+        persistent_weights = F.dropout(rest / total, dropout).to(v.dtype)
+        o = o + persistent_weights @ (persistent[1] * number**0.5)[:, None]
     return o.flatten(2, 3)[:, :, :length]
 
 

@@ -162,8 +162,8 @@ class _Mean(torch.autograd.Function):
         if real is not None:
             inverse = values.new_empty((*values.shape[:3], real.shape[-1]))
         for block in facts.blocks(values):
-            made = logits.at(block).make(block)
-            weights = facts.softmax(made, block, borrowed=logits.borrowed)
+            scores = logits.at(block).make(block)
+            weights = facts.softmax(scores, block, borrowed=logits.borrowed)
             factor = None
             if real is not None and inverse is not None:
                 factor = reciprocal(weights @ real[block.groups, :, block.columns])
@@ -201,8 +201,8 @@ class _Mean(torch.autograd.Function):
                     for x, want in zip(logits.at(block), wanted, strict=True)
                 ]
                 with torch.enable_grad():
-                    made = Logits(*leaves).make(block)
-                used = weights = facts.softmax(made.detach(), block, borrowed=logits.borrowed)
+                    scores = Logits(*leaves).make(block)
+                used = weights = facts.softmax(scores.detach(), block, borrowed=logits.borrowed)
                 g = gradient[rows]
                 if inverse is not None:
                     g = _scale(g, inverse[rows])
@@ -219,9 +219,9 @@ class _Mean(torch.autograd.Function):
                     dtype = weights.dtype
                     down = torch.ops.aten._softmax_backward_data(back, weights, -1, dtype)
                     mine = [x for x in leaves if x is not None and x.requires_grad]
-                    found = torch.autograd.grad(made, mine, down)
+                    gradients = torch.autograd.grad(scores, mine, down)
                     totals = [x for x in sums.at(block) if x is not None]
-                    for total, part in zip(totals, found, strict=True):
+                    for total, part in zip(totals, gradients, strict=True):
                         total.add_(part)
         return dvalues, None, *sums
 

@@ -50,21 +50,21 @@ class _Tensors:
                 f"{self.path} has no tensor {name}: it is cut short, or one file of several; save "
                 "the whole model as one file"
             )
-        found = self.left.pop(name)
-        if len(found.shape) != len(shape) or any(
-            wanted not in (-1, got) for got, wanted in zip(found.shape, shape, strict=True)
+        tensor = self.left.pop(name)
+        if len(tensor.shape) != len(shape) or any(
+            wanted not in (-1, got) for got, wanted in zip(tensor.shape, shape, strict=True)
         ):
             wanted_shape = ", ".join("any" if size == -1 else str(size) for size in shape)
             raise ValueError(
-                f"{self.path}: {name} has shape {list(found.shape)}, wanted [{wanted_shape}]; this "
-                "is no checkpoint of the original kind"
+                f"{self.path}: {name} has shape {list(tensor.shape)}, wanted [{wanted_shape}]; "
+                "this is no checkpoint of the original kind"
             )
-        if odd := found.numel() - int(found.isfinite().sum()):
+        if odd := tensor.numel() - int(tensor.isfinite().sum()):
             raise ValueError(
-                f"{self.path}: {odd:,} of {found.numel():,} numbers of {name} are not finite; get "
+                f"{self.path}: {odd:,} of {tensor.numel():,} numbers of {name} are not finite; get "
                 "it anew, or save the model from before it diverged"
             )
-        return found if found.dtype == torch.float64 else found.float()
+        return tensor if tensor.dtype == torch.float64 else tensor.float()
 
     def linear(self, name: str, into: str, rows: int, columns: int) -> dict[str, Tensor]:
         """Return weight and bias of a linear map from `columns` to `rows` under a new name."""
@@ -79,15 +79,15 @@ class _Tensors:
 
     def drop(self, pattern: str) -> frozenset[str]:
         """Leave out the tensors whose names match; return them."""
-        found = frozenset(name for name in self.left if re.fullmatch(pattern, name))
-        for name in found:
+        dropped = frozenset(name for name in self.left if re.fullmatch(pattern, name))
+        for name in dropped:
             del self.left[name]
-        return found
+        return dropped
 
     def layers(self, pattern: str) -> int:
         """Return the number of layers, at least one: the highest that a name has, from 0."""
-        found = [re.match(pattern, name) for name in self.left]
-        return 1 + max((int(match[1]) for match in found if match), default=0)
+        matches = [re.match(pattern, name) for name in self.left]
+        return 1 + max((int(match[1]) for match in matches if match), default=0)
 
 
 def _gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
@@ -135,12 +135,12 @@ def _bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
     }
     for layer in range(file.layers(r"encoder\.layer\.(\d+)\.")):
         there, here = f"encoder.layer.{layer}", f"stack.blocks.{layer}"
-        own, out = f"{there}.attention.self", f"{there}.attention.output"
+        attention, out = f"{there}.attention.self", f"{there}.attention.output"
         hidden = file.left.get(f"{there}.intermediate.dense.bias", embedding.new_empty(0)).shape[0]
         for name, into, rows, columns in (
-            (f"{own}.query", "mixer.q_proj", width, width),
-            (f"{own}.key", "mixer.k_proj", width, width),
-            (f"{own}.value", "mixer.v_proj", width, width),
+            (f"{attention}.query", "mixer.q_proj", width, width),
+            (f"{attention}.key", "mixer.k_proj", width, width),
+            (f"{attention}.value", "mixer.v_proj", width, width),
             (f"{out}.dense", "mixer.out_proj", width, width),
             (f"{there}.intermediate.dense", "network.0", hidden, width),
             (f"{there}.output.dense", "network.3", width, hidden),
@@ -265,7 +265,7 @@ def _modern(name: str) -> str:
     """Return the name that norms have today: the first checkpoints call them gamma and beta."""
     return re.sub(
         r"LayerNorm\.(gamma|beta)$",
-        lambda found: f"LayerNorm.{'weight' if found[1] == 'gamma' else 'bias'}",
+        lambda match: f"LayerNorm.{'weight' if match[1] == 'gamma' else 'bias'}",
         name,
     )
 

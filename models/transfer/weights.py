@@ -127,21 +127,21 @@ def transfer(
             "family that mixes between the blocks of the ordinary stack"
         )
     _check_options(weights, target, parts)
-    own = target.state_dict()
-    found = dict(weights.tensors if parts == Parts.all else _of_stack(weights))
+    target_state = target.state_dict()
+    state = dict(weights.tensors if parts == Parts.all else _of_stack(weights))
     lengths = None
     if parts == Parts.all:
-        _fit_vocabulary(found, own, weights, target)
-        lengths = _fit_positions(found, own, weights.cls_row, target.has_cls)
-        _rescale(found, weights, target)
-        _drop_other_head(found, own)
-    _drop_decoder(found, own, target.config.depth)
-    _drop_loose(found, own, weights.loose)
-    _check_shapes(found, own, weights.name)
-    missing = set(target.load_state_dict(found, strict=False).missing_keys)
+        _fit_vocabulary(state, target_state, weights, target)
+        lengths = _fit_positions(state, target_state, weights.cls_row, target.has_cls)
+        _rescale(state, weights, target)
+        _drop_other_head(state, target_state)
+    _drop_decoder(state, target_state, target.config.depth)
+    _drop_loose(state, target_state, weights.loose)
+    _check_shapes(state, target_state, weights.name)
+    missing = set(target.load_state_dict(state, strict=False).missing_keys)
     origins = {}
-    for key in own:
-        origins[key] = Origin.copied if key in found else Origin.started
+    for key in target_state:
+        origins[key] = Origin.copied if key in state else Origin.started
         if key in missing:
             origins[key] = Origin.drawn
         elif key == TABLE and lengths is not None:
@@ -149,7 +149,7 @@ def transfer(
     counted = dict.fromkeys(Origin, 0)
     for key, parameter in target.named_parameters():
         counted[origins[key]] += parameter.numel()
-    unused = tuple(sorted(set(weights.tensors) - set(found)))
+    unused = tuple(sorted(set(weights.tensors) - set(state)))
     return TransferReport(origins=origins, lengths=lengths, unused=unused, parameters=counted)
 
 
@@ -176,10 +176,10 @@ def _check_options(weights: Weights, target: Backbone, parts: Parts) -> None:
 
 
 def _fit_vocabulary(
-    found: dict[str, Tensor], own: Mapping[str, Tensor], weights: Weights, target: Backbone
+    state: dict[str, Tensor], target_state: Mapping[str, Tensor], weights: Weights, target: Backbone
 ) -> None:
     """Take the rows of the tokens; those that an objective added are the target's, as drawn."""
-    grouped = [EMBEDDING not in tensors for tensors in (found, own)]
+    grouped = [EMBEDDING not in tensors for tensors in (state, target_state)]
     there = (weights.added_ids, weights.input_scale)
     if all(grouped) and there == (target.facts.added_ids, target.input_scale):
         return  # shapes are compared with all others'
@@ -190,7 +190,7 @@ def _fit_vocabulary(
             f"has them {kinds[0]}, this model {kinds[1]}, or they are scaled otherwise; set "
             "embedding, tied_embeddings and the task's objective alike, or take the blocks alone"
         )
-    old, new = found[EMBEDDING], own[EMBEDDING]
+    old, new = state[EMBEDDING], target_state[EMBEDDING]
     given, wanted = old.shape, new.shape
     added, tokens = target.facts.added_ids, given[0] - weights.added_ids
     if given[1:] != wanted[1:] or tokens != wanted[0] - added:
@@ -203,25 +203,25 @@ def _fit_vocabulary(
         )
     if weights.added_ids != added:
         factor = target.input_scale / weights.input_scale  # by which all rows are divided below
-        found[EMBEDDING] = torch.cat((old[:tokens], factor * new[tokens:].to(old)))
+        state[EMBEDDING] = torch.cat((old[:tokens], factor * new[tokens:].to(old)))
 
 
 def _fit_positions(
-    found: dict[str, Tensor],
-    own: Mapping[str, Tensor],
+    state: dict[str, Tensor],
+    target_state: Mapping[str, Tensor],
     source_cls: bool | None,
     target_cls: bool,
 ) -> tuple[int, int] | None:
     """Fit the table of positions; return its old and new length where they differ."""
-    if TABLE not in found or TABLE not in own:
+    if TABLE not in state or TABLE not in target_state:
         return None
-    old, new = found[TABLE], own[TABLE]
+    old, new = state[TABLE], target_state[TABLE]
     if source_cls is None:
         source_cls = target_cls = False
     rows = repeated(old[int(source_cls) :], len(new) - int(target_cls))
     if target_cls:
         rows = torch.cat(((old if source_cls else new)[:1].to(rows), rows))
-    found[TABLE] = rows
+    state[TABLE] = rows
     return None if len(old) == len(new) and source_cls == target_cls else (len(old), len(new))
 
 
@@ -231,7 +231,7 @@ def repeated(table: Float[Tensor, "n d"], length: int) -> Float[Tensor, "m d"]:
     return table.repeat(copies, 1)[:length]
 
 
-def _rescale(found: dict[str, Tensor], weights: Weights, target: Backbone) -> None:
+def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> None:
     """Change weights such that the target's factor of the embedding changes nothing."""
     tied = target.per_token and target.config.tied_embeddings
     if tied and not weights.tied:
@@ -242,57 +242,61 @@ def _rescale(found: dict[str, Tensor], weights: Weights, target: Backbone) -> No
     factor = target.input_scale / weights.input_scale
     if factor == 1.0:
         return
-    found[EMBEDDING] = found[EMBEDDING] / factor
+    state[EMBEDDING] = state[EMBEDDING] / factor
     if tied:
         if target.config.residual != Residual.pre_norm or not target.config.stack_norm:
             raise Unsupported(
                 f"the embedding of {weights.name} has another scale, which only a last norm could "
                 "make good: set model.backbone.tied_embeddings=false"
             )
-        found["head.weight"] = found[EMBEDDING]
+        state["head.weight"] = state[EMBEDDING]
         for name in (NORM + kind for kind in ("weight", "bias")):
-            if name in found:  # not every norm shifts
-                found[name] = found[name] * factor
+            if name in state:  # not every norm shifts
+                state[name] = state[name] * factor
 
 
-def _drop_other_head(found: dict[str, Tensor], own: Mapping[str, Tensor]) -> None:
+def _drop_other_head(state: dict[str, Tensor], target_state: Mapping[str, Tensor]) -> None:
     """Leave the head out unless it fits as a whole, and the CLS vector where there is none."""
     shapes = [
         {key: value.shape for key, value in tensors.items() if key.startswith("head.")}
-        for tensors in (found, own)
+        for tensors in (state, target_state)
     ]
     for key in shapes[0] if shapes[0] != shapes[1] else ():
-        del found[key]
-    if "cls" not in own:
-        found.pop("cls", None)
+        del state[key]
+    if "cls" not in target_state:
+        state.pop("cls", None)
 
 
-def _drop_decoder(found: dict[str, Tensor], own: Mapping[str, Tensor], depth: int) -> None:
+def _drop_decoder(state: dict[str, Tensor], target_state: Mapping[str, Tensor], depth: int) -> None:
     """Leave out layers behind those of `depth`, where the target has none: see `PooledStack`."""
-    for key in set(found) - set(own):
+    for key in set(state) - set(target_state):
         if key.startswith("stack.blocks.") and int(key.split(".")[2]) >= depth:
-            del found[key]
+            del state[key]
 
 
-def _drop_loose(found: dict[str, Tensor], own: Mapping[str, Tensor], loose: frozenset[str]) -> None:
+def _drop_loose(
+    state: dict[str, Tensor], target_state: Mapping[str, Tensor], loose: frozenset[str]
+) -> None:
     """Leave out what the target may do without, where it has no such place."""
-    for key in loose & set(found):
-        if key not in own or own[key].shape != found[key].shape:
-            del found[key]
+    for key in loose & set(state):
+        if key not in target_state or target_state[key].shape != state[key].shape:
+            del state[key]
 
 
-def _check_shapes(found: Mapping[str, Tensor], own: Mapping[str, Tensor], name: str) -> None:
-    homeless = sorted(set(found) - set(own))
+def _check_shapes(
+    state: Mapping[str, Tensor], target_state: Mapping[str, Tensor], name: str
+) -> None:
+    homeless = sorted(set(state) - set(target_state))
     if homeless:
         raise Unsupported(
             f"this model has no place for {_some(homeless)} of {name}: choose a family with "
             "projections of queries, keys, values and output, each with a bias where they have one"
         )
-    for key, value in found.items():
-        if value.shape != own[key].shape:
+    for key, value in state.items():
+        if value.shape != target_state[key].shape:
             raise Unsupported(
                 f"{key} of {name} has shape {list(value.shape)}, this model's "
-                f"{list(own[key].shape)}: build the two with the same options"
+                f"{list(target_state[key].shape)}: build the two with the same options"
             )
 
 

@@ -141,21 +141,21 @@ def attend_in_sight(
 ) -> Float[Tensor, "b h l v"]:
     """Attend where the band covers everything; neighbouring keys lie `dilation` tokens apart."""
     length, total, device = q.shape[2], k.shape[2], q.device
-    own = torch.arange(length, device=device)[:, None]
+    query_position = torch.arange(length, device=device)[:, None]
     position = torch.arange(length - total, length, device=device)
     visible = None if keep is None else keep[:, None]
     if causal and (
         visible is not None or total > length or slopes is not None or beyond is not None
     ):
-        triangle = (position <= own)[None]
+        triangle = (position <= query_position)[None]
         visible = triangle if visible is None else triangle & visible
-    distance = (own - position).abs()[None] * dilation
+    distance = (query_position - position).abs()[None] * dilation
     if beyond is not None:
         k, v = torch.cat((beyond.keys, k), dim=2), torch.cat((beyond.values, v), dim=2)
         sight = beyond.sight(length, causal=causal)
         if sight is not None or visible is not None:
-            visible = _beside(sight, visible, q, beyond.positions.shape[1], total)
-        far = (own - beyond.positions[:, None]).abs()
+            visible = _joined_sight(sight, visible, q, beyond.positions.shape[1], total)
+        far = (query_position - beyond.positions[:, None]).abs()
         distance = torch.cat((far, distance.expand(len(far), -1, -1)), dim=-1)
     return sdpa(
         q,
@@ -168,7 +168,7 @@ def attend_in_sight(
     )
 
 
-def _beside(
+def _joined_sight(
     far: Bool[Tensor, "#b #l g"] | None,
     near: Bool[Tensor, "#b #l s"] | None,
     q: Float[Tensor, "b h l k"],

@@ -184,11 +184,11 @@ class SlidingWindowCore(nn.Module):
         step = self.dilation
         reaches = (self.window if self.behind is None else self.behind) * step, self.window * step
         left, right = reaches[0], 0 if self.traits.causal else reaches[1]
-        k, found = context.halo(k, left, right)
+        k, neighbours = context.halo(k, left, right)
         v, _ = context.halo(v, left, right)
         keep = context.kept_around(layout.keep, left, right)
         # Whole steps before the queries, and behind them all in reach: a band may look as far.
-        missing = -found.before % step, right - found.behind
+        missing = -neighbours.before % step, right - neighbours.behind
         if any(missing):
             if keep is None:
                 keep = torch.ones(len(k), k.shape[2], dtype=torch.bool, device=k.device)

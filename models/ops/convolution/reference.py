@@ -13,15 +13,15 @@ def convolution(
 ) -> Float[Tensor, "b h l v"]:
     """y_i = sum_t w_i,t x_(i + t - left), with x = 0 outside the sequence."""
     length = x.shape[2]
-    found = []
+    outputs = []
     for i in range(length):
         y = torch.zeros_like(x[:, :, 0])
         for tap in range(weight.shape[-1]):
             j = i + tap - left
             if 0 <= j < length:
                 y = y + weight[:, :, i, tap, None] * x[:, :, j]
-        found.append(y)
-    return torch.stack(found, dim=2)
+        outputs.append(y)
+    return torch.stack(outputs, dim=2)
 
 
 def long_convolution(

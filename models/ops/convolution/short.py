@@ -64,10 +64,10 @@ def shifted(
     after = whole[:, length:]
     if document is not None:
         document = torch.cat((document[:, :1].expand(-1, reach), document), dim=1)
-        own = document[:, reach:]
+        current = document[:, reach:]
         for tap in range(taps - 1):
             there = document[:, tap * spacing : tap * spacing + length]
-            inputs[tap] = inputs[tap] * (there == own)[..., None]
+            inputs[tap] = inputs[tap] * (there == current)[..., None]
         after = after * (document[:, length:] == document[:, -1:])[..., None]
     # Cloned: a view would hold the whole segment.
     return inputs, after.to(before.dtype).clone()

@@ -125,8 +125,8 @@ def _paired(both: Sides, codes: Int[Tensor, "r m l"], split: int) -> Float[Tenso
     chunks = _Chunks.cut(factors, vectors, codes, order >= split)
     summed = (chunks.within() + chunks.across()).flatten(1, 2)
     back += summed.shape[1] * torch.arange(len(back), device=back.device)[:, None]
-    found = summed.flatten(0, 1).index_select(0, back.flatten())
-    return found.view(rows, hashes, length, -1).sum(1)
+    gathered = summed.flatten(0, 1).index_select(0, back.flatten())
+    return gathered.view(rows, hashes, length, -1).sum(1)
 
 
 class _Chunks(NamedTuple):
@@ -164,9 +164,9 @@ class _Chunks(NamedTuple):
     def within(self) -> Float[Tensor, "r m c e"]:
         """Sum over pairs of one chunk."""
         products = self.factors @ self.factors.mT
-        apart = self.codes[..., None] != self.codes[..., None, :]
-        apart |= self.is_query[..., None] == self.is_query[..., None, :]
-        return products.masked_fill_(apart, 0) @ self.vectors
+        excluded = self.codes[..., None] != self.codes[..., None, :]
+        excluded |= self.is_query[..., None] == self.is_query[..., None, :]
+        return products.masked_fill_(excluded, 0) @ self.vectors
 
     def across(self) -> Float[Tensor, "r m c e"]:
         """Sum over pairs of different chunks: the code of a border is that of both its sides."""

@@ -73,7 +73,7 @@ class Sorted:
         if rules.unit_keys:
             torch.div(x, self.lengths.index_select(0, seen_tokens), out=k)
         keys = frame.seen(k if rules.unit_keys else x)
-        queries = frame.own(x)
+        queries = frame.slots_by_chunk(x)
         first = rules.before * rules.chunk
         tokens = seen_tokens[first : first + queries.shape[0] * queries.shape[1]]
         return Taken(tokens, queries, keys, frame.seen(v))
@@ -91,8 +91,8 @@ class Sorted:
 
         def pairs(x: Float[Tensor, " n"], part: slice) -> Float[Tensor, "m c w"]:
             """Return key's x minus query's x for every score."""
-            seen, own = frame.seen(x)[part, None], frame.own(x)[part, :, None]
-            return torch.sub(seen, own, out=buffer[: part.stop - part.start])
+            seen, of_query = frame.seen(x)[part, None], frame.slots_by_chunk(x)[part, :, None]
+            return torch.sub(seen, of_query, out=buffer[: part.stop - part.start])
 
         if padded or frame.length % rules.chunk:
             hidden = frame.spread(list_layout.hidden).flatten()
@@ -144,11 +144,14 @@ class Sorted:
             total = like.new_zeros(())
             for a in range(frame.rounds):
                 for b in range(frame.rounds) if rules.joint else (a,):
-                    apart = frame.seen(chunk[b])[part, None] - frame.own(chunk[a])[part, :, None]
-                    met = apart.add_(back[part]).remainder_(ring[part]) < width[part]
+                    distance = (
+                        frame.seen(chunk[b])[part, None]
+                        - frame.slots_by_chunk(chunk[a])[part, :, None]
+                    )
+                    met = distance.add_(back[part]).remainder_(ring[part]) < width[part]
                     if bucket is not None:
-                        own, other = frame.own(bucket[a]), frame.seen(bucket[b])
-                        met &= own[part, :, None] == other[part, None]
+                        of_query, other = frame.slots_by_chunk(bucket[a]), frame.seen(bucket[b])
+                        met &= of_query[part, :, None] == other[part, None]
                     total = total + met
             return total.clamp(min=1)
 
@@ -157,7 +160,7 @@ class Sorted:
     def weights(self, part: slice, taken: Taken) -> tuple[Tensor, Float[Tensor, "m c 1"]]:
         """Return every round's own weights in a pass, and the largest score of each query."""
         s = self.score_buffer[: part.stop - part.start]
-        add_product(s, taken.queries, taken.keys.mT, self.frame.rules.scale, anew=True)
+        add_product(s, taken.queries, taken.keys.mT, self.frame.rules.scale, overwrite=True)
         for lower in self.lowered:
             lower(s, part)
         top = s.amax(-1, keepdim=True)
@@ -233,20 +236,20 @@ class LshAttention(torch.autograd.Function):
         with full_precision(u):
             order = Order(tokens, inverse, buckets)
             lists = Sorted(u, v, order, count, slopes, frame)
-            found = lists.v.new_zeros(frame.size, v.shape[-1])
-            tops, totals = torch.zeros_like(found[:, :1]), torch.ones_like(found[:, :1])
+            outputs = lists.v.new_zeros(frame.size, v.shape[-1])
+            tops, totals = torch.zeros_like(outputs[:, :1]), torch.ones_like(outputs[:, :1])
             for part in frame.passes(u.device):
                 taken = lists.take(part)
-                weights, frame.own(tops)[part] = lists.weights(part, taken)
+                weights, frame.slots_by_chunk(tops)[part] = lists.weights(part, taken)
                 # The weight of the largest score is exp(0) / total.
-                frame.own(totals)[part] = weights.amax(-1, keepdim=True).reciprocal_()
+                frame.slots_by_chunk(totals)[part] = weights.amax(-1, keepdim=True).reciprocal_()
                 if dropout:
                     dropout_masks.append(torch.empty_like(weights, dtype=torch.bool))
                     weights *= dropout_masks[-1].bernoulli_(1 - dropout)
                     weights *= 1 / (1 - dropout)
-                torch.bmm(weights, taken.values, out=frame.own(found)[part])
+                torch.bmm(weights, taken.values, out=frame.slots_by_chunk(outputs)[part])
             shares = lists.shares(tops, totals)
-            o = lists.gather(found.mul_(shares))
+            o = lists.gather(outputs.mul_(shares))
             if keep is not None:
                 o.masked_fill_(~by_token(keep, frame), 0.0)
         out = by_heads(o, frame, v.dtype)
@@ -270,7 +273,7 @@ class LshAttention(torch.autograd.Function):
             lists = Sorted(u, v, Order(tokens, inverse, buckets), count, slopes, frame)
             g = by_rows(gradient)
             mean = (g * by_rows(out)).sum(-1, keepdim=True)
-            share_of = frame.own(shares)
+            share_of = frame.slots_by_chunk(shares)
             dq = lists.u.new_empty(frame.size, u.shape[-1])
             dk, dv = torch.zeros_like(dq), lists.v.new_zeros(frame.size, v.shape[-1])
             for number, part in enumerate(frame.passes(u.device)):
@@ -286,7 +289,7 @@ class LshAttention(torch.autograd.Function):
                     used = weights * factor
                     scores *= factor
                 scores.sub_(level).mul_(weights)
-                torch.bmm(scores, taken.keys, out=frame.own(dq)[part])
+                torch.bmm(scores, taken.keys, out=frame.slots_by_chunk(dq)[part])
                 first = frame.covered(part).start
                 for step in range(frame.sides + 1):
                     rows = slice(first + step * C, first + step * C + len(taken.tokens))

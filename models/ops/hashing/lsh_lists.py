@@ -152,7 +152,7 @@ class Frame(NamedTuple):
         """Leave out the chunks at both ends, which do not see a whole neighbourhood."""
         return x[self.rules.before : self.rules.before + self.blocks]
 
-    def own(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m c *k"]:
+    def slots_by_chunk(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m c *k"]:
         """View slots, those of a pass or all, by chunk."""
         C = self.rules.chunk
         blocks, first = x.shape[0] // C - self.sides, self.rules.before * C

@@ -102,10 +102,10 @@ def meetings(
             rings.append(cut)
     times = torch.zeros(len(buckets), len(buckets[0]), len(buckets[0]), dtype=torch.float64)
     for ring in rings:
-        for number, own in enumerate(ring):
+        for number, members in enumerate(ring):
             near = {(number + step) % len(ring) for step in range(-before, after + 1)}
             around = [pair for other in near for pair in ring[other]]
-            for r, i in own:
+            for r, i in members:
                 for s, j in around:
                     alike = r == s and buckets[r][i] == buckets[s][j]
                     times[r, i, j] += across_buckets or alike

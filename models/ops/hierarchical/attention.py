@@ -70,7 +70,7 @@ def _attend(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
                 torch.empty_like(used, dtype=torch.bool).bernoulli_(1 - work.dropout)
             )
             used = used * dropout_masks[-1]
-        add_product(out, used, value, 1 / (1 - work.dropout), anew=not index)
+        add_product(out, used, value, 1 / (1 - work.dropout), overwrite=not index)
     return _Local(out, top, total, weights, dropout_masks)
 
 
@@ -96,7 +96,7 @@ def _pull(
     dv = stretch.spread(work.scratch(v, v.shape[2]), used, given[1:-1])
     dq = given if given.shape == q.shape else torch.empty_like(q)
     for index, (each, key) in enumerate(zip(scores, stretch.near(k), strict=True)):
-        add_product(dq[1:-1], each, key, work.scale, anew=not index)
+        add_product(dq[1:-1], each, key, work.scale, overwrite=not index)
     dk = stretch.spread(work.scratch(k, k.shape[2]), scores, q[1:-1], work.scale)
     return [dq, dk, dv]
 
@@ -126,18 +126,22 @@ class _HierarchicalAttention(torch.autograd.Function):
             sides = zip(fine, (query_shares, key_shares, key_shares), strict=True)
             lifted = [plan.lift(x, shares) for x, shares in sides]
             parts = zip(plan.stretches, *lifted, plan.logarithms(counts), strict=True)
-            found = [
+            by_stretch = [
                 _attend(_Work(plan, stretch, qkv, bias, scale, dropout), sizes)
                 for stretch, *qkv, sizes in parts
             ]
-            outs, tops, totals = ([*each] for each in zip(*(x[:3] for x in found), strict=True))
+            outs, tops, totals = (
+                [*each] for each in zip(*(x[:3] for x in by_stretch), strict=True)
+            )
             inherited = plan.join(outs, tops, totals)
         o: Tensor = plan.views(outs)[0][:, :, : plan.length].to(v.dtype)
         if remember:
-            for local in found:
+            for local in by_stretch:
                 for weights in local.weights:
                     weights.mul_(local.top)
-            saved_weights = [x for local in found for x in (*local.weights, *local.dropout_masks)]
+            saved_weights = [
+                x for local in by_stretch for x in (*local.weights, *local.dropout_masks)
+            ]
             ctx.save_for_backward(
                 bias, keep, o, *fine, *inherited, *query_shares, *key_shares, *saved_weights
             )
@@ -170,10 +174,10 @@ class _HierarchicalAttention(torch.autograd.Function):
             sides = zip(
                 zip(*pulled, strict=True), (query_shares, key_shares, key_shares), strict=True
             )
-            found = [plan.lower([*buffers], shares) for buffers, shares in sides]
+            gradients = [plan.lower([*buffers], shares) for buffers, shares in sides]
             if keep is not None:
-                found = [x.masked_fill_(~keep[:, None, :, None], 0) for x in found]
-        dq, dk, dv = (x.to(dtype) for x, dtype in zip(found, ctx.dtypes, strict=True))
+                gradients = [x.masked_fill_(~keep[:, None, :, None], 0) for x in gradients]
+        dq, dk, dv = (x.to(dtype) for x, dtype in zip(gradients, ctx.dtypes, strict=True))
         return dq, dk, dv, dbias, None, None, None, None, None
 
 

@@ -62,11 +62,11 @@ class Stretch(NamedTuple):
         if buffer.shape[0] > self.query_blocks:
             buffer = buffer[1:-1]
         rows = buffer.view(self.batch, self.heads, -1, *buffer.shape[1:])
-        first, found = 0, []
+        first, by_level = 0, []
         for count in self.levels:
-            found.append(rows[:, :, first : first + count].flatten(2, 3))
+            by_level.append(rows[:, :, first : first + count].flatten(2, 3))
             first += count + 1
-        return found
+        return by_level
 
     def near(self, buffer: Float[Tensor, "n c w"]) -> list[Float[Tensor, "m s w"]]:
         """View, for each reach and block of queries, the neighbours. They overlap."""
@@ -101,7 +101,7 @@ class Stretch(NamedTuple):
         buffer[:furthest].zero_()
         for offset, piece in reversed(steps):
             target = buffer[offset : offset + self.query_blocks]
-            add_product(target, piece.mT, x, scale, anew=offset == furthest)
+            add_product(target, piece.mT, x, scale, overwrite=offset == furthest)
         return buffer
 
     def cut(self, bias: Float[Tensor, "h c _"] | None) -> list[Float[Tensor, "h c _"]]:
@@ -149,27 +149,27 @@ class Plan(NamedTuple):
     def patterns(self, stretch: Stretch, like: Tensor) -> list[Float[Tensor, "c _"]]:
         """Return, for each reach, 0 where a block may look and NEVER where not, alike for all."""
         size = stretch.block
-        found = [like.new_zeros(size, count * size) for _, count in stretch.reaches]
+        masks = [like.new_zeros(size, count * size) for _, count in stretch.reaches]
         if stretch is not self.stretches[0]:
-            found[0][: size // 2, size // 2 :] = NEVER
-            for right in found[1:]:
+            masks[0][: size // 2, size // 2 :] = NEVER
+            for right in masks[1:]:
                 right[size // 2 :, : size // 2] = NEVER
         elif self.causal:
-            found[0][:, size:] = like.new_full((size, size), NEVER).triu_(1)
-        return found
+            masks[0][:, size:] = like.new_full((size, size), NEVER).triu_(1)
+        return masks
 
     def counts(
         self, keep: Bool[Tensor, "b l"] | None, like: Tensor
     ) -> list[Float[Tensor, "#b 1 _ 1"]]:
         """Return the number of real tokens in each cluster of each level."""
         real = like.new_ones(1, self.length) if keep is None else keep.to(like.dtype)
-        found = []
+        by_level = []
         for blocks in self.levels:
             short = blocks * self.stretches[0].block - real.shape[1]
             real = torch.nn.functional.pad(real, (0, short))
-            found.append(real[:, None, :, None])
+            by_level.append(real[:, None, :, None])
             real = torch.unflatten(real, 1, (-1, 2)).sum(-1)
-        return found
+        return by_level
 
     def shares(self, counts: list[Float[Tensor, "#b 1 _ 1"]]) -> tuple[Shares, Shares]:
         """Return the shares for queries, and for keys and values.

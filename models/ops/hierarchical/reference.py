@@ -71,11 +71,11 @@ def hierarchical_attention(
         if level:
             a = cluster_vectors(q, level, keep, first=causal)
             b = cluster_vectors(k, level, keep)
-        found = a @ b.mT * scale
+        level_scores = a @ b.mT * scale
         if bias is not None:
-            apart = (cluster - cluster[:, None]).clamp(1 - 2 * block, 2 * block - 1)
-            found = found + bias[:, apart + 2 * block - 1]
-        scores = torch.where(now, found, scores)
+            offset = (cluster - cluster[:, None]).clamp(1 - 2 * block, 2 * block - 1)
+            level_scores = level_scores + bias[:, offset + 2 * block - 1]
+        scores = torch.where(now, level_scores, scores)
     visible = keep[:, None, None] & (position <= position[:, None] if causal else True)
     scores = scores.masked_fill(~visible, -torch.inf)
     return scores.softmax(-1).nan_to_num(0) @ v

@@ -70,12 +70,15 @@ def filled(
     for level in range(levels):
         last = (length - 1) >> level  # the cluster of the last token
         queries.append(q[:, :, last << level])
-        own = last // block
-        for side, found in zip(sums, stored, strict=True):
+        block_index = last // block
+        for side, by_level in zip(sums, stored, strict=True):
             blocks = torch.unflatten(side, 2, (-1, block))
             # in block 0 there is none before: what is taken instead is masked
-            pair = blocks[:, :, own], blocks[:, :, own - 1 if own else own + 1]
-            found.append(torch.cat(pair if own % 2 == 0 else pair[::-1], dim=2))
+            pair = (
+                blocks[:, :, block_index],
+                blocks[:, :, block_index - 1 if block_index else block_index + 1],
+            )
+            by_level.append(torch.cat(pair if block_index % 2 == 0 else pair[::-1], dim=2))
         if level + 1 < levels:
             sums = [torch.unflatten(side, 2, (-1, 2)).sum(3) for side in sums]
     keys, values = (torch.stack(side, 2) for side in stored)
@@ -108,27 +111,27 @@ def attend_next(
     begins = state.seen[:, None] % size == 0
     slot = torch.arange(slots, device=q.device)
     here = (slot == (cluster % slots)[..., None])[:, None, ..., None]
-    anew = here & begins[:, None, :, None, None]
+    restarts = here & begins[:, None, :, None, None]
 
     def added(sums: Tensor, x: Tensor) -> Tensor:
-        return sums.masked_fill(anew, 0) + here * x[:, :, None, None].to(sums.dtype)
+        return sums.masked_fill(restarts, 0) + here * x[:, :, None, None].to(sums.dtype)
 
     keys, values = added(state.keys, k), added(state.values, v)
     first = begins[:, None, :, None]
     queries = torch.where(first, q[:, :, None].to(state.queries.dtype), state.queries)
 
     inside, column = cluster % block, slot % block
-    own = slot // block == (cluster // block % 2)[..., None]
-    before = ~own & (cluster >= block)[..., None]
+    same_block = slot // block == (cluster // block % 2)[..., None]
+    before = ~same_block & (cluster >= block)[..., None]
     seen_below = (inside < block // 2)[..., None] & (column >= block // 2)
     visible = before & ~seen_below
-    visible[:, 0] = before[:, 0] | own[:, 0] & (column <= inside[:, :1])
+    visible[:, 0] = before[:, 0] | same_block[:, 0] & (column <= inside[:, :1])
 
     share = (1 / size.to(keys.dtype))[:, None, None]
     scores = ((keys * share) @ queries[..., None])[..., 0] * q.shape[-1] ** -0.5
     scores = scores + size.to(keys.dtype).log()[:, None]
     if bias is not None:
-        scores = scores + bias[:, inside[..., None], column + block * own].transpose(0, 1)
+        scores = scores + bias[:, inside[..., None], column + block * same_block].transpose(0, 1)
     scores = scores.masked_fill(~visible[:, None], torch.finfo(scores.dtype).min)
     weights = F.dropout(scores.flatten(2).softmax(-1), dropout)
     o = (weights[:, :, None] @ (values * share).flatten(2, 3))[:, :, 0]

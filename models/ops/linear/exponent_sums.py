@@ -151,23 +151,25 @@ def within(
     a: Float[Tensor, "*r l m"], b: Float[Tensor, "*r l m"], values: Float[Tensor, "*r l w"]
 ) -> Part:
     """Return what each row gathers from the keys of its block up to its own, by halves."""
-    own = a + b
-    top = own.detach().amax(-1)
-    weight = (own - finite(top)[..., None]).exp().sum(-1, keepdim=True)
-    found, length, half = Part(weight * values, top), a.shape[-2], 1
+    exponents = a + b
+    top = exponents.detach().amax(-1)
+    weight = (exponents - finite(top)[..., None]).exp().sum(-1, keepdim=True)
+    gathered, length, half = Part(weight * values, top), a.shape[-2], 1
     while half < length:
         cut = (length // (2 * half), 2, half)
-        queries, keys, held, total = (torch.unflatten(x, -2, cut) for x in (a, b, values, found[0]))
-        tops = torch.unflatten(found.top, -1, cut)
+        queries, keys, held, total = (
+            torch.unflatten(x, -2, cut) for x in (a, b, values, gathered[0])
+        )
+        tops = torch.unflatten(gathered.top, -1, cut)
         first, second = (Part(total[..., i, :, :], tops[..., i, :]) for i in (0, 1))
         earlier = paired(queries[..., 1, :, :], keys[..., 0, :, :], held[..., 0, :, :])
         second = joined(second, earlier)
-        found = Part(
+        gathered = Part(
             torch.stack((first.total, second.total), -3).flatten(-4, -2),
             torch.stack((first.top, second.top), -2).flatten(-3, -1),
         )
         half *= 2
-    return found
+    return gathered
 
 
 def divided(total: Float[Tensor, "*r w"]) -> Float[Tensor, "*r v"]:
@@ -275,11 +277,11 @@ def mean_of_past(
         q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, past: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         a, keys = query.exponents(q), _keys(k, v, keep, key)
-        found = joined(answered(a, *past), within(a, *keys))
-        return divided(found.total), advanced(past, *keys)
+        gathered = joined(answered(a, *past), within(a, *keys))
+        return divided(gathered.total), advanced(past, *keys)
 
     past = sums, level.masked_fill(sums[..., -1] <= 0, -torch.inf)
-    found = []
+    outputs = []
     with full_precision(q):
         for first in range(0, q.shape[2], BLOCK):
             count = min(BLOCK, q.shape[2] - first)
@@ -290,8 +292,8 @@ def mean_of_past(
                 mask = F.pad(mask, (0, missing))
             rows = (F.pad(x[:, :, part].to(sums.dtype), (0, 0, 0, missing)) for x in (q, k, v))
             o, past = again(block, *rows, mask, past)
-            found.append(o[:, :, :count])
-        return torch.cat(found, 2).to(v.dtype), past[0], finite(past[1])
+            outputs.append(o[:, :, :count])
+        return torch.cat(outputs, 2).to(v.dtype), past[0], finite(past[1])
 
 
 def again(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -100,8 +100,8 @@ def _gather(
     dtype = sum_dtype(keys.v)
     phi, log = maps.key(keys.k.to(dtype))
     if log is not None:
-        found = _masked(log, keys.keep).amax(-1)
-        before, top = top, found if top is None else torch.maximum(top, found)
+        largest = _masked(log, keys.keep).amax(-1)
+        before, top = top, largest if top is None else torch.maximum(top, largest)
         if sums is not None and before is not None:
             shrink = torch.exp(before - finite(top))[..., None]
             sums.values.mul_(shrink[..., None])
@@ -211,8 +211,8 @@ def answers(
     at_once = rows_at_once(q, maps.width)
     with full_precision(q):
         if o is None and q.shape[2] <= at_once:
-            found, inverse = _spread(q, sums, maps.at(slice(0, q.shape[2])))
-            return found.to(dtype), ones() if inverse is None else inverse
+            output, inverse = _spread(q, sums, maps.at(slice(0, q.shape[2])))
+            return output.to(dtype), ones() if inverse is None else inverse
         if o is None:
             o = q.new_empty((*q.shape[:3], sums.values.shape[-1]), dtype=dtype)
         inverse = ones()
@@ -277,8 +277,8 @@ class _FeatureProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, keep, o, inverse, *apart, top = ctx.saved_tensors
-        sums = Sums(*apart).joined()
+        q, k, v, keep, o, inverse, *sum_parts, top = ctx.saved_tensors
+        sums = Sums(*sum_parts).joined()
         dq, dsums = query_gradients(q, sums, o=o, inverse=inverse, gradient=gradient, maps=ctx.maps)
         dk, dv = key_gradients(k, v, keep=keep, top=top, dsums=dsums, maps=ctx.maps)
         return dq, dk, dv, None, None

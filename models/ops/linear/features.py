@@ -138,8 +138,8 @@ class Generalised:
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
     ) -> Float[Tensor, "*r k"]:
         """Return the gradient."""
-        known = self.inner(x) if self.function.of_input else phi
-        gradient = gradient.mul_(self.function.slope(known, self.epsilon))
+        slope_input = self.inner(x) if self.function.of_input else phi
+        gradient = gradient.mul_(self.function.slope(slope_input, self.epsilon))
         if self.projection is not None:
             return gradient @ self.projection
         return gradient if self.scale == 1 else gradient.mul_(self.scale)

@@ -236,10 +236,10 @@ def largest(
     top = k.new_full(k.shape[:2], -torch.inf, dtype=sum_dtype(k))
     with torch.no_grad():
         for rows in blocks(k.shape[2], block_rows(k, features)):
-            found = logarithm(k[:, :, rows].to(top.dtype))
+            logarithms = logarithm(k[:, :, rows].to(top.dtype))
             if keep is not None:
-                found = found.masked_fill(~keep[:, None, rows], -torch.inf)
-            top = torch.maximum(top, found.amax(-1))
+                logarithms = logarithms.masked_fill(~keep[:, None, rows], -torch.inf)
+            top = torch.maximum(top, logarithms.amax(-1))
     return top.masked_fill(top == -torch.inf, 0)
 
 

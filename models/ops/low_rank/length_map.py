@@ -79,8 +79,8 @@ class LengthMap(nn.Module):
         by_head = sharing.by_head and projection not in POOL
         self.joined = not by_head and projection != Projection.conv
         """Whether the channels of all heads may pass side by side."""
-        apart = sharing in {Sharing.none, Sharing.headwise} and projection not in POOL
-        self.maps = 2 if apart else 1
+        separate = sharing in {Sharing.none, Sharing.headwise} and projection not in POOL
+        self.maps = 2 if separate else 1
         shape = (slots, site.max_length)
         if projection == Projection.conv:
             shape = (self.window * site.head_width, site.head_width)

@@ -190,16 +190,16 @@ class RecurrentMixer(Family):
         """Continue from `flow.state`; with state None, from an empty one."""
         chosen = self.regularisation
         x = self._locked(blanked(flow.x, layout, self.traits), chosen.input_dropout)
-        made, state = [], flow.state
+        outputs, state = [], flow.state
         for number, cell in enumerate(self.cells):
             order: Reading = reading(layout.keep, backwards=number == 1)
             if layout.context is not None:
-                made.append(self._among_ranks(cell, x, order, layout, layout.context))
+                outputs.append(self._among_ranks(cell, x, order, layout, layout.context))
                 continue
             y, after = cell(order.of(x), flow.state)
-            made.append(order.back(y))
+            outputs.append(order.back(y))
             state = state if flow.state is None else after
-        y = made[0] if len(made) == 1 else torch.cat(made, dim=-1)
+        y = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
         y = blanked(y, layout, self.traits)
         handed_on = self._locked(y, chosen.output_dropout)
         flow = flow._replace(

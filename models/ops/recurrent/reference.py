@@ -11,11 +11,11 @@ def linear_recurrence(
     a: Inexact[Tensor, "b l d"], b: Inexact[Tensor, "b l d"], start: Inexact[Tensor, "b d"]
 ) -> Inexact[Tensor, "b l d"]:
     """c_t = a_t c_{t-1} + b_t."""
-    c, found = start, []
+    c, outputs = start, []
     for t in range(a.shape[1]):
         c = a[:, t] * c + b[:, t]
-        found.append(c)
-    return torch.stack(found, dim=1)
+        outputs.append(c)
+    return torch.stack(outputs, dim=1)
 
 
 def lstm(
@@ -37,7 +37,7 @@ def lstm(
     b_i, b_f, b_g, b_o = (weights[2] + weights[3]).chunk(4)
     batch, length, _ = x.shape
     h = c = x.new_zeros(batch, u_i.shape[1])
-    found: list[Tensor] = [h] * length
+    outputs: list[Tensor] = [h] * length
     for t in reversed(range(length)) if backwards else range(length):
         token = x[:, t]
         i = torch.sigmoid(token @ w_i.mT + h @ u_i.mT + b_i)
@@ -47,8 +47,8 @@ def lstm(
         new = f * c + i * g
         real = torch.ones_like(c[:, :1], dtype=torch.bool) if keep is None else keep[:, t, None]
         h, c = (o * torch.tanh(new)).where(real, h), new.where(real, c)
-        found[t] = h.where(real, 0)
-    return torch.stack(found, dim=1)
+        outputs[t] = h.where(real, 0)
+    return torch.stack(outputs, dim=1)
 
 
 def qrnn(
@@ -70,7 +70,7 @@ def qrnn(
     """
     maps, _, kernel, _ = weight.shape
     batch, length, _ = x.shape
-    c, found = x.new_zeros(batch, weight.shape[1]), []
+    c, outputs = x.new_zeros(batch, weight.shape[1]), []
     for t in range(length):
         gates = [bias[each].expand(batch, -1) for each in range(maps)]
         for distance in range(min(kernel, t + 1)):
@@ -84,5 +84,5 @@ def qrnn(
             if zoned_out is not None:
                 f = f.where(~zoned_out[:, t], 1)
             c = f * c + (1 - f) * z
-        found.append(c if maps == 2 else torch.sigmoid(gates[2]) * c)
-    return torch.stack(found, dim=1)
+        outputs.append(c if maps == 2 else torch.sigmoid(gates[2]) * c)
+    return torch.stack(outputs, dim=1)

@@ -100,9 +100,9 @@ def sinkhorn_attention(
             )
             for t in range(length):
                 first = t // block * block
-                own = [s for s in range(first, min(length, first + block)) if real[s]]
-                own = [s for s in own if s <= t or not causal]
-                keys, values = [k[b, h, s] for s in own], [v[b, h, s] for s in own]
+                in_block = [s for s in range(first, min(length, first + block)) if real[s]]
+                in_block = [s for s in in_block if s <= t or not causal]
+                keys, values = [k[b, h, s] for s in in_block], [v[b, h, s] for s in in_block]
                 for offset in range(block):
                     terms: list[tuple[Tensor, Tensor]] = []
                     weights: list[Tensor] = []

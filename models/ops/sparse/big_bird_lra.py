@@ -40,12 +40,12 @@ def released_blocks(
     """
     random, reach = np.random.RandomState(seed), min(count * block, FORMER_REACH)
     last = (reach // block if reach > 2 * block else count) - 1
-    found = np.full((heads, count, drawn), -1, np.int32)
+    drawn_blocks = np.full((heads, count, drawn), -1, np.int32)
     for head in range(heads):
         for row in range(1, count - 1):
             picked = random.permutation(candidates(row, count, last))[:drawn]
-            found[head, row, : len(picked)] = picked
-    return torch.from_numpy(found)
+            drawn_blocks[head, row, : len(picked)] = picked
+    return torch.from_numpy(drawn_blocks)
 
 
 class ReleasedPlan(BigBirdPlan):

@@ -56,8 +56,8 @@ def _visible(
     if _all_seen(blocks) and (keep is None or not blocks.causal):
         return None if keep is None else keep[:, None, None]
     place = torch.arange(blocks.length, device=device)
-    apart = place // blocks.block - place[:, None] // blocks.block
-    seen = (apart >= -blocks.look_back) & (apart <= blocks.look_forward)
+    offset = place // blocks.block - place[:, None] // blocks.block
+    seen = (offset >= -blocks.look_back) & (offset <= blocks.look_forward)
     if blocks.causal:
         seen &= place <= place[:, None]
     return seen[None, None] if keep is None else seen & keep[:, None, None]

@@ -102,8 +102,8 @@ class Masks:
         within = torch.arange(block, device=shift.device)
         if self.diagonal is not None:
             later = within > within[:, None]
-            own = added[..., self.diagonal * block : (self.diagonal + 1) * block]
-            own.masked_fill_(later, NEVER)
+            diagonal_part = added[..., self.diagonal * block : (self.diagonal + 1) * block]
+            diagonal_part.masked_fill_(later, NEVER)
         if self.slopes is not None:
             position = (self.offsets[part][..., None] + within).flatten(1)
             distance = (position[:, None] - within[:, None]).abs_().to(added.dtype)
@@ -179,16 +179,16 @@ class BlockListAttention(torch.autograd.Function):
             dq, dk, dv = torch.empty_like(queries), torch.zeros_like(keys), torch.zeros_like(values)
             mean = (given * out).sum(-1, keepdim=True)
             for part in masks.passes():
-                beside = masks.listed(keys, part)
-                weights = masks.scores(part, queries[part], beside, logs[part]).exp2_()
+                listed_keys = masks.listed(keys, part)
+                weights = masks.scores(part, queries[part], listed_keys, logs[part]).exp2_()
                 change = torch.bmm(given[part], masks.listed(values, part).mT)
                 used = weights
                 if ctx.dropout:
                     factor = next(masks_of) * (1 / (1 - ctx.dropout))
                     used, change = weights * factor, change.mul_(factor)
                 change.sub_(mean[part]).mul_(weights)
-                add_product(dq[part], change, beside, scale, anew=True)
+                add_product(dq[part], change, listed_keys, scale, overwrite=True)
                 masks.give_back(dk, part, torch.bmm(change.mT, queries[part]), scale)
                 masks.give_back(dv, part, torch.bmm(used.mT, given[part]), 1.0)
         pairs = zip((dq, dk, dv), (q, k, v), strict=True)
-        return *(found.view(x.shape).to(x.dtype) for found, x in pairs), *[None] * 5
+        return *(product.view(x.shape).to(x.dtype) for product, x in pairs), *[None] * 5

@@ -88,11 +88,11 @@ class _Set:
 
     def mask(self, coordinates: Coordinates, tile: Tile) -> Float[Tensor, "c w"]:
         """Return 0 for unclear keys that are seen, NEVER for those that are not."""
-        apart = coordinates.query_units[tile.queries, None] - coordinates.key_units[tile.unclear]
-        apart = apart if self.causal else apart.abs()
-        seen = apart >= self.least
+        offset = coordinates.query_units[tile.queries, None] - coordinates.key_units[tile.unclear]
+        offset = offset if self.causal else offset.abs()
+        seen = offset >= self.least
         if self.most is not None:
-            seen &= apart <= self.most
+            seen &= offset <= self.most
         return torch.where(seen, 0.0, NEVER)
 
 

@@ -48,12 +48,12 @@ class _Laid(NamedTuple):
         """Return the scores of a tile in bits, NEVER where nothing may be seen."""
         q, k = self.some_queries(self.q, tile), self.some_keys(self.k, tile)
         scores = q.new_empty(*q.shape[:2], k.shape[1])
-        add_product(scores, q, k.mT, self.scale * LOG2_E, anew=True)
+        add_product(scores, q, k.mT, self.scale * LOG2_E, overwrite=True)
         if self.slopes is not None:
-            apart = (
+            distance = (
                 self.coordinates.queries[tile.queries, None] - self.coordinates.keys[: tile.keys]
             )
-            scores.addcmul_(self.slopes[tile.rectangles], apart.abs().to(q.dtype), value=-1)
+            scores.addcmul_(self.slopes[tile.rectangles], distance.abs().to(q.dtype), value=-1)
         if tile.unclear.stop > tile.unclear.start:
             scores[..., tile.unclear] += self.keyset.mask(self.coordinates, tile)
         if self.gaps is not None:
@@ -153,8 +153,8 @@ class UnionAttention(torch.autograd.Function):
                 o *= (parts[0][1] - total).exp2_()
             elif len(parts) > 1:
                 o *= (parts[0][1] - total).exp2_()
-            for part, own in parts[1:]:
-                o.addcmul_(part, (own - total).exp2_())
+            for part, level in parts[1:]:
+                o.addcmul_(part, (level - total).exp2_())
             o = o.to(v.dtype)
         if remember:
             ctx.sets, ctx.dropout = sets, dropout

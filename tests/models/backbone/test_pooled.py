@@ -117,9 +117,9 @@ def test_the_stack_is_the_literal_form(options):
     keep = torch.arange(LENGTH) < torch.tensor(lengths)[:, None]
     found = model.stack(Flow(x), Layout(keep=keep)).x
     times = 0 if model.per_token else 2
-    apart = model.has_cls
+    has_cls = model.has_cls
     found, wanted = zip(*(
-        (found[row, : pooled_length(n, times, apart=apart)], literal_stack(model, x[row, :n]))
+        (found[row, : pooled_length(n, times, has_cls=has_cls)], literal_stack(model, x[row, :n]))
         for row, n in enumerate(lengths)
     ), strict=True)  # fmt: skip
     found, wanted = torch.cat(found), torch.cat(wanted)
@@ -135,17 +135,17 @@ def test_pools_are_means_of_real_tokens():
     x = torch.tensor([9.0, 1, 3, 5, 7, 8])[None, :, None]
     keep = torch.tensor([[True, True, True, True, False, False]])
     mean = partial(pooled, x, mode=PoolMode.mean)
-    assert mean(None, apart=True).flatten().tolist() == [9, 2, 6, 8]
-    assert mean(None, apart=False).flatten().tolist() == [5, 4, 7.5]
-    assert mean(keep, apart=True).flatten().tolist() == [9, 2, 5, 0]
-    assert pooled(x, keep, apart=True, mode=PoolMode.max).flatten().tolist() == [9, 3, 5, 0]
-    assert pooled_mask(keep, apart=True).tolist() == [[True, True, True, False]]
+    assert mean(None, has_cls=True).flatten().tolist() == [9, 2, 6, 8]
+    assert mean(None, has_cls=False).flatten().tolist() == [5, 4, 7.5]
+    assert mean(keep, has_cls=True).flatten().tolist() == [9, 2, 5, 0]
+    assert pooled(x, keep, has_cls=True, mode=PoolMode.max).flatten().tolist() == [9, 3, 5, 0]
+    assert pooled_mask(keep, has_cls=True).tolist() == [[True, True, True, False]]
     for length in range(1, 20):
-        for apart in (False, True):
+        for has_cls in (False, True):
             made, long = length, torch.ones(1, length, dtype=torch.bool)
             for times in range(4):
-                assert pooled_length(length, times, apart=apart) == made
-                long = pooled_mask(long, apart=apart)
+                assert pooled_length(length, times, has_cls=has_cls) == made
+                long = pooled_mask(long, has_cls=has_cls)
                 made = long.shape[1]
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import conf
-from models.idle import spelt
+from models.idle import format_value
 from runners.training.checkpoint import Checkpoints
 from runners.training.optim import OptimConfig, Optimiser, Schedule
 from runners.training.optimisers.build import build_optimiser, set_rates, state_of
@@ -242,8 +242,8 @@ def refused(option: str, value: Any, others: dict[str, Any], owners: list[str]) 
     with pytest.raises(ValueError, match=f"^{option} has nothing to act on") as caught:
         OptimConfig(**others, **{option: value})
     text = str(caught.value)
-    assert f"got {spelt(value)}" in text
-    assert f"leave it at {spelt(usual(option))}" in text
+    assert f"got {format_value(value)}" in text
+    assert f"leave it at {format_value(usual(option))}" in text
     ways = text.rpartition("or choose ")[2]
     assert all(owner in ways for owner in owners), text
 
@@ -276,7 +276,7 @@ def test_an_option_of_a_schedule_acts_or_is_refused(schedule: Schedule, option: 
         refused(option, OTHER[option], {"schedule": schedule, **needed}, owners)
         return
     config = OptimConfig(**{"schedule": schedule, **needed, option: OTHER[option]})
-    assert spelt(getattr(config, option)) == spelt(OTHER[option])
+    assert format_value(getattr(config, option)) == format_value(OTHER[option])
 
 
 @pytest.mark.parametrize("name", OWN)
