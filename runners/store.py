@@ -134,7 +134,7 @@ class Store:
         """
         folder = self.cell_folder(key)
         for path in (folder.parent, folder):
-            atomic.see_anew(path)
+            atomic.refresh(path)
 
     def rows_of(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the stored rows of a complete cell. Raises FileNotFoundError or `BadStore`."""

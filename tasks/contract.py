@@ -186,11 +186,11 @@ def check_whole(task: Task) -> TaskFinding:
 def check_disjoint(task: Task) -> TaskFinding:
     """No example stands in two splits, beyond what the public data are known to repeat."""
     rows = {split: list(_row_hashes(_every(task, split))) for split in SPLITS}
-    known = {split: set(hashes) for split, hashes in rows.items()}
+    hash_sets = {split: set(hashes) for split, hashes in rows.items()}
     faults, seen = [], []
     for number, first in enumerate(SPLITS):
         for second in SPLITS[number + 1 :]:
-            share = sum(row in known[first] for row in rows[second]) / len(rows[second])
+            share = sum(row in hash_sets[first] for row in rows[second]) / len(rows[second])
             allowed = task.copies_allowed(first, second) if isinstance(task, Copies) else 0.0
             if share > 0:
                 seen.append(f"{share:.2%} of {second} also in {first}")
@@ -234,9 +234,9 @@ def check_masks(task: Task) -> TaskFinding:
     faults = set()
     for split in SPLITS:
         for batch in _every(task, split):
-            found = {name for name in MASKS if getattr(batch, name) is not None}
-            if found != task.spec.masks:
-                faults.add(f"{split}: {sorted(found)}, and spec.masks={sorted(task.spec.masks)}")
+            masks = {name for name in MASKS if getattr(batch, name) is not None}
+            if masks != task.spec.masks:
+                faults.add(f"{split}: {sorted(masks)}, and spec.masks={sorted(task.spec.masks)}")
             if batch.prefix is not None:
                 length = batch.tokens.shape[-1]
                 if bool(((batch.prefix < 0) | (batch.prefix >= length)).any()):

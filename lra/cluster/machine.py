@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runners.isolation import temporary
 from runners.records import digest
-from runners.storage.holders import own_machine
+from runners.storage.holders import machine_id
 
 LOOK_S = 0.25
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -34,7 +34,7 @@ def lock_folder() -> Path:
 def part_of_machine() -> str:
     """Return what stands for the cores and GPUs that this process may use."""
     cores = sorted(os.sched_getaffinity(0))
-    return digest([own_machine(), cores, os.environ.get(VISIBLE, "")])
+    return digest([machine_id(), cores, os.environ.get(VISIBLE, "")])
 
 
 @contextmanager

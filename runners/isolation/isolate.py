@@ -69,7 +69,7 @@ def start_server() -> None:
     _leave_unreachable(server._forkserver)
     folder = temporary.process_folder()
     try:
-        with _own_path(), left_to_parent():
+        with _same_import_path(), left_to_parent():
             forkserver.ensure_running()
     except OSError as error:
         raise temporary.unwritable(folder, error) from error
@@ -86,7 +86,7 @@ def _leave_unreachable(server: Any) -> None:
 
 
 @contextmanager
-def _own_path() -> Iterator[None]:
+def _same_import_path() -> Iterator[None]:
     """Let a Python that is started in the block look for modules where this process does.
 
     The fork server is a `python -c`, which would look into the current folder first, where a

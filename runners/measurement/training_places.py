@@ -35,7 +35,7 @@ def places_of(
     elif timed:
         devices = list(seats(processes))
     else:
-        devices = on_cores(own_cores(), hardware.training_threads, places=number)
+        devices = on_cores(usable_cores(), hardware.training_threads, places=number)
         if cells * processes < len(devices):
             devices = list(seats(len(devices)))
     places = Places(devices, alone=timed)
@@ -112,7 +112,7 @@ def on_cores(cores: Sequence[int], per_place: int, *, places: int = 0) -> list[D
     return core_places(cores, per_place) if fills else list(seats(number))
 
 
-def own_cores() -> list[int]:
+def usable_cores() -> list[int]:
     """Return the cores that this process may use; those that share a memory or a core together."""
     return sorted(os.sched_getaffinity(0), key=_position)
 
@@ -137,7 +137,7 @@ def _too_few(hardware: HardwareProfile, processes: int, most: int) -> str:
         )
     return (
         f"hardware.processes: got {processes} of hardware.training_threads="
-        f"{hardware.training_threads} each; this process has {len(own_cores())} cores, places for "
-        f"{most}; wanted at most {most}, or hardware.training_processes=1, with which they share "
-        "what there is"
+        f"{hardware.training_threads} each; this process has {len(usable_cores())} cores, places "
+        f"for {most}; wanted at most {most}, or hardware.training_processes=1, with which they "
+        "share what there is"
     )

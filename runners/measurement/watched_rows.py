@@ -11,7 +11,7 @@ from runners.measurement.watch import Sample, Watched
 from runners.records import DISTURBED, Measurement, Status
 
 UNWATCHED = "unwatched"
-TOLD = (
+REPORTED = (
     "processor_share", "waiting_share", "steal_share", "other_load", "clock_share",
     "discarded_samples",
 )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runners.records import legible, text_of
 from runners.storage import writers
-from tasks.data.full_disk import made_of
+from tasks.data.full_disk import causes
 
 STALE_S = 300.0
 """A file that nobody has touched for so long was left by a process that died."""
@@ -64,7 +64,7 @@ def storage_fault(error: BaseException) -> str | None:
     No space, no right, an exhausted quota, a read-only or a failing disk: nothing is wrong with the
     work, which succeeds once that is mended. The error may be wrapped in others.
     """
-    for cause in made_of(error):
+    for cause in causes(error):
         if isinstance(cause, Unwritable):
             return str(cause.strerror)
         reason = _refused(cause)
@@ -160,7 +160,7 @@ def write_whole(path: Path, data: bytes) -> None:
                 left.unlink()
 
 
-def see_anew(folder: Path) -> None:
+def refresh(folder: Path) -> None:
     """Have a network file system look at a folder now, whose content it may remember for a minute.
 
     Opening it does that wherever files are consistent from one closing to the next opening.

@@ -30,7 +30,7 @@ from conf.plain_files import NoFile
 from runners.records import legible
 from runners.storage import writers
 from runners.storage.atomic import STALE_S, make_folder, unwritable
-from runners.storage.holders import Holder, Seen, alive, look, own_place, own_start
+from runners.storage.holders import Holder, Seen, alive, look, process_place, process_start
 from runners.storage.homes import COPIED, Home
 
 ASKED_S = 10.0
@@ -366,8 +366,8 @@ def take(
     note: dict[str, object] = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "started": own_start(),
-        "place": own_place(),
+        "started": process_start(),
+        "place": process_place(),
         "home": Home.of(path.parent).plain(),
         "worker": worker,
         "title": title,

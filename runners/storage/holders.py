@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from conf.plain_files import NoJson, open_file, parse_json, typed
-from runners.storage.homes import Home, own_boot
+from runners.storage.homes import Home, boot_id
 
 LONGEST = 100_000
 """Bytes of a claim that are read; ours have a few hundred."""
@@ -98,7 +98,7 @@ def alive(holder: Holder) -> bool | None:
     kernel's boot, the name space and the start of the process that make a process the same.
     """
     if holder.place:
-        if holder.place != own_place():
+        if holder.place != process_place():
             return None
         started, dead = _started(holder.pid)
         if dead or (started is not None and holder.started is not None):
@@ -133,7 +133,7 @@ def _started(pid: int) -> tuple[int | None, bool]:
     return int(fields[19]), fields[0] in ("Z", "X")
 
 
-def own_start() -> int | None:
+def process_start() -> int | None:
     """Return when this process was started, in ticks of the kernel; None where it says nothing."""
     return _start_of(os.getpid())
 
@@ -144,18 +144,18 @@ def _start_of(pid: int) -> int | None:
 
 
 @lru_cache(maxsize=1)
-def own_place() -> str:
+def process_place() -> str:
     """Return where numbers of processes mean what they mean here; "" where the system is silent."""
     try:
-        return f"{own_boot()} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - no path
+        return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - no path
     except OSError:
         return ""
 
 
-def own_machine() -> str:
-    """Return `own_boot`, or the name of the host where the system is silent."""
+def machine_id() -> str:
+    """Return `boot_id`, or the name of the host where the system is silent."""
     try:
-        return own_boot()
+        return boot_id()
     except OSError:
         return socket.gethostname()
 
@@ -166,4 +166,4 @@ def place_mark() -> str:
 
     A host's name tells it only where the system does not: a laptop gets others from networks.
     """
-    return hashlib.sha256((own_place() or socket.gethostname()).encode()).hexdigest()[:12]
+    return hashlib.sha256((process_place() or socket.gethostname()).encode()).hexdigest()[:12]

@@ -23,12 +23,12 @@ class Home(NamedTuple):
     path: str
     inode: int
     view: str
-    """Of the writer: see `own_view`."""
+    """Of the writer: see `mount_view`."""
 
     @classmethod
     def of(cls, folder: Path) -> "Home":
         """Return what stands for a folder. Raises OSError."""
-        path, view = os.path.realpath(folder), own_view()
+        path, view = os.path.realpath(folder), mount_view()
         if not path.isprintable():  # no text that a note could hold
             path = view = ""
         return cls(path, folder.stat().st_ino, view)
@@ -57,7 +57,7 @@ class Home(NamedTuple):
     def is_(self, folder: Path) -> bool:
         """Tell whether this is the folder. Raises OSError where that cannot be looked at."""
         status = folder.stat()
-        if self.view and self.view == own_view():
+        if self.view and self.view == mount_view():
             try:
                 there = _seen(self.path)
             except (FileNotFoundError, NotADirectoryError):
@@ -81,7 +81,7 @@ def _on(folder: Path, what: str) -> bool:
     return mount is None or bool(getattr(mount, what))
 
 
-def own_boot() -> str:
+def boot_id() -> str:
     """Return what stands for this machine since it was started, whatever it is called meanwhile.
 
     Raises:
@@ -91,9 +91,9 @@ def own_boot() -> str:
 
 
 @lru_cache(maxsize=1)
-def own_view() -> str:
+def mount_view() -> str:
     """Return where paths mean what they mean here: a boot, and what is mounted; "": unknown."""
     try:
-        return f"{own_boot()} {os.readlink('/proc/self/ns/mnt')}"  # noqa: PTH115 - no path
+        return f"{boot_id()} {os.readlink('/proc/self/ns/mnt')}"  # noqa: PTH115 - no path
     except OSError:
         return ""

@@ -266,8 +266,8 @@ def _labels_problem(needed: tuple[str, ...], labels: tuple[tuple[str, str], ...]
 
 def _seen(value: Any) -> str:
     """Return a value as a message shows it: one line, bounded, whatever it is."""
-    return _SHOWN.repr(value)
+    return _SHORT_REPR.repr(value)
 
 
-_SHOWN = reprlib.Repr()
-_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 60
+_SHORT_REPR = reprlib.Repr()
+_SHORT_REPR.maxstring = _SHORT_REPR.maxother = _SHORT_REPR.maxlong = 60

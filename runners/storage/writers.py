@@ -6,14 +6,14 @@ import socket
 import uuid
 from pathlib import Path
 
-from runners.storage.holders import Holder, alive, own_place, own_start, place_mark
+from runners.storage.holders import Holder, alive, place_mark, process_place, process_start
 
 _NAME = re.compile(r"\.(?P<place>[0-9a-f]{12})\.(?P<pid>\d+)\.(?P<started>\d+)\.[0-9a-f]{8}\.tmp")
 
 
 def temporary(path: Path) -> Path:
     """Return a name in the folder of `path`, under which this process writes what will be there."""
-    who = f"{place_mark()}.{os.getpid()}.{own_start() or 0}"
+    who = f"{place_mark()}.{os.getpid()}.{process_start() or 0}"
     return path.parent / f".{path.name}.{who}.{uuid.uuid4().hex[:8]}.tmp"
 
 
@@ -23,5 +23,5 @@ def has_died(temporary: Path) -> bool:
     if match is None or match["place"] != place_mark():
         return False
     started = int(match["started"]) or None
-    holder = Holder(socket.gethostname(), int(match["pid"]), started, own_place())
+    holder = Holder(socket.gethostname(), int(match["pid"]), started, process_place())
     return alive(holder) is False

@@ -65,8 +65,8 @@ def path_of(task: Certifiable, split: str) -> Path:
 def certified(task: Certifiable, split: str, *, again: bool = False) -> list[Baseline]:
     """Return the baselines of prepared data: from the certificate, or computed and stored."""
     path = path_of(task, split)
-    if not again and (known := _read(path, task, split)) is not None:
-        return known
+    if not again and (stored := _read(path, task, split)) is not None:
+        return stored
     baselines = task.baselines(split)
     _write(path, _content(task, split, baselines))
     return baselines

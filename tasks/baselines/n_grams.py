@@ -34,7 +34,7 @@ RATE = 0.02
 CACHED_TOKENS = 4096
 SHARED = np.uint64(0x5D1A7C0FFEE1)
 """Told apart from the features of one text: those that both texts have."""
-TOLD_APART = 1 << 22
+DISTINCT_FEATURES = 1 << 22
 """Features are taken for the same in both texts where they agree modulo this number."""
 
 Bags: TypeAlias = Float32[torch.Tensor, "b f"]
@@ -57,19 +57,19 @@ def runs(
     # Neighbours are 1 apart; rows lie further apart than any run is long.
     stride = int(real.position.max(initial=0)) + longest_run + 1
     where = real.row * stride + real.position
-    found, owners = [running], [real.row]
+    hashes, owners = [running], [real.row]
     for length in range(2, longest_run + 1):
         running = mixed(running[:-1] * np.uint64(3) + ones[length - 1 :])
         adjacent = where[length - 1 :] - where[: len(running)] == length - 1
-        found.append(running[adjacent])
+        hashes.append(running[adjacent])
         owners.append(real.row[: len(running)][adjacent])
-    return np.concatenate(found), np.concatenate(owners)
+    return np.concatenate(hashes), np.concatenate(owners)
 
 
 def bags(data: SeenExamples, examples: Int[np.ndarray, " b"], longest_run: int) -> Bags:
     """Return the hashed features of some examples, over the root of their number."""
-    found = [counts(data, some, longest_run) for some in _chunks(data, examples)]
-    return torch.from_numpy(np.concatenate(found))
+    parts = [counts(data, some, longest_run) for some in _chunks(data, examples)]
+    return torch.from_numpy(np.concatenate(parts))
 
 
 def _chunks(data: SeenExamples, examples: Int[np.ndarray, " b"]) -> list[np.ndarray]:
@@ -92,9 +92,11 @@ def counts(
             hashes = np.where(second, mixed(hashes ^ SHARED), hashes)
             hashes, owner = np.concatenate([hashes, both]), np.concatenate([owner, whose])
     slots = owner * BUCKETS + (hashes % np.uint64(BUCKETS)).astype(np.int64)
-    found = np.bincount(slots, minlength=number * BUCKETS).reshape(number, BUCKETS)
-    total = found.sum(1, keepdims=True).clip(1)
-    shares: Float32[np.ndarray, "b f"] = found.astype(np.float32) / np.sqrt(total, dtype=np.float32)
+    counted = np.bincount(slots, minlength=number * BUCKETS).reshape(number, BUCKETS)
+    total = counted.sum(1, keepdims=True).clip(1)
+    shares: Float32[np.ndarray, "b f"] = counted.astype(np.float32) / np.sqrt(
+        total, dtype=np.float32
+    )
     return shares
 
 
@@ -102,20 +104,20 @@ def _shared(
     hashes: np.ndarray, owner: np.ndarray, second: np.ndarray, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the features that both texts of an example have, once each, and their examples."""
-    seen = np.zeros(TOLD_APART, bool)
-    found, whose = [], []
+    seen = np.zeros(DISTINCT_FEATURES, bool)
+    common, whose = [], []
     for example in range(number):
-        own = owner == example
+        of_example = owner == example
         first, other = (
-            (hashes[own & part] % np.uint64(TOLD_APART)).astype(np.int64)
+            (hashes[of_example & part] % np.uint64(DISTINCT_FEATURES)).astype(np.int64)
             for part in (~second, second)
         )
         seen[first] = True
         both = np.unique(other[seen[other]])
         seen[first] = False
-        found.append(both)
+        common.append(both)
         whose.append(np.full(len(both), example))
-    return mixed(np.concatenate(found).astype(np.uint64) + SHARED), np.concatenate(whose)
+    return mixed(np.concatenate(common).astype(np.uint64) + SHARED), np.concatenate(whose)
 
 
 def answers(

@@ -126,15 +126,15 @@ class ClassificationTask(RowsTask):
         start: int = 0,
     ) -> Iterator[Batch]:
         """Yield one epoch of `split`, from this rank's batch number `start` on."""
-        made = super().batches(
+        epoch = super().batches(
             split, batch_size=batch_size, seed=seed, rank=rank, ranks=ranks, start=start
         )
         # What is drawn for evaluation is drawn once and for all.
-        return self._answered(made, seed if split == "train" else 0) if self.per_token else made
+        return self._answered(epoch, seed if split == "train" else 0) if self.per_token else epoch
 
     def _answered(self, batches: Iterable[Batch], seed: int) -> Iterator[Batch]:
-        own = range(int(self.spec.padded), self.spec.vocabulary - 1)
-        hiding = Hiding(seed, self.masked_share, self.masked_replacement, own)
+        token_ids = range(int(self.spec.padded), self.spec.vocabulary - 1)
+        hiding = Hiding(seed, self.masked_share, self.masked_replacement, token_ids)
         for batch in batches:
             yield answered(batch, self.objective, hiding)
 
@@ -190,11 +190,14 @@ class ClassificationTask(RowsTask):
         Where tokens are answered, that is their frequencies in train.
         """
         if self.per_token:
-            known, right = self._tokens("train", judged=False), self._tokens(split, judged=True)
-            return [unigram_baseline(known, right, partial(self.derived, split))]
+            frequencies, right = (
+                self._tokens("train", judged=False),
+                self._tokens(split, judged=True),
+            )
+            return [unigram_baseline(frequencies, right, partial(self.derived, split))]
         train, data = self.seen("train"), self.seen(split)
         guess = int(self.counts(train.targets).argmax())
-        found = [
+        results = [
             baseline(
                 "majority",
                 data.targets == guess,
@@ -206,8 +209,8 @@ class ClassificationTask(RowsTask):
             hit = answers(
                 train, data, classes=self.spec.classes, longest_run=longest_run, name=name
             )
-            found.append(baseline(name, hit, sentence))
-        return found
+            results.append(baseline(name, hit, sentence))
+        return results
 
     def _tokens(self, split: str, *, judged: bool) -> Int[np.ndarray, " v"]:
         """Count the tokens of a split's first examples, or those that are judged of all."""

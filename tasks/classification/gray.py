@@ -67,7 +67,7 @@ class GrayTask(ClassificationTask):
         """Number of token ids; 0 for real numbers."""
         return 0 if self.scalars else LEVELS + self.shift
 
-    def shown(self, batch: Batch, seed: int) -> Batch:
+    def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return a batch of levels as the model sees it."""
         del seed
         if self.scalars:
@@ -96,12 +96,12 @@ class GrayTask(ClassificationTask):
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines on `split`; of whole pictures, one by small windows as well."""
-        found = super().baselines(split)
+        results = super().baselines(split)
         if self.whole and not self.per_token:
             answers = image_windows.answers(
                 self.pictures("train"), self.pictures(split), classes=self.spec.classes
             )
-            found.append(
+            results.append(
                 baseline(
                     "windows",
                     answers,
@@ -110,7 +110,7 @@ class GrayTask(ClassificationTask):
                     "what lies further apart",
                 )
             )
-        return found
+        return results
 
     def pictures(self, split: str) -> Pictures:
         """Return what a model sees of a split, as whole pictures; black is what it does not see."""

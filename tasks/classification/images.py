@@ -156,19 +156,19 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
         return {split: _read_npz(path / f"cifar10_gray_{split}.npz") for split in ("train", "test")}
     files = dict(_members(path))
     names = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
-    found: dict[str, Images] = {}
+    splits: dict[str, Images] = {}
     for split, wanted in names.items():
         parts = [_cifar_binary(files[name], f"{path}: {name}") for name in wanted if name in files]
         if parts:
-            found[split] = _joined(parts)
-    absent = {"train", "test"} - found.keys()
+            splits[split] = _joined(parts)
+    absent = {"train", "test"} - splits.keys()
     if absent:
         raise NotPrepared(
             f"{path} has no {' and no '.join(sorted(absent))} batches: wanted data_batch_1.bin to "
             f"5.bin and test_batch.bin, as in {CIFAR_ARCHIVE.url}; the batches of Python pickles, "
             "which have no .bin, are not read; task.source=datasets needs no archive"
         )
-    return found
+    return splits
 
 
 def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Images:
@@ -249,7 +249,7 @@ def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
             "and name that by task.path; or use task.source=files or sample"
         ),
     )
-    found = {}
+    splits = {}
     for split in ("train", "test"):
         where, rows = f"{path or remote.name}, {split}", loaded[split]
         kind = rows.features[remote.image]
@@ -258,8 +258,8 @@ def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
         packed = rows.cast_column(remote.image, datasets.Image(decode=False))[remote.image]
         images = [_picture(row, remote.side, f"{where}, row {n}") for n, row in enumerate(packed)]
         labels = whole_labels(list(rows["label"]), CLASSES, where)
-        found[split] = np.stack(images), labels
-    return found
+        splits[split] = np.stack(images), labels
+    return splits
 
 
 def _picture(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
@@ -288,7 +288,7 @@ def _picture(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
 
 def read_mnist(path: Path | None) -> dict[str, Images]:
     """Read MNIST from its four IDX files, packed or not; `path`: their folder, None: fetch them."""
-    found = {}
+    splits = {}
     for split, prefix in (("train", "train"), ("test", "t10k")):
         images = _idx(_mnist_file(path, f"{prefix}-images-idx3-ubyte.gz"), IDX_IMAGES)
         where = _mnist_file(path, f"{prefix}-labels-idx1-ubyte.gz")
@@ -299,8 +299,8 @@ def read_mnist(path: Path | None) -> dict[str, Images]:
             raise BadData(
                 f"{where}: images of {images.shape[1]} x {images.shape[2]}, wanted 28 x 28"
             )
-        found[split] = images, whole_labels(labels, CLASSES, str(where))
-    return found
+        splits[split] = images, whole_labels(labels, CLASSES, str(where))
+    return splits
 
 
 def _mnist_file(folder: Path | None, name: str) -> Path:

@@ -28,27 +28,27 @@ def whole_labels(labels: Any, classes: int, where: str) -> UInt8[np.ndarray, " n
     if isinstance(labels, np.ndarray):
         if labels.ndim != 1 or labels.dtype.kind not in "iu":
             raise BadData(f"{where}: labels are {labels.dtype} {labels.shape}; {wanted} each")
-        found = labels
+        values = labels
         outside = np.flatnonzero((labels < 0) | (labels >= classes))
     else:
-        found = labels
+        values = labels
         outside = np.array([i for i, label in enumerate(labels) if not _suits(label, classes)], int)
-    if not len(found):
+    if not len(values):
         raise BadData(f"{where} holds no example")
     if len(outside):
         first = int(outside[0])
         raise BadData(
-            f"{where}: example {first} has the label {shown(found[first])}, {wanted}: correct it, "
-            "or leave the example out"
+            f"{where}: example {first} has the label {typed_value(values[first])}, {wanted}: "
+            "correct it, or leave the example out"
         )
-    return np.asarray(found).astype(np.uint8)
+    return np.asarray(values).astype(np.uint8)
 
 
 def _suits(label: object, classes: int) -> bool:
     return type(label) is int and 0 <= label < classes
 
 
-def shown(value: Sequence[Any] | Any) -> str:
+def typed_value(value: Sequence[Any] | Any) -> str:
     """Return a value with its type, shortened."""
     if isinstance(value, np.generic):
         value = value.item()

@@ -97,7 +97,7 @@ class Hiding(NamedTuple):
     share: float
     """Of the tokens that are hidden."""
     replacement: MaskedReplacement
-    own: range
+    token_ids: range
     """Ids of the task's own; the one behind them is the mask."""
 
 
@@ -143,7 +143,7 @@ def answered(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
     if keep is not None:
         there = keep
     place = torch.arange(target.shape[1])
-    made = Batch(
+    result = Batch(
         tokens=target[:, None],
         target=target,
         index=index,
@@ -151,24 +151,26 @@ def answered(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
     )
     if objective is InputObjective.permutation:
         drawn = _drawn(there, index, hiding)
-        made = made._replace(weight=drawn.float(), order=random_ranks(drawn, index, hiding.seed))
-        return made
+        result = result._replace(
+            weight=drawn.float(), order=random_ranks(drawn, index, hiding.seed)
+        )
+        return result
     if objective in HIDING:
         tokens, drawn = hidden(target, there, index, hiding)
-        made = made._replace(tokens=tokens[:, None], weight=drawn.float())
+        result = result._replace(tokens=tokens[:, None], weight=drawn.float())
         if objective is InputObjective.unilm:
-            made = made._replace(order=unilm_ranks(there.sum(1), index, place, hiding.seed))
-        return made
+            result = result._replace(order=unilm_ranks(there.sum(1), index, place, hiding.seed))
+        return result
     cut = torch.zeros_like(index)
     if objective is InputObjective.prefix:
         (words,) = words_of(index.numpy(), 1, seed=hiding.seed, draw=Draw.sight).T
         cut = _below(words, there.sum(1))
-        made = made._replace(prefix=cut, weight=((place >= cut[:, None]) & there).float())
+        result = result._replace(prefix=cut, weight=((place >= cut[:, None]) & there).float())
     elif keep is not None:
-        made = made._replace(weight=keep.float())
+        result = result._replace(weight=keep.float())
     tokens = target.where(place < cut[:, None], target.roll(1, dims=1))
-    tokens[place == cut[:, None]] = hiding.own.stop
-    return made._replace(tokens=tokens.masked_fill(~there, 0)[:, None])
+    tokens[place == cut[:, None]] = hiding.token_ids.stop
+    return result._replace(tokens=tokens.masked_fill(~there, 0)[:, None])
 
 
 def hidden(
@@ -180,12 +182,12 @@ def hidden(
     """Return the tokens with some of them hidden, and which."""
     rows, length = index.numpy(), target.shape[1]
     drawn = _drawn(there, index, hiding)
-    instead: Tensor = torch.full_like(target, hiding.own.stop)
+    instead: Tensor = torch.full_like(target, hiding.token_ids.stop)
     if hiding.replacement is MaskedReplacement.bert:
         words = words_of(rows, length, seed=hiding.seed, draw=Draw.replaced)
         share = torch.from_numpy((words >> np.uint64(32)).astype(np.int64)) / 2**32
         low = words & np.uint64(2**32 - 1)
-        random = hiding.own.start + (low % np.uint64(len(hiding.own))).astype(np.int64)
+        random = hiding.token_ids.start + (low % np.uint64(len(hiding.token_ids))).astype(np.int64)
         instead = instead.where(share >= 0.1, torch.from_numpy(random))
         instead = instead.where((share < 0.1) | (share >= 0.2), target)
     return target.where(~drawn, instead), drawn

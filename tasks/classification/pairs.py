@@ -126,8 +126,8 @@ def sample_pairs(split: str) -> Iterator[CitationPair]:
     words = iter(random_words(Draw.sample, list(SAMPLE_SIZES).index(split), 64 * number).tolist())
 
     def text(topic: int) -> bytes:
-        own, length = TOPICS[topic].split(), 6 + next(words) % 8
-        return " ".join(own[next(words) % len(own)] for _ in range(length)).encode()
+        vocabulary, length = TOPICS[topic].split(), 6 + next(words) % 8
+        return " ".join(vocabulary[next(words) % len(vocabulary)] for _ in range(length)).encode()
 
     for index in range(number):
         label, first = index % 2, next(words) % len(TOPICS)

@@ -27,7 +27,7 @@ from tasks.classification.images import Hub, Images
 from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.data.batching import Draw, permutation, random_words
 from tasks.data.prepared import GRAY_LEVELS, identity_of
-from tasks.data.published import check_partial, check_whole, own_path, source_name
+from tasks.data.published import check_partial, check_whole, given_path, source_name
 from tasks.data.sources import data_root, path_identity
 from tasks.data.storage import Ragged
 from tasks.errors import BadData
@@ -155,7 +155,7 @@ class Pixels(GrayTask):
             )
         if permutation_seed < 0:
             raise ValueError(f"task.permutation_seed must be 0 or more: got {permutation_seed}")
-        self.path, self.partial = own_path(path, source), partial
+        self.path, self.partial = given_path(path, source), partial
         check_partial(partial, path is not None)
         self.encode(
             encoding,
@@ -182,7 +182,7 @@ class Pixels(GrayTask):
             scalars=self.scalars,
             metric="accuracy",
             source=self._source_name(),
-            data_hash=self.known_by(self._identity),
+            data_hash=self.content_hash(self._identity),
             sizes=self._sizes(),
         )
         return self.facts_of(spec)
@@ -241,20 +241,23 @@ class Pixels(GrayTask):
 
     def make(self) -> None:
         """Read the images and store their levels."""
-        found = self._read()
+        images = self._read()
         if self.source is not PixelSource.sample:
-            self._check(found)
-        (pictures, labels), held = found["train"], self._held(len(found["train"][1]))
+            self._check(images)
+        (pictures, labels), held = images["train"], self._held(len(images["train"][1]))
         splits = {
             "train": self._rows(pictures[:-held], labels[:-held]),
             "validation": self._rows(pictures[-held:], labels[-held:]),
-            "test": self._rows(*found["test"]),
+            "test": self._rows(*images["test"]),
         }
         self.write(splits, vocabulary=GRAY_LEVELS, licence=self.facts.licence)
 
-    def _check(self, found: dict[str, Images]) -> None:
+    def _check(self, images: dict[str, Images]) -> None:
         """Raise `BadData` where images are lacking that are published."""
-        where, sizes = self.spec.source, {split: len(found[split][1]) for split in self.facts.sizes}
+        where, sizes = (
+            self.spec.source,
+            {split: len(images[split][1]) for split in self.facts.sizes},
+        )
         check_whole(sizes, self.facts.sizes, where=where, of="images", partial=self.partial)
         if sizes["train"] < 2:
             raise BadData(f"{where}: train holds 1 image, wanted 2 at least: one is held out")
@@ -290,7 +293,7 @@ class Pixels(GrayTask):
 
 def sample_images(side: int) -> dict[str, Images]:
     """Draw noisy bars, one position for each class. They are neither photographs nor digits."""
-    found = {}
+    splits = {}
     for seed, (split, number) in enumerate(SAMPLE_SIZES.items()):
         words = random_words(Draw.sample, seed, number * side * side // 8).view(np.uint8)
         pictures = (words.reshape(number, side, side) // 4).astype(np.uint8)
@@ -298,5 +301,5 @@ def sample_images(side: int) -> dict[str, Images]:
         for picture, label in zip(pictures, labels, strict=True):
             bar = 2 + (side - 4) * int(label) // images.CLASSES
             picture[bar : bar + 2] += 160
-        found[split] = pictures, labels
-    return found
+        splits[split] = pictures, labels
+    return splits

@@ -28,7 +28,7 @@ from tasks.classification.pairs import CitationPair
 from tasks.data import arena
 from tasks.data.batching import check_lengths
 from tasks.data.prepared import BYTES, GENERATED, identity_of
-from tasks.data.published import check_partial, check_whole, own_path, source_name
+from tasks.data.published import check_partial, check_whole, given_path, source_name
 from tasks.data.sources import data_root, remembered_sha256
 from tasks.data.storage import Ragged, from_rows
 from tasks.task import SPLITS, Kind, TaskSpec
@@ -88,7 +88,7 @@ class Retrieval(ClassificationTask):
             bucket_batches=bucket_batches,
             most=STORED_BYTES,
         )
-        self.path, self.partial = own_path(path, source), partial
+        self.path, self.partial = given_path(path, source), partial
         check_partial(partial, self.source is RetrievalSource.files)
         self.max_length, self.bucket_batches = max_length, bucket_batches
         self.padded_length = padded_length
@@ -108,7 +108,7 @@ class Retrieval(ClassificationTask):
             padded=True,
             metric="accuracy",
             source=source_name(self.source, self._folder(), partial=self.partial),
-            data_hash=self.known_by(self._identity),
+            data_hash=self.content_hash(self._identity),
             sizes=pairs.SAMPLE_SIZES if sample else {},
         )
         return self.facts_of(spec)
@@ -151,8 +151,8 @@ class Retrieval(ClassificationTask):
             rows = [np.frombuffer(text, np.uint8) for text in texts]
             yield from_rows(rows, np.array([pair.label for pair in block], np.uint8))
         if self.source is RetrievalSource.files:
-            found, wanted = {split: number}, {split: pairs.PUBLIC_SIZES[split]}
-            check_whole(found, wanted, where=self.spec.source, of="pairs", partial=self.partial)
+            numbers, wanted = {split: number}, {split: pairs.PUBLIC_SIZES[split]}
+            check_whole(numbers, wanted, where=self.spec.source, of="pairs", partial=self.partial)
 
     def _read(self, split: str) -> Iterable[CitationPair]:
         if self.source is RetrievalSource.sample:

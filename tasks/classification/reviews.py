@@ -90,10 +90,10 @@ def read_folder(folder: Path) -> dict[str, Labelled]:
     for part in FOLDERS:
         if not (root / part).is_dir():
             archives = sorted(file.name for file in folder.glob("aclImdb*.tar*"))
-            found = f"; {folder} holds {archives[0]}: name that file itself" if archives else ""
+            hint = f"; {folder} holds {archives[0]}: name that file itself" if archives else ""
             raise NotPrepared(
                 f"{root / part} is missing: wanted {', '.join(FOLDERS)} below {root}, as in the "
-                f"unpacked {PUBLIC_URL}{found}"
+                f"unpacked {PUBLIC_URL}{hint}"
             )
         with os.scandir(root / part) as entries:
             names = sorted(entry.name for entry in entries if entry.name.endswith(".txt"))
@@ -123,7 +123,7 @@ def read_archive(archive: Path) -> dict[str, Labelled]:
 
 def _label(contents: Mapping[str, bytes], origin: Path) -> dict[str, Labelled]:
     """Sort by name and give every review the label of its folder."""
-    found: dict[str, Labelled] = {part: [] for part in PARTS}
+    labelled: dict[str, Labelled] = {part: [] for part in PARTS}
     present = set()
     for name in sorted(contents):
         part, sentiment, file = name.split("/")
@@ -134,14 +134,14 @@ def _label(contents: Mapping[str, bytes], origin: Path) -> dict[str, Labelled]:
         if not contents[name]:
             raise empty(f"{origin}: {name}")
         present.add(f"{part}/{sentiment}")
-        found[part].append((contents[name], LABELS[sentiment]))
+        labelled[part].append((contents[name], LABELS[sentiment]))
     absent = [folder for folder in FOLDERS if folder not in present]
     if absent:
         raise BadData(
             f"{origin}: no review in {', '.join(absent)}; wanted {', '.join(FOLDERS)}: fetch "
             f"{PUBLIC_URL} again"
         )
-    return found
+    return labelled
 
 
 def empty(where: str) -> BadData:

@@ -55,12 +55,12 @@ class SplitFiles:
         Raises:
             NotPrepared: One is missing.
         """
-        found = {}
+        by_split = {}
         for split, path in self.paths.items():
             if not path.is_file():
                 raise NotPrepared(f"task.{split}={path} is missing: name a {kind} that is there")
-            found[split] = remembered_sha256(path)
-        return found
+            by_split[split] = remembered_sha256(path)
+        return by_split
 
     def hold_out(self, rows: dict[str, list[Row]], key: Callable[[Row], tuple[bytes, int]]) -> None:
         """Move rows of train to the splits that have none.
@@ -89,16 +89,16 @@ class SplitFiles:
             rows: Of every split.
             key: What copies of a row have in common.
         """
-        known = set(map(key, rows["train"]))
-        found = {}
+        train_keys = set(map(key, rows["train"]))
+        sentences = {}
         for split in ("validation", "test"):
-            if number := sum(key(row) in known for row in rows[split]):
+            if number := sum(key(row) in train_keys for row in rows[split]):
                 total = len(rows[split])
-                found[split] = (
+                sentences[split] = (
                     f"{number:,} of {total:,} examples of {split} ({number / total:.2%}) stand in "
                     "train as well: a score on them is none on new texts"
                 )
-        return found
+        return sentences
 
     def _share(self, split: str) -> float:
         """Return the part of what is left of train that a split takes."""

@@ -147,7 +147,7 @@ class TableTask(ClassificationTask):
             padded=True,
             metric="accuracy",
             source=name,
-            data_hash=self.known_by(self._identity),
+            data_hash=self.content_hash(self._identity),
         )
         return self.facts_of(spec)
 
@@ -192,15 +192,15 @@ class TableTask(ClassificationTask):
             if self.dataset is not None
             else {split: read(path, columns) for split, path in files.items()}
         )
-        found = {}
+        examples = {}
         for split, some in records.items():
             origin = f"{self.files.paths.get(split, self.dataset)}"
-            found[split] = list(
+            examples[split] = list(
                 self._rows(some, origin if self.files.paths else f"{origin}, {split}")
             )
-            if not found[split]:
+            if not examples[split]:
                 raise BadData(f"{origin}: {split} holds no row")
-        return found
+        return examples
 
     def _rows(self, records: Iterable[TableRecord], origin: str) -> Iterator[TableExample]:
         numbers = {label: number for number, label in enumerate(self.labels)}
@@ -213,9 +213,9 @@ class TableTask(ClassificationTask):
                     f"{listed(map(shown, self.labels))}; list every label in task.labels, quoted "
                     "where it is a number such as '01'"
                 )
-            found = zip(texts, self.texts, strict=True)
+            columns = zip(texts, self.texts, strict=True)
             yield TableExample(
-                tuple(text_bytes(text, f"{where}, {name}") for text, name in found),
+                tuple(text_bytes(text, f"{where}, {name}") for text, name in columns),
                 numbers[str(label)],
             )
 

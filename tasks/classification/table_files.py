@@ -191,13 +191,13 @@ def _json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         raise BadData(f"{path} is empty: wanted an object a line")
     if ending(path) == ".json" and first[1].lstrip().startswith("["):
         whole = _parsed("".join([first[1], *(text for _, text in lines)]), str(path))
-        found = ((f"row {number}", value) for number, value in enumerate(whole))
+        numbered = ((f"row {number}", value) for number, value in enumerate(whole))
     else:
-        found = (
+        numbered = (
             (f"line {number}", _parsed(text, f"{path}, line {number}"))
             for number, text in chain([first], lines)
         )
-    for where, value in found:
+    for where, value in numbered:
         if not isinstance(value, _Pairs):
             raise BadData(f'{path}, {where}: wanted an object such as {{"text": …, "label": …}}')
         if _by_number(value):
@@ -206,7 +206,7 @@ def _json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         row = [value[position][1] for position in chosen]
         if any(map(_by_number, row)):
             raise _no_row(f"{path}, {where}")
-        yield TableRecord(where, tuple(map(_spelled, row)))
+        yield TableRecord(where, tuple(map(_json_text, row)))
 
 
 def _by_number(value: Any) -> bool:
@@ -221,7 +221,7 @@ def _no_row(where: str) -> BadData:
     )
 
 
-def _spelled(value: Any) -> Any:
+def _json_text(value: Any) -> Any:
     """Return a truth value as JSON spells it; the rest as it is."""
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else value
 
@@ -238,10 +238,10 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         read = table.read([table.schema_arrow.names[position] for position in chosen])
     except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
         raise BadData(f"{path} cannot be read: {reason(error)}") from None
-    found = [named(read.column(name).to_pylist(), features[name]) for name in columns]
-    if any(len(values) != table.metadata.num_rows for values in found):
+    column_values = [named(read.column(name).to_pylist(), features[name]) for name in columns]
+    if any(len(values) != table.metadata.num_rows for values in column_values):
         raise BadData(f"{path}: fewer rows than the {table.metadata.num_rows} that it says it has")
-    for number, values in enumerate(zip(*found, strict=True)):
+    for number, values in enumerate(zip(*column_values, strict=True)):
         yield TableRecord(f"row {number}", values)
 
 

@@ -48,7 +48,7 @@ from tasks.classification.reviews import (
 from tasks.data.batching import LONGEST, check_lengths
 from tasks.data.held_out import held_out
 from tasks.data.prepared import BYTES, GENERATED, identity_of
-from tasks.data.published import check_partial, check_whole, own_path, source_name
+from tasks.data.published import check_partial, check_whole, given_path, source_name
 from tasks.data.sources import data_root, download, path_identity
 from tasks.data.storage import Ragged, from_rows
 from tasks.task import Kind, TaskSpec
@@ -128,7 +128,7 @@ class Text(ClassificationTask):
                 f"task.validation_fraction lies between 0 and 1: got {validation_fraction}; to "
                 "validate on the test split, set task.validation=test"
             )
-        self.path, self.partial = own_path(path, source), partial
+        self.path, self.partial = given_path(path, source), partial
         check_partial(partial, path is not None)
         self.max_length, self.bucket_batches = max_length, bucket_batches
         self.padded_length = padded_length
@@ -148,7 +148,7 @@ class Text(ClassificationTask):
             padded=True,
             metric="accuracy",
             source=self._source_name(),
-            data_hash=self.known_by(self._identity),
+            data_hash=self.content_hash(self._identity),
             sizes=self._sizes(),
         )
         return self.facts_of(spec)

@@ -247,12 +247,12 @@ class _Header(tarfile.TarInfo):
         if not any(buf):  # the mark
             return super().frombuf(buf, encoding, errors)
         try:
-            found = super().frombuf(buf, encoding, errors)
+            header = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
             raise tarfile.ReadError(str(error)) from error
-        if found.size < 0 or (found.type in EXTENDED and found.size > LONGEST_HEADER):
-            raise tarfile.ReadError(f"a header of {found.size:,} bytes")
-        return found
+        if header.size < 0 or (header.type in EXTENDED and header.size > LONGEST_HEADER):
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
+        return header
 
     def _no_holes(self, *_: Any) -> NoReturn:
         raise tarfile.ReadError("a file with holes: pack it plainly (tar without --sparse)")

@@ -37,14 +37,14 @@ def located(path: Path, folder: str, holds: Callable[[Path], bool]) -> Path:
     if holds(path):
         return path
     within = (path / folder, path / NAME / folder, path / NAME / NAME / folder)
-    found = [place for place in within if holds(place)]
-    if len(found) > 1:
+    places = [place for place in within if holds(place)]
+    if len(places) > 1:
         raise BadData(
-            f"{path} holds {folder} {len(found)} times: {' and '.join(map(str, found))}; as "
+            f"{path} holds {folder} {len(places)} times: {' and '.join(map(str, places))}; as "
             "published the pictures of 128 pixels differ, and the S4 repository reads the inner "
             "ones: name one folder by task.path"
         )
-    return found[0] if found else path
+    return places[0] if places else path
 
 
 def copy_of(path: Path) -> str:

@@ -30,17 +30,17 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
     except StorageFull:
         raise
     except Exception as error:
-        found = _cause(error)
-        if found is None:
+        code = _cause(error)
+        if code is None:
             raise
         raise StorageFull(
-            found,
-            f"{os.strerror(found)} while writing to {folder}{_free(folder)}: nothing half-written "
+            code,
+            f"{os.strerror(code)} while writing to {folder}{_free(folder)}: nothing half-written "
             "was kept; free some space, or set LRA_DATA to a folder on a larger disk",
         ) from error
 
 
-def made_of(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and, each once, all that it was raised from, while handling, or as a group."""
     seen: dict[int, BaseException] = {}
     waiting: list[BaseException | None] = [error]
@@ -55,7 +55,7 @@ def made_of(error: BaseException) -> Iterator[BaseException]:
 
 def _cause(error: BaseException) -> int | None:
     """Return the number of the refusal that an error was made of, None for any other error."""
-    for each in made_of(error):
+    for each in causes(error):
         number = getattr(each, "errno", None)
         if isinstance(each, OSError) and number in FULL:
             return int(number)

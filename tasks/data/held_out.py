@@ -24,8 +24,8 @@ def held_out(
     for label in sorted({label for _, label in texts}):
         by_hash = sorted(
             (hashlib.sha256(text).digest(), index)
-            for index, (text, found) in enumerate(texts)
-            if found == label
+            for index, (text, text_label) in enumerate(texts)
+            if text_label == label
         )
         wanted = round(len(by_hash) * fraction)
         if not 0 < wanted < len(by_hash):

@@ -61,8 +61,8 @@ def load(
             else:
                 # The library knows local files by their dates, which stay when content is put in
                 # place.
-                own = cache / f"folder-{folder_identity(path)[:16]}"
-                loaded = datasets.load_dataset(str(path), cache_dir=str(own))
+                cache_folder = cache / f"folder-{folder_identity(path)[:16]}"
+                loaded = datasets.load_dataset(str(path), cache_dir=str(cache_folder))
     except StorageFull:
         raise
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:

@@ -45,7 +45,7 @@ class StoredTask(ByName, ABC):
     lacking: NotPrepared | BadData | None = None
     """Why the data cannot be had, once `spec` has looked for them; `prepare` raises it."""
 
-    def known_by(self, identity: Callable[[], str]) -> str:
+    def content_hash(self, identity: Callable[[], str]) -> str:
         """Return the hash of what decides the data, or `MISSING` where files of them lack.
 
         So a sweep can name the cells of a task without data, and do the others.
@@ -121,8 +121,8 @@ class StoredTask(ByName, ABC):
     @property
     def remarks(self) -> Mapping[str, str]:
         """What `make` found odd, as in `tasks.task.Remarked`."""
-        found: Mapping[str, str] = self.store().about.get("remarks", {})
-        return found
+        stored: Mapping[str, str] = self.store().about.get("remarks", {})
+        return stored
 
     def split(self, name: str) -> Ragged:
         """Return what is stored of a split; ValueError for an unknown one."""

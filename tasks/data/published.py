@@ -13,7 +13,7 @@ SAMPLE = "sample"
 """The source whose data are made here, for trials."""
 
 
-def own_path(path: str | None, source: StrEnum) -> Path | None:
+def given_path(path: str | None, source: StrEnum) -> Path | None:
     """Return the path that a user gave; ValueError where the source reads no files."""
     if source == SAMPLE and path is not None:
         readers = " or ".join(other for other in type(source) if other != SAMPLE)
@@ -50,7 +50,7 @@ def source_name(
 
 
 def check_whole(
-    found: Mapping[str, int],
+    numbers: Mapping[str, int],
     wanted: Mapping[str, int],
     *,
     where: str,
@@ -61,7 +61,7 @@ def check_whole(
     """Raise `BadData` unless data are as many as published, or named a part.
 
     Args:
-        found: Numbers by split, or by split and class.
+        numbers: Numbers by split, or by split and class.
         wanted: The published ones, by the same names.
         where: The data come from.
         of: What is counted, e.g. reviews.
@@ -71,7 +71,7 @@ def check_whole(
     An empty split is refused, whatever the user says.
     """
     for name, number in wanted.items():
-        there = found.get(name, 0)
+        there = numbers.get(name, 0)
         if not there:
             raise BadData(f"{where}: {name} holds none of {number:,} {of}: fetch it again")
         enough = there >= number if at_least else there == number

@@ -26,8 +26,8 @@ class RowsTask(StoredTask):
 
     def lengths(self, split: str) -> Int[np.ndarray, " n"]:
         """Return the tokens of every example of a split, of its longest sequence."""
-        found: np.ndarray = np.minimum(self.split(split).lengths, self.max_length)
-        return found
+        sizes: np.ndarray = np.minimum(self.split(split).lengths, self.max_length)
+        return sizes
 
     def batches(
         self,
@@ -71,9 +71,9 @@ class RowsTask(StoredTask):
                 shift=self.shift,
                 padded_length=self.padded_length,
             )
-            yield self.shown(batch, seed)
+            yield self.visible_batch(batch, seed)
 
-    def shown(self, batch: Batch, seed: int) -> Batch:
+    def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return a batch of stored tokens as the model sees it.
 
         Args:

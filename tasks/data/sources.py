@@ -120,35 +120,35 @@ def folder_identity(folder: Path) -> str:
         return [(name, _state(os.stat(folder / name))) for name in _below(folder)]  # noqa: PTH116
 
     def content() -> str:
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name in tqdm(
             _below(folder), desc=f"hashes of {folder.name}", unit="file", disable=None
         ):
-            found.update(json.dumps([name, sha256(folder / name)]).encode())
-        return found.hexdigest()
+            digest.update(json.dumps([name, sha256(folder / name)]).encode())
+        return digest.hexdigest()
 
     return _remembered(folder, states, content)
 
 
 def _below(folder: Path) -> list[str]:
     """Return the sorted relative names of all files below `folder`."""
-    found: list[str] = []
+    names: list[str] = []
 
     def enter(path: str, above: frozenset[tuple[int, int]]) -> None:
         status = (folder / path).stat()
-        own = (status.st_dev, status.st_ino)
-        if own in above:
+        identity = (status.st_dev, status.st_ino)
+        if identity in above:
             return
         with os.scandir(folder / path) as entries:
             for entry in entries:
                 name = f"{path}/{entry.name}" if path else entry.name
                 if entry.is_dir():
-                    enter(name, above | {own})
+                    enter(name, above | {identity})
                 elif entry.is_file():
-                    found.append(name)
+                    names.append(name)
 
     enter("", frozenset())
-    return sorted(found)
+    return sorted(names)
 
 
 def _state(status: os.stat_result) -> list[int]:
@@ -172,33 +172,33 @@ def _remembered(
     note = data_root() / "hashes" / f"{name}.json"
     # Not there, damaged, or in a cache of somebody who lets nobody read.
     with suppress(OSError, ValueError):
-        known = typed(read_json(note), {"state": str, "sha256": str})
-        if known["state"] == state:
-            return str(known["sha256"])
-    found = hashed()
+        remembered = typed(read_json(note), {"state": str, "sha256": str})
+        if remembered["state"] == state:
+            return str(remembered["sha256"])
+    digest = hashed()
     if states() != seen:
         raise BadData(f"{path} changed while it was read; run the same command again")
     newest = max((state[2] for _, state in seen), default=0)
     if time.time_ns() - newest > SETTLED_S * 1_000_000_000:
         try:
-            put(note, json.dumps({"path": str(path), "state": state, "sha256": found}))
+            put(note, json.dumps({"path": str(path), "state": state, "sha256": digest}))
         except OSError as error:
             log.warning("the hash of %s is not remembered: %s", path, error)
-    return found
+    return digest
 
 
 def check_file(path: Path, *, size: int, sha256: str) -> None:
     """Raise `BadData` unless the file has this size and hash."""
-    found_size = path.stat().st_size
-    if found_size != size:
+    actual_size = path.stat().st_size
+    if actual_size != size:
         raise BadData(
-            f"{path}: {found_size} bytes, wanted {size}: the file is truncated or another one; "
+            f"{path}: {actual_size} bytes, wanted {size}: the file is truncated or another one; "
             "delete it and prepare again"
         )
-    found = remembered_sha256(path)
-    if found != sha256:
+    digest = remembered_sha256(path)
+    if digest != sha256:
         raise BadData(
-            f"{path}: SHA-256 {found}, wanted {sha256}: the file is damaged or another one; "
+            f"{path}: SHA-256 {digest}, wanted {sha256}: the file is damaged or another one; "
             "delete it and prepare again, or name it as the task's path to use it as it is"
         )
 

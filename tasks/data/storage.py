@@ -237,9 +237,9 @@ def verify_store(folder: Path) -> None:
     manifest = read_manifest(folder)
     for name, facts in manifest["files"].items():
         path = folder / name
-        found = sha256(path) if path.is_file() else "missing"
-        if found != facts["sha256"]:
-            raise _broken(folder, f"{name}: SHA-256 {found}, wanted {facts['sha256']}")
+        digest = sha256(path) if path.is_file() else "missing"
+        if digest != facts["sha256"]:
+            raise _broken(folder, f"{name}: SHA-256 {digest}, wanted {facts['sha256']}")
 
 
 def _map(path: Path, part: str) -> np.ndarray:

@@ -82,18 +82,18 @@ def by_size(
 
 
 def unigram_baseline(
-    known: Int[np.ndarray, " v"],
+    frequencies: Int[np.ndarray, " v"],
     seen: Int[np.ndarray, " v"],
     derived: Callable[[float], Mapping[str, float]],
 ) -> Baseline:
     """Return the baseline of an answer that is always the same: token frequencies, no context.
 
     Args:
-        known: How often each token occurs in train; each count is taken plus 1.
+        frequencies: How often each token occurs in train; each count is taken plus 1.
         seen: How often each token is the right answer in the split that is judged.
         derived: Gives other metrics from the mean loss in nats.
     """
-    counts = 1 + known
+    counts = 1 + frequencies
     surprise = -np.log(counts / counts.sum())
     loss = float((seen * surprise).sum() / seen.sum())
     return Baseline(

@@ -90,8 +90,8 @@ class DiagnosticTask(RowsTask):
         """
         self.vocabulary, self.difficulty = vocabulary, difficulty
         common = {each.name for each in fields(DiagnosticTask)}
-        own = [each.name for each in fields(self) if each.name not in common]
-        self.options = {name: getattr(self, name) for name in own}
+        names = [each.name for each in fields(self) if each.name not in common]
+        self.options = {name: getattr(self, name) for name in names}
         """What the rows depend on besides length and seed; whole numbers count something."""
         self.max_length = max(self.length, self.tested_length)
         sizes = (self.train_examples, self.validation_examples, self.test_examples)
@@ -127,7 +127,7 @@ class DiagnosticTask(RowsTask):
         """Return the binary logarithm of the number of different rows, or less."""
 
     @abstractmethod
-    def spelled(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         """Return a token as a person reads it."""
 
     @cached_property
@@ -208,7 +208,7 @@ class DiagnosticTask(RowsTask):
         seen: dict[int, set[int]] = {}
         self.write(
             {split: self._generated(split, seen) for split in SPLITS},
-            vocabulary=[self.spelled(token) for token in range(self.vocabulary)],
+            vocabulary=[self.token_text(token) for token in range(self.vocabulary)],
             options=self.options,
             length=self.length,
             test_length=self.tested_length,
@@ -221,15 +221,15 @@ class DiagnosticTask(RowsTask):
         length, left, block = self.length_of(split), self.sizes[split], 0
         per_row = self.words(length)
         rows = rows_at_once(max(per_row, length))
-        known = None if self.scarce(length) else seen.setdefault(length, set())
+        hashes = None if self.scarce(length) else seen.setdefault(length, set())
         stream = (self.data_seed * len(SPLITS) + SPLITS.index(split)) << 40
         while left:
             words = random_words(Draw.diagnostic, stream + block, rows * per_row)
             tokens, answers = self.drawn(words.reshape(rows, per_row), length)
-            if known is None:
+            if hashes is None:
                 chosen = np.arange(min(rows, left))
             else:
-                chosen = first_seen(tokens, known, left)
+                chosen = first_seen(tokens, hashes, left)
             left, block = left - len(chosen), block + 1
             both = np.stack((tokens[chosen], answers[chosen] - NOT_ASKED), axis=1)
             yield Ragged(
@@ -238,7 +238,7 @@ class DiagnosticTask(RowsTask):
                 np.zeros(len(chosen), np.uint8),
             )
 
-    def shown(self, batch: Batch, seed: int) -> Batch:
+    def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return tokens [b, 1, l], with the answers [b, l] and which positions are asked."""
         del seed
         answers = batch.tokens[:, 1] + NOT_ASKED
@@ -272,8 +272,8 @@ class DiagnosticTask(RowsTask):
                 "majority",
                 split,
                 lambda tokens: np.full_like(tokens, guess),
-                f"always answers {self.spelled(guess)}, the most frequent answer of train: a model "
-                "at this level has learnt nothing",
+                f"always answers {self.token_text(guess)}, the most frequent answer of train: a "
+                "model at this level has learnt nothing",
             ),
             self.baseline(
                 "last_token",
@@ -286,15 +286,15 @@ class DiagnosticTask(RowsTask):
 
     def habits(self) -> tuple[int, Int[np.ndarray, " v"]]:
         """Return the most frequent answer of train, and that to each token; the smaller of two."""
-        found, counts = [], []
+        pair_codes, counts = [], []
         for tokens, answers in self.blocks("train"):
             scored = answers != NOT_ASKED
             pairs = np.unique(
                 tokens[scored] * self.vocabulary + answers[scored], return_counts=True
             )
-            found.append(pairs[0])
+            pair_codes.append(pairs[0])
             counts.append(pairs[1])
-        codes, index = np.unique(np.concatenate(found), return_inverse=True)
+        codes, index = np.unique(np.concatenate(pair_codes), return_inverse=True)
         often = np.bincount(index, weights=np.concatenate(counts))
         token, answer = np.divmod(codes, self.vocabulary)
         guess = int(np.bincount(answer, weights=often).argmax())
@@ -315,8 +315,8 @@ class DiagnosticTask(RowsTask):
     def describe(self, split: str, index: int) -> str:
         """Return the tokens of a row, and below each one the answer that is asked there."""
         (row, answers), left = self.split(split).rows(np.array([index])), NOT_ASKED
-        above = [self.spelled(token) for token in row.tolist()]
-        below = [self.spelled(a + left) if a + left >= 0 else "." for a in answers.tolist()]
+        above = [self.token_text(token) for token in row.tolist()]
+        below = [self.token_text(a + left) if a + left >= 0 else "." for a in answers.tolist()]
         wide = [max(len(a), len(b)) for a, b in zip(above, below, strict=True)]
         return "\n".join(
             " ".join(word.rjust(width) for word, width in zip(line, wide, strict=True))
@@ -329,7 +329,9 @@ def rows_at_once(numbers: int) -> int:
     return max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // numbers))
 
 
-def first_seen(tokens: Int[np.ndarray, "n l"], known: set[int], most: int) -> Int[np.ndarray, " m"]:
+def first_seen(
+    tokens: Int[np.ndarray, "n l"], hashes: set[int], most: int
+) -> Int[np.ndarray, " m"]:
     """Return which rows were never seen before, at most `most` of them, and remember those.
 
     A row is known by a random sum of its tokens modulo 2^64; two that agree by chance cost one row.
@@ -340,8 +342,8 @@ def first_seen(tokens: Int[np.ndarray, "n l"], known: set[int], most: int) -> In
     for row, digest in enumerate(digests):
         if len(fresh) == most:
             break
-        if digest not in known:
-            known.add(digest)
+        if digest not in hashes:
+            hashes.add(digest)
             fresh.append(row)
     return np.array(fresh, np.int64)
 

@@ -57,7 +57,7 @@ class Duplicate(DiagnosticTask):
         """Return the binary logarithm of the number of rows."""
         return (length // 2 - 1) * math.log2(self.symbols)
 
-    def spelled(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         """Return the token's number; 0 is the border."""
         return str(token)
 

@@ -53,7 +53,7 @@ class Induction(DiagnosticTask):
         """Return the binary logarithm of the number of rows."""
         return (length - 2) * math.log2(self.symbols) + math.log2(length - 2)
 
-    def spelled(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         """Return 1, 2, … for symbols, * for the special token."""
         return "*" if token == SPECIAL else str(token)
 

@@ -88,7 +88,7 @@ class MQAR(DiagnosticTask):
             math.perm(self.vocabulary - half, self.pairs)
         )
 
-    def spelled(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         """Return k1, k2, … for keys, v1, v2, … for values, _ for blank."""
         half = self.vocabulary // 2
         if token == 0:

@@ -95,7 +95,7 @@ class Permutations(DiagnosticTask):
         """Return the binary logarithm of the number of rows."""
         return length * math.log2(len(self.moves))
 
-    def spelled(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         """Return a permutation as what becomes of 1, 2, …, a remainder as its number."""
         return self.table.names[token]
 
@@ -110,12 +110,12 @@ def table_of(group: Group) -> GroupTable:
             [str(n) for n in range(order)], (number[:, None] + number) % order, (0, 1)
         )
     points = int(group[1:])
-    known = [p for p in permutations(range(points)) if group is not Group.a5 or even(p)]
-    index = {element: number for number, element in enumerate(known)}
-    product = np.array([[index[tuple(b[i] for i in a)] for b in known] for a in known])
+    elements = [p for p in permutations(range(points)) if group is not Group.a5 or even(p)]
+    index = {element: number for number, element in enumerate(elements)}
+    product = np.array([[index[tuple(b[i] for i in a)] for b in elements] for a in elements])
     turn = (*range(1, points), 0)
     other = (1, 2, 0, 3, 4) if group is Group.a5 else (1, 0, *range(2, points))
-    names = ["".join(str(i + 1) for i in element) for element in known]
+    names = ["".join(str(i + 1) for i in element) for element in elements]
     return GroupTable(names, product, (index[turn], index[other]))
 
 

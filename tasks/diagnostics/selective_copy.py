@@ -58,7 +58,7 @@ class SelectiveCopy(DiagnosticTask):
         arrangements = math.comb(length - self.items, self.items)
         return self.items * math.log2(self.symbols) + math.log2(arrangements)
 
-    def spelled(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         """Return 1, 2, … for symbols, _ for blank, ? for the mark."""
         return {BLANK: "_", self.symbols + 1: "?"}.get(token, str(token))
 

@@ -156,9 +156,9 @@ class LanguageTask(StoredTask):
 
     def lengths(self, split: str) -> Int[np.ndarray, " w"]:
         """Return the tokens of every window of a split, side by side."""
-        found = np.full(self.examples(split), self.window(split), np.int64)
-        found[-1] -= int(found.sum()) - (len(self.split(split).tokens) - 1)
-        return found
+        window_lengths = np.full(self.examples(split), self.window(split), np.int64)
+        window_lengths[-1] -= int(window_lengths.sum()) - (len(self.split(split).tokens) - 1)
+        return window_lengths
 
     def window(self, split: str) -> int:
         """Return the tokens of a window of a split."""

@@ -22,7 +22,7 @@ from jaxtyping import Integer
 from tasks.data import archives, hub
 from tasks.data.batching import Draw, random_words
 from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import check_partial, own_path, source_name
+from tasks.data.published import check_partial, given_path, source_name
 from tasks.data.sources import data_root, download, folder_identity, remembered_sha256
 from tasks.data.storage import Ragged
 from tasks.errors import BadData, NotPrepared
@@ -116,7 +116,7 @@ class Characters(LanguageTask):
         contiguous: bool = False,
     ) -> None:
         self.corpus, self.source = corpus, source
-        self.path = own_path(path, source)
+        self.path = given_path(path, source)
         if self.source is CharacterSource.datasets and self.corpus is not CharacterCorpus.text8:
             raise ValueError(
                 f"source=datasets has text8 alone: got corpus={self.corpus}; set source=files"
@@ -142,7 +142,7 @@ class Characters(LanguageTask):
             vocabulary=self.facts.vocabulary,
             metric="bits_per_character",
             source=source_name(self.source, self.path, partial=self.partial),
-            data_hash=self.known_by(self._identity),
+            data_hash=self.content_hash(self._identity),
         )
 
     def _identity(self) -> str:
@@ -265,12 +265,12 @@ class Characters(LanguageTask):
 
     def ids(self, content: bytes) -> np.ndarray:
         """Return the id of each byte; `BadData` for one outside the alphabet of text8."""
-        found = np.frombuffer(content, np.uint8)
+        codes = np.frombuffer(content, np.uint8)
         if self.corpus is CharacterCorpus.enwik8:
-            return found
+            return codes
         table = np.full(256, 255, np.uint8)
         table[np.frombuffer(ALPHABET, np.uint8)] = np.arange(len(ALPHABET))
-        ids = table[found]
+        ids = table[codes]
         wrong = ids == 255
         if wrong.any():
             first = int(wrong.argmax())
@@ -349,15 +349,15 @@ def sample_text(size: int) -> bytes:
     """Write `size` bytes of made-up words, some of which come back. They are not Wikipedia."""
     words = iter(random_words(Draw.sample, 0, size).tolist())
     syllables = ("ba", "do", "ki", "lu", "me", "no", "ra", "si", "tu", "ve")
-    known: list[str] = []
-    found: list[str] = []
+    recent: list[str] = []
+    written: list[str] = []
     total = 0
     while total < size:
-        if known and next(words) % 4:
-            word = known[next(words) % len(known)]
+        if recent and next(words) % 4:
+            word = recent[next(words) % len(recent)]
         else:
             word = "".join(syllables[next(words) % 10] for _ in range(1 + next(words) % 4))
-            known = [*known[-40:], word]
-        found.append(word)
+            recent = [*recent[-40:], word]
+        written.append(word)
         total += len(word) + 1
-    return " ".join(found).encode()[:size]
+    return " ".join(written).encode()[:size]

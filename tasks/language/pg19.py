@@ -24,7 +24,7 @@ from jaxtyping import Int, Integer
 
 from tasks.data.lines import LineBlock, cut
 from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import check_partial, named_path, own_path, source_name
+from tasks.data.published import check_partial, given_path, named_path, source_name
 from tasks.data.sources import data_root, folder_identity, remembered_sha256
 from tasks.data.storage import Ragged
 from tasks.errors import BadData, NotPrepared
@@ -103,7 +103,7 @@ class PG19(TokenisedTask):
         self.source, self.errors = source, errors
         self.algorithm, self.partial = subword_model, partial
         check_partial(partial, self.source is not PG19Source.sample)
-        self.path = own_path(path, source)
+        self.path = given_path(path, source)
         self.given = named_path(tokenizer) if tokenizer is not None else None
         sample = self.source is PG19Source.sample
         self.wanted = subword_vocabulary
@@ -128,7 +128,7 @@ class PG19(TokenisedTask):
             vocabulary=self.vocabulary,
             metric="word_perplexity",
             source=source_name(self.source, self.path, partial=self.partial),
-            data_hash=self.known_by(self._identity),
+            data_hash=self.content_hash(self._identity),
             tokenizer=self.tokenizer_text,
         )
 

@@ -148,9 +148,9 @@ def read_hub(rows: Any, where: str, errors: DecodingErrors) -> Iterator[Book]:
     order = list(range(len(rows)))
     if "url" in rows.column_names:
         urls = rows.select_columns("url").with_format("arrow")[:].column("url").to_pylist()
-        found = [NUMBER.search(str(url)) for url in urls]
-        if all(found):
-            order.sort(key=lambda row: int(found[row][1]))  # type: ignore[index]
+        matches = [NUMBER.search(str(url)) for url in urls]
+        if all(matches):
+            order.sort(key=lambda row: int(matches[row][1]))  # type: ignore[index]
     if not order:
         raise BadData(f"{where} has no rows: fetch it again")
     for row in order:
@@ -168,6 +168,6 @@ def sample(split: str) -> Iterator[Book]:
     of = [split for split, books in SAMPLE_BOOKS.items() for _ in range(books)]
     for book in range(number):
         if of[(book * 7) % number] == split:
-            own = words[book * len(words) // number : (book + 1) * len(words) // number]
-            lines = [b" ".join(own[first : first + 12]) for first in range(0, len(own), 12)]
+            part = words[book * len(words) // number : (book + 1) * len(words) // number]
+            lines = [b" ".join(part[first : first + 12]) for first in range(0, len(part), 12)]
             yield Book(f"sample, book {book}", b"\n".join(lines) + b"\n")

@@ -124,7 +124,7 @@ class Subwords:
                 )
             content = remembered_sha256(given)
             self.recipe = {"kind": "given", "version": VERSION, "content": content}
-        self.size = self._found() if size is None else size
+        self.size = self._count_ids() if size is None else size
         self.name = f"{self.recipe['kind']} {size}"
 
     @property
@@ -144,28 +144,28 @@ class Subwords:
             BadData: It has another number of ids than `size`, or is no tokeniser.
         """
         if self.given is None:
-            vocabulary_cache.made_once(self._file, lambda: self._learnt(train()))
-        if (found := self._found()) != self.size:
+            vocabulary_cache.stored_or_built(self._file, lambda: self._learnt(train()))
+        if (count := self._count_ids()) != self.size:
             raise BadData(
-                f"{self._origin} has {found - self.added:,} ids, wanted "
-                f"{self.size - self.added:,}: set task.subword_vocabulary={found}"
+                f"{self._origin} has {count - self.added:,} ids, wanted "
+                f"{self.size - self.added:,}: set task.subword_vocabulary={count}"
             )
 
-    def _found(self) -> int:
+    def _count_ids(self) -> int:
         """Return how many ids there are, the added ones among them."""
-        known: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
-        if not known:
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        if not vocabulary:
             raise BadData(f"{self._origin} has no ids: name another tokenizer.json")
-        return 1 + max(known.values()) + self.added
+        return 1 + max(vocabulary.values()) + self.added
 
     def _learnt(self, train: Iterable[LineBlock]) -> bytes:
         wanted = self.size - self.added
         log.info("learning %d sub-words (%s) from the train split", wanted, self.algorithm)
-        content, found = learnt(train, self.algorithm, wanted)
-        if found != wanted:
+        content, count = learnt(train, self.algorithm, wanted)
+        if count != wanted:
             raise BadData(
-                f"the train split gives {found:,} sub-words by {self.algorithm}, wanted "
-                f"{wanted:,}: set task.subword_vocabulary={found + self.added} or less"
+                f"the train split gives {count:,} sub-words by {self.algorithm}, wanted "
+                f"{wanted:,}: set task.subword_vocabulary={count + self.added} or less"
             )
         return content
 
@@ -191,7 +191,7 @@ class Subwords:
         from tokenizers import Tokenizer
 
         try:
-            made = Tokenizer.from_str(self._content().decode("utf-8-sig"))
+            tokenizer = Tokenizer.from_str(self._content().decode("utf-8-sig"))
         except (BadData, NotPrepared):
             raise
         except Exception as error:  # the library raises no narrower class
@@ -199,23 +199,23 @@ class Subwords:
                 f"{self._origin} is no tokenizer.json of the `tokenizers` library "
                 f"({reason(error)}): name another, or leave task.tokenizer out to learn one"
             ) from error
-        made.no_truncation()
-        made.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         # What looks like a special token in a text is text.
-        made.encode_special_tokens = True
-        return made
+        tokenizer.encode_special_tokens = True
+        return tokenizer
 
     def encode(self, block: LineBlock) -> Integer[np.ndarray, " n"]:
         """Return the ids of whole lines."""
         if self.given is not None:
             flat, _ = self._by_library(_lines(block.text))
             return flat
-        if len(self._known) > REMEMBERED:
-            self._known.clear()
+        if len(self._piece_numbers) > REMEMBERED:
+            self._piece_numbers.clear()
             self._flat, self._ends = np.empty(0, np.int64), np.zeros(1, np.int64)
-        before, words = len(self._known), PIECES.findall(block.text)
-        order = np.fromiter(map(self._known.__getitem__, words), np.int64, count=len(words))
-        new = [word.decode() for word in islice(self._known, before, None)]
+        before, words = len(self._piece_numbers), PIECES.findall(block.text)
+        order = np.fromiter(map(self._piece_numbers.__getitem__, words), np.int64, count=len(words))
+        new = [word.decode() for word in islice(self._piece_numbers, before, None)]
         if new:
             flat, lengths = self._by_library(new)
             self._flat = np.concatenate((self._flat, flat))
@@ -224,15 +224,15 @@ class Subwords:
         lengths = self._ends[order + 1] - starts
         ends = np.cumsum(lengths)
         shifts = np.repeat(starts - (ends - lengths), lengths)
-        found = self._flat[shifts + np.arange(len(shifts))]
-        return found.astype(token_type(self.size))
+        ids = self._flat[shifts + np.arange(len(shifts))]
+        return ids.astype(token_type(self.size))
 
     def encode_text(self, text: str) -> Integer[np.ndarray, " n"]:
         """Return the ids of any text."""
         return self.encode(LineBlock(text.encode(), "text", 1))
 
     @cached_property
-    def _known(self) -> _Pieces:
+    def _piece_numbers(self) -> _Pieces:
         self._flat, self._ends = np.empty(0, np.int64), np.zeros(1, np.int64)
         return _Pieces()
 
@@ -258,13 +258,13 @@ def _lines(text: bytes) -> list[str]:
 
 def byte_letters() -> dict[int, str]:
     """Return the letter that stands for each byte in a byte-level model; none is a blank."""
-    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    hidden = [byte for byte in range(BYTES) if byte not in shown]
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = [byte for byte in range(BYTES) if byte not in printable]
     others = {byte: chr(BYTES + number) for number, byte in enumerate(hidden)}
     return {byte: others.get(byte, chr(byte)) for byte in range(BYTES)}
 
 
-def _spelt(train: Iterable[LineBlock]) -> Iterator[str]:
+def _pieces_in_letters(train: Iterable[LineBlock]) -> Iterator[str]:
     """Yield a text's pieces in the letters of a byte-level model, with blanks between them.
 
     Handed to the library like this they need no more of its rules, which take most of its time.
@@ -293,29 +293,29 @@ def learnt(train: Iterable[LineBlock], algorithm: Algorithm, size: int) -> tuple
         "show_progress": False,
     }
     bpe = algorithm is Algorithm.bpe
-    made = Tokenizer(models.BPE() if bpe else models.Unigram())
-    made.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
+    tokenizer = Tokenizer(models.BPE() if bpe else models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
     trainer = (trainers.BpeTrainer if bpe else trainers.UnigramTrainer)(**options)
 
-    made.train_from_iterator(_spelt(train), trainer)
-    made.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer.train_from_iterator(_pieces_in_letters(train), trainer)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(PIECE), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    made.decoder = decoders.ByteLevel()
-    content = json.loads(made.to_str())
+    tokenizer.decoder = decoders.ByteLevel()
+    content = json.loads(tokenizer.to_str())
     if not bpe:
         content["model"]["vocab"] = settled(content["model"]["vocab"], frozenset(alphabet))
-    return json.dumps(content, ensure_ascii=False, indent=1).encode(), made.get_vocab_size()
+    return json.dumps(content, ensure_ascii=False, indent=1).encode(), tokenizer.get_vocab_size()
 
 
 def settled(pieces: list[list[Any]], alphabet: frozenset[str]) -> list[list[Any]]:
     """Return a unigram's (piece, score), the likeliest first, without what differs between runs."""
     lowest = round(min(score for _, score in pieces), DIGITS)
-    found = [
+    rounded = [
         [piece, lowest if piece in alphabet and score < lowest + UNSEEN else round(score, DIGITS)]
         for piece, score in pieces
     ]
-    return sorted(found, key=lambda entry: (-entry[1], entry[0]))
+    return sorted(rounded, key=lambda entry: (-entry[1], entry[0]))

@@ -85,19 +85,19 @@ class TokenisedTask(LanguageTask):
 
     def check_tokeniser(self) -> None:
         """Raise `BadData` unless the tokeniser is the one that made the stored ids."""
-        found, wanted = self.tokeniser.sha256, self.store().about.get("tokenizer_sha256")
-        if found != wanted:
+        sha256, wanted = self.tokeniser.sha256, self.store().about.get("tokenizer_sha256")
+        if sha256 != wanted:
             raise BadData(
-                f"{self.folder} was made by another {self.tokeniser.name}: SHA-256 {found}, wanted "
-                f"{wanted}; delete this folder and prepare again"
+                f"{self.folder} was made by another {self.tokeniser.name}: SHA-256 {sha256}, "
+                f"wanted {wanted}; delete this folder and prepare again"
             )
 
     def derived(self, split: str, loss: float) -> dict[str, float]:
         """Return perplexity per token; of sub-words, per word of the original text as well."""
-        found = super().derived(split, loss)
+        metrics = super().derived(split, loss)
         if self.spec.metric == "word_perplexity":
-            found["word_perplexity"] = math.exp(loss * self.tokens_per_word(split))
-        return found
+            metrics["word_perplexity"] = math.exp(loss * self.tokens_per_word(split))
+        return metrics
 
     def tokens_per_word(self, split: str) -> float:
         """Return predicted tokens per word of the original text."""

@@ -65,13 +65,13 @@ def read(at: CachedFile) -> bytes:
         raise _bad(at, f"format {manifest.get('format')}, wanted {FORMAT}")
     if manifest.get("recipe") != json.loads(json.dumps(at.recipe)):
         raise _bad(at, f"made from {manifest.get('recipe')}, wanted {dict(at.recipe)}")
-    found = hashlib.sha256(content).hexdigest()
-    if found != manifest.get("sha256"):
-        raise _bad(at, f"SHA-256 {found}, wanted {manifest.get('sha256')}: it was changed")
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != manifest.get("sha256"):
+        raise _bad(at, f"SHA-256 {sha256}, wanted {manifest.get('sha256')}: it was changed")
     return content
 
 
-def made_once(at: CachedFile, make: Callable[[], bytes]) -> bytes:
+def stored_or_built(at: CachedFile, make: Callable[[], bytes]) -> bytes:
     """Return what is stored; make and store it where it is missing, one process for all."""
     if not there(at):
         with lock(at.folder.name):

@@ -24,7 +24,7 @@ from jaxtyping import Int, Integer
 
 from tasks.data.lines import LineBlock
 from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import check_partial, named_path, own_path, source_name
+from tasks.data.published import check_partial, given_path, named_path, source_name
 from tasks.data.sources import data_root, folder_identity
 from tasks.data.storage import Ragged
 from tasks.errors import BadData, NotPrepared
@@ -111,7 +111,7 @@ class WikiText(TokenisedTask):
         self.corpus, self.source, self.form = corpus, source, form
         self.units, self.unknown = units, unknown
         self.algorithm = subword_model
-        self.path = own_path(path, source)
+        self.path = given_path(path, source)
         if self.units is Units.words:
             given = {"subword_vocabulary": subword_vocabulary, "tokenizer": tokenizer}
             for name, value in given.items():
@@ -159,7 +159,7 @@ class WikiText(TokenisedTask):
             vocabulary=self.tokeniser.size,
             metric="perplexity" if words else "word_perplexity",
             source=self._source_name(),
-            data_hash=self.known_by(self._identity),
+            data_hash=self.content_hash(self._identity),
             tokenizer=self.tokenizer_text,
         )
 
@@ -206,15 +206,15 @@ class WikiText(TokenisedTask):
             return dict.fromkeys(SPLITS, f"sample {VERSION}")
         if self.source is WikiTextSource.datasets:
             config = files.hub_config(self.corpus, self.form)
-            known = f"{files.HUB_NAME}@{files.HUB_REVISION}/{config}"
+            content = f"{files.HUB_NAME}@{files.HUB_REVISION}/{config}"
             if self.path is not None:
                 if not self.path.is_dir():
                     raise NotPrepared(
-                        f"task.path={self.path} is missing: put parquet files of {known} there "
+                        f"task.path={self.path} is missing: put parquet files of {content} there "
                         f"(train, validation, test; column text); {files.LICENCE}"
                     )
-                known = folder_identity(self.path)
-            return dict.fromkeys(SPLITS, known)
+                content = folder_identity(self.path)
+            return dict.fromkeys(SPLITS, content)
         if self.path is None:
             return dict.fromkeys(SPLITS, self.facts.sha256[self.form])
         return files.identities(self._sources)
@@ -304,6 +304,8 @@ def article_starts(
     heads &= (tokens[ends - 1] == sign) & (tokens[ends - 2] != sign)
     # before a line that is not the first stands the end of another, and that one is empty
     behind = (starts < 2) | (tokens[np.maximum(starts - 2, 0)] == line_end)
-    found = starts[heads & behind]
+    first_tokens = starts[heads & behind]
     # What comes before the first heading belongs to its article.
-    return np.concatenate(([0], found[1:] if len(found) else found)).astype(np.int64)
+    return np.concatenate(([0], first_tokens[1:] if len(first_tokens) else first_tokens)).astype(
+        np.int64
+    )

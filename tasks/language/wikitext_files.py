@@ -120,10 +120,12 @@ def find(path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm) -> dict[
         if path is None:
             _check_public(archive, CORPORA[corpus].sha256[form])
         return _members(archive, form)
-    known = CORPORA[corpus].name
-    for folder in (root, root / known, root / f"{known}-raw"):
-        found = {split: _file(folder, f"{name}.{form}") for split, name in FILES.items()}
-        there = {split: TextFile(file, None) for split, file in found.items() if file is not None}
+    corpus_name = CORPORA[corpus].name
+    for folder in (root, root / corpus_name, root / f"{corpus_name}-raw"):
+        by_split = {split: _file(folder, f"{name}.{form}") for split, name in FILES.items()}
+        there = {
+            split: TextFile(file, None) for split, file in by_split.items() if file is not None
+        }
         if len(there) == len(SPLITS):
             return there
         if there:
@@ -148,10 +150,10 @@ def _instructions(root: Path, corpus: WikiTextCorpus, form: WikiTextForm) -> str
 
 
 def _check_public(archive: Path, wanted: str) -> None:
-    found = remembered_sha256(archive)
-    if found != wanted:
+    digest = remembered_sha256(archive)
+    if digest != wanted:
         raise BadData(
-            f"{archive}: SHA-256 {found}, wanted {wanted}: the file is damaged or another one; "
+            f"{archive}: SHA-256 {digest}, wanted {wanted}: the file is damaged or another one; "
             "fetch it again, or name it by task.path to use it as it is"
         )
 
@@ -174,13 +176,13 @@ def identities(sources: Mapping[str, TextFile]) -> dict[str, str]:
     What is around a text but no part of it used to be read as if it were: without it, it is another
     text.
     """
-    found = {}
+    by_split = {}
     for split, source in sources.items():
-        found[split] = remembered_sha256(source.path)
+        by_split[split] = remembered_sha256(source.path)
         with suppress(BadData), _opened(source) as file:  # damage is told when it is read
             if not is_plain(file):
-                found[split] += " plain"
-    return found
+                by_split[split] += " plain"
+    return by_split
 
 
 def _where(source: TextFile) -> str:
@@ -269,10 +271,10 @@ def sample() -> dict[str, bytes]:
         if number % 10 == 0:
             lines += [[], [b"=", words[first], b"="], []]
         lines.append(words[first : first + SAMPLE_WORDS])
-    known = {word for line in parts["train"] for word in line}
+    vocabulary = {word for line in parts["train"] for word in line}
     return {
         split: b"".join(
-            b" %s\n" % b"".join((word if word in known else UNKNOWN) + b" " for word in line)
+            b" %s\n" % b"".join((word if word in vocabulary else UNKNOWN) + b" " for word in line)
             for line in part
         )
         for split, part in parts.items()

@@ -78,8 +78,8 @@ def drawn_lengths(
     normal = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)
     mean = np.where(half < varied.halved, length / 2, length)
     drawn = np.clip((mean + varied.deviation * normal).astype(np.int64), least, varied.longest)
-    found: Int[np.ndarray, " s"] = drawn[np.cumsum(drawn) <= tokens]
-    return found
+    lengths: Int[np.ndarray, " s"] = drawn[np.cumsum(drawn) <= tokens]
+    return lengths
 
 
 def drawn_offset(spare: int, *, length: int, seed: int) -> int:

@@ -105,7 +105,7 @@ class Words:
         Raises:
             BadData: There are more or fewer words than `size`.
         """
-        vocabulary_cache.made_once(self._file, lambda: ranked(count_words(train())))
+        vocabulary_cache.stored_or_built(self._file, lambda: ranked(count_words(train())))
         if len(self._words) != self.size:
             raise BadData(
                 f"train has {len(self._words):,} words, <unk> and <eos> among them, wanted "
@@ -133,7 +133,7 @@ class Words:
             BadData: A word is not in the vocabulary, and `unknown` is refuse.
         """
         words, before = split_words(block.text), self.missed
-        found = np.fromiter(
+        ids = np.fromiter(
             map(self._table.__getitem__, words), token_type(self.size), count=len(words)
         )
         if self.missed > before and self.unknown is Unknown.refuse:
@@ -145,7 +145,7 @@ class Words:
                 "vocabulary: do the splits belong together? To read such words as <unk>, set "
                 "task.unknown=unk"
             )
-        return found
+        return ids
 
     def encode_text(self, text: str) -> Integer[np.ndarray, " n"]:
         """Return the ids of any text, with `<eos>` for each line end.

@@ -24,7 +24,7 @@ def to_ids(symbols: bytes) -> bytes:
     return symbols.translate(_IDS)
 
 
-def spelled(ids: Integer[np.ndarray, " l"]) -> str:
+def to_text(ids: Integer[np.ndarray, " l"]) -> str:
     """Return how ids are written."""
     return bytes(SYMBOLS[i] for i in ids.tolist()).decode()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from conf.choices import ByName
 from conf.shown import shown
 from tasks.data.prepared import GENERATED
-from tasks.data.published import check_partial, check_whole, named_path, own_path, source_name
+from tasks.data.published import check_partial, check_whole, given_path, named_path, source_name
 from tasks.data.storage import Ragged
 from tasks.errors import NotPrepared
 from tasks.proteins import pfam
@@ -68,7 +68,7 @@ class ProteinData(ByName):
     ) -> None:
         self.source, self.duplicates, self.partial = source, duplicates, partial
         check_partial(partial, source is not ProteinSource.sample)
-        self.path = own_path(path, source)
+        self.path = given_path(path, source)
         self.dataset, self.revision, self.column = dataset, revision, column
         self.families = named_path(families) if families is not None else None
         self.held_out_families = sorted(set(held_out_families or pfam.PUBLISHED))
@@ -146,13 +146,13 @@ class ProteinData(ByName):
 
     def _tables(self) -> list[Path]:
         assert self.path is not None
-        found = sorted(file for file in self.path.rglob("*") if file.is_file())
-        if not found:
+        tables = sorted(file for file in self.path.rglob("*") if file.is_file())
+        if not tables:
             raise NotPrepared(
                 f"task.path={self.path}: no file there; with source=datasets it names a folder of "
                 f"parquet or CSV files with the column {self.column}"
             )
-        return found
+        return tables
 
     def records(self) -> Iterator[ProteinRecord]:
         """Yield all sequences."""

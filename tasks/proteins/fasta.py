@@ -85,12 +85,14 @@ class Cleaning:
 
     def _strange(self, text: str, number: int, name: str) -> BadData:
         wanted = LETTERS.decode() + "J"
-        known = wanted + wanted.lower()
-        residue, found = next((i, c) for i, c in enumerate(text.rstrip("*"), 1) if c not in known)
-        hint = HINTS.get(found, "correct or drop the record; is this a protein?")
+        letters = wanted + wanted.lower()
+        residue, letter = next(
+            (i, c) for i, c in enumerate(text.rstrip("*"), 1) if c not in letters
+        )
+        hint = HINTS.get(letter, "correct or drop the record; is this a protein?")
         return BadData(
-            f"{self.origin}, {self._where(number, name)}: {found!r} at residue {residue:,}, wanted "
-            f"one of {wanted}; {hint}"
+            f"{self.origin}, {self._where(number, name)}: {letter!r} at residue {residue:,}, "
+            f"wanted one of {wanted}; {hint}"
         )
 
     def report(self) -> None:
@@ -119,8 +121,8 @@ def read(path: Path) -> Iterator[ProteinRecord]:
         text = TextIOWrapper(cast(Any, plain_text(packed, str(path))), encoding="latin-1")
         lines = whole_lines(text, str(path))
         records = SimpleFastaParser(_from_the_first_header(lines, path))
-        shown = tqdm(records, desc=path.name, unit="sequence", disable=None)
-        for number, (title, sequence) in enumerate(shown, 1):
+        progress = tqdm(records, desc=path.name, unit="sequence", disable=None)
+        for number, (title, sequence) in enumerate(progress, 1):
             name = accession(title)
             letters = cleaning.letters(sequence, number, name)
             if letters:

@@ -46,7 +46,7 @@ def read(path: Path, families: Sequence[str]) -> dict[str, bool]:
         BadData: It is damaged, a column is missing, a row is too short, or there is no row.
     """
     check(path)
-    wanted, known, number = set(families), dict[str, bool](), 0
+    wanted, belongs, number = set(families), dict[str, bool](), 0
     with open_packed(path) as packed:
         plain = cast(Any, plain_text(packed, str(path)))
         text = TextIOWrapper(plain, encoding="utf-8", errors="replace")
@@ -65,12 +65,12 @@ def read(path: Path, families: Sequence[str]) -> dict[str, bool]:
                     f"{path}, line {number}: {len(cells)} columns, wanted {len(heads)} as in the "
                     "first line; export the table again"
                 )
-            own = {name.strip() for name in cells[pfam].split(";")} - {""}
-            if own:
-                known[cells[entry]] = not own.isdisjoint(wanted)
+            accessions = {name.strip() for name in cells[pfam].split(";")} - {""}
+            if accessions:
+                belongs[cells[entry]] = not accessions.isdisjoint(wanted)
     if not number:
         raise BadData(f"{path} holds no row: export the table again")
-    return known
+    return belongs
 
 
 def held_out(

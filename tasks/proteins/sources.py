@@ -29,12 +29,12 @@ def fasta_files(path: Path | None) -> list[Path]:
         NotPrepared: There is none.
     """
     root = path or data_root() / "downloads" / PUBLIC_URL.rpartition("/")[2]
-    found = [root] if root.is_file() else []
+    files = [root] if root.is_file() else []
     if root.is_dir():
-        found = sorted(
+        files = sorted(
             f for f in root.iterdir() if f.name.lower().endswith(ENDINGS) and f.is_file()
         )
-    if not found:
+    if not files:
         raise NotPrepared(
             f"{root}: no FASTA file there (wanted .fasta, .fa, .faa, .fas or .fsa, packed as .gz, "
             f".xz or .bz2 or not): fetch Swiss-Prot from {PUBLIC_URL} and put it there (about "
@@ -42,7 +42,7 @@ def fasta_files(path: Path | None) -> list[Path]:
             "name your own file or folder by task.path, or set task.source=sample for a trial; "
             f"{LICENCE}"
         )
-    return found
+    return files
 
 
 def content(files: Sequence[Path]) -> list[str]:

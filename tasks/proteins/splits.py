@@ -73,17 +73,17 @@ def blocks(
     Raises:
         BadData: A split remains empty.
     """
-    known: set[bytes] = set()
+    keys: set[bytes] = set()
     every = iter(records)
     while block := list(islice(every, BLOCK)):
         rows: dict[str, list[tuple[bytes, bytes]]] = {}
         for record in block:
             key = digest(record.letters)
             if drop:
-                if key in known:
+                if key in keys:
                     counts["duplicates"] += 1
                     continue
-                known.add(key)
+                keys.add(key)
             rows.setdefault(splitter.split(key), []).append((key, record.letters))
         for split in sorted(rows):
             counts[split] += len(rows[split])

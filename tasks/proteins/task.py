@@ -54,7 +54,7 @@ from tasks.proteins.alphabet import (
     SYMBOLS,
     VOCABULARY,
     encoded,
-    spelled,
+    to_text,
 )
 from tasks.proteins.data import Duplicates, ProteinData, ProteinSource
 from tasks.proteins.sources import PUBLIC_DATASET
@@ -206,7 +206,9 @@ class Proteins(RowsTask, LanguageTask):
             padded=self.form is ProteinForm.single,
             metric="perplexity",
             source=self.data.name,
-            data_hash=self.known_by(lambda: identity_of({"version": VERSION, **self.data.facts()})),
+            data_hash=self.content_hash(
+                lambda: identity_of({"version": VERSION, **self.data.facts()})
+            ),
             regime=self._regime_name(),
             memory=self.memory,
         )
@@ -280,12 +282,12 @@ class Proteins(RowsTask, LanguageTask):
         start: int = 0,
     ) -> Iterator[Batch]:
         """Yield one epoch of `split`, from this rank's batch number `start` on."""
-        made = self._reading.batches(
+        epoch = self._reading.batches(
             self, split, batch_size=batch_size, seed=seed, rank=rank, ranks=ranks, start=start
         )
-        return made if self.form is ProteinForm.single else map(residues_alone, made)
+        return epoch if self.form is ProteinForm.single else map(residues_alone, epoch)
 
-    def shown(self, batch: Batch, seed: int) -> Batch:
+    def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return stored rows, an end token and residues each, as the objective says."""
         stored = batch.tokens[:, 0]
         residues = stored[:, 1:].contiguous()
@@ -314,9 +316,9 @@ class Proteins(RowsTask, LanguageTask):
         The frequencies are those of the residues that a model sees of train.
         """
         residues = slice(FIRST, None)
-        known = self._counted("train", judged=False).numpy()[residues]
+        frequencies = self._counted("train", judged=False).numpy()[residues]
         seen = self._counted(split, judged=True).numpy()[residues]
-        return [unigram_baseline(known, seen, partial(self.derived, split))]
+        return [unigram_baseline(frequencies, seen, partial(self.derived, split))]
 
     def _counted(self, split: str, *, judged: bool) -> Int[Tensor, " v"]:
         """Count the residues of a split that a model sees, or those that are judged."""
@@ -338,7 +340,7 @@ class Proteins(RowsTask, LanguageTask):
 
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
         """Return how ids are written."""
-        return spelled(ids)
+        return to_text(ids)
 
     def describe(self, split: str, index: int) -> str:
         """Return an example as evaluation shows it, and the masked residues where there are."""
@@ -347,14 +349,14 @@ class Proteins(RowsTask, LanguageTask):
             raise IndexError(f"{split} has examples 0 … {number - 1}: got {index}")
         data = self.split(split)
         if self.form is ProteinForm.concatenated:
-            return _lines(spelled(data.tokens[index * self.length : (index + 1) * self.length]))
+            return _lines(to_text(data.tokens[index * self.length : (index + 1) * self.length]))
         (row,) = data.rows(np.array([index]))
         residues = np.array(row[1 : self.max_length])
         if self.objective is Objective.causal:
-            return _lines(spelled(residues))
+            return _lines(to_text(residues))
         drawn = chosen(np.ones((1, len(residues)), bool), np.array([index]), seed=0, share=MASKED)
-        shown = np.where(drawn[0], MASK, residues)
-        return f"{_lines(spelled(shown))}\n-> {spelled(residues[drawn[0]])}"
+        masked = np.where(drawn[0], MASK, residues)
+        return f"{_lines(to_text(masked))}\n-> {to_text(residues[drawn[0]])}"
 
 
 def residues_alone(batch: Batch) -> Batch:

@@ -62,8 +62,8 @@ class Ordering(DiagnosticTask):
         """Return the target of each source."""
         if self.target is Target.reversed:
             return source[:, ::-1]
-        found: Int[np.ndarray, "n s"] = np.sort(source, axis=1)
-        return found
+        ordered: Int[np.ndarray, "n s"] = np.sort(source, axis=1)
+        return ordered
 
     @cached_property
     def spec(self) -> TaskSpec:
@@ -100,15 +100,15 @@ class Ordering(DiagnosticTask):
         """Return the binary logarithm of the number of sources."""
         return source_length(length) * math.log2(self.symbols)
 
-    def spelled(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         """Return a symbol's number, or `_` where an answer begins and ends."""
         return "_" if token == BOUNDARY else str(token)
 
-    def shown(self, batch: Batch, seed: int) -> Batch:
+    def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return a batch with the length of its sources."""
-        made = super().shown(batch, seed)
-        source = source_length(made.tokens.shape[-1])
-        return made._replace(prefix=made.index.new_full((len(made.index),), source))
+        visible = super().visible_batch(batch, seed)
+        source = source_length(visible.tokens.shape[-1])
+        return visible._replace(prefix=visible.index.new_full((len(visible.index),), source))
 
     def stretched(self, factor: float) -> dict[str, object]:
         """Return the options that make test sources `factor` times as long as training's."""

@@ -105,7 +105,7 @@ class TextPairs(RowsTask):
             padded=True,
             metric="accuracy",
             source=self.files.paths["train"].name,
-            data_hash=self.known_by(self._identity),
+            data_hash=self.content_hash(self._identity),
             masks=frozenset({"prefix"}),
             source_length=source,
             target_length=target + 1,
@@ -164,7 +164,7 @@ class TextPairs(RowsTask):
             rows += [source[: self.cuts[0]], ended.astype(np.uint16)]
         return from_rows(rows, np.zeros(len(pairs), np.uint8), np.uint16)
 
-    def shown(self, batch: Batch, seed: int) -> Batch:
+    def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return each source, the boundary and its target behind one another."""
         del seed
         keep = batch.keep
@@ -202,8 +202,8 @@ class TextPairs(RowsTask):
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the unigram baseline: frequencies of the targets' tokens in train."""
-        known, right = self._targets("train"), self._targets(split)
-        return [unigram_baseline(known, right, partial(self.derived, split))]
+        frequencies, right = self._targets("train"), self._targets(split)
+        return [unigram_baseline(frequencies, right, partial(self.derived, split))]
 
     def _targets(self, split: str) -> Int[np.ndarray, " v"]:
         data = self.split(split)
@@ -213,7 +213,7 @@ class TextPairs(RowsTask):
     def describe(self, split: str, index: int) -> str:
         """Return a source and its target."""
         texts = self.split(split).rows(np.array([index]))
-        shown = [
+        decoded = [
             (row[row > 0] - 1).astype(np.uint8).tobytes().decode(errors="replace") for row in texts
         ]
-        return "\n-> ".join(shown)
+        return "\n-> ".join(decoded)

@@ -40,13 +40,14 @@ def habits(train: SeenExamples) -> dict[tuple[int, int], int]:
             counts.setdefault((node.depth, node.operator), Counter())[node.value] += 1
     # Of equally frequent values the smallest: the same on every machine.
     return {
-        key: min(found, key=lambda value: (-found[value], value)) for key, found in counts.items()
+        key: min(frequencies, key=lambda value: (-frequencies[value], value))
+        for key, frequencies in counts.items()
     }
 
 
 def nodes(tokens: Sequence[int]) -> list[Node]:
     """Return every operator of the first tree with its depth (the root's is 0) and its value."""
-    found, operators, arguments = [], [], [[]]  # type: list[Node], list[int], list[list[int]]
+    result, operators, arguments = [], [], [[]]  # type: list[Node], list[int], list[list[int]]
     for token in tokens:
         if token < FIRST_OPERATOR:
             arguments[-1].append(token - FIRST_DIGIT)
@@ -56,14 +57,14 @@ def nodes(tokens: Sequence[int]) -> list[Node]:
         else:
             operator, values = operators.pop(), arguments.pop()
             value = OPERATIONS[operator](values)
-            found.append(Node(len(operators), operator, value))
+            result.append(Node(len(operators), operator, value))
             arguments[-1].append(value)
         if not operators:
             break
-    return found
+    return result
 
 
-def guess(tokens: Sequence[int], levels: int, known: dict[tuple[int, int], int]) -> int:
+def guess(tokens: Sequence[int], levels: int, most_frequent: dict[tuple[int, int], int]) -> int:
     """Evaluate the first tree down to so many levels of operators."""
     operators: list[int] = []
     arguments: list[list[int]] = [[]]
@@ -83,7 +84,7 @@ def guess(tokens: Sequence[int], levels: int, known: dict[tuple[int, int], int])
                 hidden += 1
                 continue
             if len(operators) >= levels:
-                arguments[-1].append(known.get((len(operators), token), 0))
+                arguments[-1].append(most_frequent.get((len(operators), token), 0))
                 hidden = 1
                 continue
             operators.append(token)
@@ -96,10 +97,10 @@ def guess(tokens: Sequence[int], levels: int, known: dict[tuple[int, int], int])
 
 
 def answers(
-    data: SeenExamples, levels: int, known: dict[tuple[int, int], int]
+    data: SeenExamples, levels: int, most_frequent: dict[tuple[int, int], int]
 ) -> Bool[np.ndarray, " n"]:
     """Return for each tree whether the oracle of that depth is right."""
     rows = data.rows(np.arange(len(data.targets)))
-    guesses = np.array([guess(row.tolist(), levels, known) for row in rows])
+    guesses = np.array([guess(row.tolist(), levels, most_frequent) for row in rows])
     right: Bool[np.ndarray, " n"] = guesses == data.targets
     return right

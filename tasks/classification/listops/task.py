@@ -203,7 +203,7 @@ class ListOps(ClassificationTask):
             padded=True,
             metric="accuracy",
             source=f"{self.source}{MARK if self.partial else ''}",
-            data_hash=self.known_by(self._identity),
+            data_hash=self.content_hash(self._identity),
             sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
         )
         return self.facts_of(spec)
@@ -355,8 +355,8 @@ class ListOps(ClassificationTask):
     def _read(self, folder: Path) -> dict[str, Ragged]:
         read = partial(read_split, max_length=self.max_length, check_answers=self.check_answers)
         splits = {split: read(self._file(split)) for split in SPLITS}
-        found = {split: len(data.targets) for split, data in splits.items()}
-        check_whole(found, OFFICIAL, where=str(folder), of="trees", partial=self.partial)
+        numbers = {split: len(data.targets) for split, data in splits.items()}
+        check_whole(numbers, OFFICIAL, where=str(folder), of="trees", partial=self.partial)
         return splits
 
     def baselines(self, split: str) -> list[Baseline]:
@@ -369,7 +369,7 @@ class ListOps(ClassificationTask):
         for root in np.unique(roots):
             best[root] = self.counts(train.targets[roots == root]).argmax()
         guesses = best[listops_oracle.roots(data)]
-        known = listops_oracle.habits(train)
+        most_frequent = listops_oracle.habits(train)
         return [
             *super().baselines(split),
             baseline(
@@ -382,7 +382,7 @@ class ListOps(ClassificationTask):
             *(
                 baseline(
                     f"oracle_depth_{depth}",
-                    listops_oracle.answers(data, depth, known),
+                    listops_oracle.answers(data, depth, most_frequent),
                     f"evaluates the operators down to depth {depth} and guesses the deeper ones: "
                     "what a perfect reader of so many levels would reach",
                 )

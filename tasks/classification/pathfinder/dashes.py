@@ -112,14 +112,14 @@ def _circle(radius: int) -> Iterator[tuple[int, int]]:
 
 def _followers(last: float, angles: list[float], continuity: float) -> list[tuple[int, int]]:
     """Return which directions may follow one, with weights: cos² of the turn times `continuity`."""
-    found = []
+    followers = []
     for way, angle in enumerate(angles):
         turn = abs(math.remainder(angle - last, 2 * math.pi))
         bent = min(continuity * turn, math.pi / 2)
         weight = round(math.cos(bent) ** 2 * WEIGHT_ONE)
         if weight:
-            found.append((way, weight))
-    return found
+            followers.append((way, weight))
+    return followers
 
 
 def _stamp(kind: StampShape, turn: float, head: tuple[int, int] | None = None) -> Stamp:

@@ -24,12 +24,12 @@ def answers(
 ) -> Bool[np.ndarray, " m"]:
     """Fit on `train`; return for each picture of `data` whether the answer is right."""
     chosen = np.sort(permutation(Draw.order, 0, len(train.targets))[:FIT_EXAMPLES])
-    known, labels = distances(train, chosen, disc), train.targets[chosen]
-    edges = np.quantile(known, np.arange(1, CLASSES) / CLASSES)
-    classes = np.searchsorted(edges, known, side="right")
+    train_distances, labels = distances(train, chosen, disc), train.targets[chosen]
+    edges = np.quantile(train_distances, np.arange(1, CLASSES) / CLASSES)
+    classes = np.searchsorted(edges, train_distances, side="right")
     votes = np.bincount(classes, 2.0 * labels - 1, minlength=CLASSES)
-    found = distances(data, np.arange(len(data.targets)), disc)
-    guess = votes[np.searchsorted(edges, found, side="right")] > 0
+    data_distances = distances(data, np.arange(len(data.targets)), disc)
+    guess = votes[np.searchsorted(edges, data_distances, side="right")] > 0
     right: Bool[np.ndarray, " m"] = guess == data.targets.astype(bool)
     return right
 
@@ -39,10 +39,10 @@ def distances(
 ) -> Float64[np.ndarray, " n"]:
     """Return the distance of the discs of some pictures, in pixels."""
     blocks = np.split(examples, range(BLOCK, len(examples), BLOCK))
-    found = np.concatenate([disc_positions(data.read(some), disc) for some in blocks]).astype(
+    centres = np.concatenate([disc_positions(data.read(some), disc) for some in blocks]).astype(
         np.float64
     )
-    lengths: Float64[np.ndarray, " n"] = np.hypot(*(found[:, 0] - found[:, 1]).T)
+    lengths: Float64[np.ndarray, " n"] = np.hypot(*(centres[:, 0] - centres[:, 1]).T)
     return lengths
 
 
@@ -62,11 +62,11 @@ def _fit(pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]) -
     """Return, at each pixel, the brightest disc that could lie there, as a share of the level."""
     half, side = len(disc) // 2, pictures.shape[1]
     padded = np.pad(pictures.astype(np.float32), ((0, 0), (half, half), (half, half)))
-    found = np.full(pictures.shape, np.inf, np.float32)
+    brightness = np.full(pictures.shape, np.inf, np.float32)
     for y, x in np.argwhere(disc >= CORE).tolist():
         share = padded[:, y : y + side, x : x + side] * np.float32(1 / disc[y, x])
-        np.minimum(found, share, out=found)
-    return found.reshape(len(pictures), -1)
+        np.minimum(brightness, share, out=brightness)
+    return brightness.reshape(len(pictures), -1)
 
 
 def _best(fits: np.ndarray) -> Int[np.ndarray, "n 2"]:

@@ -67,13 +67,13 @@ def divided(
         first = round(0.8 * len(order))
         second = first + round(0.1 * len(order))
     cut = (order[:first], order[first:second], order[second:])
-    found = {
+    splits = {
         split: [entry for entry in part if not entry.empty]
         for split, part in zip(SPLITS, cut, strict=True)
     }
-    if not all(found.values()):
+    if not all(splits.values()):
         raise BadData(f"{folder}: {len(whole)} pictures are too few for three splits")
-    return found
+    return splits
 
 
 def _hash(split: str, key: str) -> bytes:

@@ -85,8 +85,8 @@ def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
             f"e.g. {empty[0]}: unpack the archive again, or, if it is a part on purpose, "
             "set task.partial=true, and every row says so"
         )
-    found, wanted = {"metadata": len(listed)}, {"metadata": PUBLISHED}
-    check_whole(found, wanted, where=str(folder), of="pictures", partial=partial)
+    numbers, wanted = {"metadata": len(listed)}, {"metadata": PUBLISHED}
+    check_whole(numbers, wanted, where=str(folder), of="pictures", partial=partial)
     return listed
 
 

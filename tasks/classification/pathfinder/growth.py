@@ -222,24 +222,24 @@ def _avoided(kind: DashShape, turn: float) -> list[tuple[int, int]]:
     _, space = dash(turn, kind.dash, kind.thickness, kind.margin)
     rows, columns = (axis - kind.radius + 1 for axis in np.nonzero(space == FULL))
     reach = kind.dash + kind.margin
-    found = [
+    pixels = [
         (y, x)
         for y, x in zip(rows.tolist(), columns.tolist(), strict=True)
         if max(abs(y), abs(x)) <= reach
     ]
     corners = ((down, right) for down in (-1, 1) for right in (-1, 1))
-    inside = all(any(y * down >= 0 <= x * right for y, x in found) for down, right in corners)
-    return found if inside else []
+    inside = all(any(y * down >= 0 <= x * right for y, x in pixels) for down, right in corners)
+    return pixels if inside else []
 
 
 def _followers(kind: DashShape, last: float, following: list[Way]) -> Followers:
-    found = []
+    followers = []
     for way in following:
         turn = abs(math.remainder(way.turn - last, 2 * math.pi))
         bent = min(kind.continuity * turn, math.pi / 2)
         if weight := round(math.cos(bent) ** 2 * WEIGHT_ONE):
-            found.append((way.head, weight, way))
-    return found
+            followers.append((way.head, weight, way))
+    return followers
 
 
 class GrowingSnake:

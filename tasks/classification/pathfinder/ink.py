@@ -23,7 +23,7 @@ BITS = 22
 def resampling(points: int, pixels: int) -> Int64[np.ndarray, "pixels points"]:
     """Return the weight of every point in every pixel of a row, of sum 2^22."""
     step = points / pixels
-    found = np.zeros((pixels, points), np.int64)
+    matrix = np.zeros((pixels, points), np.int64)
     for pixel in range(pixels):
         middle = (pixel + 0.5) * step
         first = max(0, int(middle - LOBES * step + 0.5))
@@ -31,8 +31,8 @@ def resampling(points: int, pixels: int) -> Int64[np.ndarray, "pixels points"]:
         at = (np.arange(first, last) + 0.5 - middle) / step
         weights = np.where(np.abs(at) < LOBES, np.sinc(at) * np.sinc(at / LOBES), 0.0)
         scaled = weights / weights.sum() * (1 << BITS)
-        found[pixel, first:last] = np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int64)
-    return found
+        matrix[pixel, first:last] = np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int64)
+    return matrix
 
 
 def resampled(
@@ -131,14 +131,14 @@ def dilated(points: Bool[np.ndarray, "r c"], radius: int) -> Bool[np.ndarray, "r
 def widened(points: np.ndarray, radius: int) -> np.ndarray:
     """Return the largest value no further than `radius` from each point."""
     size, other = points.shape
-    found = np.zeros_like(points)
+    largest = np.zeros_like(points)
     for y in range(-radius, radius + 1):
         for x in range(-radius, radius + 1):
             if y * y + x * x <= radius * radius:
                 to = slice(max(0, y), size + min(0, y)), slice(max(0, x), other + min(0, x))
                 of = slice(max(0, -y), size - max(0, y)), slice(max(0, -x), other - max(0, x))
-                np.maximum(found[to], points[of], out=found[to])
-    return found
+                np.maximum(largest[to], points[of], out=largest[to])
+    return largest
 
 
 def disc(

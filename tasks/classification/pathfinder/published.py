@@ -97,7 +97,7 @@ def _targets(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[Gro
 def _middle(dashes: DashShape, style: Style) -> list[tuple[int, range, range]]:
     """Return the degrees of a first dash that fits into the middle, with the rows and columns."""
     edge = 2 * style.seed_distance
-    found = []
+    placements = []
     for degree, avoided in enumerate(ways(dashes).avoided):
         if not avoided:
             continue
@@ -106,13 +106,13 @@ def _middle(dashes: DashShape, style: Style) -> list[tuple[int, range, range]]:
             for axis in zip(*avoided, strict=True)
         ]
         if all(spans):
-            found.append((degree, spans[0], spans[1]))
-    return found
+            placements.append((degree, spans[0], spans[1]))
+    return placements
 
 
 def _distractors(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[GrowingSnake]:
     """Strew in short snakes, fewer where they do not fit."""
-    found = []
+    snakes = []
     for _ in range(style.distractors):
         held = _held(board)
         if held is None:
@@ -124,10 +124,10 @@ def _distractors(board: GrowthBoard, style: Style, words: RandomNumbers) -> list
             before = bytes(board.free)
             if all(board.grow(snake, words) for _ in range(style.distractor - 1)):
                 board.take(snake)
-                found.append(snake)
+                snakes.append(snake)
                 break
             board.free[:] = before
-    return found
+    return snakes
 
 
 def _held(board: GrowthBoard) -> Bool[np.ndarray, "w w"] | None:

@@ -188,7 +188,7 @@ def draw(style: Style, seed: int, index: int) -> SeparatedPicture:
 def _targets(board: SeparatedBoard) -> list[SeparatedSnake] | None:
     """Grow the two long snakes; None where one finds no space."""
     style, words = board.style, board.words
-    edge, apart = 2 * style.seed_distance, style.seed_distance
+    edge, distance = 2 * style.seed_distance, style.seed_distance
     room = max(1, style.side - 2 * edge)
     snakes: list[SeparatedSnake] = []
     for _ in range(SEED_TRIES):
@@ -198,8 +198,8 @@ def _targets(board: SeparatedBoard) -> list[SeparatedSnake] | None:
             turn = 2 * math.pi * words.below(DEGREES) / DEGREES
             begun = board.pixel(board.moved(snakes[0].dashes[0][1], snakes[0].dashes[0][0].tail))
             y, x = (
-                begun[0] + round(apart * math.sin(turn)),
-                begun[1] + round(apart * math.cos(turn)),
+                begun[0] + round(distance * math.sin(turn)),
+                begun[1] + round(distance * math.cos(turn)),
             )
         snake = board.seed(words.below(DEGREES), y, x)
         if snake is not None and not any(other.mask & snake.mask for other in snakes):
@@ -294,11 +294,11 @@ def _lines(board: SeparatedBoard, snakes: list[SeparatedSnake]) -> int:
 def joined(picture: SeparatedPicture) -> bool:
     """Search a path along the middle lines from one marked pixel to the other."""
     begin, finish = (1 << bit for bit in picture.marks)
-    found, width = begin & picture.lines, picture.width
-    while not found & finish:
-        wide = found | found << 1 | found >> 1
+    reached, width = begin & picture.lines, picture.width
+    while not reached & finish:
+        wide = reached | reached << 1 | reached >> 1
         wider = (wide | wide << width | wide >> width) & picture.lines
-        if wider == found:
+        if wider == reached:
             return False
-        found = wider
+        reached = wider
     return True

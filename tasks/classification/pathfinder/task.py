@@ -202,7 +202,7 @@ class Pathfinder(GrayTask):
             scalars=self.scalars,
             metric="accuracy",
             source=self._source_name(),
-            data_hash=self.known_by(self._identity),
+            data_hash=self.content_hash(self._identity),
             sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
         )
         return self.facts_of(spec)
@@ -311,11 +311,11 @@ class Pathfinder(GrayTask):
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines; on generated pictures also the search along the snakes."""
-        found = super().baselines(split)
+        results = super().baselines(split)
         if self.per_token:
-            return found
+            return results
         train, data = (self.pictures(name) for name in ("train", split))
-        found.append(
+        results.append(
             baseline(
                 "disc_distance",
                 disc_distance.answers(train, data, self._disc()),
@@ -324,13 +324,13 @@ class Pathfinder(GrayTask):
             )
         )
         if self.path is None:
-            found += self._searches(split, data.targets.astype(bool))
-        return found
+            results += self._searches(split, data.targets.astype(bool))
+        return results
 
     def _searches(self, split: str, targets: Bool[np.ndarray, " n"]) -> list[Baseline]:
         """Compute the baselines that know how each picture was drawn."""
         drawn = [self.picture(split, index) for index in range(len(targets))]
-        found = [
+        results = [
             baseline(
                 "path_search",
                 np.array([joined(picture) for picture in drawn]) == targets,
@@ -340,7 +340,7 @@ class Pathfinder(GrayTask):
         ]
         if self.drawing is Drawing.published:
             published = (p for p in drawn if isinstance(p, pathfinder_trace.TracedPicture))
-            found.append(
+            results.append(
                 baseline(
                     "straightest_dashes",
                     np.array([pathfinder_trace.straightest(p) for p in published]) == targets,
@@ -348,7 +348,7 @@ class Pathfinder(GrayTask):
                     "where snakes cross, a viewer cannot always tell",
                 )
             )
-        return found
+        return results
 
     def _disc(self) -> UInt8[np.ndarray, "d d"]:
         """Return the levels of one disc."""

@@ -49,10 +49,10 @@ def joined(picture: TracedPicture) -> bool:
         for dash, after in pairwise(snake):
             if not follows(picture, dash, after):
                 raise ValueError(f"the dash at {after.head} does not follow the one at {dash.head}")
-    found = [snake for snake in picture.snakes if snake[0].tail == begin]
-    if not found:
+    candidates = [snake for snake in picture.snakes if snake[0].tail == begin]
+    if not candidates:
         raise ValueError(f"no snake begins at the mark {begin}")
-    return any(snake[-1].head == finish for snake in found)
+    return any(snake[-1].head == finish for snake in candidates)
 
 
 def straightest(picture: TracedPicture) -> bool:

@@ -70,7 +70,7 @@ def test_rows_say_on_which_cores_they_were_made(tmp_path, monkeypatch):
     from lra.execution.in_memory import execute
 
     cores = sorted(os.sched_getaffinity(0))[-1:]
-    monkeypatch.setattr(training_places, "own_cores", lambda: cores)
+    monkeypatch.setattr(training_places, "usable_cores", lambda: cores)
     sweep = swept(
         "task=listops", "task.source=sample", "optim.steps=1", "optim.warmup_steps=0",
         "model.backbone.depth=1", "runner.validation_examples=8", f"results={tmp_path}",

@@ -74,7 +74,7 @@ def test_places_on_cores_are_disjoint_or_nobody_is_kept():
 
 def test_more_devices_than_there_are_is_an_error_that_says_the_way_out(monkeypatch):
     monkeypatch.setattr(training_places, "gpus", lambda: named(TWO, None))
-    monkeypatch.setattr(training_places, "own_cores", lambda: [0, 1, 2])
+    monkeypatch.setattr(training_places, "usable_cores", lambda: [0, 1, 2])
     assert places_of(CUDA, timed=False, processes=2).most == 2
     with pytest.raises(ValueError, match=r"hardware.processes: got 4; .* 2 GPUs .*at most 2"):
         places_of(CUDA, timed=False, processes=4)
@@ -91,7 +91,7 @@ def test_more_devices_than_there_are_is_an_error_that_says_the_way_out(monkeypat
 
 
 def test_what_leaves_cores_to_others_keeps_nobody_anywhere(monkeypatch):
-    monkeypatch.setattr(training_places, "own_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(training_places, "usable_cores", lambda: [0, 1, 2, 3])
     assert [place.cores for place in places_of(CPU, timed=False, cells=4).all] == [
         (0,), (1,), (2,), (3,),
     ]  # fmt: skip
@@ -113,6 +113,6 @@ def test_workers_of_one_machine_have_gpus_of_their_own(monkeypatch):
     assert [pins(n, 3, 2) for n in range(3)] == [["0", "1"], ["2", "3"], ["4", "5"]]
     assert pins(0, 1, 1, None) == ["0", "1", "2", "3", "4", "5"]
     assert [pins(n, 8, 1) for n in (6, 7)] == [["0"], ["1"]]  # more workers than cards
-    monkeypatch.setattr(training_places, "own_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(training_places, "usable_cores", lambda: [0, 1, 2, 3])
     shared = shared_places(CPU, timed=False, processes=1, cells=1, share=(2, 4))
     assert shared.all == seats(1)

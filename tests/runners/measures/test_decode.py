@@ -16,7 +16,7 @@ from models.mixer import Unsupported
 from runners.measurement.disturbance import Shares
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.watch import Sample, Watch
-from runners.measurement.watched_rows import TOLD
+from runners.measurement.watched_rows import REPORTED
 from runners.measures import decode as module
 from runners.measures.decode import Decode, DecodeMode, decode
 from runners.metrics import METRICS
@@ -71,7 +71,7 @@ def test_rows_are_complete(mode: DecodeMode) -> None:
     }  # fmt: skip
     remembered = {"prefill_time", "prefill_peak_tensor_bytes", "state_bytes"}
     assert "discarded_samples" in rows
-    assert set(rows) - set(TOLD) == both | (remembered if mode is DecodeMode.state else set())
+    assert set(rows) - set(REPORTED) == both | (remembered if mode is DecodeMode.state else set())
     assert all(row.status is Status.ok for row in rows.values())
     samples = rows["token_time"].samples
     assert len(samples) == rows["timed_steps"].value == TOKENS - rows["discarded_samples"].value

@@ -16,7 +16,7 @@ from runners.measurement.disturbance import Shares
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import peak_tensor_bytes
 from runners.measurement.watch import Sample, Watch
-from runners.measurement.watched_rows import TOLD
+from runners.measurement.watched_rows import REPORTED
 from runners.measures import scaling
 from runners.measures.bench import CostMode
 from runners.measures.scaling import Batching, Scaling, scale
@@ -73,7 +73,7 @@ def test_rows_are_complete_for_every_head(mode: CostMode, head: Head) -> None:
     rows = measured(mode=mode, head=head)
     own = by_metric(rows)
     assert "discarded_samples" in own
-    assert set(own) - set(TOLD) == {
+    assert set(own) - set(REPORTED) == {
         "time", "tokens_per_second", "timed_steps", "stalls", "peak_tensor_bytes",
         "process_peak_bytes", "flops", "flops_per_second", "matrix_rate", "bandwidth",
         "utilisation", "parameters", "batch_size",

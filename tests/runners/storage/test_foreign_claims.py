@@ -10,7 +10,7 @@ import pytest
 
 from runners.storage import claims
 from runners.storage.claims import Observer, ServerClock, living, take
-from runners.storage.holders import Holder, alive, own_place, own_start
+from runners.storage.holders import Holder, alive, process_place, process_start
 from runners.store import Store
 
 SERVER = 5_000_000.0
@@ -91,10 +91,12 @@ def test_a_folder_that_nobody_may_write_has_the_time_of_this_machine(times):
 
 
 def me(**changed):
-    return Holder(socket.gethostname(), os.getpid(), own_start(), own_place())._replace(**changed)
+    return Holder(socket.gethostname(), os.getpid(), process_start(), process_place())._replace(
+        **changed
+    )
 
 
-@pytest.mark.skipif(not own_place(), reason="the system does not tell processes apart")
+@pytest.mark.skipif(not process_place(), reason="the system does not tell processes apart")
 @pytest.mark.parametrize(
     ("holder", "lives"),
     [
@@ -135,7 +137,7 @@ def test_a_damaged_claim_is_taken_once_it_is_old(data: bytes, tmp_path) -> None:
         assert claim is not None
 
 
-@pytest.mark.skipif(not own_place(), reason="the system does not tell processes apart")
+@pytest.mark.skipif(not process_place(), reason="the system does not tell processes apart")
 def test_what_a_process_put_aside_that_was_killed_over_it_goes_with_the_next(tmp_path):
     def taken(die: bool) -> None:
         child = os.fork()
@@ -154,7 +156,7 @@ def test_what_a_process_put_aside_that_was_killed_over_it_goes_with_the_next(tmp
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
 
 
-@pytest.mark.skipif(not own_place(), reason="the system does not tell processes apart")
+@pytest.mark.skipif(not process_place(), reason="the system does not tell processes apart")
 def test_a_suspended_holder_keeps_its_claim(tmp_path):
     with take(tmp_path / "k"):
         os.utime(tmp_path / "k", (0, 0))

@@ -9,7 +9,7 @@ import pytest
 
 from runners.storage import claims, homes, mounts
 from runners.storage.claims import Observer, is_stale, strangers, take
-from runners.storage.homes import Home, own_view
+from runners.storage.homes import Home, mount_view
 from runners.store import Store
 
 KEY = "3f" * 8
@@ -154,4 +154,4 @@ def test_a_folder_whose_name_is_no_text_is_told_by_its_inode(tmp_path: Path) -> 
     assert (home.path, home.view) == ("", "")
     assert home.is_(folder)
     assert Home.of_note(json.loads(json.dumps(home.plain()))) == home
-    assert own_view()
+    assert mount_view()

@@ -28,7 +28,7 @@ from tasks.baselines.certificate import certified, path_of
 from tasks.contract import check_task
 from tasks.errors import BadData, NotPrepared
 from tasks.language.base import Regime
-from tasks.proteins.alphabet import BEGIN, END, FIRST, LETTERS, MASK, VOCABULARY, spelled, to_ids
+from tasks.proteins.alphabet import BEGIN, END, FIRST, LETTERS, MASK, VOCABULARY, to_ids, to_text
 from tasks.proteins.data import Duplicates, ProteinSource
 from tasks.proteins.task import Proteins
 from tasks.task import SPLITS
@@ -156,7 +156,7 @@ def test_masks_depend_on_seed_and_example_alone(file):
 def test_the_stream_joins_sequences_and_judges_residues_alone(file):
     task = prepared(path=file, **STREAM)
     tokens, seen, judged = task.split("test").tokens, [], 0
-    assert spelled(np.array(tokens)).split(">")[1:] == stored(task, "test")
+    assert to_text(np.array(tokens)).split(">")[1:] == stored(task, "test")
     for batch in task.batches("test", batch_size=3, seed=0):
         assert torch.equal(
             batch.target[batch.weight > 0] >= FIRST, batch.weight[batch.weight > 0] > 0

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from tasks.proteins.alphabet import MASK, spelled
+from tasks.proteins.alphabet import MASK, to_text
 from tasks.proteins.task import Objective, ProteinForm, Proteins
 from tasks.task import SPLITS
 
@@ -38,7 +38,7 @@ def prepared(**options):
 
 def stored(task, split):
     data = task.split(split)
-    return [spelled(np.array(row[1:])) for row in data.rows(np.arange(len(data.targets)))]
+    return [to_text(np.array(row[1:])) for row in data.rows(np.arange(len(data.targets)))]
 
 
 def masks(task, split, seed=3, **options):
