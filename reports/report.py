@@ -201,10 +201,10 @@ def _drafted(
     metrics: Mapping[str, Sequence[str]] = NONE,
 ) -> tuple[pd.DataFrame, _Draft]:
     """Write tables and figures in the style in force; return them with the rows, prepared."""
-    frame, not_shown = chosen().select(prepare(rows))
+    frame, hidden = chosen().select(prepare(rows))
     models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
     by_kind = names_by_group(frame, groups)
-    draft = _Draft(folder, looks(models), by_kind, left_out=not_shown)
+    draft = _Draft(folder, looks(models), by_kind, left_out=hidden)
     runners = set(frame["runner"])
     here = {runner: section for runner, section in sections.items() if runner in runners}
     ready = {runner: section for runner, section in here.items() if not isinstance(section, str)}

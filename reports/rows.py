@@ -142,8 +142,9 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     changed of the protocol, and what its weights come from where it was not simply trained; `base`
     is the name without the last. Its parts have columns too: `family`, the registered
     name; `options`, a mapping of those that tell it from others (both as
-    `lra.sweep.model_names.tell_apart` leaves them, or the model column and none); `departures`, the
-    words of its labels. `baseline` is the name of the baseline that a row is about, "" for a model.
+    `lra.sweep.model_names.with_distinct_names` leaves them, or the model column and none);
+    `departures`, the words of its labels. `baseline` is the name of the baseline that a row is
+    about, "" for a model.
 
     Raises:
         NoRows: the frame is empty.

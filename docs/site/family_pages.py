@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.choices.explain import own_options, spelt
+from lra.choices.explain import choice_options, typed_value
 from lra.choices.traits import describe, growth
 from lra.composition.catalogue import choices
 from lra.composition.selection import kinds
@@ -83,10 +83,10 @@ def docstring(class_path: str) -> str:
 
 def options(file: Path) -> Iterator[tuple[str, str, str]]:
     """Yield name, default and meaning of each option of a model's own."""
-    for option in own_options(file):
+    for option in choice_options(file):
         listed = set(re.findall(r"\w+", option.meaning))  # most meanings name the values
         values = f" One of {', '.join(option.values)}." if {*option.values} - listed else ""
-        yield option.key.rpartition(".")[2], spelt(option.default), option.meaning + values
+        yield option.key.rpartition(".")[2], typed_value(option.default), option.meaning + values
 
 
 def capabilities(file: Path) -> list[str]:

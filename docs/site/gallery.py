@@ -12,7 +12,7 @@ from lra import guard
 from lra.composition.class_path import name_plugins
 from lra.composition.runner_class import sections
 from lra.composition.selection import kinds
-from lra.results.stored import deviations, published_apart, published_cells
+from lra.results.stored import deviations, published_cells, published_with_names
 from lra.results.style import read_style
 from reports.report import write_parts
 from reports.style import Format
@@ -158,7 +158,7 @@ def _draw(rows: str, style: str, folder: Path) -> None:
     guard.see(str(ROOT / PEERS))
     name_plugins(["peers"])
     write_parts(
-        published_apart(file), folder, groups=kinds(),
+        published_with_names(file), folder, groups=kinds(),
         sections=sections(config_dirs=[ROOT / PEERS / "peers/conf"], plugins=["peers"]),
         deviations={key: deviations(node) for key, node in published_cells(file).items()},
         style=replace(wanted, formats=[Format.png], matplotlib=settings),

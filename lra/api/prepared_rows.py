@@ -26,8 +26,8 @@ def styled(rows: Any, style: "str | Path | None") -> "Iterator[pd.DataFrame]":
 
     style_read, not_taken = read_style(None if style is None else str(style))
     with using(style_read) as in_use:
-        frame, not_shown = in_use.select(checked(rows))
-        for line in (*not_taken, *not_shown):
+        frame, hidden = in_use.select(checked(rows))
+        for line in (*not_taken, *hidden):
             warnings.warn(line, LeftOutOfStyle, stacklevel=5)
         yield frame
 

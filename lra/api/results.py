@@ -53,7 +53,7 @@ def rows_of(
     path: Path, sweep: str | None = None, cells: Collection[str] | None = None
 ) -> "pd.DataFrame":
     """Return stored rows, of some cells where these are named; see `rows`."""
-    from lra.results.stored import published_apart, stored
+    from lra.results.stored import published_with_names, stored
 
     if not path.exists():
         raise FileNotFoundError(_nothing_at(path))
@@ -67,7 +67,7 @@ def rows_of(
             raise ConfigError(
                 f"sweep={sweep!r} chooses from a store, and {path} is a file of rows: leave it out"
             )
-        frame = published_apart(path)
+        frame = published_with_names(path)
         if frame.empty:
             raise FileNotFoundError(f"{path} holds no rows")
         return frame

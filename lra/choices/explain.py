@@ -40,7 +40,7 @@ class Option:
     """Whether it may be null."""
 
 
-def own_options(file: Path) -> list[Option]:
+def choice_options(file: Path) -> list[Option]:
     """Return the options of one choice; of a preset, a protocol or a size, what it sets."""
     group, node = file.parent.name, load(file)
     meanings = comments(file)
@@ -154,7 +154,7 @@ def explained(files: Sequence[Path], config_dirs: Sequence[Path], *, as_json: bo
         everything = [
             {
                 **asdict(read(file)),
-                "options": [asdict(option) for option in own_options(file)],
+                "options": [asdict(option) for option in choice_options(file)],
                 "shared": [asdict(option) for option in shared_options(file)],
                 "sets": sets(file),
             }
@@ -162,11 +162,11 @@ def explained(files: Sequence[Path], config_dirs: Sequence[Path], *, as_json: bo
         ]
         print(json.dumps(everything, indent=2, ensure_ascii=False))
         return
-    spelt_words = {**words(config_dirs), OF_SUBMIT: OF_SUBMIT}
+    group_words = {**words(config_dirs), OF_SUBMIT: OF_SUBMIT}
     for number, file in enumerate(files):
         if number:
             print()
-        for line in lines(file, spelt_words[file.parent.name]):
+        for line in lines(file, group_words[file.parent.name]):
             print(line)
 
 
@@ -179,7 +179,7 @@ def lines(file: Path, word: str) -> Iterator[str]:
         if key != "summary":
             yield f"  {key}: {value}"
     yield f"  file: {entry.file}"
-    if options := own_options(file):
+    if options := choice_options(file):
         yield "\noptions"
         for option in options:
             yield from _option_lines(option)
@@ -187,7 +187,10 @@ def lines(file: Path, word: str) -> Iterator[str]:
         yield "\nsets"
         for key, value in settings.items():
             yield from textwrap.wrap(
-                f"{key}={spelt(value)}", WIDTH, initial_indent="  ", subsequent_indent="      "
+                f"{key}={typed_value(value)}",
+                WIDTH,
+                initial_indent="  ",
+                subsequent_indent="      ",
             )
     if shared := shared_options(file):
         model = file.parent.name == "model"
@@ -197,7 +200,7 @@ def lines(file: Path, word: str) -> Iterator[str]:
 
 
 def _option_lines(option: Option) -> Iterator[str]:
-    yield f"  {option.key}={spelt(option.default)}   ({option.type or 'any'})"
+    yield f"  {option.key}={typed_value(option.default)}   ({option.type or 'any'})"
     yield from textwrap.wrap(
         option.meaning, WIDTH, initial_indent="      ", subsequent_indent="      "
     )
@@ -210,12 +213,12 @@ def _option_lines(option: Option) -> Iterator[str]:
         yield from textwrap.wrap(head, WIDTH, subsequent_indent="        ", initial_indent="      ")
 
 
-def spelt(value: Any) -> str:
+def typed_value(value: Any) -> str:
     """Return a value as it is typed on the command line."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {spelt(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {typed_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(spelt, value)) + "]"
+        return "[" + ",".join(map(typed_value, value)) + "]"
     return str(value)

@@ -44,7 +44,7 @@ class Claiming:
         self.plan, self.store, self.worker = plan, store, worker
         self.retry = plan.control.retry
         """What any run of the sweep repeats: a cell that is taken says itself whether it is."""
-        self.made_ns = plan.mark[0]
+        self.planned_ns = plan.mark[0]
         self.index = RowsIndex(store.root)
         """Only read: a hundred workers would write it again and again."""
         self.over: set[int] = set()
@@ -84,7 +84,7 @@ class Claiming:
         if not self.index.complete(entry, self.retry, NO_DATA):
             rows = self.store.rows_file(entry.key, entry.fingerprint)
             try:
-                if rows.stat().st_mtime_ns < self.made_ns:
+                if rows.stat().st_mtime_ns < self.planned_ns:
                     return False  # written before somebody asked for another attempt
             except FileNotFoundError:
                 return False  # moved away just now

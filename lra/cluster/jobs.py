@@ -56,17 +56,17 @@ class JobWatcher:
 
     def __init__(self, plan: Path) -> None:
         self.plan = plan
-        self._found: list[JobStanding] = []
+        self._standings: list[JobStanding] = []
         self._next = 0.0
 
     def look(self) -> list[JobStanding]:
         """Return what was last heard of the jobs, of each cluster."""
         if time.monotonic() >= self._next:
-            self._found = [_asked(*cluster) for cluster in _by_cluster(self.plan)]
+            self._standings = [_asked(*cluster) for cluster in _by_cluster(self.plan)]
             # One that gives no answer has already cost its caller a wait.
-            silent = any(standing.note for standing in self._found)
+            silent = any(standing.note for standing in self._standings)
             self._next = time.monotonic() + EVERY_S * (4 if silent else 1)
-        return self._found
+        return self._standings
 
 
 def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:

@@ -106,11 +106,11 @@ class StoredPlan:
         if not SWEEP_NAME.fullmatch(self.sweep):  # of which reports make the name of a folder
             raise BadPlan(f"{folder / HEAD}: no sweep is called {self.sweep!r:.80}; {SUBMIT_AGAIN}")
         self.cells, index_file = folder / self.head["cells"], folder / self.head["index"]
-        with _damage_told():
+        with _damage_explained():
             raw = read_bytes(index_file)
         if digest_of(raw) != self.head["index_digest"]:
             raise Torn(f"{index_file} is torn: {SUBMIT_AGAIN}")
-        with _damage_told():
+        with _damage_explained():
             self._file = open_file(self.cells)
         self._closed = weakref.finalize(self, os.close, self._file)
         if os.fstat(self._file).st_size != self.head["bytes"]:
@@ -228,7 +228,7 @@ _NO_FILE = {errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR}
 
 
 @contextmanager
-def _damage_told() -> Iterator[None]:
+def _damage_explained() -> Iterator[None]:
     """Say of a file that is gone, or is none, what to do; other errors of a disk as they are."""
     try:
         yield
@@ -281,7 +281,7 @@ def mark_of(status: os.stat_result) -> tuple[int, int]:
 
 def _head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
     path = folder / HEAD
-    with _damage_told():
+    with _damage_explained():
         raw, seen = read_marked(path, MOST_JSON)
     _check_schema(path, raw)
     try:

@@ -35,7 +35,7 @@ MOST_HOURS = 24 * 366
 USUAL_WORKERS = 32
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 AT_WORK = ("RUNNING", "COMPLETING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING")
-OWN = {
+RESERVED = {
     "array", "cpus-per-task", "error", "exclusive", "gpus-per-node", "job-name", "mem", "nodes",
     "ntasks-per-node", "open-mode", "output", "requeue", "no-requeue", "signal", "time",
     "partition", "account", "qos", "constraint",
@@ -89,7 +89,7 @@ class SlurmEngine:
                     f"sbatch: got {name}: {value}; wanted long options with values, as in "
                     "'cluster.sbatch={reservation: maintenance}'; true for one without a value"
                 )
-        if taken := sorted(OWN & {name.lstrip("-").replace("_", "-") for name in self.sbatch}):
+        if taken := sorted(RESERVED & {name.lstrip("-").replace("_", "-") for name in self.sbatch}):
             raise ValueError(
                 f"sbatch: got {', '.join(taken)}; wanted other options: these are cluster.hours, "
                 "cluster.partition and so on, or set by lra"

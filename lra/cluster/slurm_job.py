@@ -48,7 +48,7 @@ class WorkerJob:
         self.command, self.token, self.requeue = list(command), token, requeue
         self.seconds = seconds
         self._pid: int | None = None
-        self._told = False
+        self._signalled = False
 
     def __call__(self) -> int:
         """Run the worker to its end; its words go where the job's go."""
@@ -64,7 +64,7 @@ class WorkerJob:
         code = child.wait()
         self._pid = None
         _say(f"the worker ended with {code}")
-        if self._told:
+        if self._signalled:
             if self.requeue and preempted():
                 _say("preempted: this job is queued again")
                 _requeue()
@@ -95,8 +95,8 @@ class WorkerJob:
         self._tell()
 
     def _tell(self) -> None:
-        if self._pid is not None and not self._told:
-            self._told = True
+        if self._pid is not None and not self._signalled:
+            self._signalled = True
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGTERM)
 
@@ -110,7 +110,7 @@ class WorkerJob:
 
 def preempted() -> bool:
     """Tell whether SLURM has announced that it wants this job's node for another one."""
-    asked = ["scontrol", "--oneliner", "show", "job", _own_id()]
+    asked = ["scontrol", "--oneliner", "show", "job", _job_id()]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=ASKED_S)
     except (OSError, subprocess.SubprocessError) as error:
@@ -122,11 +122,11 @@ def preempted() -> bool:
 
 
 def _requeue() -> None:
-    subprocess.run(["scontrol", "requeue", _own_id()], check=True, timeout=60)
+    subprocess.run(["scontrol", "requeue", _job_id()], check=True, timeout=60)
     time.sleep(60)  # SLURM ends this process; an end of its own would complete the job
 
 
-def _own_id() -> str:
+def _job_id() -> str:
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     job = os.environ.get("SLURM_JOB_ID", "")
     return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else job
@@ -137,4 +137,4 @@ def _ignore() -> None:
 
 
 def _say(text: str) -> None:
-    print(f"job {_own_id()} {text}", file=sys.stderr, flush=True)
+    print(f"job {_job_id()} {text}", file=sys.stderr, flush=True)

@@ -26,7 +26,7 @@ FIRST_S, LONGEST_S = 0.2, 5.0
 """Waits between two looks while others hold what is left."""
 
 
-def own_name() -> str:
+def default_name() -> str:
     """Return a name for this process's worker."""
     return f"{socket.gethostname()}-{os.getpid()}"
 

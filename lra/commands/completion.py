@@ -21,7 +21,7 @@ RUN_FLAGS = (
 PATHS = frozenset({"--config-dir", "--results", "--out", "--rows", "--from", "--publish",
                    "--picture", "--prompt-file"})  # fmt: skip
 """Flags behind which a shell completes names of files by itself."""
-SHARED = {"add_own": ("--config-dir", "--plugin"), "add_plugin": ("--plugin",)}
+SHARED = {"add_plugin_words": ("--config-dir", "--plugin"), "add_plugin": ("--plugin",)}
 """Flags that functions of `lra.composition.arguments` add."""
 TYPED = ("model", "task", "hardware", "optim", "runner", "logger")
 """Groups whose options can be set one by one."""
@@ -160,14 +160,14 @@ def _keys(chosen: dict[str, Path]) -> list[str]:
 
 
 def _values(key: str, chosen: dict[str, Path]) -> list[str]:
-    from lra.choices.explain import own_options, shared_options
+    from lra.choices.explain import choice_options, shared_options
 
     if key in REPORT:
         return _styles() if key == STYLE else ["true", "false", "null"]
     group = key.partition(".")[0]
     if group not in chosen:
         return []
-    options = shared_options if key.startswith("model.backbone.") else own_options
+    options = shared_options if key.startswith("model.backbone.") else choice_options
     for option in options(chosen[group]):
         if option.key == key:
             if option.switch:
@@ -211,12 +211,12 @@ def _verify(before: Sequence[str], current: str) -> list[str]:
 
 def _options(group: str, name: str, folders: Sequence[Path], current: str) -> list[str]:
     """Return `option=` or `option=value` words of one choice."""
-    from lra.choices.explain import own_options
+    from lra.choices.explain import choice_options
 
     files = [file for file in choices(group, folders) if file.stem == name]
     key, separator, _ = current.partition("=")
     words = []
-    for option in own_options(files[0]) if files else []:
+    for option in choice_options(files[0]) if files else []:
         last = option.key.rpartition(".")[2]
         if not separator:
             words.append(f"{last}=")

@@ -47,11 +47,11 @@ def main(argv: list[str]) -> int:
     publish.check_library()
     project, entity = _account()
     rows, cells, left_out = stored(choice.results, choice.sweep)
-    from lra.sweep.model_names import own_name
+    from lra.sweep.model_names import cell_model_name
     from reports.dashboard.panels import plan_workspace
     from reports.dashboard.plan import plan_runs
 
-    names = {key: own_name(cell) for key, cell in cells.items()}
+    names = {key: cell_model_name(cell) for key, cell in cells.items()}
     runs = plan_runs(rows, sweep=choice.sweep or "all", cells=cells, names=names)
     folder, title = destination(choice.results, choice.sweep)
     title = (choice.title or title).encode(errors="replace").decode()  # bytes that are no text

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from lra.composition.arguments import Parser, add_own, path_word, whole
+from lra.composition.arguments import Parser, add_plugin_words, path_word, whole
 from lra.composition.catalogue import entries
 from lra.errors import UnknownName, unknown
 from lra.terminal.screen import table
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
             metavar="PATH",
             help="what you have already: short for path=PATH (table: train=PATH)",
         )
-        add_own(one)
+        add_plugin_words(one)
         if verb == "certify":
             one.add_argument("--split", default="test", metavar="SPLIT")
             one.add_argument("--again", action="store_true", help="compute what is there already")

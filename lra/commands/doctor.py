@@ -54,7 +54,7 @@ def checks(results: Path) -> list[Check]:
     from tasks.data.sources import data_root
 
     return [
-        Check("cell in its own process", probes.own_process, essential=True),
+        Check("cell in its own process", probes.cell_process, essential=True),
         Check("results folder", lambda: probes.writable(results), essential=True),
         Check("data folder", lambda: probes.writable(data_root()), essential=True),
         Check("peak memory count", probes.memory_trace),

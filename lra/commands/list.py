@@ -4,7 +4,7 @@ import argparse
 import json
 from dataclasses import asdict
 
-from lra.composition.arguments import Parser, add_own
+from lra.composition.arguments import Parser, add_plugin_words
 from lra.composition.catalogue import OF_SUBMIT, choose_groups, entries, named, words
 from lra.errors import plural
 from lra.terminal.console import print_table
@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     args.add_argument(
         "name", nargs="?", help="one choice in full: every option, its values and what they mean"
     )
-    add_own(args)
+    add_plugin_words(args)
     args.add_argument(
         "--traits",
         action="store_true",

@@ -4,13 +4,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lra.composition.arguments import Parser, add_own, path_word
+from lra.composition.arguments import Parser, add_plugin_words, path_word
 from lra.results.stored import (
     destination,
     deviations,
     publish,
-    published_apart,
     published_cells,
+    published_with_names,
     stored,
 )
 
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
         help="how figures and tables look: default, paper_column, paper_full, slides, a YAML file "
         "or a matplotlib .mplstyle file (docs/figures-for-papers.md)",
     )  # fmt: skip
-    add_own(parser)
+    add_plugin_words(parser)
     parser.add_argument(
         "--publish", type=path_word, help="only write the sweep's rows, and its cells beside them"
     )
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
             print(line, file=sys.stderr)
 
         if choice.rows:
-            rows, name = published_apart(choice.rows), choice.rows.stem
+            rows, name = published_with_names(choice.rows), choice.rows.stem
             folder = Path("reports-of-" + name)
             about = published_cells(choice.rows)
             accounts = published_accounts(rows, about)

@@ -205,10 +205,10 @@ def _groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
 
 
 def _stop(argv: Sequence[str]) -> int:
-    made_by = Parser(prog="lra submit", usage="lra submit --stop SWEEP")
-    made_by.add_argument("--stop", required=True, metavar="SWEEP")
-    made_by.add_argument("--results", type=path_word, default=Path("results"), metavar="DIR")
-    arguments = made_by.parse_args(argv)
+    parser = Parser(prog="lra submit", usage="lra submit --stop SWEEP")
+    parser.add_argument("--stop", required=True, metavar="SWEEP")
+    parser.add_argument("--results", type=path_word, default=Path("results"), metavar="DIR")
+    arguments = parser.parse_args(argv)
     from lra.cluster.local import ELSEWHERE
     from lra.cluster.plan import locate_plan
     from lra.cluster.submissions import damaged, submissions

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from lra.api.verifying import checked, counted, lines
-from lra.composition.arguments import Parser, add_own, whole
+from lra.composition.arguments import Parser, add_plugin_words, whole
 from lra.composition.named import resolve
 from lra.composition.yaml_text import parse
 from lra.terminal.console import print_table
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         default="float64",
         help="of most checks; float32 for kernels that know no other; default: float64",
     )
-    add_own(args)
+    add_plugin_words(args)
     args.add_argument("--quiet", action="store_true", help="print failed checks only")
     return args
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lra.cluster.progress_of import Standing
 
 EVERY_S = 2.0
-SHOWN = 12
+MOST_LINES = 12
 """Running cells and workers on a page that is not drawn again."""
 
 
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
         if arguments.json:
             print(json.dumps(_plain(standing), ensure_ascii=False))
         else:
-            text = [*lines(standing, PlanTitles(plan), SHOWN)]
+            text = [*lines(standing, PlanTitles(plan), MOST_LINES)]
             text += worker_lines(standing, 1000 if arguments.workers else 0)
             text = [one_line(line) for line in text if not line.endswith(" more workers")]
             print("\n".join(text))

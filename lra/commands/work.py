@@ -73,12 +73,12 @@ def main(argv: list[str]) -> int:
     isolate.prepare(*PRELOAD)
     isolate.start_server()  # which imports torch while this process does
     from lra.cluster.cells import WorkerOptions
-    from lra.cluster.worker import own_name, work
+    from lra.cluster.worker import default_name, work
 
     return work(
         folder,
         WorkerOptions(
-            name=arguments.name or own_name(),
+            name=arguments.name or default_name(),
             group=arguments.group,
             wait_s=arguments.wait,
             echo=sys.stdout,
@@ -91,7 +91,7 @@ def _several(folder: Path, arguments: argparse.Namespace) -> int:
     from lra.cluster.cells import WorkerOptions
     from lra.cluster.fork_workers import forked
     from lra.cluster.plan import StoredPlan
-    from lra.cluster.worker import own_name, work
+    from lra.cluster.worker import default_name, work
 
     plan = StoredPlan(folder)
     code.check(plan)  # once for all of them: the hashes are remembered
@@ -99,7 +99,7 @@ def _several(folder: Path, arguments: argparse.Namespace) -> int:
 
     def one(number: int) -> int:
         os.environ["LRA_WORKER"] = str(number)
-        name = f"{arguments.name}-{number + 1}" if arguments.name else own_name()
+        name = f"{arguments.name}-{number + 1}" if arguments.name else default_name()
         return work(
             folder,
             WorkerOptions(

@@ -71,7 +71,7 @@ class Typed:
     def __getitem__(self, name: str) -> str:
         return self._match[name] or ""
 
-    def spelled(self, value: str, key: str | None = None) -> str:
+    def word_for(self, value: str, key: str | None = None) -> str:
         """Return the word to type for a value of a group, or of any other key."""
         key = self["group"] if key is None else key
         return f"{self.choices.words.get(key, key)}={value}"
@@ -114,7 +114,7 @@ def _dashed(typed: Typed) -> str | None:
     if not ours and not (foreign and key not in FLAGS):
         return None
     following = "" if typed["equals"] else typed["next"]
-    right = shlex.quote(typed.spelled(value or following or "VALUE", key))
+    right = shlex.quote(typed.word_for(value or following or "VALUE", key))
     return f"words have no dashes: {right}"
 
 
@@ -161,7 +161,7 @@ def _open(word: str) -> int:
 def _alone(typed: Typed) -> str | None:
     """Answer the name of a choice without its group."""
     owners = [group for group in typed.choices.words if typed.word in typed.choices.names(group)]
-    alternatives = " or ".join(typed.spelled(typed.word, group) for group in owners)
+    alternatives = " or ".join(typed.word_for(typed.word, group) for group in owners)
     return f"wanted {alternatives}" if owners else None
 
 
@@ -224,17 +224,17 @@ TABLE: tuple[tuple[Moment, str, Answer], ...] = (
     (Moment.late, r"[^\n]*[\[{(][^\n]*", _torn),
     (Moment.late, r"(?P<key>[^=\n]+)\n=(?P<value>[^\n]*)(?:\n(?P<next>[^\n]*))?", lambda t:
      "no spaces around =, please: " + shlex.quote(
-         t.spelled(t["value"] or t["next"] or "VALUE", t["key"]))),
+         t.word_for(t["value"] or t["next"] or "VALUE", t["key"]))),
     (Moment.late, r"<group>[\n:](?P<name>[^=\n]+)", lambda t:
-     f"an = joins group and name: {t.spelled(t['name'])}"
+     f"an = joins group and name: {t.word_for(t['name'])}"
      if ":" in t.word or t["name"] in t.names else None),
     (Moment.late, r"[^~=\n][^=\n]*", _alone),
-    (Moment.late, r"<group>", lambda t: f"wanted {t.spelled('NAME')}: {', '.join(t.names)}"),
+    (Moment.late, r"<group>", lambda t: f"wanted {t.word_for('NAME')}: {', '.join(t.names)}"),
     (Moment.late, r"(?!~)[^=\n]*", _no_value),
     (Moment.late, r"(?!(?:\+\+?|~)?[A-Za-z_$][\w$/@.-]*(?:=|\n|\Z))[^\n]*", lambda t:
      NO_KEY if not t.key.lstrip("+~") or reading(t.word) is None else None),
     (Moment.late, r"<group>=['\"]?(?P<value>[^\n'\"]*;[^\n'\"]*)['\"]?", lambda t:
-     f"; separates nothing here: -m {t.spelled(t['value'].replace(';', ','))}"),
+     f"; separates nothing here: -m {t.word_for(t['value'].replace(';', ','))}"),
     (Moment.late, r"\+*<group>=(?!\{)[^\n]*", _choice),
     (Moment.late, r"[^=\n]+=\((?P<inside>[^()\n]*)\)", _round),
     (Moment.late, r"(?P<key>[^=\n]+)=~(?P<path>(?:/[\w./-]*)?)", lambda t:

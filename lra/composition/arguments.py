@@ -51,7 +51,7 @@ def file_name(word: str) -> str:
     return word
 
 
-def add_own(parser: argparse.ArgumentParser) -> None:
+def add_plugin_words(parser: argparse.ArgumentParser) -> None:
     """Add --config-dir and --plugin, which may be repeated: `config_dir` and `plugin`."""
     parser.add_argument(
         "--config-dir",

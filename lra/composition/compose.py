@@ -300,7 +300,7 @@ def build_model(
     *,
     max_length: int | None = None,
     name: str = "model",
-    own_facts: "TaskFacts | None" = None,
+    given_facts: "TaskFacts | None" = None,
 ) -> "Backbone":
     """Build the run's model, or the reference `name` in the same backbone, whose length stays.
 
@@ -308,7 +308,7 @@ def build_model(
         run: The run.
         max_length: Longest input of a cost measurement; None: the task's.
         name: Of the reference.
-        own_facts: In place of what `facts` returns.
+        given_facts: In place of what `facts` returns.
 
     Raises:
         Unsupported: An option of the model has a value that it refuses, the model cannot serve the
@@ -327,7 +327,7 @@ def build_model(
             bundled_family(name, "runner.references"), (), f"reference {name}"
         )
         backbone = backbone.at_full_length()
-    task_facts = own_facts or facts(run, max_length)
+    task_facts = given_facts or facts(run, max_length)
     if backbone.decoder_depth and name == "model":
         exact, _ = other_family("sdpa", "model", {})
         stack, mixers = decoded(mixers, task_facts, exact), []

@@ -86,8 +86,8 @@ TOP = {
         bool,
     ),
 }
-"""Every key at the top; a preset may add one, as `KNOWN` says."""
-KNOWN = frozenset({*TOP, "about"})
+"""Every key at the top; a preset may add one, as `ALLOWED` says."""
+ALLOWED = frozenset({*TOP, "about"})
 INSIDE = {
     "model": {
         "name": NAME,
@@ -133,9 +133,9 @@ def check(config: Mapping[str, Any], memo: Memo | None = None) -> None:
         memo: Of the sweep: parts that were checked before are not checked again.
     """
     memo = memo or Memo()
-    if not NEEDED <= config.keys() <= KNOWN:
+    if not NEEDED <= config.keys() <= ALLOWED:
         for key in config:
-            if key not in KNOWN:
+            if key not in ALLOWED:
                 raise ConfigError(unknown("key", str(key), TOP))
         _check_keys(config, TOP, "")
     for name, value in config.items():

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from lra.composition.configuration import quote
 from lra.composition.loader import Loader
-from lra.composition.own_options import TABLES, Tree, merged, own_options
+from lra.composition.own_options import TABLES, Tree, matching_options, merged
 from lra.composition.protocol import flat
 from lra.errors import ConfigError
 
@@ -75,7 +75,7 @@ def _settings(path: str, chosen: Mapping[str, str], loader: Loader) -> Tree:
         if isinstance(default, ConfigDefault) and not default.is_self():
             tree = merged(tree, _settings(f"{group}/{default.path}", chosen, loader))
     layer = cast(Tree, OmegaConf.to_container(loaded.config, resolve=False))
-    options = own_options(layer, chosen, loader.names_of, f"+{group}={path.partition('/')[2]}")
+    options = matching_options(layer, chosen, loader.names_of, f"+{group}={path.partition('/')[2]}")
     return merged(tree, merged(layer, options))
 
 

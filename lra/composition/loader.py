@@ -38,7 +38,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lra.composition import warm_up
-from lra.composition.own_options import TABLES, Tree, merged, own_options, without
+from lra.composition.own_options import TABLES, Tree, matching_options, merged, without
 from lra.composition.plain_values import Unclear, changed, is_plain
 from runners.records import Memo
 
@@ -213,7 +213,7 @@ class Loader(ConfigLoaderImpl):
         return {**tree, **{table: {} for table in TABLES if table in tables}}
 
     def _refined(self, layer: Tree, chosen: Mapping[str, str], source: str) -> Tree:
-        return own_options(layer, chosen, self.names_of, source)
+        return matching_options(layer, chosen, self.names_of, source)
 
     def _files(self, words: Sequence[Override]) -> list[ResultDefault]:
         """Return our files in order, which stays where one only takes the place of another."""

@@ -23,11 +23,11 @@ from lra.errors import ConfigError, unknown
 Tree = dict[str, Any]
 TABLES = {"for_task": "task", "for_model": "model", "for_runner": "runner"}
 """The group whose choice picks an entry of each table."""
-BESIDE = ("deviations",)
+FURTHER_PARTS = ("deviations",)
 """What entries hold besides options of groups, also a mapping."""
 
 
-def own_options(
+def matching_options(
     layer: Mapping[str, Any],
     chosen: Mapping[str, str],
     names_of: Callable[[str], Sequence[str]],
@@ -87,7 +87,7 @@ def _entry(value: Any, where: str) -> Tree:
     """Return one entry, each of its parts checked."""
     entry = _mapping(value, where, "groups")
     for part, options in entry.items():
-        if part not in (*GROUPS, *TABLES, *BESIDE):
+        if part not in (*GROUPS, *TABLES, *FURTHER_PARTS):
             raise ConfigError(f"{where}: " + unknown("group", str(part), GROUPS))
         _mapping(options, f"{where}.{part}", "options")
     return entry

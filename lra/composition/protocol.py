@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.composition.catalogue import names, roots
 from lra.composition.class_path import locate
-from lra.composition.own_options import TABLES, merged, own_options
+from lra.composition.own_options import TABLES, matching_options, merged
 from lra.composition.yaml_text import load
 from lra.errors import ConfigError
 from models.idle import defaults
@@ -164,7 +164,7 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
     for group, name in (("protocol", protocol), ("scale", scale)):
         layer = file(group, name)
         source = f"+protocol={name}" if group == "protocol" else f"scale={name}"
-        layers = merged(layers, merged(layer, own_options(layer, chosen, _ours, source)))
+        layers = merged(layers, merged(layer, matching_options(layer, chosen, _ours, source)))
         alone = layers if group == "protocol" else alone
     tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (

@@ -48,8 +48,8 @@ def clipped(optim: Any, above: Mapping[str, Any], words: Sequence[str], path: st
 
 def sentence(path: str, warmup: int, steps: int, protocol: Any) -> str:
     """Return what to say of a warm-up that was cut."""
-    made_by = "its file" if protocol in (None, "none") else f"its files (protocol {protocol})"
+    files = "its file" if protocol in (None, "none") else f"its files (protocol {protocol})"
     return (
-        f"{path}.warmup_steps={steps} in place of the {warmup:,} of {made_by}, for the run has "
+        f"{path}.warmup_steps={steps} in place of the {warmup:,} of {files}, for the run has "
         f"{steps:,} steps; {path}.warmup_steps=N says another"
     )

@@ -61,7 +61,7 @@ def compile_something(_: None, send: Send) -> None:
     send(bool(torch.allclose(compiled(x), function(x), atol=1e-5)))
 
 
-def own_process() -> ProbeResult:
+def cell_process() -> ProbeResult:
     """A cell in a process of its own, through the fork server."""
     from runners.isolation import isolate
     from runners.records import Status

@@ -28,7 +28,7 @@ def stored_accounts(
     """
     store = Store(root)
     fingerprints = dict(zip(rows["cell"], rows["fingerprint"], strict=True))
-    found = {}
+    accounts = {}
     for key, about in cells.items():
         try:
             file = store.cell_folder(key) / f"environment-{fingerprints[key]}.json"
@@ -43,12 +43,12 @@ def stored_accounts(
             place=origin_of(about),
         )
         environment.pop("sources", None)  # of every module: a matter of the store
-        found[key] = CellAccount(
+        accounts[key] = CellAccount(
             config=cell.config or about["described"],
             command=_command(cell, store),
             environment=environment,
         )
-    return found
+    return accounts
 
 
 def published_accounts(
@@ -65,7 +65,7 @@ def published_accounts(
     models = rows[rows["model"].map(baseline_of).isna()]
     first = pd.concat([models, rows]).drop_duplicates("cell")[["cell", *CELL_COLUMNS]]
     plain = first.astype(object).where(first.notna(), None)
-    found = {}
+    accounts = {}
     for columns in plain.to_dict("records"):
         key = str(columns.pop("cell"))
         if (about := cells.get(key)) is None:
@@ -81,12 +81,12 @@ def published_accounts(
             )
             command = _command(cell)
         environment = about.get("environment")
-        found[key] = CellAccount(
+        accounts[key] = CellAccount(
             config=about["described"],
             command=command,
             environment=environment if isinstance(environment, Mapping) else {},
         )
-    return found
+    return accounts
 
 
 def _command(cell: Cell, store: Store = HERE) -> str:

@@ -113,21 +113,21 @@ def predicted(
     columns = description["columns"]
     try:
         run = typed(description["config"])
-        found = forecaster.counted(run, columns)
+        forecast = forecaster.counted(run, columns)
     except NotNamed as error:
         unnamed[str(error)] = None
         return None
     except Exception:  # noqa: BLE001 - of an older version, or of a package that is not here
         return None
-    if found.step_s is None or found.steps is None or found.need_bytes is None:
+    if forecast.step_s is None or forecast.steps is None or forecast.need_bytes is None:
         return None
     if run.runner.trains:
         return {
-            "train_step_time": found.step_s,
-            "train_time": found.step_s * found.steps,
-            "process_peak_bytes": float(found.need_bytes),
+            "train_step_time": forecast.step_s,
+            "train_time": forecast.step_s * forecast.steps,
+            "process_peak_bytes": float(forecast.need_bytes),
         }
-    return {"time": found.step_s, "peak_tensor_bytes": float(found.peak_bytes or 0)}
+    return {"time": forecast.step_s, "peak_tensor_bytes": float(forecast.peak_bytes or 0)}
 
 
 def summary(ratios: list[float]) -> dict[str, float]:
@@ -159,11 +159,11 @@ def _print(
     ]
     print(table([head, *rows], indent=""))
     print()
-    for quantity, found in shares.items():
+    for quantity, share in shares.items():
         print(
-            f"{QUANTITIES[quantity]} ({quantity}), {found['cells']} cells: measured / predicted "
-            f"{found['median']:.2f} in the median, {found['least']:.2f} to {found['most']:.2f}; "
-            f"{found['within']:.0%} within a factor of {FACTOR}"
+            f"{QUANTITIES[quantity]} ({quantity}), {share['cells']} cells: measured / predicted "
+            f"{share['median']:.2f} in the median, {share['least']:.2f} to {share['most']:.2f}; "
+            f"{share['within']:.0%} within a factor of {FACTOR}"
         )
     if not lines:
         print("nothing to compare: no stored cell of train or scaling")

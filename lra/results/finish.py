@@ -64,8 +64,10 @@ def finish(
                 style=style,
                 cells=stored_accounts(sweep.root, rows, cells),
             )
-            for found in conclusions(rows):
-                print(f"\n{found}") if isinstance(found, str) else print_result(found)
+            for conclusion in conclusions(rows):
+                print(f"\n{conclusion}") if isinstance(conclusion, str) else print_result(
+                    conclusion
+                )
         if logged:
             from lra.results.replay import replay
 

@@ -50,10 +50,10 @@ def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated"
 
         word = mode_word(cell)
         words += [*([word] if word else []), f"runner.lengths=[{cell.columns['length']}]"]
-    own = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
+    flags = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
     # Of a preset that is a sweep, this one run.
-    own += ["--run"] if any(word.startswith("+experiment=") for word in words) else []
-    command = shlex.join(["lra", "run", *own, *words, word_of("results", results)])
+    flags += ["--run"] if any(word.startswith("+experiment=") for word in words) else []
+    command = shlex.join(["lra", "run", *flags, *words, word_of("results", results)])
     folder = cell.place.get("folder", str(Path.cwd()))
     if gone(cell) or Path(folder) == Path.cwd():
         return command

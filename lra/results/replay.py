@@ -142,8 +142,8 @@ class _Replay:
         }
 
     def _sentence(self, report: RunPlan, failed: str) -> str:
-        own = {cell.key for cell in self.sweep.cells}
-        done = [was for was in self._runs().values() if own & was.cells.keys()]
+        keys = {cell.key for cell in self.sweep.cells}
+        done = [was for was in self._runs().values() if keys & was.cells.keys()]
         lost = len(self._left())
         if self._due(report):
             lost += 1

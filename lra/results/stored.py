@@ -28,7 +28,7 @@ def stored(
         UnknownName: there is no such sweep; the message lists those that exist.
         BadStore: every cell is damaged; the message is that of the first.
     """
-    from lra.sweep.model_names import tell_apart
+    from lra.sweep.model_names import with_distinct_names
     from runners.storage.formats import no_search_for_cycles
     from runners.store import BadStore, Store, read_rows
 
@@ -55,7 +55,7 @@ def stored(
         )
     if sound.empty:
         raise FileNotFoundError(f"no results under {root}: `lra run` makes some")
-    named = tell_apart(sound, cells)
+    named = with_distinct_names(sound, cells)
     return named, cells, [str(error) for error in left_out]
 
 
@@ -95,8 +95,8 @@ def deviations(node: Mapping[str, Any]) -> dict[str, str]:
     Args:
         node: the configuration of a cell, or what `publish` wrote of one.
     """
-    found = node.get("deviations")
-    given = found.items() if isinstance(found, Mapping) else ()
+    sentences = node.get("deviations")
+    given = sentences.items() if isinstance(sentences, Mapping) else ()
     return {str(name): str(text) for name, text in given if text is not None}
 
 
@@ -107,25 +107,25 @@ def published(path: Path) -> "pd.DataFrame":
     return table_of(read_rows_file(path))
 
 
-def published_apart(path: Path) -> "pd.DataFrame":
+def published_with_names(path: Path) -> "pd.DataFrame":
     """Read rows that `publish` wrote, with models named as in a report on the store.
 
     The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
     """
-    from lra.sweep.model_names import tell_apart
+    from lra.sweep.model_names import with_distinct_names
 
     rows, cells = published(path), published_cells(path)
-    return tell_apart(rows, cells) if path.with_suffix(".json").is_file() else rows
+    return with_distinct_names(rows, cells) if path.with_suffix(".json").is_file() else rows
 
 
 def published_cells(path: Path) -> dict[str, dict[str, Any]]:
     """Return what stands in the file beside published rows, by cell; nothing without one."""
     from runners.storage.formats import read_object
 
-    beside = path.with_suffix(".json")
+    about_file = path.with_suffix(".json")
     return {
         key: {**cell, "described": _described(cell)}
-        for key, cell in (read_object(beside) if beside.is_file() else {}).items()
+        for key, cell in (read_object(about_file) if about_file.is_file() else {}).items()
         if isinstance(cell, dict) and isinstance(cell.get("identity"), dict)
     }
 
@@ -134,5 +134,5 @@ def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the options of a published cell, spelled out."""
     from runners.storage import schema_1
 
-    found = cell.get("described")
-    return found if isinstance(found, Mapping) else schema_1.described(cell["identity"])
+    options = cell.get("described")
+    return options if isinstance(options, Mapping) else schema_1.described(cell["identity"])

@@ -88,13 +88,13 @@ def read_style(name: str | None) -> tuple[ReportStyle, list[str]]:
     """
     if name is None:
         return DEFAULT, []
-    known = shipped()
-    if name in known:
-        return style_of(load(known[name]), str(known[name])), []
+    names = shipped()
+    if name in names:
+        return style_of(load(names[name]), str(names[name])), []
     path = Path(name)
     if not path.is_file():
         way_out = "Or give the path of a YAML file or of a matplotlib .mplstyle file."
-        raise UnknownName(unknown("style", name, known, way_out=way_out))
+        raise UnknownName(unknown("style", name, names, way_out=way_out))
     if path.suffix == ENDING:
         return _of_matplotlib(path)
     return style_of(load(path), name), []
@@ -108,13 +108,13 @@ def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
     parts: dict[str, Any] = {}
     for key, kind in NESTED.items():
         if node.get(key) is not None:
-            parts[key] = _made(kind, _mapping(node.pop(key), where, key), f"{where}: {key}")
+            parts[key] = _instance(kind, _mapping(node.pop(key), where, key), f"{where}: {key}")
     models = _mapping(node.pop("models", None) or {}, where, "models")
     parts["models"] = {
-        str(name): _made(
-            ModelStyle, _mapping(own, where, f"models.{name}"), f"{where}: models.{name}"
+        str(name): _instance(
+            ModelStyle, _mapping(given, where, f"models.{name}"), f"{where}: models.{name}"
         )
-        for name, own in models.items()
+        for name, given in models.items()
     }
     settings = _mapping(node.pop("matplotlib", None) or {}, where, "matplotlib")
     for key in settings:
@@ -127,7 +127,7 @@ def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
         keys = [f.name for f in fields(ReportStyle)]
         raise ConfigError(f"{where}: " + unknown("option of a style", unknown_keys[0], keys))
     try:
-        style: ReportStyle = replace(_made(ReportStyle, node, where), **parts)
+        style: ReportStyle = replace(_instance(ReportStyle, node, where), **parts)
         dots = (style.inches() or FULL) * float(_dpi(style.matplotlib))
     except ConfigError:
         raise
@@ -153,13 +153,15 @@ def _mapping(value: Any, where: str, key: str) -> Mapping[Any, Any]:
     return value
 
 
-def _made(kind: type, node: Mapping[Any, Any], where: str) -> Any:
+def _instance(kind: type, node: Mapping[Any, Any], where: str) -> Any:
     try:
         return make(kind, {str(key): value for key, value in node.items()}, where)
     except ConfigError as error:
         # a key of the whole file stands behind its name, as a key of a part of it does
-        told = str(error).replace(f"{where}.", f"{where}{'.' if ': ' in where else ': '}", 1)
-        raise ConfigError(re.sub(r"did you mean \S+=(\S+)\?", r"did you mean \1?", told)) from error
+        message = str(error).replace(f"{where}.", f"{where}{'.' if ': ' in where else ': '}", 1)
+        raise ConfigError(
+            re.sub(r"did you mean \S+=(\S+)\?", r"did you mean \1?", message)
+        ) from error
 
 
 def _checked(key: str, value: Any, where: str) -> Any:
@@ -171,17 +173,17 @@ def _checked(key: str, value: Any, where: str) -> Any:
         hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise ConfigError(f"{where}: no setting of matplotlib.rcParams is called {key!r}{hint}")
     try:
-        found = dict(RcParams({key: value}).items())[key]
+        held = dict(RcParams({key: value}).items())[key]
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(f"{where}.{key}: got {quote(value)}: {reason}") from error
     least, most = _bounds(key)
-    for number in _numbers(found):
+    for number in _numbers(held):
         if not least <= number <= most:  # nan is in no bounds
             raise ConfigError(
                 f"{where}.{key}: got {quote(value)}; wanted numbers from {least:g} to {most:g}"
             )
-    return found
+    return held
 
 
 def _bounds(key: str) -> tuple[float, float]:
@@ -202,7 +204,9 @@ def _drawable(style: ReportStyle, where: str) -> None:
     from matplotlib.colors import is_color_like
     from matplotlib.lines import Line2D
 
-    colors = {f"models.{name}.color": own.color for name, own in style.models.items()}
+    colors = {
+        f"models.{name}.color": model_style.color for name, model_style in style.models.items()
+    }
     colors |= {f"palette[{number}]": color for number, color in enumerate(style.palette)}
     for key, color in colors.items():
         if color is not None and not is_color_like(color):
@@ -211,10 +215,10 @@ def _drawable(style: ReportStyle, where: str) -> None:
                 "needs quotes)"
             )
     markers = [str(mark) for mark in Line2D.markers if isinstance(mark, str) and mark.strip()]
-    for name, own in style.models.items():
-        if own.marker is not None and own.marker not in markers:
+    for name, model_style in style.models.items():
+        if model_style.marker is not None and model_style.marker not in markers:
             raise ConfigError(
-                f"{where}: models.{name}.marker: got {own.marker!r}; wanted one of "
+                f"{where}: models.{name}.marker: got {model_style.marker!r}; wanted one of "
                 f"{' '.join(markers)}"
             )
     _check_fonts(style.font.family, where)
@@ -238,7 +242,7 @@ def _check_fonts(families: list[str], where: str) -> None:
 
 def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
     """Return the style that one of matplotlib's files describes, and what of it is not taken."""
-    found, told = {}, []
+    settings, remarks = {}, []
     for number, line in enumerate(_text(path).splitlines(), 1):
         bare = re.sub(r"""((?:"[^"]*"|'[^']*'|[^#"'])*)#.*""", r"\1", line).strip()
         if not bare:
@@ -248,29 +252,31 @@ def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
         if not colon:
             raise ConfigError(f"{where}: got {bare!r}; wanted KEY: VALUE, as in font.size: 8")
         if key in HELD and key != "font.family":
-            told.append(f"{where}: {key} is not taken: {HELD[key]}")
+            remarks.append(f"{where}: {key} is not taken: {HELD[key]}")
             continue
-        found[key] = _checked(key, value.strip("\"'") if value[:1] in "\"'" else value, where)
-    family = found.pop("font.family", None)
-    size = float(found.get("font.size", 10.0))
-    sizes = {ours: _points(found[key], size) for ours, key in FONTS.items() if key in found}
-    if "font.size" in found:
+        settings[key] = _checked(key, value.strip("\"'") if value[:1] in "\"'" else value, where)
+    family = settings.pop("font.family", None)
+    size = float(settings.get("font.size", 10.0))
+    sizes = {ours: _points(settings[key], size) for ours, key in FONTS.items() if key in settings}
+    if "font.size" in settings:
         usual = {"title": 1.1, "panel_titles": 1.0, "labels": 1.0, "ticks": 0.9, "legend": 0.85}
         sizes = {ours: round(share * size, 2) for ours, share in usual.items()} | sizes
         sizes |= {"subtitle": round(0.85 * size, 2), "notes": round(0.8 * size, 2)}
     given: dict[str, Any] = {"font": {**({"family": list(family)} if family else {}), **sizes}}
-    if "figure.figsize" in found:
-        given["width"], high = found.pop("figure.figsize")
-        told.append(
+    if "figure.figsize" in settings:
+        given["width"], high = settings.pop("figure.figsize")
+        remarks.append(
             f"{path}: of figure.figsize the width is taken, {given['width']:g} inches: a figure is "
             f"as high as what it holds, not {high:g}"
         )
-    colors = [each.get("color") for each in found.get("axes.prop_cycle", ())]
+    colors = [each.get("color") for each in settings.get("axes.prop_cycle", ())]
     given["palette"] = [color for color in colors if color]
-    if "font.serif" in found or "font.sans-serif" in found:
-        given["font"]["family"] = _first_installed(family or ["sans-serif"], found)
-    style = style_of(given | {"matplotlib": {k: found[k] for k in SIZED if k in found}}, str(path))
-    return replace(style, matplotlib=found), told
+    if "font.serif" in settings or "font.sans-serif" in settings:
+        given["font"]["family"] = _first_installed(family or ["sans-serif"], settings)
+    style = style_of(
+        given | {"matplotlib": {k: settings[k] for k in SIZED if k in settings}}, str(path)
+    )
+    return replace(style, matplotlib=settings), remarks
 
 
 def _text(path: Path) -> str:
@@ -287,7 +293,7 @@ def _points(size: Any, base: float) -> float:
     return float(size) if isinstance(size, int | float) else round(base * font_scalings[size], 2)
 
 
-def _first_installed(families: list[str], found: Mapping[str, Any]) -> list[str]:
+def _first_installed(families: list[str], settings: Mapping[str, Any]) -> list[str]:
     """Replace serif and sans-serif by the first font of their lists that is installed."""
     from matplotlib.font_manager import FontProperties, findfont
 
@@ -299,6 +305,6 @@ def _first_installed(families: list[str], found: Mapping[str, Any]) -> list[str]
         return True
 
     return [
-        next((own for own in found.get(f"font.{family}", ()) if installed(own)), family)
+        next((font for font in settings.get(f"font.{family}", ()) if installed(font)), family)
         for family in families
     ]

@@ -186,9 +186,9 @@ def _mixer(
     run: Run, plugins: list[str], place: Mapping[str, str], choice: Choice
 ) -> dict[str, Any]:
     """Return the options of a model's mixers, each family with its version."""
-    own_options = dict(run.mixer_options)
-    others, layers = own_options.pop("others", {}), own_options.pop("layers", None)
-    described = _family(run.model, own_options, plugins, place, choice)
+    main_options = dict(run.mixer_options)
+    others, layers = main_options.pop("others", {}), main_options.pop("layers", None)
+    described = _family(run.model, main_options, plugins, place, choice)
     if layers is not None:
         described["layers"] = layers
         described["others"] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.composition.run import Logger, LoggerMode
 from lra.composition.runner_class import runner_of
-from lra.sweep.model_names import own_name
+from lra.sweep.model_names import cell_model_name
 from lra.sweep.sweep import SweepCells
 from lra.sweep.titles import title
 from reports.dashboard import keys
@@ -174,8 +174,8 @@ class LiveSweep:
         about = {
             "identity": cell.identity,
             "config": config,
-            "model": own_name(described) if kind.models else "baselines",
-            "apart": apart(self.sweep, cell),
+            "model": cell_model_name(described) if kind.models else "baselines",
+            "apart": title_suffix(self.sweep, cell),
             "curve": kind.by_length,
             "trains": kind.trains and not kind.timed,
         }
@@ -233,22 +233,22 @@ def name_of(logger: Logger) -> str:
     return "TensorBoard" if logger.mode is LoggerMode.tensorboard else "W&B"
 
 
-def apart(sweep: SweepCells, cell: Cell) -> str | None:
+def title_suffix(sweep: SweepCells, cell: Cell) -> str | None:
     """Return the words that tell a cell from the others of its sweep, behind its title."""
-    own, whole = title(cell), sweep.titles.get(cell.key, "")
-    return whole.removeprefix(own) if whole.startswith(own) else None
+    short_title, whole = title(cell), sweep.titles.get(cell.key, "")
+    return whole.removeprefix(short_title) if whole.startswith(short_title) else None
 
 
 def numbers(message: Progress) -> dict[str, float]:
     """Return what a dashboard draws of a training, by its keys."""
     step = message.step
-    found: dict[str, float | None] = {
+    values: dict[str, float | None] = {
         keys.STEP_LOSS: message.loss,
         keys.LEARNING_RATE: message.learning_rate,
         keys.TIME_LEFT_S: message.left_s,
     }
     if step is not None:
-        found |= {
+        values |= {
             keys.GRADIENT_NORM: step.gradient_norm,
             keys.EXAMPLES_PER_S: step.examples_per_s,
             keys.TOKENS_PER_S: step.tokens_per_s,
@@ -257,7 +257,7 @@ def numbers(message: Progress) -> dict[str, float]:
             keys.PROCESS_BYTES: step.process_bytes,
             keys.GPU_BYTES: step.gpu_bytes,
         }
-    return {key: float(value) for key, value in found.items() if value is not None}
+    return {key: float(value) for key, value in values.items() if value is not None}
 
 
 def about_cell(cell: Cell, *, waiting: bool) -> dict[str, Any]:

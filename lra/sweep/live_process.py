@@ -25,7 +25,7 @@ class StoredCells:
     def rows(self, cells: Collection[str]) -> pd.DataFrame:
         """Return the rows of cells that have some."""
         newest = (read_newest_rows(self.store.cell_folder(cell)) for cell in cells)
-        return table_of([row for found in newest if found is not None for row in found[1]])
+        return table_of([row for stored in newest if stored is not None for row in stored[1]])
 
     def about(self, cell: str) -> Mapping[str, Any]:
         """Return identity and configuration of a cell."""

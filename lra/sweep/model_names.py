@@ -39,7 +39,9 @@ def _put(flat: dict[str, str], node: Mapping[str, Any], prefix: str) -> None:
             flat[f"{prefix}{key}"] = str(value)
 
 
-def tell_apart(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> "pd.DataFrame":
+def with_distinct_names(
+    rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]
+) -> "pd.DataFrame":
     """Return `rows` with distinct model names where one name stands for several configurations.
 
     Cells of the same model, task, runner and protocol whose identities differ in more than length,
@@ -121,11 +123,12 @@ def _of_training(described: Mapping[str, Any]) -> str:
     return f"{described.get('seed')} {described.get('schema')}"
 
 
-def own_name(cell: Mapping[str, Any]) -> str:
+def cell_model_name(cell: Mapping[str, Any]) -> str:
     """Return the name of a cell's model, with its mixer's options that differ from its YAML file.
 
-    Nothing but the cell decides it, unlike the names that `tell_apart` gives for one report. A
-    family of another package is named by the words of the command line that set its options.
+    Nothing but the cell decides it, unlike the names that `with_distinct_names` gives for one
+    report. A family of another package is named by the words of the command line that set its
+    options.
 
     Args:
         cell: its cell.json.

@@ -152,9 +152,9 @@ def reasons(planned: Planned, store: Store, complete: Mapping[str, bool]) -> Ite
     if to_do := [s.key for s in sources if not complete.get(s.key, store.complete(s))]:
         yield f"after the training {', '.join(to_do)}"
     elif any(store.statuses(source) != {Status.ok} for source in sources):
-        known_end = ending(planned, [], store)
-        if known_end is not None:
-            yield f"it will be {known_end[0]} ({legible(known_end[1], LONGEST_REASON)})"
+        end = ending(planned, [], store)
+        if end is not None:
+            yield f"it will be {end[0]} ({legible(end[1], LONGEST_REASON)})"
 
 
 def _why(cell: Cell, store: Store, retry: Collection[str]) -> str:

@@ -42,24 +42,24 @@ class Guess(NamedTuple):
 
 def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
     """Return what a cell may take, from the nearest of those that ran; None where none is near."""
-    own_work, own_size = _work(cell.columns, cell.config), _size(cell.config)
+    wanted_work, wanted_size = _work(cell.columns, cell.config), _size(cell.config)
     near: dict[tuple[float, ...], list[float]] = {}
     for other in past:
         if any(other.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
             continue
         work, size = _work(other.columns, other.config), _size(other.config)
-        if not work or not own_work or not 1 / MOST_SCALED <= own_work / work <= MOST_SCALED:
+        if not work or not wanted_work or not 1 / MOST_SCALED <= wanted_work / work <= MOST_SCALED:
             continue
-        if own_work > work and _number(other.config, "optim", "steps") < FEWEST_STEPS:
+        if wanted_work > work and _number(other.config, "optim", "steps") < FEWEST_STEPS:
             continue
         distance = (
             float(other.columns.get("model") != cell.columns["model"]),
-            abs(math.log2(own_work / work)),
-            float(size != own_size),
+            abs(math.log2(wanted_work / work)),
+            float(size != wanted_size),
             float(other.columns.get("task") != cell.columns["task"]),
             float(other.columns.get("threads") != cell.columns["threads"]),
         )
-        near.setdefault(distance, []).append(other.took_s * own_work / work)
+        near.setdefault(distance, []).append(other.took_s * wanted_work / work)
     if not near:
         return None
     best = min(near)

@@ -150,7 +150,7 @@ class CellWork:
         self, *, max_length: int | None = None, name: str = OWN, facts: TaskFacts | None = None
     ) -> Backbone:
         """Build the run's model, or the reference `name` in the same backbone."""
-        return build_model(self._run, max_length=max_length, name=name, own_facts=facts)
+        return build_model(self._run, max_length=max_length, name=name, given_facts=facts)
 
     def trained(self, name: str = OWN) -> Backbone:
         """Return a model that the sweep trained before, with its weights."""

@@ -55,7 +55,7 @@ class _Running:
     message: Progress = field(default_factory=lambda: Progress(phase="starting"))
     message_at: float = 0.0
     phase_at: float = 0.0
-    shown_at: float = 0.0
+    printed_at: float = 0.0
 
     def take(self, message: Progress, now: float) -> bool:
         """Note where the cell is now; return whether a phase begins."""
@@ -205,7 +205,7 @@ class ProgressBoard:
                 self._happened(message, f"{running.position} {running.title}: ")
                 return
             begins = running.take(message, now)
-            if self.volume is Volume.verbose and (begins or now - running.shown_at >= VERBOSE_S):
+            if self.volume is Volume.verbose and (begins or now - running.printed_at >= VERBOSE_S):
                 self._show(running)
             self._draw()
 
@@ -260,7 +260,7 @@ class ProgressBoard:
         now = self.clock()
         if self.volume is not Volume.verbose:
             running.wait = min(LONGEST_S, 2 * running.wait)
-        running.shown_at, running.due = now, now + running.wait
+        running.printed_at, running.due = now, now + running.wait
         self.say(f"{running.position} {running.title}: {running.text(now)}".lstrip())
 
     def _draw(self, *, at_once: bool = False) -> None:

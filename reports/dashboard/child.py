@@ -24,7 +24,7 @@ class WritingProcess:
     """A Python process with pipes, without a terminal, in a group of its own."""
 
     def __init__(
-        self, module: str, folder: Path, data: Path | None = None, *, own_settings: bool = True
+        self, module: str, folder: Path, data: Path | None = None, *, user_settings: bool = True
     ) -> None:
         """Start it.
 
@@ -32,7 +32,7 @@ class WritingProcess:
             module: whose `main` it runs.
             folder: everything is written below it; it exists.
             data: where W&B stages what it is to send; None: it has no part in it.
-            own_settings: whether the user's settings of W&B, which may name a server, count.
+            user_settings: whether the user's settings of W&B, which may name a server, count.
         """
         # of its own: another shard may be writing into the same folder, and ends at another time
         self.temporary = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder))
@@ -44,7 +44,7 @@ class WritingProcess:
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
-            env=_environment(folder, data, self.temporary, own_settings=own_settings),
+            env=_environment(folder, data, self.temporary, user_settings=user_settings),
             start_new_session=True,  # no terminal to ask on, and one group to end
         )
 
@@ -85,7 +85,7 @@ class WritingProcess:
 
 
 def _environment(
-    folder: Path, data: Path | None, temporary: Path, *, own_settings: bool
+    folder: Path, data: Path | None, temporary: Path, *, user_settings: bool
 ) -> dict[str, str]:
     keep = {k: v for k, v in os.environ.items() if k not in _FOREIGN}
     inside = {"TMPDIR": temporary}
@@ -95,7 +95,7 @@ def _environment(
             "WANDB_DATA_DIR": data,
             "WANDB_ARTIFACT_DIR": folder / "artifacts",
         }
-        if not own_settings:
+        if not user_settings:
             inside["WANDB_CONFIG_DIR"] = folder / "config"
     for path in inside.values():
         path.mkdir(parents=True, exist_ok=True)

@@ -62,7 +62,7 @@ def describe(
     model: str,
     sweep: str,
     cells: Sequence[str],
-    apart: str | None = None,
+    title_suffix: str | None = None,
 ) -> Description:
     """Describe the run of some cells, in the same words whatever else a sweep holds.
 
@@ -72,8 +72,8 @@ def describe(
         model: display name, `BASELINES` for baselines.
         sweep: the group.
         cells: keys.
-        apart: words that tell the run from the others of its sweep, behind its name, which then
-            holds the family alone; None: the display name is enough.
+        title_suffix: words that tell the run from the others of its sweep, behind its name, which
+            then holds the family alone; None: the display name is enough.
     """
     shared = {name: _common([each.get(name) for each in columns]) for name in _COLUMNS}
     lengths = sorted({int(each["length"]) for each in columns if each.get("length") is not None})
@@ -82,7 +82,7 @@ def describe(
     kind, family = str(columns[0]["runner"]), str(columns[0]["model"])
     if model == BASELINES:
         family = BASELINES
-    parts = [model if apart is None else family, task]
+    parts = [model if title_suffix is None else family, task]
     if shared["seed"] is not None:
         parts.append(f"s{shared['seed']}")
     if kind not in _PLAIN:
@@ -94,7 +94,7 @@ def describe(
     about = chosen.get("about") if isinstance(chosen, Mapping) else None
     device = str(columns[0]["device"])
     return Description(
-        name="/".join(parts) + (apart or ""),
+        name="/".join(parts) + (title_suffix or ""),
         job_type=kind,
         tags=[tag[:_TAG_LIMIT] for tag in dict.fromkeys([model, task, device, sweep])],
         config={
@@ -122,12 +122,12 @@ def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what all configurations of a run agree on: its cells differ in length and mode."""
     if not configs:
         return {}
-    first, found = configs[0], {}
+    first, shared = configs[0], {}
     for key, value in first.items():
         others = [c.get(key) for c in configs[1:]]
         if isinstance(value, Mapping):
             if all(isinstance(o, Mapping) for o in others):
-                found[key] = _shared([value, *(o for o in others if isinstance(o, Mapping))])
+                shared[key] = _shared([value, *(o for o in others if isinstance(o, Mapping))])
         elif all(key in c and canonical(c[key]) == canonical(value) for c in configs[1:]):
-            found[key] = value
-    return found
+            shared[key] = value
+    return shared

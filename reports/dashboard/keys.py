@@ -117,7 +117,9 @@ _UNSAID = frozenset({
     "published_models", "report", "results", "sweep",
 })  # fmt: skip
 """Entries that describe, steer or say where; no option of a measurement."""
-_SAID = frozenset({("model", "name"), ("task", "name"), ("runner", "name"), ("hardware", "name")})
+_SHORT_KEYS = frozenset(
+    {("model", "name"), ("task", "name"), ("runner", "name"), ("hardware", "name")}
+)
 """Options that `CONFIGURATION` has already, as it has those at the top of a configuration."""
 
 
@@ -131,14 +133,14 @@ def options(config: Mapping[str, Any], *above: str) -> dict[str, Any]:
 
     Lists stay lists and numbers numbers; what `CONFIGURATION` has already is left out.
     """
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in config.items():
         path = (*above, str(name))
-        said = path in _SAID or (not above and name in CONFIGURATION)
-        if name in _UNSAID or (said and not isinstance(value, Mapping)):
+        listed = path in _SHORT_KEYS or (not above and name in CONFIGURATION)
+        if name in _UNSAID or (listed and not isinstance(value, Mapping)):
             continue
         if isinstance(value, Mapping):
-            found |= options(value, *path)
+            flat |= options(value, *path)
         else:
-            found[option(*path)] = value
-    return found
+            flat[option(*path)] = value
+    return flat

@@ -62,7 +62,7 @@ class LiveRuns:
             module,
             folder,
             self._data if job["kind"] == "wandb" else None,
-            own_settings=job["mode"] != "offline",
+            user_settings=job["mode"] != "offline",
         )
         self._complaint = ""
         self._queue.put(job)
@@ -137,20 +137,20 @@ class LiveRuns:
     def _listen(self) -> None:
         for line in self._writer.process.stdout or ():
             try:
-                said = json.loads(line)
+                event = json.loads(line)
             except ValueError:
                 continue
-            if said["event"] == "offline":
-                self.offline = self.offline or said["reason"]
-            elif said["event"] == "failed":
-                self.failed = said["reason"]
-            elif said["event"] == "lost":
-                self.lost = self.lost or said["reason"]
-            elif said["event"] == "unsent":
-                self.unsent.append(said["path"])
-            elif said["event"] == "written":
-                self.written.append(said["path"])
-            elif said["event"] == "ready":
+            if event["event"] == "offline":
+                self.offline = self.offline or event["reason"]
+            elif event["event"] == "failed":
+                self.failed = event["reason"]
+            elif event["event"] == "lost":
+                self.lost = self.lost or event["reason"]
+            elif event["event"] == "unsent":
+                self.unsent.append(event["path"])
+            elif event["event"] == "written":
+                self.written.append(event["path"])
+            elif event["event"] == "ready":
                 self.ready = True
             if self.ready or self.failed:
                 self._answered.set()

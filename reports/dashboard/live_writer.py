@@ -198,7 +198,7 @@ class Runs:
             model=about["model"],
             sweep=self.sweep,
             cells=together,
-            apart=about["apart"],
+            title_suffix=about["apart"],
         )
         try:
             opened = self.backend.open(
@@ -238,10 +238,10 @@ class Runs:
     def _names(self, cell: str, group: str, together: Sequence[str]) -> list[str]:
         """Return the runs that a cell may belong to, that of its group last."""
         state = self.state.now()
-        known = {k: v for k, v in state.items() if (v.sweep, v.kind) == (self.sweep, RUN)}
-        names = [name for name, was in known.items() if cell in was.cells]
-        names += [name for name, was in known.items() if was.live and was.group == group]
-        homeless = [k for k in together if not any(k in was.cells for was in known.values())]
+        runs = {k: v for k, v in state.items() if (v.sweep, v.kind) == (self.sweep, RUN)}
+        names = [name for name, was in runs.items() if cell in was.cells]
+        names += [name for name, was in runs.items() if was.live and was.group == group]
+        homeless = [k for k in together if not any(k in was.cells for was in runs.values())]
         return [*names, run_id(self.sweep, *sorted(homeless or together))]
 
     def _log(self, run: _Live, step: int, values: Mapping[str, float]) -> None:
@@ -273,7 +273,7 @@ class Runs:
             sweep=self.sweep,
             cells=run.about,
             names={key: about["model"] for key, about in run.about.items()},
-            apart={k: v["apart"] for k, v in run.about.items() if v["apart"] is not None},
+            title_suffixes={k: v["apart"] for k, v in run.about.items() if v["apart"] is not None},
         )
         for line in run.plan.history:
             self._add(run, line)

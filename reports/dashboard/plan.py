@@ -29,16 +29,16 @@ def curves(
         rows: of each cell, as a prepared table has them, columns as attributes.
         cells: what the store says of each; without an identity, the columns stand for it.
     """
-    found: dict[str, list[str]] = {}
-    for cell, own in rows.items():
-        timed = any(row.metric in TIMED and row.length is not pd.NA for row in own)
+    groups: dict[str, list[str]] = {}
+    for cell, cell_rows in rows.items():
+        timed = any(row.metric in TIMED and row.length is not pd.NA for row in cell_rows)
         identity = cells.get(cell, {}).get("identity") or {
-            column: str(getattr(own[0], column)) for column in CELL_COLUMNS
+            column: str(getattr(cell_rows[0], column)) for column in CELL_COLUMNS
         }
-        baseline = all(is_baseline(row.model) for row in own)
+        baseline = all(is_baseline(row.model) for row in cell_rows)
         name = group(cell, identity, baseline=baseline, curve=timed)
-        found.setdefault(name, []).append(cell)
-    return list(found.values())
+        groups.setdefault(name, []).append(cell)
+    return list(groups.values())
 
 
 Scalar = float | int | str | None
@@ -118,7 +118,7 @@ def plan_runs(
     The id of a run derives from the cells in it.
 
     Args:
-        rows: of the sweep, as stored or as `lra.sweep.model_names.tell_apart` returns them.
+        rows: as stored, or as `lra.sweep.model_names.with_distinct_names` returns them.
         sweep: names the group.
         cells: what the store says of each cell: `identity`, `config`.
         names: of models, by cell; by default the model column.
@@ -131,7 +131,7 @@ def plan_runs(
             sweep=sweep,
             cells=cells,
             names=names or {},
-            apart={},
+            title_suffixes={},
         )
         for members in curves(parts, cells)
     ]
@@ -144,7 +144,7 @@ def plan_run(
     sweep: str,
     cells: Mapping[str, Mapping[str, Any]],
     names: Mapping[str, str],
-    apart: Mapping[str, str],
+    title_suffixes: Mapping[str, str],
 ) -> RunPlan:
     """Plan one run of all these rows.
 
@@ -154,11 +154,13 @@ def plan_run(
         sweep: names the group.
         cells: what the store says of each cell: `identity`, `config`.
         names: of models, by cell.
-        apart: words that tell cells of the sweep apart, by cell, for the name of the run.
+        title_suffixes: words that tell cells of the sweep apart, by cell, for the name of the run.
     """
     parts = _by_cell(rows)
     part = [row for cell in sorted(parts) for row in parts[cell]]
-    return _plan(part, run=run, sweep=sweep, cells=cells, names=names, apart=apart)
+    return _plan(
+        part, run=run, sweep=sweep, cells=cells, names=names, title_suffixes=title_suffixes
+    )
 
 
 def _by_cell(rows: pd.DataFrame) -> dict[str, list[Row]]:
@@ -171,13 +173,13 @@ def _by_cell(rows: pd.DataFrame) -> dict[str, list[Row]]:
 
 def contents(rows: pd.DataFrame) -> dict[str, str]:
     """Return a hash of the rows of every cell."""
-    found: dict[str, list[Any]] = {}
+    by_cell: dict[str, list[Any]] = {}
     for line in rows[[c for c in COLUMNS if c != "model"]].to_dict("records"):
-        found.setdefault(str(line["cell"]), []).append(
+        by_cell.setdefault(str(line["cell"]), []).append(
             [_cell(line[c]) for c in COLUMNS if c != "model"]
         )
     return {
-        cell: digest(json.loads(json.dumps(lines, default=str))) for cell, lines in found.items()
+        cell: digest(json.loads(json.dumps(lines, default=str))) for cell, lines in by_cell.items()
     }
 
 
@@ -198,7 +200,7 @@ def _plan(
     sweep: str,
     cells: Mapping[str, Mapping[str, Any]],
     names: Mapping[str, str],
-    apart: Mapping[str, str],
+    title_suffixes: Mapping[str, str],
 ) -> RunPlan:
     first = {str(row.cell): row for row in reversed(part)}
     keys = list(dict.fromkeys(str(row.cell) for row in part))
@@ -209,7 +211,7 @@ def _plan(
         model=base if base == BASELINES else names.get(keys[0], base),
         sweep=sweep,
         cells=keys,
-        apart=apart.get(keys[0]),
+        title_suffix=title_suffixes.get(keys[0]),
     )
     at_lengths, others = _timed(part)
     lengths = _by_length(at_lengths)
@@ -251,8 +253,8 @@ def _given(value: Any) -> bool:
 
 def _columns(row: Row) -> dict[str, Any]:
     """Return the columns of a row's cell, in plain JSON."""
-    found = {column: _plain(getattr(row, column)) for column in CELL_COLUMNS}
-    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in found.items()}
+    columns = {column: _plain(getattr(row, column)) for column in CELL_COLUMNS}
+    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in columns.items()}
 
 
 def _plain(value: Any) -> Scalar:
@@ -273,18 +275,18 @@ def _key(row: Any, metric: str = "") -> str:
 
 def _label_parts(labels: Mapping[str, str]) -> list[str]:
     """Return what tells a row from others of its cell, as parts of a key."""
-    known = [k for k in _PARTS if labels.get(k, "all") != "all"]
+    usual = [k for k in _PARTS if labels.get(k, "all") != "all"]
     further = sorted(set(labels) - set(_PARTS) - _DESCRIBING)
-    return [f"{key}_{labels[key]}" for key in (*known, *further)]
+    return [f"{key}_{labels[key]}" for key in (*usual, *further)]
 
 
-def _put(found: dict[str, Any], key: str, value: Scalar) -> None:
+def _put(values: dict[str, Any], key: str, value: Scalar) -> None:
     """Add a value under a key of its own: a second row with the same words is numbered."""
     number, free = 1, key
-    while free in found:
+    while free in values:
         number += 1
         free = f"{key}_{number}"
-    found[free] = value
+    values[free] = value
 
 
 def _timed(part: Sequence[Row]) -> tuple[list[Row], list[Row]]:
@@ -296,13 +298,13 @@ def _timed(part: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 def _by_length(timed: Sequence[Row]) -> dict[int, dict[str, float]]:
     """Return the values of timing cells by length."""
-    found: dict[int, dict[str, float]] = {}
+    lengths: dict[int, dict[str, float]] = {}
     for row in sorted(timed, key=lambda row: int(row.length)):
-        at_length, value = found.setdefault(int(row.length), {}), float(row.value)
+        at_length, value = lengths.setdefault(int(row.length), {}), float(row.value)
         _put(at_length, _key(row), value)
         if row.metric == "time_ratio":
             _put(at_length, _key(row, named.SPEEDUP), 1 / value)
-    return found
+    return lengths
 
 
 def score_of(row: Any, *, tasks: bool = False) -> str:
@@ -324,19 +326,19 @@ def score_of(row: Any, *, tasks: bool = False) -> str:
 
 def _by_step(part: Sequence[Row]) -> list[dict[str, float]]:
     """Return training curves: one line per optimiser step."""
-    found: dict[int, dict[str, float]] = {}
+    steps: dict[int, dict[str, float]] = {}
     good = [row for row in part if row.status == "ok" and _given(row.step)]
     for row in sorted(good, key=lambda row: int(row.step)):
-        _put(found.setdefault(int(row.step), {}), score_of(row), float(row.value))
-    return [{STEP_AXIS: float(step)} | values for step, values in found.items()]
+        _put(steps.setdefault(int(row.step), {}), score_of(row), float(row.value))
+    return [{STEP_AXIS: float(step)} | values for step, values in steps.items()]
 
 
 def _final(rows: Sequence[Row], *, tasks: bool) -> dict[str, Scalar]:
     """Return the final values of cells that are not timed by length."""
-    found: dict[str, Scalar] = {}
+    values: dict[str, Scalar] = {}
     for row in rows:
-        _put(found, score_of(row, tasks=tasks), float(row.value))
-    return found
+        _put(values, score_of(row, tasks=tasks), float(row.value))
+    return values
 
 
 def plan_report(
@@ -346,8 +348,8 @@ def plan_report(
 
     Its id derives from the cells that it shows: the report on another part is another run.
     """
-    shown_cells = sorted({str(cell) for cell in rows["cell"]})
-    run = run_id(sweep, "report", *shown_cells)
+    report_cells = sorted({str(cell) for cell in rows["cell"]})
+    run = run_id(sweep, "report", *report_cells)
     rows_file = rows_folder / run / f"{_file_name(sweep)}.jsonl"
     lines = [
         json.dumps({c: _cell(record[c]) for c in COLUMNS}, sort_keys=True)
@@ -364,14 +366,14 @@ def plan_report(
     artifact = {f"rows-{sweep}": [str(rows_file)]}
     if files:
         artifact[f"report-{sweep}"] = [str(p) for p in files]
-    shaken = [disturbed({"labels": labels_of(found)}) for found in rows["labels"]]
+    shaken = [disturbed({"labels": labels_of(labels)}) for labels in rows["labels"]]
     return RunPlan(
         id=run,
         name=f"report/{sweep}",
         group=sweep,
         job_type="report",
         tags=[sweep[:_TAG_LIMIT]],
-        config={"sweep": sweep, "cells": shown_cells},
+        config={"sweep": sweep, "cells": report_cells},
         summary={
             "rows": len(rows),
             "failed_rows": int((rows["status"] != "ok").sum()),

@@ -69,21 +69,21 @@ def specification(workspace: Workspace, *, project: str, entity: str | None) -> 
                 "pip install 'lra[dashboard]'"
             )
         if event["event"] == "made":
-            made: dict[str, Any] = event["specification"]
-            return made
+            content: dict[str, Any] = event["specification"]
+            return content
     raise NotBuilt(f"the workspace could not be built: {_why(events, complaint, BUILD_S)}")
 
 
-def save(made: Mapping[str, Any], *, deadline_s: float) -> Saved:
+def save(content: Mapping[str, Any], *, deadline_s: float) -> Saved:
     """Put a specification on W&B's server; raises nothing that wandb raises.
 
     Saved again, it takes the place of the one of the same project and sweep.
 
     Args:
-        made: of `specification`.
+        content: of `specification`.
         deadline_s: how long it may take.
     """
-    events, complaint = _ask({"save": made, "timeout_s": deadline_s / 2}, deadline_s)
+    events, complaint = _ask({"save": content, "timeout_s": deadline_s / 2}, deadline_s)
     for event in events:
         if event["event"] == "saved":
             return Saved(url=str(event["url"]), problem="")

@@ -67,12 +67,12 @@ class StateFiles:
         for file in sorted(self._folder.glob("*.json")):
             try:
                 about = file.stat()
-                found = self._read.get(file.stem)
-                if found is None or found[:2] != (about.st_mtime_ns, about.st_ino):
-                    found = (about.st_mtime_ns, about.st_ino, _parsed(file))
+                entry = self._read.get(file.stem)
+                if entry is None or entry[:2] != (about.st_mtime_ns, about.st_ino):
+                    entry = (about.st_mtime_ns, about.st_ino, _parsed(file))
             except OSError:
                 continue
-            seen[file.stem] = found
+            seen[file.stem] = entry
         self._read = seen
         return {run: was for run, (_, _, was) in seen.items() if was is not None}
 
@@ -84,22 +84,22 @@ def _parsed(file: Path) -> Mirrored | None:
     """
     folder = file.parent.parent
     try:
-        told = typed(read_json(file), _TYPES)
-        typed(told["cells"], dict.fromkeys(told["cells"], str))
-        found = Mirrored(**told)
-        path = folder / found.path
+        content = typed(read_json(file), _TYPES)
+        typed(content["cells"], dict.fromkeys(content["cells"], str))
+        mirrored = Mirrored(**content)
+        path = folder / mirrored.path
         inside = folder.resolve() in path.resolve().parents
     except (NoFile, ValueError, TypeError):
         return None
-    return replace(found, path=str(path)) if inside else None
+    return replace(mirrored, path=str(path)) if inside else None
 
 
 def write_state(folder: Path, run: str, mirrored: Mirrored) -> None:
     """Remember one run, by a path that holds in a copy of the folder as well."""
     (folder / _FOLDER).mkdir(parents=True, exist_ok=True)
-    path, own = Path(mirrored.path).resolve(), folder.resolve()
-    if path.is_relative_to(own):
-        mirrored = replace(mirrored, path=str(path.relative_to(own)))
+    path, root = Path(mirrored.path).resolve(), folder.resolve()
+    if path.is_relative_to(root):
+        mirrored = replace(mirrored, path=str(path.relative_to(root)))
     draft = folder / _FOLDER / f".{run}.new"
     draft.write_text(json.dumps(asdict(mirrored), indent=1, sort_keys=True) + "\n")
     draft.replace(folder / _FOLDER / f"{run}.json")
@@ -118,7 +118,7 @@ def taken(folder: Path, run: str) -> FileLock | None:
 
 def being_written(folder: Path, sweep: str) -> set[str]:
     """Return the cells of a sweep whose runs another process has not ended yet."""
-    found: set[str] = set()
+    cells: set[str] = set()
     for run, was in read_state(folder).items():
         if was.sweep != sweep or was.kind != RUN or all(was.cells.values()):
             continue
@@ -127,10 +127,10 @@ def being_written(folder: Path, sweep: str) -> set[str]:
         except OSError:  # a file system without locks: nobody can have it
             continue
         if lock is None:
-            found |= was.cells.keys()
+            cells |= was.cells.keys()
         else:
             lock.release()
-    return found
+    return cells
 
 
 def forget_files(run: str, keep: Path) -> None:

@@ -56,9 +56,9 @@ class TensorBoardRun(OpenRun):
     def end(self, summary: Mapping[str, Any], exit_code: int) -> None:
         """Write the options and final values by which TensorBoard compares runs, and finish."""
         del exit_code  # the status says it
-        found = self._summary | dict(summary)
-        numbers = {k: float(v) for k, v in found.items() if isinstance(v, (int, float))}
-        words = {k: str(v) for k, v in found.items() if isinstance(v, str)}
+        final = self._summary | dict(summary)
+        numbers = {k: float(v) for k, v in final.items() if isinstance(v, (int, float))}
+        words = {k: str(v) for k, v in final.items() if isinstance(v, str)}
         options = {k: _plain(v) for k, v in {**self._config, **words}.items() if v is not None}
         from tensorboardX.summary import hparams
 
@@ -127,7 +127,7 @@ def _there(folder: Path) -> set[tuple[float, str]]:
     """
     from tensorboardX.proto.event_pb2 import Event
 
-    found = set()
+    written = set()
     for file in folder.glob(_FILES):
         try:
             data, at = read_bytes(file), 0
@@ -143,5 +143,5 @@ def _there(folder: Path) -> set[tuple[float, str]]:
                 event = Event.FromString(payload)
             except Exception:  # noqa: BLE001 - protobuf's own, which has no types: damaged
                 break
-            found |= {(float(event.step), value.tag) for value in event.summary.value}
-    return found
+            written |= {(float(event.step), value.tag) for value in event.summary.value}
+    return written

@@ -37,7 +37,7 @@ def history(folder: Path) -> list[tuple[int, dict[str, float]]]:
 
     What a killed process left torn at the end is left out; a folder without a file holds nothing.
     """
-    found: dict[int, dict[str, float]] = {}
+    lines: dict[int, dict[str, float]] = {}
     for file in sorted(folder.glob("*.wandb")):
         for line in _history(_content(file)):
             step = line.pop("_step", None)
@@ -50,8 +50,8 @@ def history(folder: Path) -> list[tuple[int, dict[str, float]]]:
                 and math.isfinite(value)
             }
             if isinstance(step, int) and numbers:
-                found.setdefault(step, {}).update(numbers)
-    return sorted(found.items())
+                lines.setdefault(step, {}).update(numbers)
+    return sorted(lines.items())
 
 
 def _content(file: Path) -> bytes:
@@ -206,15 +206,15 @@ class WandbRuns(Backend):
             opened.define_metric(axis, hidden=True)
             for metric in metrics:
                 opened.define_metric(metric, step_metric=axis)
-        found = WandbRun(opened, wandb)
-        found.steps = int(opened.step)  # above 0 where the server knows the run
+        continued = WandbRun(opened, wandb)
+        continued.steps = int(opened.step)  # above 0 where the server knows the run
         axis = LENGTH_AXIS if curve else STEP_AXIS
         for step, numbers in history(before) if before is not None else ():
-            found.there |= {(numbers.get(axis, step), key) for key in numbers}
-            if step >= found.steps:
-                found.log(numbers, step=step)
-                found.steps = step + 1
-        return found
+            continued.there |= {(numbers.get(axis, step), key) for key in numbers}
+            if step >= continued.steps:
+                continued.log(numbers, step=step)
+                continued.steps = step + 1
+        return continued
 
     def finish(self) -> None:
         """End W&B's service, which waits until what was written is whole."""
@@ -234,13 +234,13 @@ def _refusal(server: str, key: str) -> str:
     unknown = f"{server} does not know the API key: `wandb login --relogin` stores another"
     try:
         with urllib.request.urlopen(question, timeout=ANSWER_S) as answer:
-            found = json.load(answer)
+            reply = json.load(answer)
     except urllib.error.HTTPError as error:
         denied = error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         return unknown if denied else f"{server} answers with error {error.code}"
     except (OSError, ValueError) as error:
         return f"{server} does not answer: {getattr(error, 'reason', error)}"
-    data = found.get("data") if isinstance(found, Mapping) else None
+    data = reply.get("data") if isinstance(reply, Mapping) else None
     return "" if isinstance(data, Mapping) and data.get("viewer") else unknown
 
 

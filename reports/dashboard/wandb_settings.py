@@ -30,5 +30,5 @@ def settings(wandb: Any, job: Mapping[str, Any], process: int | None = None) -> 
         **({} if process is None else {"x_stats_pid": process}),
     }
     # settings come and go between versions; none of these changes what is written
-    known = set(wandb.Settings.model_fields)
-    return wandb.Settings(**{k: v for k, v in wanted.items() if k in known})
+    fields = set(wandb.Settings.model_fields)
+    return wandb.Settings(**{k: v for k, v in wanted.items() if k in fields})

@@ -41,8 +41,8 @@ def main() -> None:
         if "save" in job:
             save(job["save"], timeout_s=job["timeout_s"])
         else:
-            made = specification(job["workspace"], project=job["project"], entity=job["entity"])
-            say(event="made", specification=made)
+            content = specification(job["workspace"], project=job["project"], entity=job["entity"])
+            say(event="made", specification=content)
     except Exception as error:  # noqa: BLE001 - whatever an answer of a server makes wandb raise
         say(event="failed", reason=one_line(error, LONGEST))
 
@@ -81,7 +81,7 @@ def specification(
 def _spec(workspace: Mapping[str, Any], identity: str) -> dict[str, Any]:
     expr, workspaces = _library("expr"), _library("workspaces")
 
-    made = workspaces.Workspace(
+    built = workspaces.Workspace(
         entity="",
         project="",
         sections=[
@@ -99,16 +99,16 @@ def _spec(workspace: Mapping[str, Any], identity: str) -> dict[str, Any]:
             pinned_columns=[f"summary:{name}" for name in workspace["columns"]],
         ),
     )
-    made._internal_runset_id = identity
+    built._internal_runset_id = identity
     if workspace["sweep"] is not None:
         # not as the text of an expression, which a quotation mark in the name would end
         group = expr.Key(section="run", name="group")
         leaf = expr.Filters(op="=", key=group, value=workspace["sweep"])
         tree = expr.Filters(op="OR", filters=[expr.Filters(op="AND", filters=[leaf])])
-        made._stashed_filters_v2 = expr.filters_tree_to_v2(tree)
-        made._stashed_filter_string = made.runset_settings.filters
+        built._stashed_filters_v2 = expr.filters_tree_to_v2(tree)
+        built._stashed_filter_string = built.runset_settings.filters
     spec: dict[str, Any] = json.loads(
-        made._to_model().spec.model_dump_json(by_alias=True, exclude_none=True)
+        built._to_model().spec.model_dump_json(by_alias=True, exclude_none=True)
     )
     return spec
 
@@ -163,26 +163,26 @@ def _drawn(panel: Mapping[str, Any]) -> Any:
 # ---------------------------------------------------------------------------------- the server
 
 
-def save(made: Mapping[str, Any], *, timeout_s: float) -> None:
+def save(content: Mapping[str, Any], *, timeout_s: float) -> None:
     """Put a workspace on the server, in the place of that of the same name."""
     import wandb
 
     graphql, mutation = _library("_graphql"), _library("reports.v2.gql").upsert_view
     api: Any = wandb.Api(timeout=max(1, round(timeout_s)))
-    entity, project = made["entity"] or api.default_entity, made["project"]
+    entity, project = content["entity"] or api.default_entity, content["project"]
     if not entity:
         raise ValueError("the account has no default team: name one with --entity")
-    asked = {"entity": entity, "project": project, "type": made["type"], "name": made["name"]}
+    asked = {"entity": entity, "project": project, "type": content["type"], "name": content["name"]}
     there = graphql.execute_graphql(api, _VIEW, asked)["project"]
     if there is None:
         api.create_project(project, entity)
     edges = there["allViews"]["edges"] if there else []
-    view = {key: made[key] for key in ("name", "displayName", "description", "type")}
-    view |= {"entityName": entity, "projectName": project, "spec": json.dumps(made["spec"])}
+    view = {key: content[key] for key in ("name", "displayName", "description", "type")}
+    view |= {"entityName": entity, "projectName": project, "spec": json.dumps(content["spec"])}
     view |= {"id": edges[0]["node"]["id"] if edges else None}
     graphql.execute_graphql(api, mutation, view)
     base = f"{graphql.get_app_url(api).rstrip('/')}/{quote(entity)}/{quote(project)}"
-    say(event="saved", url=f"{base}?nw={made['name'][3:-2]}")
+    say(event="saved", url=f"{base}?nw={content['name'][3:-2]}")
 
 
 if __name__ == "__main__":

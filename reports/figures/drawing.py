@@ -125,7 +125,7 @@ class ReportFigure(Figure):
 
     caption: Caption | None = None
     """Title, subtitle and notes that are saved in files next to it."""
-    legend_beside: Figure | None = None
+    separate_legend: Figure | None = None
     """The legend as a separate picture."""
 
     def _repr_png_(self) -> bytes:
@@ -151,8 +151,8 @@ def save(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Pa
     stem = fitting(stem)
     paths = _pictures(figure, folder, stem)
     if isinstance(figure, ReportFigure):
-        if figure.legend_beside is not None:
-            paths += _pictures(figure.legend_beside, folder, f"{stem}.legend")
+        if figure.separate_legend is not None:
+            paths += _pictures(figure.separate_legend, folder, f"{stem}.legend")
         if figure.caption is not None:
             paths += figure.caption.write(folder, stem)
     table = folder / f"{stem}.csv"

@@ -158,7 +158,7 @@ def arrange(
     head = [(line, sizes[0], "bold", "black") for line in wrap(title, inner, sizes[0], bold=True)]
     head += [(line, sizes[1], "normal", "0.35") for line in wrap(subtitle, inner, sizes[1])]
     if handles and Surrounding.legend in outside:
-        figure.legend_beside = legend_alone(handles, legend_title, width)
+        figure.separate_legend = legend_alone(handles, legend_title, width)
         handles = ()
     legend = legend_below(figure, handles, legend_title, inner) if handles else None
     below = legend.get_window_extent().height / figure.dpi + GAP if legend else 0.0

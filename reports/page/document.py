@@ -157,8 +157,8 @@ def page(
         machine=_machine(frame, cells),
         colors=[{"light": look.color, "dark": on_dark(look.color)} for look in drawn],
         data=embedded(data),
-        scripts={"vega": vega or "", "tables": tables, "own": scripts.own_script()},
-        sheets={"tables": sheet, "own": scripts.own_style()},
+        scripts={"vega": vega or "", "tables": tables, "own": scripts.page_script()},
+        sheets={"tables": sheet, "own": scripts.page_style()},
         link=link,
     )  # fmt: skip
 

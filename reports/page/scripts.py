@@ -9,7 +9,7 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
-OWN_SCRIPTS = ("shell.js", "charts.js", "cells.js", "tables.js")
+PAGE_SCRIPTS = ("shell.js", "charts.js", "cells.js", "tables.js")
 """In this order; what one defines the next may use."""
 
 
@@ -47,13 +47,13 @@ def data_tables() -> tuple[str, str]:
 
 
 @cache
-def own_script() -> str:
+def page_script() -> str:
     """Return the script of the page itself."""
-    return inline("\n".join(_template(name) for name in OWN_SCRIPTS))
+    return inline("\n".join(_template(name) for name in PAGE_SCRIPTS))
 
 
 @cache
-def own_style() -> str:
+def page_style() -> str:
     """Return the style of the page itself."""
     return _template("page.css")
 

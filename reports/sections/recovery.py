@@ -164,8 +164,8 @@ def _line(axes: Axes, line: pd.DataFrame, measure: RecoveryScore, **look: Any) -
 
 def _set_limits(axes: Axes, data: pd.DataFrame, measure: RecoveryScore) -> None:
     drawn = (data["line"] == PLAIN) & (data["step"] == 0).fillna(False)
-    shown_values = data[~drawn][["low", "high"]].astype(float) * measure.factor
-    low, high = float(shown_values["low"].min()), float(shown_values["high"].max())
+    visible = data[~drawn][["low", "high"]].astype(float) * measure.factor
+    low, high = float(visible["low"].min()), float(visible["high"].max())
     if high > low:
         margin = 0.06 * (high - low)
         axes.set_ylim(low - margin, high + margin)

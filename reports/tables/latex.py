@@ -37,7 +37,7 @@ _CAPITALS = {
     "Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma",
     "Υ": "Upsilon", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega",
 }  # fmt: skip
-_KNOWN = (
+_LETTERS = (
     {chr(code): chr(code) for code in range(32, 127)}
     | _PLAIN
     | _SYMBOLS
@@ -67,7 +67,7 @@ def escape_latex(text: str) -> str:
 
 
 def _letter(letter: str) -> str:
-    return _KNOWN.get(letter) or _composed(letter) or f"U+{ord(letter):04X}"
+    return _LETTERS.get(letter) or _composed(letter) or f"U+{ord(letter):04X}"
 
 
 def _composed(letter: str) -> str:

@@ -60,14 +60,14 @@ LANGUAGE = (
 )
 
 
-def own_length(rows: pd.DataFrame) -> pd.DataFrame:
+def at_task_length(rows: pd.DataFrame) -> pd.DataFrame:
     """Leave out scores at other lengths, from other contexts, and of compressed models."""
     return rows[~rows["runner"].isin(("extrapolate", "context", "compress"))]
 
 
 def splits(rows: pd.DataFrame) -> list[str]:
     """Return the evaluated splits that have final accuracies, test first."""
-    rows = own_length(rows)
+    rows = at_task_length(rows)
     final = rows[(rows["metric"] == "accuracy") & rows["step"].isna() & (rows["split"] != "")]
     names = set(final["split"]) - {"train"}
     return sorted(names, key=lambda s: (s != "test", s))
@@ -162,7 +162,7 @@ def final_scores(rows: pd.DataFrame, split: str, score: Score) -> pd.DataFrame |
     """
     if not (rows["metric"] == score.metric).any():
         return None  # before anything is copied: most rows have few of the scores
-    scores = own_length(rows[rows["step"].isna()])
+    scores = at_task_length(rows[rows["step"].isna()])
     final = scores[scores["metric"] == score.metric]
     if not (final["split"] == split).any():
         return None

@@ -84,7 +84,7 @@ def test_a_folder_that_takes_files_and_one_that_cannot_be_made(tmp_path):
 
 
 def test_a_cell_runs_in_a_process_of_its_own():
-    report = probes.own_process()
+    report = probes.cell_process()
     assert report.works, report.detail
     assert str(os.getpid()) not in report.detail.split()
 
@@ -127,7 +127,7 @@ def test_a_child_that_dies_is_a_failure_of_the_essential_check(monkeypatch):
 
     ending = Ending(Status.crashed, "killed by signal 9")
     monkeypatch.setattr(isolate, "run", lambda *args, **options: ending)
-    report = probes.own_process()
+    report = probes.cell_process()
     assert not report.works
     assert "killed by signal 9" in report.detail
 

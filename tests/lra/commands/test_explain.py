@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lra.choices.explain import own_options, sets, shared_options
+from lra.choices.explain import choice_options, sets, shared_options
 from lra.cli import HOME, main
 from lra.composition.catalogue import choices, groups
 from lra.composition.option_sources import arguments, comments, parameters
@@ -20,7 +20,7 @@ TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster")
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_every_option_has_type_and_meaning(file: Path) -> None:
-    found = [*own_options(file), *shared_options(file)]
+    found = [*choice_options(file), *shared_options(file)]
     assert [option.key for option in found if not option.meaning.strip()] == []
     thin = re.compile(r"(null|false|true|empty|0|\w+ \|)(:| )", re.IGNORECASE)  # no meaning
     assert [option.key for option in found if thin.match(option.meaning)] == []
@@ -35,7 +35,7 @@ def test_every_option_has_type_and_meaning(file: Path) -> None:
         steering = {"dry_run", "shard", "retry", "timeout_s"}
         wanted = {*node} - {"name", "about", "class_path", "section"}
         wanted |= steering if file.parent.name == "runner" else set()
-        assert {option.key.rpartition(".")[2] for option in own_options(file)} == wanted
+        assert {option.key.rpartition(".")[2] for option in choice_options(file)} == wanted
     else:
         assert sets(file)
 

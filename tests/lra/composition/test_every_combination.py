@@ -134,7 +134,7 @@ def test_every_combination_is_built_or_refused(protocol):
             seen.add(key)
             try:
                 with torch.device("meta"):
-                    model = build_model(run, own_facts=known)
+                    model = build_model(run, given_facts=known)
             except ValueError as refusal:
                 refused.setdefault(str(refusal), []).append(run.model)
                 continue

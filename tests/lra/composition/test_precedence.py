@@ -15,7 +15,7 @@ from lra.cli import main
 from lra.composition.catalogue import names
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
-from lra.composition.own_options import TABLES, merged, own_options
+from lra.composition.own_options import TABLES, matching_options, merged
 from lra.composition.run import Composed
 from lra.composition.yaml_text import parse
 from lra.errors import ConfigError
@@ -301,7 +301,7 @@ def test_own_options_are_put_in_their_places() -> None:
         layer: dict[str, Any] = {"optim": {"steps": 1}, "model": {"a": 1, "b": {"c": 2}}}
         layer |= tables(draw, some, [*TABLES])
         chosen = {group: draw.choice(some[group]) for group in some}
-        refined = merged(layer, own_options(layer, chosen, names, "a test"))
+        refined = merged(layer, matching_options(layer, chosen, names, "a test"))
         wanted = literal(layer, chosen)
         if any(isinstance(value, dict) and not value for value in wanted.values()):
             wanted = {key: value for key, value in wanted.items() if value != {}}

@@ -106,7 +106,7 @@ def built(protocol: str, task: str) -> nn.Module:
     backbone["order_blind"] = identity and backbone["pooling"] != "last"  # so it is, without S4
     run = typed(entry.config)
     short = replace(facts(run), max_length=cases.LENGTH)
-    model = build_model(run, own_facts=short).double().eval()
+    model = build_model(run, given_facts=short).double().eval()
     with torch.no_grad():
         for name, own in [*model.named_parameters(), *model.named_buffers()]:
             if identity and name.endswith("_proj.weight"):

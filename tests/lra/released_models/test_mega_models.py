@@ -146,7 +146,7 @@ def built(task: str, model: str, *words: str) -> tuple[nn.Module, list[str]]:
     words += ("task.source=sample",) if task in ("text", "retrieval", "image") else ()
     (entry,) = entries([*words])
     run = typed(entry.config)
-    found = build_model(run, own_facts=replace(facts(run), max_length=cases.LENGTH))
+    found = build_model(run, given_facts=replace(facts(run), max_length=cases.LENGTH))
     found = found.double().train(model.startswith("mega") and run.backbone.norm == "batch")
     scalars = run.task.spec.scalars
     tied = run.backbone.layer_groups == 1

@@ -55,7 +55,7 @@ def built(task: str) -> nn.Module:
     words += [] if task == "listops" else ["task.source=sample"]
     (entry,) = entries(words)
     run = typed(entry.config)
-    model = build_model(run, own_facts=replace(facts(run), max_length=cases.LENGTH))
+    model = build_model(run, given_facts=replace(facts(run), max_length=cases.LENGTH))
     model = model.double().eval()
     special, single = SPECIAL.get(task, 2), STORED[f"{task}."].shape[1] == 1
     with torch.no_grad():

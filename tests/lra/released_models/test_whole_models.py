@@ -135,7 +135,7 @@ def built(entry, protocol: str, longest: int) -> nn.Module:
         mixer["buckets"] = None  # which a task's own length decides, and here is a shorter one
     run = typed(entry.config)
     short = replace(facts(run), max_length=longest)
-    model = build_model(run, own_facts=short).double().eval()
+    model = build_model(run, given_facts=short).double().eval()
     state = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():
         for layer, block in enumerate(getattr(model.stack, "blocks", ())):

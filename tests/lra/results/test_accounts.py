@@ -6,7 +6,7 @@ import pytest
 
 from lra.composition.runner_class import bundled, mode_word
 from lra.results.accounts import published_accounts, stored_accounts
-from lra.results.stored import publish, published_apart, published_cells, stored
+from lra.results.stored import publish, published_cells, published_with_names, stored
 from runners.records import CELL_COLUMNS, Cell, Measurement
 from runners.store import Store
 
@@ -64,7 +64,7 @@ def test_published_rows_say_the_same(store: Store, tmp_path: Path) -> None:
     wanted = stored_accounts(store.root, rows, cells)
     publish(store.root, "mine", tmp_path / "kept.jsonl")
     kept = tmp_path / "kept.jsonl"
-    found = published_accounts(published_apart(kept), published_cells(kept))
+    found = published_accounts(published_with_names(kept), published_cells(kept))
     assert {key: about.environment for key, about in found.items()} == {
         key: about.environment for key, about in wanted.items()
     }

@@ -18,10 +18,10 @@ def _rows(*cells: tuple[str, str]) -> pd.DataFrame:
     )
 
 
-def tell_apart(rows: pd.DataFrame, identities: dict[str, Any]) -> pd.DataFrame:
+def with_distinct_names(rows: pd.DataFrame, identities: dict[str, Any]) -> pd.DataFrame:
     """Tell cells apart of which every option was set by hand."""
     cells = {key: {"identity": each, "described": each} for key, each in identities.items()}
-    return model_names.tell_apart(rows, cells)
+    return model_names.with_distinct_names(rows, cells)
 
 
 def _identity(features: int, seed: int) -> dict[str, Any]:
@@ -29,12 +29,14 @@ def _identity(features: int, seed: int) -> dict[str, Any]:
 
 
 def test_seeds_share_a_name() -> None:
-    rows = tell_apart(_rows(("a", "m"), ("b", "m")), {"a": _identity(4, 0), "b": _identity(4, 1)})
+    rows = with_distinct_names(
+        _rows(("a", "m"), ("b", "m")), {"a": _identity(4, 0), "b": _identity(4, 1)}
+    )
     assert list(rows["model"]) == ["m", "m"]
 
 
 def test_options_do_not() -> None:
-    rows = tell_apart(
+    rows = with_distinct_names(
         _rows(("a", "m"), ("b", "m"), ("b", "baseline/majority"), ("c", "other")),
         {"a": _identity(4, 0), "b": _identity(8, 0), "c": _identity(99, 0)},
     )
@@ -45,7 +47,7 @@ def test_a_name_stands_beside_what_it_is_made_of() -> None:
     def identity(features: int, direction: str) -> dict[str, Any]:
         return {"mixer": {"features": features}, "runner": {"direction": direction}}
 
-    rows = tell_apart(
+    rows = with_distinct_names(
         _rows(("a", "m"), ("b", "m"), ("b", "baseline/majority"), ("c", "other")),
         {"a": identity(4, "causal"), "b": identity(8, "both"), "c": identity(99, "both")},
     )
@@ -65,7 +67,7 @@ def test_a_name_stands_beside_what_it_is_made_of() -> None:
 def test_what_labels_name_is_not_named_twice() -> None:
     plain = {"mixer": {"variant": "faithful"}}
     hybrid = {"mixer": {"variant": "lra", "layers": ["m", "o"], "others": {"o": {"bias": True}}}}
-    rows = tell_apart(_rows(("a", "m"), ("b", "m")), {"a": plain, "b": hybrid})
+    rows = with_distinct_names(_rows(("a", "m"), ("b", "m")), {"a": plain, "b": hybrid})
     assert list(rows["model"]) == ["m", "m"]
 
 
@@ -76,13 +78,13 @@ def _started(seed: int, training: str | None, qk: str = "trained") -> dict[str, 
 
 def test_a_training_for_each_seed_or_in_some_modes_is_no_difference() -> None:
     cells = {"a": _started(0, "x"), "b": _started(1, "y"), "c": _started(0, None, "random")}
-    rows = tell_apart(_rows(*((cell, "m") for cell in cells)), cells)
+    rows = with_distinct_names(_rows(*((cell, "m") for cell in cells)), cells)
     assert set(rows["model"]) == {"m"}
 
 
 def test_other_trainings_of_one_seed_are() -> None:
     cells = {"a": _started(0, "x"), "b": _started(0, "y")}
-    rows = tell_apart(_rows(("a", "m"), ("b", "m")), cells)
+    rows = with_distinct_names(_rows(("a", "m"), ("b", "m")), cells)
     assert list(rows["model"]) == ["m (trainings.softmax=x)", "m (trainings.softmax=y)"]
 
 
@@ -93,16 +95,16 @@ def _from(training: str, seed: int, positions: str) -> dict[str, Any]:
 
 def test_trainings_of_other_seeds_share_a_name() -> None:
     cells = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 1, "rotary")}
-    assert list(tell_apart(_rows(("a", "m"), ("b", "m")), cells)["model"]) == ["m", "m"]
+    assert list(with_distinct_names(_rows(("a", "m"), ("b", "m")), cells)["model"]) == ["m", "m"]
 
 
 def test_trainings_are_named_by_what_differs_in_the_open_if_anything() -> None:
     rows = _rows(("a", "m"), ("b", "m"))
     open_ = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 0, "alibi")}
-    told = tell_apart(rows, open_)["model"]
+    told = with_distinct_names(rows, open_)["model"]
     assert list(told) == ["m (positions=rotary)", "m (positions=alibi)"]
     hidden = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 0, "rotary")}
-    told = tell_apart(rows, hidden)["model"]
+    told = with_distinct_names(rows, hidden)["model"]
     assert list(told) == ["m (trainings.model=t1)", "m (trainings.model=t2)"]
 
 
@@ -111,7 +113,7 @@ def test_where_weights_come_from_is_named_by_its_label() -> None:
         begun = {} if source == "scratch" else {"trainings": {source: f"key {seed}"}}
         return {"runner": {"name": "transfer", "source": source}, "seed": seed, **begun}
 
-    rows = tell_apart(
+    rows = with_distinct_names(
         _rows(("a", "m"), ("b", "m"), ("c", "m")),
         {"a": identity("s", 0), "b": identity("s", 1), "c": identity("scratch", 0)},
     )
@@ -121,7 +123,7 @@ def test_where_weights_come_from_is_named_by_its_label() -> None:
 def test_values_that_fit_no_name_are_cut_and_stay_apart() -> None:
     cells = {key: {"mixer": {"pattern": "x" * 500 + key}} for key in ("a", "b")}
     cells["c"] = {"mixer": {"pattern": "\x1b[31m"}}
-    rows = tell_apart(_rows(*((cell, "m") for cell in cells)), cells)
+    rows = with_distinct_names(_rows(*((cell, "m") for cell in cells)), cells)
     assert rows["model"].nunique() == 3
     assert all(len(name) < 200 and name.isprintable() for name in rows["model"])
 
@@ -135,9 +137,12 @@ def test_an_option_that_is_younger_than_a_cell_is_no_difference() -> None:
         "identity": {"mixer": {"scale": 2.0}}, "described": {"mixer": {"window": 4, "scale": 2.0}}
     }  # fmt: skip
     rows = _rows(("a", "m"), ("b", "m"))
-    assert list(model_names.tell_apart(rows, {"a": old, "b": usual})["model"]) == ["m", "m"]
-    told = model_names.tell_apart(rows, {"a": old, "b": other})["model"]
+    assert list(model_names.with_distinct_names(rows, {"a": old, "b": usual})["model"]) == [
+        "m",
+        "m",
+    ]
+    told = model_names.with_distinct_names(rows, {"a": old, "b": other})["model"]
     assert list(told) == ["m (scale=none)", "m (scale=2.0)"]
     rows = _rows(("a", "m"), ("b", "m"), ("c", "m"))
-    told = model_names.tell_apart(rows, {"a": old, "b": usual, "c": other})["model"]
+    told = model_names.with_distinct_names(rows, {"a": old, "b": usual, "c": other})["model"]
     assert list(told) == ["m (scale=1.0)", "m (scale=1.0)", "m (scale=2.0)"]

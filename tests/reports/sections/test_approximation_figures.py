@@ -166,7 +166,7 @@ def variants(make: SimpleNamespace) -> pd.DataFrame:
 
 
 def told_apart(rows: list[dict[str, Any]], options: dict[str, str]) -> list[dict[str, Any]]:
-    """Rows of a Performer as `lra.sweep.model_names.tell_apart` names them."""
+    """Rows of a Performer as `lra.sweep.model_names.with_distinct_names` names them."""
     name = display_name("performer", options)
     own = {"model": name, "cell": name, "family": "performer", "options": options}
     return [{**row, **own} for row in rows]
