@@ -16,7 +16,7 @@ from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from conf.shown import shown
+from conf.shown import short_repr
 
 C = TypeVar("C", bound=Callable[..., Any])
 NUMBERS: Mapping[type, tuple[type, str]] = {
@@ -84,17 +84,17 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
         hint = kinds[0]
     if get_origin(hint) is list:
         if not isinstance(value, list | tuple):
-            raise ValueError(f"{name}: got {shown(value)}; wanted a list")
+            raise ValueError(f"{name}: got {short_repr(value)}; wanted a list")
         return [_converted(f"{name}[{i}]", item, *get_args(hint)) for i, item in enumerate(value)]
     if inspect.isclass(hint) and issubclass(hint, StrEnum):
         return _choice(name, value, hint)
     if hint is bool and not isinstance(value, bool):
-        raise ValueError(f"{name}: got {shown(value)}; wanted True or False")
+        raise ValueError(f"{name}: got {short_repr(value)}; wanted True or False")
     if hint in NUMBERS:
         kind, wanted = NUMBERS[hint]
         # True counts as a number in Python, and never was meant as one.
         if isinstance(value, bool) or not isinstance(value, kind):
-            raise ValueError(f"{name}: got {shown(value)}; wanted {wanted}")
+            raise ValueError(f"{name}: got {short_repr(value)}; wanted {wanted}")
         return hint(value)
     return value
 
@@ -103,7 +103,7 @@ def _choice(name: str, value: Any, kind: type[StrEnum]) -> StrEnum:
     known = [choice.value for choice in kind]
     if isinstance(value, str) and value in known:
         return kind(value)
-    message = f"{name}: got {shown(value)}; wanted one of {', '.join(known)}"
+    message = f"{name}: got {short_repr(value)}; wanted one of {', '.join(known)}"
     if near := difflib.get_close_matches(str(value).lower(), known, n=1):
         message += f"; did you mean {near[0]}?"
     raise ValueError(message)

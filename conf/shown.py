@@ -11,7 +11,7 @@ MOST = 8
 """Values of a list of names."""
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return a value as Python writes it, shortened."""
     try:
         text = repr(value)

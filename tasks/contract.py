@@ -83,25 +83,25 @@ def fingerprint(batches: Iterable[Batch]) -> str:
     return seen.hexdigest()
 
 
-def _size(task: Task, split: str, unknown: int) -> int:
+def _example_count(task: Task, split: str, unknown: int) -> int:
     """Return how many examples a split has, or `unknown`."""
     if isinstance(task, Counted):
         return task.examples(split)
     return task.spec.sizes.get(split, unknown)
 
 
-def _rows(task: Task) -> int:
+def _batch_size(task: Task) -> int:
     """Return the size of batches of which train has four at least, where it has so many rows."""
-    return max(1, min(BATCH_SIZE, _size(task, "train", 4 * BATCH_SIZE) // 4))
+    return max(1, min(BATCH_SIZE, _example_count(task, "train", 4 * BATCH_SIZE) // 4))
 
 
 def _batches(task: Task, split: str, seed: int = SEED) -> Iterator[Batch]:
-    return task.batches(split, batch_size=_rows(task), seed=seed)
+    return task.batches(split, batch_size=_batch_size(task), seed=seed)
 
 
 def _every(task: Task, split: str) -> Iterator[Batch]:
     """Yield all examples of a split: in batches of such a size that train leaves none out."""
-    size = _size(task, split, 1)
+    size = _example_count(task, split, 1)
     whole = next(rows for rows in range(min(BATCH_SIZE, size), 0, -1) if size % rows == 0)
     return task.batches(split, batch_size=whole, seed=SEED)
 
@@ -126,7 +126,7 @@ def check_seed_matters(task: Task) -> TaskFinding:
         others = range(SEED + 1, SEED + 1 + SEEDS)  # few rows may come in the same order by chance
         if any(first != fingerprint(islice(_batches(task, split, s), MANY)) for s in others):
             moved.append(split)
-    wanted = ["train"] if _size(task, "train", BATCH_SIZE) > 1 else []
+    wanted = ["train"] if _example_count(task, "train", BATCH_SIZE) > 1 else []
     return TaskFinding("seed", moved == wanted, f"splits whose order the seed moves: {moved}")
 
 
@@ -136,7 +136,7 @@ def check_start(task: Task) -> TaskFinding:
     for split in SPLITS:
         for start in (1, 3):
             skipped = islice(_batches(task, split), start, start + 4)
-            begun = task.batches(split, batch_size=_rows(task), seed=SEED, start=start)
+            begun = task.batches(split, batch_size=_batch_size(task), seed=SEED, start=start)
             if fingerprint(skipped) != fingerprint(islice(begun, 4)):
                 wrong.append(f"{split} from {start}")
     detail = f"differs for {', '.join(wrong)}" if wrong else "start=k equals skipping k batches"
@@ -149,7 +149,7 @@ def _indices(batches: Iterable[Batch]) -> list[int]:
 
 def check_ranks(task: Task) -> TaskFinding:
     """The ranks' batches are those of one rank with the whole batch, each row once."""
-    wrong, size = [], _size(task, "train", BATCH_SIZE)
+    wrong, size = [], _example_count(task, "train", BATCH_SIZE)
     for split in SPLITS:
         for ranks in (2, 3)[: size - 1]:
             rows = min(4, size // ranks)
@@ -169,7 +169,7 @@ def check_ranks(task: Task) -> TaskFinding:
 
 def check_whole(task: Task) -> TaskFinding:
     """Evaluation splits come whole; train drops an incomplete batch and nothing else."""
-    faults, rows = [], _rows(task)
+    faults, rows = [], _batch_size(task)
     for split in SPLITS:
         indices = _indices(_batches(task, split))
         size = task.spec.sizes.get(split)

@@ -92,7 +92,7 @@ class Opening:
             text.append(token)
             going_on = state is not None and (self.memory.endless or len(text) <= window)
             unread = text[-1:] if going_on else text[-window:]
-            logits, state = _read(self.model, unread, state if going_on else None)
+            logits, state = _next_logits(self.model, unread, state if going_on else None)
 
 
 def open_text(model: Backbone, prompt: Int[Tensor, " l"], steps: int) -> Opening:
@@ -118,11 +118,11 @@ def open_text(model: Backbone, prompt: Int[Tensor, " l"], steps: int) -> Opening
         )
     state = None if memory.tokens is None else model.initial_state(1, memory.tokens)
     for first in range(0, len(text), window):
-        logits, state = _read(model, text[first : first + window], state)
+        logits, state = _next_logits(model, text[first : first + window], state)
     return Opening(model, text, memory, logits, state)
 
 
-def _read(
+def _next_logits(
     model: Backbone, unread: list[int] | tuple[int, ...], state: State
 ) -> tuple[Float[Tensor, "1 c"], State]:
     device = next(model.parameters()).device

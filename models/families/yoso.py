@@ -74,7 +74,7 @@ def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
     return x * inverse, inverse
 
 
-def _pull(gradient: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
+def _unit_gradient(gradient: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
     """Return the gradient of x from that of x / |x|."""
     along = (gradient * unit).sum(-1, keepdim=True)
     return (gradient - along * unit) * inverse
@@ -108,7 +108,7 @@ class _Yoso(torch.autograd.Function):
         rule: Rule = ctx.rule
         with full_precision(gradient):
             (q_unit, q_inverse), (k_unit, k_inverse), values = _prepared(q, k, v, keep)
-            given = _pull(gradient.to(o.dtype).flatten(0, 1), o, inverse)
+            given = _unit_gradient(gradient.to(o.dtype).flatten(0, 1), o, inverse)
             if codes:
                 by_query, by_key = codes
                 share = 1 / by_query.shape[1]
@@ -118,7 +118,7 @@ class _Yoso(torch.autograd.Function):
                 dq, dk = (x * (share * rule.tau / 2) for x in (dq, dk))
             else:
                 dq, dk, dv = pull_chance(q_unit, k_unit, values, rule.chance, gradient=given)
-            dq, dk = _pull(dq, q_unit, q_inverse), _pull(dk, k_unit, k_inverse)
+            dq, dk = _unit_gradient(dq, q_unit, q_inverse), _unit_gradient(dk, k_unit, k_inverse)
             dv = dv.view_as(v)
             if keep is not None:
                 dv = dv * keep[:, None, :, None]

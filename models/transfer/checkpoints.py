@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from conf.plain_files import NoJson, parse_json, read_bytes, typed
-from conf.shown import listed, reason, shown
+from conf.shown import listed, reason, short_repr
 from models.backbone.model import FeedForward, Positions, Residual
 from models.transfer.weights import Weights
 
@@ -279,7 +279,7 @@ def _backbone_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> 
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"{path.with_name('config.json')}: got "
-            f"{form.config_keys['activation']}={shown(activation)}; this backbone has "
+            f"{form.config_keys['activation']}={short_repr(activation)}; this backbone has "
             f"{', '.join(ACTIVATIONS)}"
         )
     heads = {"heads": settings["heads"]} if "heads" in settings else {}
@@ -307,7 +307,7 @@ def _config(path: Path, form: _Format) -> dict[str, Any]:
     for name, wanted in form.plain.items():
         if node.get(name, wanted) != wanted:
             raise ValueError(
-                f"{path}: got {name}={shown(node[name])}; this backbone computes "
+                f"{path}: got {name}={short_repr(node[name])}; this backbone computes "
                 f"{name}={wanted!r} alone"
             )
     return {ours: node[theirs] for ours, theirs in form.config_keys.items() if theirs in node}

@@ -65,7 +65,7 @@ def path_of(task: Certifiable, split: str) -> Path:
 def certified(task: Certifiable, split: str, *, again: bool = False) -> list[Baseline]:
     """Return the baselines of prepared data: from the certificate, or computed and stored."""
     path = path_of(task, split)
-    if not again and (stored := _read(path, task, split)) is not None:
+    if not again and (stored := _stored_baselines(path, task, split)) is not None:
         return stored
     baselines = task.baselines(split)
     _write(path, _content(task, split, baselines))
@@ -115,7 +115,7 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path, task: Certifiable, split: str) -> list[Baseline] | None:
+def _stored_baselines(path: Path, task: Certifiable, split: str) -> list[Baseline] | None:
     try:
         content = typed(read_json(path, MOST_BYTES), {"sha256": str, "baselines": list})
     except (OSError, ValueError):

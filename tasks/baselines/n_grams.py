@@ -88,7 +88,7 @@ def counts(
         hashes, owner = runs(data.read(examples), longest_run)
         if data.parts > 1:
             second, owner = owner % data.parts == 1, owner // data.parts
-            both, whose = _shared(hashes, owner, second, number)
+            both, whose = _common_features(hashes, owner, second, number)
             hashes = np.where(second, mixed(hashes ^ SHARED), hashes)
             hashes, owner = np.concatenate([hashes, both]), np.concatenate([owner, whose])
     slots = owner * BUCKETS + (hashes % np.uint64(BUCKETS)).astype(np.int64)
@@ -100,7 +100,7 @@ def counts(
     return shares
 
 
-def _shared(
+def _common_features(
     hashes: np.ndarray, owner: np.ndarray, second: np.ndarray, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the features that both texts of an example have, once each, and their examples."""

@@ -160,7 +160,7 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
     for split, wanted in names.items():
         parts = [_cifar_binary(files[name], f"{path}: {name}") for name in wanted if name in files]
         if parts:
-            splits[split] = _joined(parts)
+            splits[split] = _concatenated(parts)
     absent = {"train", "test"} - splits.keys()
     if absent:
         raise NotPrepared(
@@ -171,7 +171,7 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
     return splits
 
 
-def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Images:
+def _concatenated(parts: list[tuple[np.ndarray, np.ndarray]]) -> Images:
     return np.concatenate([images for images, _ in parts]), np.concatenate([p[1] for p in parts])
 
 

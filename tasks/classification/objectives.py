@@ -150,7 +150,7 @@ def answered(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
         keep=None if keep is None else keep[:, None],
     )
     if objective is InputObjective.permutation:
-        drawn = _drawn(there, index, hiding)
+        drawn = _answered_tokens(there, index, hiding)
         result = result._replace(
             weight=drawn.float(), order=random_ranks(drawn, index, hiding.seed)
         )
@@ -181,7 +181,7 @@ def hidden(
 ) -> tuple[Int[Tensor, "b l"], Bool[Tensor, "b l"]]:
     """Return the tokens with some of them hidden, and which."""
     rows, length = index.numpy(), target.shape[1]
-    drawn = _drawn(there, index, hiding)
+    drawn = _answered_tokens(there, index, hiding)
     instead: Tensor = torch.full_like(target, hiding.token_ids.stop)
     if hiding.replacement is MaskedReplacement.bert:
         words = words_of(rows, length, seed=hiding.seed, draw=Draw.replaced)
@@ -193,7 +193,7 @@ def hidden(
     return target.where(~drawn, instead), drawn
 
 
-def _drawn(
+def _answered_tokens(
     there: Bool[Tensor, "b l"], index: Int[Tensor, " b"], hiding: Hiding
 ) -> Bool[Tensor, "b l"]:
     """Return which tokens are to be answered."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from conf.shown import listed, shown
+from conf.shown import listed, short_repr
 from tasks.data import arena
 from tasks.data.archives import PACKED, open_packed
 from tasks.data.bars import tqdm
@@ -51,10 +51,10 @@ class CitationPair(NamedTuple):
 
 def present(folder: Path) -> bool:
     """Tell whether a folder holds the file of any split."""
-    return any(_file(folder, split) for split in FILES)
+    return any(_packed_file(folder, split) for split in FILES)
 
 
-def _file(folder: Path, split: str) -> Path | None:
+def _packed_file(folder: Path, split: str) -> Path | None:
     paths = (folder / (FILES[split] + ending) for ending in PACKED)
     return next((path for path in paths if path.is_file()), None)
 
@@ -65,7 +65,7 @@ def find(folder: Path, split: str) -> Path:
     Raises:
         NotPrepared: It is missing.
     """
-    if (path := _file(folder, split)) is not None:
+    if (path := _packed_file(folder, split)) is not None:
         return path
     there = ""
     if folder.is_file():
@@ -102,7 +102,7 @@ def _pair(line: bytes, where: str, longest: int) -> CitationPair:
     columns = line.split(b"\t")
     if len(columns) in (2, 3) and max(map(len, columns)) <= LONGEST_ID:
         raise BadData(
-            f"{where}: {shown(line)} names a pair by its ids, without the texts; wanted "
+            f"{where}: {short_repr(line)} names a pair by its ids, without the texts; wanted "
             f"{', '.join(COLUMNS)}, as in {', '.join(FILES.values())} of the folder {FOLDER} of "
             f"{arena.ABOUT}"
         )
@@ -113,7 +113,7 @@ def _pair(line: bytes, where: str, longest: int) -> CitationPair:
         )
     label, _, _, first, second = columns
     if label not in LABELS:
-        raise BadData(f"{where}: label {shown(label)}, wanted 0 or 1 (or 0.0, 1.0)")
+        raise BadData(f"{where}: label {short_repr(label)}, wanted 0 or 1 (or 0.0, 1.0)")
     for name, text in (("text1", first), ("text2", second)):
         if not text:
             raise BadData(f"{where}: {name} is empty; drop the line")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.classification.labels import whole_labels
 from tasks.data import hub
 from tasks.data.archives import tar_members
@@ -164,7 +164,7 @@ def read_datasets(path: Path | None) -> dict[str, Labelled]:
         splits=PARTS,
         instructions=hub_instructions(),
     )
-    return {part: _rows(loaded, part, str(path or HUB_NAME)) for part in PARTS}
+    return {part: _labelled_rows(loaded, part, str(path or HUB_NAME)) for part in PARTS}
 
 
 def hub_instructions() -> str:
@@ -178,7 +178,7 @@ def hub_instructions() -> str:
     )
 
 
-def _rows(loaded: Any, part: str, origin: str) -> Labelled:
+def _labelled_rows(loaded: Any, part: str, origin: str) -> Labelled:
     table = loaded[part].with_format("arrow")[:]
     rows: Labelled = []
     labels = whole_labels(table.column("label").to_pylist(), len(LABELS), f"{origin}, {part}")
@@ -187,7 +187,7 @@ def _rows(loaded: Any, part: str, origin: str) -> Labelled:
         where = f"{origin}, {part}, row {number}"
         if not isinstance(text, str):
             raise BadData(
-                f"{where}: text is {shown(text)}, wanted a string; correct or drop the row"
+                f"{where}: text is {short_repr(text)}, wanted a string; correct or drop the row"
             )
         if not text:
             raise empty(where)

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from conf.shown import listed, reason, short, shown
+from conf.shown import listed, reason, short, short_repr
 from tasks.classification.base import ClassificationTask
 from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.classification.split_files import SplitFiles
@@ -98,16 +98,16 @@ class TableTask(ClassificationTask):
         if (train is None) == (dataset is None):
             raise ValueError(
                 "name a table by task.train, or a data set on the hub by task.dataset: got "
-                f"train={shown(train)}, dataset={shown(dataset)}"
+                f"train={short_repr(train)}, dataset={short_repr(dataset)}"
             )
         if dataset is not None and (validation or test):
             raise ValueError(
                 f"task.dataset={short(dataset)} brings its own splits: got "
-                f"validation={shown(validation)}, test={shown(test)}; leave them null"
+                f"validation={short_repr(validation)}, test={short_repr(test)}; leave them null"
             )
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ValueError(
-                f"task.labels lists each label once, two at least: got {shown(labels)}, as in "
+                f"task.labels lists each label once, two at least: got {short_repr(labels)}, as in "
                 "task.labels=[neg,pos]"
             )
         if max_length < 1 or bucket_batches < 1:
@@ -180,7 +180,7 @@ class TableTask(ClassificationTask):
         trained = {row.label for row in rows["train"]}
         if absent := [label for n, label in enumerate(self.labels) if n not in trained]:
             remarks["labels"] = (
-                f"no row of train has the label {listed(map(shown, absent))}, which cannot be "
+                f"no row of train has the label {listed(map(short_repr, absent))}, which cannot be "
                 "learnt: is it spelt so in task.labels?"
             )
         self.write(splits, vocabulary=BYTES, labels=self.labels, remarks=remarks)
@@ -209,9 +209,9 @@ class TableTask(ClassificationTask):
             given = isinstance(label, str | int) or (isinstance(label, float) and not isnan(label))
             if not given or str(label) not in numbers:
                 raise BadData(
-                    f"{where}: label {shown(label)}, wanted one of "
-                    f"{listed(map(shown, self.labels))}; list every label in task.labels, quoted "
-                    "where it is a number such as '01'"
+                    f"{where}: label {short_repr(label)}, wanted one of "
+                    f"{listed(map(short_repr, self.labels))}; list every label in task.labels, "
+                    "quoted where it is a number such as '01'"
                 )
             columns = zip(texts, self.texts, strict=True)
             yield TableExample(
@@ -253,7 +253,7 @@ def _hub_records(
     ) as error:
         raise BadData(f"{name} cannot be read: {reason(error)}") from error
     if "train" not in loaded:
-        raise BadData(f"{name}: splits {shown(sorted(loaded))}, wanted train at least")
+        raise BadData(f"{name}: splits {short_repr(sorted(loaded))}, wanted train at least")
     return {
         split: _records(loaded[split], f"{name}, {split}", columns)
         for split in SPLITS

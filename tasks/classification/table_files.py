@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conf.shown import listed, reason, shown
+from conf.shown import listed, reason, short_repr
 from tasks.data.archives import PACKINGS, open_packed
 from tasks.data.lines import plain_text
 from tasks.errors import BadData
@@ -68,13 +68,13 @@ def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) 
         )
     if twice := [name for name in columns if times[name] > 1]:
         raise BadData(
-            f"{where}: {times[twice[0]]} columns are called {shown(twice[0])}: rename all but "
+            f"{where}: {times[twice[0]]} columns are called {short_repr(twice[0])}: rename all but "
             "the one that is meant"
         )
     return [list(header).index(name) for name in columns]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the number and the text of each line, with its end, but no blank lines at the end."""
     blank: list[tuple[int, str]] = []
     with open_packed(path) as file:
@@ -114,7 +114,7 @@ def _fields(
 def _tsv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     def rows() -> Iterator[tuple[int, list[str]]]:
         end = None
-        for number, line in _lines(path):
+        for number, line in _numbered_lines(path):
             if end is None:
                 end = "\r\n" if line.endswith("\r\n") else "\n"
             yield number, line.removesuffix(end if line.endswith(end) else "\n").split("\t")
@@ -128,7 +128,7 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
 
         def lines() -> Iterator[str]:
             nonlocal last
-            for number, line in _lines(path):
+            for number, line in _numbered_lines(path):
                 last = number
                 yield line
 
@@ -185,7 +185,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def _json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
-    lines = _lines(path)
+    lines = _numbered_lines(path)
     first = next(lines, None)
     if first is None:
         raise BadData(f"{path} is empty: wanted an object a line")
@@ -270,7 +270,7 @@ READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[TableRecord]]] = {
 def text_bytes(value: Any, where: str) -> bytes:
     """Return the bytes of a text. BadData for what is no text, and for an empty one."""
     if not isinstance(value, str):
-        raise BadData(f"{where}: got {shown(value)}, wanted a text; correct or drop the row")
+        raise BadData(f"{where}: got {short_repr(value)}, wanted a text; correct or drop the row")
     if not value:
         raise BadData(f"{where} is empty; drop the row or restore its text")
     try:

@@ -17,7 +17,7 @@ from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, NamedTuple, NoReturn, Protocol, runtime_checkable
 
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.data.sources import CHUNK_BYTES
 from tasks.errors import BadData
 
@@ -283,7 +283,9 @@ def walked_tar(archive: Path, budget: Budget) -> Iterator[tuple[tarfile.TarInfo,
                 raise BadData(f"{archive} has more than {MOST_MEMBERS:,} members; refused")
             if not 0 <= member.size <= longest:  # before anything seeks its end
                 budget.take(member.size)
-                raise BadData(f"{archive}: {shown(member.name)} is larger than all of it; {FETCH}")
+                raise BadData(
+                    f"{archive}: {short_repr(member.name)} is larger than all of it; {FETCH}"
+                )
             yield member, tar.extractfile(member) if member.isreg() else None
         rest: BinaryIO = tar.fileobj  # type: ignore[assignment]
         while chunk := rest.read(CHUNK_BYTES):  # there, a checksum is compared
@@ -359,7 +361,7 @@ def opened_zip(archive: Path, most: int | None = None) -> Iterator[zipfile.ZipFi
             budget.take(member.file_size)
             if member.compress_type not in METHODS or member.flag_bits & 1:
                 raise BadData(
-                    f"{archive}: {shown(member.filename)} is encrypted or packed by method "
+                    f"{archive}: {short_repr(member.filename)} is encrypted or packed by method "
                     f"{member.compress_type}, wanted deflate, LZMA or none: pack it anew"
                 )
         yield packed

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from conf.shown import reason, shown
+from conf.shown import reason, short_repr
 from tasks.data.archives import PACKINGS, Budget, open_packed
 from tasks.data.full_disk import StorageFull, full_disk_explained
 from tasks.data.sources import CHUNK_BYTES, data_root, folder_identity
@@ -82,10 +82,12 @@ def load(
         raise NotPrepared(f"{name} broke off: {reason(error)}; {instructions}") from error
     for split in splits:
         if split not in loaded:
-            raise BadData(f"{origin}: splits {shown(sorted(loaded))}, wanted {', '.join(splits)}")
+            raise BadData(
+                f"{origin}: splits {short_repr(sorted(loaded))}, wanted {', '.join(splits)}"
+            )
         if set(columns) - set(loaded[split].column_names):
             raise BadData(
-                f"{origin}, {split}: columns {shown(loaded[split].column_names)}, wanted "
+                f"{origin}, {split}: columns {short_repr(loaded[split].column_names)}, wanted "
                 f"{' and '.join(columns)}"
             )
     return loaded

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from conf.choices import ByName
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.data.full_disk import full_disk_explained
 from tasks.data.leftovers import sweep
 from tasks.data.sources import data_root, lock
@@ -127,5 +127,5 @@ class StoredTask(ByName, ABC):
     def split(self, name: str) -> Ragged:
         """Return what is stored of a split; ValueError for an unknown one."""
         if name not in SPLITS:
-            raise ValueError(f"unknown split {shown(name)}: wanted one of {', '.join(SPLITS)}")
+            raise ValueError(f"unknown split {short_repr(name)}: wanted one of {', '.join(SPLITS)}")
         return self.store().splits[name]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.errors import BadData
 
 MARK = " (a part)"
@@ -18,7 +18,7 @@ def given_path(path: str | None, source: StrEnum) -> Path | None:
     if source == SAMPLE and path is not None:
         readers = " or ".join(other for other in type(source) if other != SAMPLE)
         raise ValueError(
-            f"source=sample reads no files: got path={shown(path)}; set source={readers}"
+            f"source=sample reads no files: got path={short_repr(path)}; set source={readers}"
         )
     return named_path(path) if path is not None else None
 

@@ -3,7 +3,7 @@
 import zipfile
 from pathlib import Path
 
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.data.archives import (
     Budget,
     Readable,
@@ -44,8 +44,8 @@ def _extract_tar(archive: Path, folder: Path) -> None:
             target.mkdir(parents=True, exist_ok=True)
         else:
             raise BadData(
-                f"{archive}: {shown(member.name)} is a link or a device, refused: pack the files "
-                "themselves (tar --dereference --hard-dereference)"
+                f"{archive}: {short_repr(member.name)} is a link or a device, refused: pack the "
+                "files themselves (tar --dereference --hard-dereference)"
             )
 
 
@@ -63,7 +63,7 @@ def _extract_zip(archive: Path, folder: Path) -> None:
 def _inside(archive: Path, folder: Path, name: str) -> Path:
     target = (folder / name).resolve()
     if not target.is_relative_to(folder.resolve()):
-        raise BadData(f"{archive}: member {shown(name)} would land outside; refused")
+        raise BadData(f"{archive}: member {short_repr(name)} would land outside; refused")
     return target
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.data import hub
 from tasks.data.bars import tqdm
 from tasks.data.leftovers import temporary_folder
@@ -156,7 +156,7 @@ def read_hub(rows: Any, where: str, errors: DecodingErrors) -> Iterator[Book]:
     for row in order:
         text = rows[row]["text"]
         if not isinstance(text, str):
-            raise BadData(f"{where}, row {row}: text is {shown(text)}, wanted a string")
+            raise BadData(f"{where}, row {row}: text is {short_repr(text)}, wanted a string")
         yield _book(text.encode(), f"{where}, row {row}", errors)
 
 

@@ -208,7 +208,7 @@ class Subwords:
     def encode(self, block: LineBlock) -> Integer[np.ndarray, " n"]:
         """Return the ids of whole lines."""
         if self.given is not None:
-            flat, _ = self._by_library(_lines(block.text))
+            flat, _ = self._by_library(_ended_lines(block.text))
             return flat
         if len(self._piece_numbers) > REMEMBERED:
             self._piece_numbers.clear()
@@ -250,7 +250,7 @@ class Subwords:
         return text
 
 
-def _lines(text: bytes) -> list[str]:
+def _ended_lines(text: bytes) -> list[str]:
     lines = text.decode().split("\n")
     ended = [f"{line}\n" for line in lines[:-1]]
     return ended + lines[-1:] if lines[-1] else ended

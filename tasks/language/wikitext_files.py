@@ -9,7 +9,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conf.shown import listed, shown
+from conf.shown import listed, short_repr
 from tasks.data import archives, hub
 from tasks.data.lines import LineBlock, blocks, is_plain
 from tasks.data.sources import data_root, remembered_sha256
@@ -122,7 +122,7 @@ def find(path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm) -> dict[
         return _members(archive, form)
     corpus_name = CORPORA[corpus].name
     for folder in (root, root / corpus_name, root / f"{corpus_name}-raw"):
-        by_split = {split: _file(folder, f"{name}.{form}") for split, name in FILES.items()}
+        by_split = {split: _packed_file(folder, f"{name}.{form}") for split, name in FILES.items()}
         there = {
             split: TextFile(file, None) for split, file in by_split.items() if file is not None
         }
@@ -134,7 +134,7 @@ def find(path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm) -> dict[
     raise NotPrepared(f"{root}: no WikiText there; {_instructions(root, corpus, form)}")
 
 
-def _file(folder: Path, name: str) -> Path | None:
+def _packed_file(folder: Path, name: str) -> Path | None:
     paths = (folder / f"{name}{ending}" for ending in archives.PACKED)
     return next((path for path in paths if path.is_file()), None)
 
@@ -249,7 +249,7 @@ def read_hub(rows: Any, where: str) -> Iterator[LineBlock]:
         texts = table.column("text").to_pylist()
         for number, text in enumerate(texts, line):
             if not isinstance(text, str):
-                raise BadData(f"{where}, row {number}: text is {shown(text)}, wanted a string")
+                raise BadData(f"{where}, row {number}: text is {short_repr(text)}, wanted a string")
         ended = (text.rstrip("\n") or " " for text in texts)
         yield LineBlock("".join(f"{text}\n" for text in ended).encode(), where, line)
         line += len(texts)

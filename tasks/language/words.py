@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Integer
 
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.data.lines import LineBlock
 from tasks.errors import BadData
 from tasks.language import vocabulary_cache
@@ -141,9 +141,9 @@ class Words:
             lines = block.text.split(b"\n")
             line = block.line + next(n for n, text in enumerate(lines) if word in text.split())
             raise BadData(
-                f"{block.where}, line {line}: the word {shown(word.decode())} is not in train's "
-                "vocabulary: do the splits belong together? To read such words as <unk>, set "
-                "task.unknown=unk"
+                f"{block.where}, line {line}: the word {short_repr(word.decode())} is not in "
+                "train's vocabulary: do the splits belong together? To read such words as <unk>, "
+                "set task.unknown=unk"
             )
         return ids
 

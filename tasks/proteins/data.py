@@ -7,7 +7,7 @@ from enum import StrEnum, auto
 from pathlib import Path
 
 from conf.choices import ByName
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.data.prepared import GENERATED
 from tasks.data.published import check_partial, check_whole, given_path, named_path, source_name
 from tasks.data.storage import Ragged
@@ -91,7 +91,7 @@ class ProteinData(ByName):
             if not re.fullmatch(r"PF\d{5}", name):
                 raise ValueError(
                     f"task.held_out_families lists Pfam accessions, as in PF18369: got "
-                    f"{shown(name)}"
+                    f"{short_repr(name)}"
                 )
 
     def _check_source(self) -> None:

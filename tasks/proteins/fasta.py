@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
-from conf.shown import short, shown
+from conf.shown import short, short_repr
 from tasks.data.archives import PACKED, open_packed
 from tasks.data.bars import tqdm
 from tasks.data.lines import LONGEST_LINE, plain_text, too_long, whole_lines
@@ -140,8 +140,8 @@ def _from_the_first_header(lines: Iterator[str], path: Path) -> Iterator[str]:
             begun, size = True, 0
         elif not begun and line.strip():
             raise BadData(
-                f"{path}, line {number}: {shown(line.strip())} before the first header, wanted a "
-                "line that begins with '>': is this FASTA, and whole?"
+                f"{path}, line {number}: {short_repr(line.strip())} before the first header, "
+                "wanted a line that begins with '>': is this FASTA, and whole?"
             )
         size += len(line)
         if size > LONGEST_LINE:  # the longest known protein has 45,000 residues

@@ -12,7 +12,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.data.archives import open_packed
 from tasks.data.lines import plain_text, whole_lines
 from tasks.errors import BadData, NotPrepared
@@ -54,7 +54,7 @@ def read(path: Path, families: Sequence[str]) -> dict[str, bool]:
         heads = next(lines, "").rstrip("\n").split("\t")
         if not {"Entry", "Pfam"} <= set(heads):
             raise BadData(
-                f"{path}: columns {shown(heads)}, wanted Entry and Pfam among them, separated "
+                f"{path}: columns {short_repr(heads)}, wanted Entry and Pfam among them, separated "
                 "by tabs"
             )
         entry, pfam = heads.index("Entry"), heads.index("Pfam")
@@ -103,8 +103,8 @@ def held_out(
             held.add(digest(record.letters))
     if without == number:
         raise BadData(
-            f"{origin} annotates none of the {number:,} sequences (the first is {shown(first)}): "
-            "export the table for the entries of task.path"
+            f"{origin} annotates none of the {number:,} sequences (the first is "
+            f"{short_repr(first)}): export the table for the entries of task.path"
         )
     log.info(
         "%s: %d of %d sequences have no Pfam family there and are split by their hash; %d belong "

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.data import hub
 from tasks.data.batching import Draw, random_words
 from tasks.data.sources import data_root, remembered_sha256
@@ -78,14 +78,14 @@ def from_datasets(
         origin = f"{path or name}, {split}"
         table, cleaning, number = loaded[split], Cleaning(origin), 0
         if column not in table.column_names:
-            raise BadData(f"{origin}: columns {shown(table.column_names)}, wanted {column}")
+            raise BadData(f"{origin}: columns {short_repr(table.column_names)}, wanted {column}")
         for rows in table.select_columns([column]).iter(batch_size=ROWS_AT_ONCE):
             for text in rows[column]:
                 number += 1
                 if not isinstance(text, str):
                     raise BadData(
-                        f"{origin}, record {number:,}: {column} is {shown(text)}, wanted a text; "
-                        "name the column of sequences by task.column"
+                        f"{origin}, record {number:,}: {column} is {short_repr(text)}, wanted a "
+                        "text; name the column of sequences by task.column"
                     )
                 letters = cleaning.letters(text, number, column)
                 if letters:

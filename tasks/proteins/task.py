@@ -349,14 +349,14 @@ class Proteins(RowsTask, LanguageTask):
             raise IndexError(f"{split} has examples 0 … {number - 1}: got {index}")
         data = self.split(split)
         if self.form is ProteinForm.concatenated:
-            return _lines(to_text(data.tokens[index * self.length : (index + 1) * self.length]))
+            return _wrapped(to_text(data.tokens[index * self.length : (index + 1) * self.length]))
         (row,) = data.rows(np.array([index]))
         residues = np.array(row[1 : self.max_length])
         if self.objective is Objective.causal:
-            return _lines(to_text(residues))
+            return _wrapped(to_text(residues))
         drawn = chosen(np.ones((1, len(residues)), bool), np.array([index]), seed=0, share=MASKED)
         masked = np.where(drawn[0], MASK, residues)
-        return f"{_lines(to_text(masked))}\n-> {to_text(residues[drawn[0]])}"
+        return f"{_wrapped(to_text(masked))}\n-> {to_text(residues[drawn[0]])}"
 
 
 def residues_alone(batch: Batch) -> Batch:
@@ -365,5 +365,5 @@ def residues_alone(batch: Batch) -> Batch:
     return batch._replace(weight=weight if batch.weight is None else weight * batch.weight)
 
 
-def _lines(text: str) -> str:
+def _wrapped(text: str) -> str:
     return "\n".join(text[first : first + LINE] for first in range(0, len(text), LINE))

@@ -77,7 +77,7 @@ class _DecayedProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, state: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
-        ctx.cuts = spans(q.shape[2], chunk, _rows(q, v, g, chunk))
+        ctx.cuts = spans(q.shape[2], chunk, _rows_at_once(q, v, g, chunk))
         o, states = torch.empty_like(v), []
         with full_precision(q):
             for rows, size in ctx.cuts:
@@ -136,7 +136,7 @@ def _pull(
     return [dq, dk, dv, z.flip(1).cumsum(1).flip(1), dfirst]
 
 
-def _rows(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
+def _rows_at_once(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
     """Return how many tokens of all heads are worked on at once: by what they hold meanwhile."""
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk

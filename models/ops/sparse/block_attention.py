@@ -27,7 +27,7 @@ def block_attention(
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
     """Attend to the keys of one set of blocks; arguments as `union_attention`."""
-    if slopes is not None or dropout or not _short(blocks, q.device):
+    if slopes is not None or dropout or not _is_short(blocks, q.device):
         return union_attention(q, k, v, blocks, keep=keep, slopes=slopes, dropout=dropout)
     visible = _visible(blocks, keep, q.device)
     precise = torch.promote_types(v.dtype, torch.float32)  # of the sums, as in the union
@@ -36,7 +36,7 @@ def block_attention(
     return o.to(v.dtype)
 
 
-def _short(blocks: Blocks, device: torch.device) -> bool:
+def _is_short(blocks: Blocks, device: torch.device) -> bool:
     """Say whether all is seen, or all scores are few: as a mask, and beside those of the blocks."""
     most = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
     few = blocks.length <= 2 * blocks.reach and blocks.length**2 <= most

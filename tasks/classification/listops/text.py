@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int, Shaped, UInt8
 
-from conf.shown import shown
+from conf.shown import short_repr
 from tasks.data.bars import tqdm
 from tasks.data.lines import plain_text
 from tasks.data.sources import open_binary
@@ -54,7 +54,7 @@ def encode(text: str) -> Tokens:
     except KeyError as error:
         word = error.args[0].decode(errors="replace")
         raise BadData(
-            f"{shown(word)} is no ListOps token: wanted {' '.join(VOCABULARY[1:])}"
+            f"{short_repr(word)} is no ListOps token: wanted {' '.join(VOCABULARY[1:])}"
         ) from None
 
 
@@ -96,10 +96,12 @@ def solve(tokens: Sequence[int] | Shaped[np.ndarray, " t"]) -> int:
         else:
             values = arguments.pop()
             if not open_operators or not values:
-                raise BadData(f"']' closes nothing or an empty list in {shown(decode(tokens))}")
+                raise BadData(
+                    f"']' closes nothing or an empty list in {short_repr(decode(tokens))}"
+                )
             arguments[-1].append(OPERATIONS[open_operators.pop()](values))
     if open_operators or len(arguments[0]) != 1:
-        raise BadData(f"wanted exactly one closed tree: got {shown(decode(tokens))}")
+        raise BadData(f"wanted exactly one closed tree: got {short_repr(decode(tokens))}")
     return arguments[0][0]
 
 
@@ -170,9 +172,9 @@ def read_tsv(path: Path, *, max_length: int, check_answers: bool) -> Iterator[tu
         swapped = first == SWAPPED or LABEL_FIRST.match(first) is not None
         if not (headed or swapped):
             raise BadData(
-                f"{path}, line 1: got {shown(first)}, wanted the header {HEADER!r} and a tree, a "
-                "tab and its value a line, or lines of a value, a tab and its tree without a "
-                "header: is this a ListOps file?"
+                f"{path}, line 1: got {short_repr(first)}, wanted the header {HEADER!r} and a "
+                "tree, a tab and its value a line, or lines of a value, a tab and its tree without "
+                "a header: is this a ListOps file?"
             )
         number = 1
         for number, line in enumerate(text if headed else chain([first], text), 1 + headed):
@@ -195,19 +197,19 @@ def _parse(
     if len(columns) != 2:
         raise BadData(
             f"got {len(columns)} columns, wanted "
-            f"{'Target<TAB>Source' if swapped else 'Source<TAB>Target'}: {shown(line)}; the line "
-            "is cut or not tab-separated"
+            f"{'Target<TAB>Source' if swapped else 'Source<TAB>Target'}: {short_repr(line)}; the "
+            "line is cut or not tab-separated"
         )
     source, label = reversed(columns) if swapped else columns
     if len(label) != 1 or not label.isdigit():
-        raise BadData(f"target {shown(label)} is not a digit 0-9; correct or delete the line")
+        raise BadData(f"target {short_repr(label)} is not a digit 0-9; correct or delete the line")
     words = source.translate(None, b"()").split()
     try:
         tokens = bytes([IDS[word] for word in words])
     except KeyError as error:
         raise BadData(
-            f"token {shown(error.args[0])} is unknown: wanted {' '.join(VOCABULARY[1:])}; correct "
-            "or delete the line"
+            f"token {short_repr(error.args[0])} is unknown: wanted {' '.join(VOCABULARY[1:])}; "
+            "correct or delete the line"
         ) from None
     if len(tokens) > max_length:
         raise BadData(
@@ -222,7 +224,7 @@ def _parse(
                 "set task.check_answers=false to take the targets as they are"
             )
     elif not _is_tree(tokens):
-        raise BadData(f"brackets do not match in {shown(source)}; the line is cut or damaged")
+        raise BadData(f"brackets do not match in {short_repr(source)}; the line is cut or damaged")
     return tokens, int(label)
 
 

@@ -100,9 +100,9 @@ class _Level(NamedTuple):
 
 def grow(limits: Limits, seed: int, block: int) -> TreeBlock:
     """Draw block number `block` of `seed` and return its accepted trees."""
-    levels = _draw(limits, np.random.PCG64(np.random.SeedSequence((seed, block))))
+    levels = _draw_block(limits, np.random.PCG64(np.random.SeedSequence((seed, block))))
     sizes, values = _measure(levels)
-    trees = _write(levels, sizes, values)
+    trees = _placed_tokens(levels, sizes, values)
     flat, bounds = trees.tokens.tobytes(), trees.offsets.tolist()
     digests = [
         hashlib.blake2b(flat[start:end], digest_size=DIGEST_BYTES).digest()
@@ -111,7 +111,7 @@ def grow(limits: Limits, seed: int, block: int) -> TreeBlock:
     return TreeBlock(trees, b"".join(digests))
 
 
-def _draw(limits: Limits, bits: np.random.PCG64) -> list[_Level]:
+def _draw_block(limits: Limits, bits: np.random.PCG64) -> list[_Level]:
     """Draw all levels of one block; return the nodes of the trees that keep the length bounds."""
     tree = np.arange(BLOCK_TREES, dtype=np.int32)
     alive = np.ones(BLOCK_TREES, bool)
@@ -222,7 +222,7 @@ COMBINE: dict[int, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 """Digits of consecutive runs, and the runs' lengths, to one digit for each run."""
 
 
-def _write(
+def _placed_tokens(
     levels: list[_Level],
     sizes: list[Int[np.ndarray, " _"]],
     values: list[UInt8[np.ndarray, " _"]],

@@ -73,7 +73,9 @@ def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
     listed: list[ListedPicture] = []
     for path in lists:
         lines = enumerate(path.read_text(errors="replace").splitlines(), 1)
-        listed += [_entry(folder, line, number, path) for number, line in lines if line.strip()]
+        listed += [
+            _listed_picture(folder, line, number, path) for number, line in lines if line.strip()
+        ]
     empty = [entry.file for entry in listed if entry.empty]
     if empty:
         log.warning("left out %d empty pictures, e.g. %s", len(empty), empty[0])
@@ -90,7 +92,7 @@ def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
     return listed
 
 
-def _entry(folder: Path, line: str, number: int, path: Path) -> ListedPicture:
+def _listed_picture(folder: Path, line: str, number: int, path: Path) -> ListedPicture:
     where, columns = f"{path}, line {number}", line.split()
     if len(columns) <= LABEL_COLUMN or columns[LABEL_COLUMN] not in {"0", "1", "0.0", "1.0"}:
         raise BadData(

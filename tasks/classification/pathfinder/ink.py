@@ -41,10 +41,10 @@ def resampled(
     across: Int64[np.ndarray, "c fine_columns"],
 ) -> UInt8[np.ndarray, "r c"]:
     """Resample the rows of points, then their columns, each time to bytes."""
-    return _bytes(down @ _bytes(points.astype(np.int64) @ across.T).astype(np.int64))
+    return _byte_levels(down @ _byte_levels(points.astype(np.int64) @ across.T).astype(np.int64))
 
 
-def _bytes(sums: Int64[np.ndarray, "r c"]) -> UInt8[np.ndarray, "r c"]:
+def _byte_levels(sums: Int64[np.ndarray, "r c"]) -> UInt8[np.ndarray, "r c"]:
     levels: UInt8[np.ndarray, "r c"] = ((sums + (1 << BITS - 1)) >> BITS).clip(0, 255).astype("u1")
     return levels
 
@@ -82,7 +82,7 @@ def stroke(end: tuple[int, int], width: int) -> Iterator[tuple[int, int]]:
     if width == 1:
         steps = max(abs(down), abs(right))
         for step in range(steps + 1):
-            yield _part(down, step, steps), _part(right, step, steps)
+            yield _rounded_part(down, step, steps), _rounded_part(right, step, steps)
         return
     long, half = math.hypot(down, right), (width - 1) / 2
     narrow, wide = math.ceil(half - 0.5) / long, math.floor(half + 0.5) / long
@@ -94,7 +94,7 @@ def stroke(end: tuple[int, int], width: int) -> Iterator[tuple[int, int]]:
     yield from _filled(corners)
 
 
-def _part(distance: int, step: int, steps: int) -> int:
+def _rounded_part(distance: int, step: int, steps: int) -> int:
     """Return `distance` x step / steps, rounded, halves away from 0."""
     size = (2 * abs(distance) * step + steps) // (2 * steps) if steps else 0
     return size if distance > 0 else -size

@@ -58,7 +58,7 @@ class SeparatedSnake(NamedTuple):
     """Each with the bit of its pivot."""
 
 
-def _kind(style: Style, margin: int) -> StampShape:
+def _stamp_shape(style: Style, margin: int) -> StampShape:
     return StampShape(
         side=style.side,
         dash=style.dash,
@@ -73,7 +73,7 @@ class SeparatedBoard:
 
     def __init__(self, style: Style, margin: int, words: RandomNumbers) -> None:
         self.style, self.words = style, words
-        self.stamps: Stamps = stamps(_kind(style, margin))
+        self.stamps: Stamps = stamps(_stamp_shape(style, margin))
         kind = self.stamps.kind
         self.width, self.radius, self.guard = kind.width, kind.radius, kind.guard
         self.corner = self.radius * (self.width + 1)
@@ -176,7 +176,7 @@ def draw(style: Style, seed: int, index: int) -> SeparatedPicture:
     picture = SeparatedPicture(
         pixels=_ink(board, snakes, (begin, finish)),
         label=label,
-        lines=_lines(board, snakes),
+        lines=_line_bits(board, snakes),
         marks=(begin, finish),
         width=board.width,
     )
@@ -283,7 +283,7 @@ def _ink(
     return pixels
 
 
-def _lines(board: SeparatedBoard, snakes: list[SeparatedSnake]) -> int:
+def _line_bits(board: SeparatedBoard, snakes: list[SeparatedSnake]) -> int:
     lines = 0
     for snake in snakes:
         for stamp, pivot in snake.dashes:
