@@ -60,7 +60,9 @@ class ResultTable:
         for number, column in enumerate(table.columns):
             entries = [row.entries[number] for row in table.rows]
             words = text or column.words
-            columns[column.group, column.title] = [e.text if words else _number(e) for e in entries]
+            columns[column.group, column.title] = [
+                e.text if words else _as_float(e) for e in entries
+            ]
         sections, titles = [r.section for r in table.rows], [r.title for r in table.rows]
         index: pd.Index[str] = pd.Index(titles, name=table.stub)
         if any(sections):
@@ -101,7 +103,7 @@ class ResultTable:
         return self.to_markdown()
 
 
-def _number(entry: "Entry") -> float:
+def _as_float(entry: "Entry") -> float:
     return float("nan") if entry.value is None else float(entry.value)
 
 

@@ -111,7 +111,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps({"schema": SCHEMA, "models": models, "refused": refused}, indent=1))
         return 0
     for number, model in enumerate(counted):
-        print(("\n" if number else "") + "\n".join(_text(model)))
+        print(("\n" if number else "") + "\n".join(_cost_text(model)))
     for one in refused:
         print(f"\n{one['model']} on {one['task']}: refused: {one['reason']}")
     return 0
@@ -216,7 +216,7 @@ def _as_json(model: CountedModel) -> dict[str, Any]:
     }
 
 
-def _text(model: CountedModel) -> Iterator[str]:
+def _cost_text(model: CountedModel) -> Iterator[str]:
     """Yield a heading, the table, and what needs a word."""
     from lra.terminal.screen import table
 

@@ -123,7 +123,7 @@ def _typed(
                 type=parameter.type,
                 default=default,
                 values=dict(parameter.values),
-                meaning=_joined(parameter, comment),
+                meaning=_meaning(parameter, comment),
                 switch=parameter.switch,
                 optional=parameter.optional,
             )
@@ -131,7 +131,7 @@ def _typed(
     return options
 
 
-def _joined(parameter: Parameter, comment: str) -> str:
+def _meaning(parameter: Parameter, comment: str) -> str:
     """Return what docstring and YAML say; a comment that only lists the values is left out."""
     listed = {word.strip() for word in comment.split("|")}
     if listed <= {name for name, _ in parameter.values}:

@@ -117,7 +117,7 @@ class StoredPlan:
             raise Torn(f"{self.cells} is torn: {SUBMIT_AGAIN}")
         index = json.loads(raw)  # byte for byte what was written, by its digest
         needs = [Resources(**entry) for entry in index["needs"]]
-        self.entries = [_entry(entry, index, needs) for entry in index["entries"]]
+        self.entries = [_plan_entry(entry, index, needs) for entry in index["entries"]]
         self._parts: dict[int, Any] = {}
 
     @cached_property
@@ -263,14 +263,16 @@ def locate_plan(name: str, root: Path) -> Path:
         raise BadPlan(f"no plan in {name}: wanted a folder with {HEAD}, or the name of a sweep")
     existing = sorted(path.parent.name for path in (root / FOLDER).glob(f"*/{HEAD}"))
     close = near(name, existing)
-    hint = f"near matches: {', '.join(close)}" if close else f"plans there: {_some(existing)}"
+    hint = (
+        f"near matches: {', '.join(close)}" if close else f"plans there: {_first_names(existing)}"
+    )
     raise BadPlan(
         f"no plan of a sweep {name!r} in {root}; {hint}. `lra submit sweep={name} …` writes one; "
         "another results folder is named by --results"
     )
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (" …" if len(names) > 10 else "") if names else "none"
 
 
@@ -304,7 +306,9 @@ def _check_schema(path: Path, raw: bytes) -> None:
         )
 
 
-def _entry(row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]) -> PlanEntry:
+def _plan_entry(
+    row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]
+) -> PlanEntry:
     key, fingerprint, kind, need, trainings, shorter, data, *place = row
     if not _KEY.fullmatch(key) or not _KEY.fullmatch(index["fingerprints"][fingerprint]):
         raise BadPlan(f"the plan's cell {key!r:.80} is not named like one: {SUBMIT_AGAIN}")

@@ -193,11 +193,11 @@ def write(
         time.sleep(0.1)
     with lock:
         new = records(sweep, forecasts)
-        before, everything = _joined(folder, new, say)
+        before, everything = _with_former(folder, new, say)
         # Workers of a submission before find their group in the plan of the next one.
         asked = {group.name for group in groups}
         older = [] if before is None else [g for g in before.groups if g.name not in asked]
-        _write(folder, everything, {**_about(sweep, [*groups, *older]), **more})
+        _write_plan(folder, everything, {**_about(sweep, [*groups, *older]), **more})
         keep = {before.head["cells"], before.head["index"]} if before else set()
         plan = StoredPlan(folder)
         keep |= {plan.head["cells"], plan.head["index"]}
@@ -207,7 +207,7 @@ def write(
     return plan
 
 
-def _joined(
+def _with_former(
     folder: Path, new: Sequence[Record], say: Callable[[str], object]
 ) -> tuple[StoredPlan | None, list[Record]]:
     """Return the plan before, where it can be used, and the cells of both."""
@@ -239,7 +239,7 @@ def _about(sweep: Sweep, groups: Sequence[WorkerGroup]) -> dict[str, Any]:
     }
 
 
-def _write(folder: Path, everything: Sequence[Record], about: Mapping[str, Any]) -> None:
+def _write_plan(folder: Path, everything: Sequence[Record], about: Mapping[str, Any]) -> None:
     file = PlanFile()
     places = {record["key"]: place for place, record in enumerate(everything)}
     shorter = _shorter(everything, places)

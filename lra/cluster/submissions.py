@@ -62,7 +62,7 @@ def strange_submissions(plan: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _sound(plan: Path) -> list[dict[str, Any]]:
-    return [note for _, note in _read(plan) if note is not None]
+    return [note for _, note in _notes(plan) if note is not None]
 
 
 def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
@@ -72,10 +72,10 @@ def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
 
 def damaged(plan: Path) -> list[Path]:
     """Return the files of submissions that nobody can read any more."""
-    return [path for path, note in _read(plan) if note is None]
+    return [path for path, note in _notes(plan) if note is None]
 
 
-def _read(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
+def _notes(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     for path in sorted((plan / FOLDER).glob("*.json")):
         try:
             note = read_sealed(path, _NOTE)

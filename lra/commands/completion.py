@@ -102,7 +102,7 @@ def _run(before: Sequence[str], current: str) -> list[str]:
         return [f"{key}={done}{comma}{name}" for name in offered]
     if "." in bare:
         plus = key[: len(key) - len(bare)]
-        return [f"{plus}{option}=" for option in _keys(_chosen(before, dirs))]
+        return [f"{plus}{option}=" for option in _option_keys(_chosen(before, dirs))]
     config = load(roots()[-1] / "config.yaml")
     top = [f"{name}=" for name in config if name not in ("defaults", "hydra", "model")]
     heads = [f"{word}=" for word in spellings.values()] + [f"{group}." for group in TYPED]
@@ -145,7 +145,7 @@ def _chosen(before: Sequence[str], folders: Sequence[Path]) -> dict[str, Path]:
     }
 
 
-def _keys(chosen: dict[str, Path]) -> list[str]:
+def _option_keys(chosen: dict[str, Path]) -> list[str]:
     keys = []
     for group, file in chosen.items():
         node: dict[str, Any] = load(file)

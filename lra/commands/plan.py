@@ -89,7 +89,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
         return 0  # Hydra printed a configuration or its help
     sweep = build(configurations, elsewhere=True)
     forecaster = Forecaster([*stored(sweep.planned, sweep.store, sweep.name)])
-    lines = [*_lines(sweep, forecaster)]
+    lines = [*_forecast_lines(sweep, forecaster)]
     totals = _totals(sweep, lines, forecaster)
     if as_json:
         print(json.dumps({"schema": SCHEMA, **totals, "cells": lines}, indent=1))
@@ -100,7 +100,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     return 0
 
 
-def _lines(sweep: Sweep, forecaster: Any) -> Iterable[dict[str, Any]]:
+def _forecast_lines(sweep: Sweep, forecaster: Any) -> Iterable[dict[str, Any]]:
     """Yield the forecasts of the cells, those that differ in the seed alone together."""
     from lra.sweep.planned import done
 
@@ -112,10 +112,10 @@ def _lines(sweep: Sweep, forecaster: Any) -> Iterable[dict[str, Any]]:
         groups.setdefault(repr((columns, shape)), []).append(planned)
     for group in groups.values():
         complete = sum(done(planned, sweep.store) for planned in group)
-        yield _line(group, complete, forecaster.of(group[0]), sweep)
+        yield _forecast_line(group, complete, forecaster.of(group[0]), sweep)
 
 
-def _line(
+def _forecast_line(
     group: Sequence[Planned], complete: int, forecast: "Forecast", sweep: Sweep
 ) -> dict[str, Any]:
     from lra.sweep.titles import title
@@ -219,9 +219,9 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
                 str(len(line["seeds"])),
                 str(line["done"]),
                 "" if line["steps"] is None else f"{line['steps']:,}",
-                "?" if line["step_s"] is None else _short(line["step_s"]),
-                "?" if line["hours"] is None else _short(line["hours"] * HOUR),
-                "?" if line["hours_to_do"] is None else _short(line["hours_to_do"] * HOUR),
+                "?" if line["step_s"] is None else _short_time(line["step_s"]),
+                "?" if line["hours"] is None else _short_time(line["hours"] * HOUR),
+                "?" if line["hours_to_do"] is None else _short_time(line["hours_to_do"] * HOUR),
                 *([f"{line['gpu_hours_to_do'] or 0.0:.2f}"] if gpu else []),
                 _gib(line["room_bytes"]),
                 _gib(line["need_bytes"]),
@@ -275,7 +275,7 @@ def _aligned(rows: list[list[str]]) -> list[list[str]]:
     ]
 
 
-def _short(seconds: float) -> str:
+def _short_time(seconds: float) -> str:
     """Return a time of any size in a few letters."""
     if seconds <= 0:
         return "-"

@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
         return _stop(argv)
     begun = time.monotonic()
     volume, argv = taken(argv)
-    progress.shown = volume is not Volume.quiet
+    progress.speaking = volume is not Volume.quiet
     cluster_words, words = divided(argv)
     engine = chosen(cluster_words)
     from lra.composition.hydra_entry import MULTIRUN, entries as composed

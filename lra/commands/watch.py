@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
         standing = watcher.look()
         standing.jobs = jobs.look()
         if arguments.json:
-            print(json.dumps(_plain(standing), ensure_ascii=False))
+            print(json.dumps(_standing_json(standing), ensure_ascii=False))
         else:
             text = [*lines(standing, PlanTitles(plan), MOST_LINES)]
             text += worker_lines(standing, 1000 if arguments.workers else 0)
@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
                 plan, watcher = again, Watcher(again)
 
 
-def _plain(standing: "Standing") -> dict[str, object]:
+def _standing_json(standing: "Standing") -> dict[str, object]:
     return {
         "sweep": standing.sweep,
         "total": standing.total,

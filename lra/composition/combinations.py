@@ -26,7 +26,7 @@ def expand(overrides: Sequence[Override], max_batch_size: int | None) -> list[li
     Raises:
         ConfigError: there are none or more than `MOST`, or a range has no end.
     """
-    sizes = {override.get_key_element(): _size(override) for override in overrides}
+    sizes = {override.get_key_element(): _value_count(override) for override in overrides}
     total = math.prod(sizes.values())
     if total > MOST:
         longest = max(sizes, key=lambda key: sizes[key])
@@ -40,7 +40,7 @@ def expand(overrides: Sequence[Override], max_batch_size: int | None) -> list[li
     return [*chain(*BasicSweeper.split_arguments(list(overrides), max_batch_size))]
 
 
-def _size(override: Override) -> float:
+def _value_count(override: Override) -> float:
     """Return how many values a word has, without listing them."""
     value = override.value()
     if isinstance(value, ChoiceSweep):

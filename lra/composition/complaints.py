@@ -117,7 +117,7 @@ def _of_a_reference(error: Exception, words: Sequence[str]) -> str | None:
     if not word:  # what cannot be parsed has no key yet
         return (
             "a file of the configuration has a ${...} that is not closed, or holds no name of a "
-            f"key: {_text(error)}"
+            f"key: {_error_message(error)}"
         )
     match = re.search(r"(?:key|type|variable) (\S.*?)(?: not found|$)", str(error), re.MULTILINE)
     reason = f": there is no {short(match[1])}" if match else ""
@@ -160,7 +160,7 @@ def _here(profiles: Sequence[str]) -> str:
 
 def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
     """Return the near matches of a key that is not there, or None where none is wanted."""
-    text = _text(error)
+    text = _error_message(error)
     values = {w.lstrip("+~").partition("=")[0]: short(w.partition("=")[2]) for w in words}
     there = re.search(r"An item is already at '([^']+)'", text)
     if there:
@@ -173,7 +173,8 @@ def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
     keys = keys_of(words)
     if key not in keys:
         return unknown_key(key, values.get(key, ""), keys)
-    return f"{key} cannot be set so: {_text(error.__cause__ or error)}. ++{key}=... adds keys to it"
+    message = _error_message(error.__cause__ or error)
+    return f"{key} cannot be set so: {message}. ++{key}=... adds keys to it"
 
 
 def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
@@ -245,7 +246,7 @@ def _options(group: str, name: str) -> frozenset[str]:
 
 
 def _of_the_rest(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
-    text = _text(error)
+    text = _error_message(error)
     if key := getattr(error, "full_key", None):
         return text if key in text else f"{key}: {text}"
     guilty = None if any(word in text for word in words) else _guilty(words, config_dir)
@@ -258,11 +259,11 @@ def _of_the_rest(error: Exception, words: Sequence[str], config_dir: str | None)
     return f"{short(guilty)}: {text}"
 
 
-def _text(error: BaseException) -> str:
+def _error_message(error: BaseException) -> str:
     """Return the message of an error, or of what caused it, without what only Hydra knows."""
     text = str(error)
     if not text and error.__cause__ is not None:
-        return _text(error.__cause__)
+        return _error_message(error.__cause__)
     if isinstance(error.__cause__, OmegaConfBaseException):
         text += f"\n{error.__cause__}"
     if not isinstance(error, HydraException | OmegaConfBaseException | ValueError):

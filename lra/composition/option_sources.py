@@ -184,11 +184,11 @@ def _fields(body: list[ast.stmt]) -> dict[str, tuple[ast.AnnAssign, str]]:
     by_name: dict[str, tuple[ast.AnnAssign, str]] = {}
     for node, following in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            by_name[node.target.id] = (node, _text(following))
+            by_name[node.target.id] = (node, _one_line(following))
     return by_name
 
 
-def _text(node: ast.stmt | None) -> str:
+def _one_line(node: ast.stmt | None) -> str:
     """Return a docstring that stands by itself, in one line."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return " ".join(str(node.value.value).split())
@@ -261,7 +261,7 @@ def _members(choice: ast.ClassDef) -> Iterator[tuple[str, str]]:
         if isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name):
             value = member.value
             name = value.value if isinstance(value, ast.Constant) else member.targets[0].id
-            yield str(name), _text(following)
+            yield str(name), _one_line(following)
 
 
 def comments(file: Path) -> dict[str, str]:

@@ -56,7 +56,7 @@ def matching_options(
                 where, name = f"{before}{table}", chosen.get(group, "")
                 if of_names := _names(tables.get(table), group, name, names_of, where):
                     if name in of_names:
-                        entries.append(_entry(of_names[name], f"{where}.{name}"))
+                        entries.append(_checked_entry(of_names[name], f"{where}.{name}"))
                         places.append(f"{where}.{name}.")
                     elif where == f"{source}: for_task" and source.startswith("+protocol="):
                         raise ConfigError(
@@ -83,7 +83,7 @@ def _names(
     return entries
 
 
-def _entry(value: Any, where: str) -> Tree:
+def _checked_entry(value: Any, where: str) -> Tree:
     """Return one entry, each of its parts checked."""
     entry = _mapping(value, where, "groups")
     for part, options in entry.items():

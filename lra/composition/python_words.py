@@ -34,13 +34,13 @@ def value_text(value: Any, where: str) -> str:
     if value is None or isinstance(value, bool):
         text = {None: "null", True: "true", False: "false"}[value]
     elif isinstance(value, Enum | str | Path):
-        text = _text(value.name if isinstance(value, Enum) else str(value))
+        text = _quoted(value.name if isinstance(value, Enum) else str(value))
     elif isinstance(value, Integral):
         text = str(int(value))
     elif isinstance(value, Real):
         text = repr(float(value))
     elif isinstance(value, Mapping):
-        pairs = (f"{_text(str(key))}:{value_text(item, where)}" for key, item in value.items())
+        pairs = (f"{_quoted(str(key))}:{value_text(item, where)}" for key, item in value.items())
         text = "{" + ",".join(pairs) + "}"
     elif isinstance(value, list):
         text = "[" + ",".join(value_text(item, where) for item in value) + "]"
@@ -52,7 +52,7 @@ def value_text(value: Any, where: str) -> str:
     )
 
 
-def _text(value: str) -> str:
+def _quoted(value: str) -> str:
     from hydra.core.override_parser.types import Quote, QuotedString
 
     if _BARE.fullmatch(value) and value.lower() not in _OTHER:

@@ -108,13 +108,13 @@ def _item(value: Any, kind: Any) -> str | None:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return str(value) if value in kind.__members__ else None
     if kind is str:
-        return _name(value)
+        return _list_item(value)
     if kind not in (int, float):
         return None
     return str(value) if type(value) is kind else _number(value, kind)
 
 
-def _name(value: Any) -> str | None:
+def _list_item(value: Any) -> str | None:
     """Return text as an item of a list, in quotes where it would be read as something else."""
     if not isinstance(value, str) or not value or "'" in value:
         return None

@@ -287,7 +287,7 @@ def _job(planned: Planned, store: Store, sharers: int) -> isolate.Job:
             else None,
         },
         seconds=planned.run.control.timeout_s,
-        memory_bytes=_memory(hardware, sharers),
+        memory_bytes=_memory_limit(hardware, sharers),
         threads=int(cell.columns["threads"]),
         processes=processes(planned.run),
         log=store.cell_folder(cell.key) / "log.txt",
@@ -303,7 +303,7 @@ def _details(job: isolate.Job) -> list[str]:
     return lines
 
 
-def _memory(hardware: HardwareProfile, sharers: int) -> int | None:
+def _memory_limit(hardware: HardwareProfile, sharers: int) -> int | None:
     """Return the bytes that a process may use on a CPU; a GPU's limit is set in the cell.
 
     Without a limit of the profile, a share of what is available: a cell that wants more fails by

@@ -28,7 +28,7 @@ PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "runn
 
 def ready(argv: Sequence[str], volume: Volume) -> None:
     """Begin what takes long while this process composes: the fork server imports torch."""
-    progress.shown = volume is not Volume.quiet
+    progress.speaking = volume is not Volume.quiet
     isolate.prepare(*PRELOAD)
     if not any(word.startswith(PRINTING) for word in argv):
         isolate.start_server()

@@ -142,18 +142,22 @@ def noise(*, as_json: bool, each_s: float = EACH_S) -> int:
         unwatched = watched.unwatched
     unfit = any(sum(finding_.disturbed.values()) > finding_.pairs / 2 for finding_ in findings)
     if as_json:
-        print(json.dumps(_plain(findings, unwatched, watch.threads), indent=2))
+        print(json.dumps(_findings_json(findings, unwatched, watch.threads), indent=2))
     else:
-        print("\n".join(_lines(findings, unwatched, watch.threads)))
+        print("\n".join(_table_lines(findings, unwatched, watch.threads)))
     return 1 if unfit else 0
 
 
-def _plain(rows: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) -> dict[str, Any]:
+def _findings_json(
+    rows: list[NoiseFinding], unwatched: tuple[str, ...], threads: int
+) -> dict[str, Any]:
     lengths = [{name: getattr(finding, name) for name in finding.__slots__} for finding in rows]
     return {"threads": threads, "level": LEVEL, "unwatched": unwatched, "lengths": lengths}
 
 
-def _lines(findings: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) -> list[str]:
+def _table_lines(
+    findings: list[NoiseFinding], unwatched: tuple[str, ...], threads: int
+) -> list[str]:
     head = ["one call", *(f"ratio, {n}" for n in COUNTS), *(f"time, {n}" for n in COUNTS)]
     rows = [(*head, "disturbed")]
     for finding in findings:

@@ -54,11 +54,11 @@ def rates(name: str, *, as_json: bool) -> int:
     print(f"{device_name(hardware.device)}, {hardware.precision}, for hardware={name}")
     for threads, measured, file, spent in steps:
         print(f"\n{threads} threads, in {spent:.1f} s, kept in {file}")
-        print(table(_rows(measured)))
+        print(table(_rate_rows(measured)))
     return 0
 
 
-def _rows(measured: Rates) -> list[tuple[str, str, str]]:
+def _rate_rows(measured: Rates) -> list[tuple[str, str, str]]:
     return [
         (name, f"{value:.3g} {UNITS.get(name, 'B/s')}", MEANINGS[name])
         for name, value in asdict(measured).items()

@@ -243,7 +243,7 @@ def _check_fonts(families: list[str], where: str) -> None:
 def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
     """Return the style that one of matplotlib's files describes, and what of it is not taken."""
     settings, remarks = {}, []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(_file_text(path).splitlines(), 1):
         bare = re.sub(r"""((?:"[^"]*"|'[^']*'|[^#"'])*)#.*""", r"\1", line).strip()
         if not bare:
             continue
@@ -279,7 +279,7 @@ def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
     return replace(style, matplotlib=settings), remarks
 
 
-def _text(path: Path) -> str:
+def _file_text(path: Path) -> str:
     try:
         return read_bytes(path, MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -169,14 +169,14 @@ def _why(cell: Cell, store: Store, retry: Collection[str]) -> str:
             return f"its rows are damaged: {legible(str(error), LONGEST_REASON)}"
         ended = f"ended as {', '.join(again)}" if again else "was disturbed while it was measured"
         return f"{ended}, and runner.retry asks for it"
-    others = [path for path in _rows(folder) if path != rows]
+    others = [path for path in _readable_rows_files(folder) if path != rows]
     if not others:
         return "never run" if not folder.exists() else "begun, and never ended"
     newest = max(others, key=lambda path: path.stat().st_mtime_ns)
     return f"code changed since it ran ({_changed(newest, cell)})"
 
 
-def _rows(folder: Path) -> list[Path]:
+def _readable_rows_files(folder: Path) -> list[Path]:
     try:
         return rows_files(folder)
     except BadStore:

@@ -42,15 +42,15 @@ class Guess(NamedTuple):
 
 def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
     """Return what a cell may take, from the nearest of those that ran; None where none is near."""
-    wanted_work, wanted_size = _work(cell.columns, cell.config), _size(cell.config)
+    wanted_work, wanted_size = _work(cell.columns, cell.config), _alike_key(cell.config)
     near: dict[tuple[float, ...], list[float]] = {}
     for other in past:
         if any(other.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
             continue
-        work, size = _work(other.columns, other.config), _size(other.config)
+        work, size = _work(other.columns, other.config), _alike_key(other.config)
         if not work or not wanted_work or not 1 / MOST_SCALED <= wanted_work / work <= MOST_SCALED:
             continue
-        if wanted_work > work and _number(other.config, "optim", "steps") < FEWEST_STEPS:
+        if wanted_work > work and _config_number(other.config, "optim", "steps") < FEWEST_STEPS:
             continue
         distance = (
             float(other.columns.get("model") != cell.columns["model"]),
@@ -68,26 +68,28 @@ def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
 
 def _work(columns: Mapping[str, Any], config: Mapping[str, Any]) -> float:
     """Return a number that the time of cells of one runner grows with, as the first guess."""
-    length = _number(columns, "length")
+    length = _config_number(columns, "length")
     try:
         kind = runner_class({"name": columns.get("runner")})
     except (UnknownName, ConfigError):
         return 0.0
-    size = _number(config, "model", "backbone", "depth") * _number(
+    size = _config_number(config, "model", "backbone", "depth") * _config_number(
         config, "model", "backbone", "width"
     )
     if kind.trains:
-        steps = _number(config, "optim", "steps") * _number(config, "optim", "batch_size")
+        steps = _config_number(config, "optim", "steps") * _config_number(
+            config, "optim", "batch_size"
+        )
         return steps * length * size
     if kind.by_length:
-        return max(length, _number(config, "hardware", "token_budget")) * size
+        return max(length, _config_number(config, "hardware", "token_budget")) * size
     if not kind.models:
         return length
-    examples = _number(config, "runner", "examples")
+    examples = _config_number(config, "runner", "examples")
     return length * size * examples
 
 
-def _number(node: Any, *path: str) -> float:
+def _config_number(node: Any, *path: str) -> float:
     """Return a number of a configuration; 1 where there is none."""
     for name in path:
         node = node.get(name) if isinstance(node, Mapping) else None
@@ -96,7 +98,7 @@ def _number(node: Any, *path: str) -> float:
     return float(node) if 0 < node < 1e18 else 1.0
 
 
-def _size(config: Mapping[str, Any]) -> str:
+def _alike_key(config: Mapping[str, Any]) -> str:
     """Return what else in a configuration makes cells alike: the model, the task, the runner."""
     parts = [config.get(name) for name in ("model", "task", "runner", "optim")]
     steering = ("seed", "data_seed", "dry_run", "shard", "retry", "timeout_s", "peak_learning_rate")
@@ -121,7 +123,7 @@ def stored(waiting: Sequence[Planned], store: Store, sweep: str) -> Iterator[Pas
         for folder in islice(search(), MOST_READ):
             if folder not in seen:
                 seen.add(folder)
-                yield from _read(folder)
+                yield from _past_cells(folder)
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -131,7 +133,7 @@ def _inside(folder: Path) -> list[Path]:
         return []
 
 
-def _read(folder: Path) -> Iterator[Past]:
+def _past_cells(folder: Path) -> Iterator[Past]:
     """Yield what a cell took, where that is on record. What cannot be read counts for nothing."""
     newest = max(folder.glob("environment-*.json"), key=lambda path: path.name, default=None)
     if newest is None:

@@ -77,7 +77,7 @@ def superseded(sweep: str, planned: Sequence[Planned], store: Store) -> list[str
     A file decides a part of the key, which is another one while the file is missing.
     """
     now = {item.cell.key for item in planned}
-    names = {_name(item.cell.columns) for item in planned}
+    names = {_training_columns(item.cell.columns) for item in planned}
     keys = []
     for key in set(store.cells_of(sweep)) - now:
         try:  # most cells lacked nothing, which their bytes tell in a tenth of the time
@@ -87,12 +87,12 @@ def superseded(sweep: str, planned: Sequence[Planned], store: Store) -> list[str
         except (UnknownCell, BadStore):
             continue
         lacked = cell["identity"].get("task", {}).get("data") == MISSING
-        if lacked and _name(cell["columns"]) in names:
+        if lacked and _training_columns(cell["columns"]) in names:
             keys.append(key)
     return keys
 
 
-def _name(columns: Mapping[str, Any]) -> tuple[Any, ...]:
+def _training_columns(columns: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(columns[column] for column in ("runner", "mode", "model", "task", "seed"))
 
 

@@ -256,7 +256,7 @@ def _value_texts(column: set[str]) -> dict[str, str]:
     loaded = {value: json.loads(value) for value in column}
     if all(isinstance(one, list) and len(one) == 1 for one in loaded.values()):
         loaded = {value: one[0] for value, one in loaded.items()}
-    texts = {value: _plain(one) for value, one in loaded.items()}
+    texts = {value: _word_text(one) for value, one in loaded.items()}
     counts = Counter(texts.values())
     return {v: _legible(text if counts[text] == 1 else v) for v, text in texts.items()}
 
@@ -268,9 +268,9 @@ def _legible(text: str) -> str:
     return f"{printable[: LONGEST_VALUE - 10]}… {digest(text, digits=8)}"
 
 
-def _plain(value: Any) -> str:
+def _word_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return f"[{','.join(map(_plain, value))}]"
+        return f"[{','.join(map(_word_text, value))}]"
     return json.dumps(value, ensure_ascii=False)

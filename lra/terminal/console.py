@@ -107,7 +107,7 @@ def print_result(result: "Table") -> None:
             section = row.section
             columns.add_section()
             columns.add_row(text(section, "italic"))
-        columns.add_row(text(row.title), *(_entry(result, entry) for entry in row.entries))
+        columns.add_row(text(row.title), *(_entry_text(result, entry) for entry in row.entries))
     wide = console.options.update_width(10_000)
     if Measurement.get(console, wide, columns).minimum > console.width:
         print(encodable(plain, sys.stdout))
@@ -119,7 +119,7 @@ def print_result(result: "Table") -> None:
         console.print(text(f"[{number}] {note}", "dim"))
 
 
-def _entry(result: "Table", entry: "Entry") -> "Text":
+def _entry_text(result: "Table", entry: "Entry") -> "Text":
     from rich.text import Text
 
     number, rest = result.number(entry)

@@ -19,7 +19,7 @@ PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
 PATIENCE_S = 1.0
 """Seconds of planning after which a person wants to see that something is done."""
 
-shown = True
+speaking = True
 """Whether planning says anything; `lra run --quiet` switches it off."""
 Item = TypeVar("Item")
 
@@ -29,7 +29,7 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
 
     A bar on a terminal, which goes away at the end; in a log, one line.
     """
-    if not shown:
+    if not speaking:
         yield from items
         return
     if sys.stderr.isatty():

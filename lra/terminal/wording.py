@@ -51,11 +51,11 @@ def facts(message: Progress, *, age_s: float, phase_s: float) -> list[Fact]:
     counted = f"{message.unit} {message.done:,}{total}" if message.unit else ""
     parts = [Fact(", ".join(part for part in (message.phase, counted) if part), 0)]
     if message.loss is not None:
-        parts.append(Fact(f"loss {_number(message.loss)}", 2))
+        parts.append(Fact(f"loss {_significant(message.loss)}", 2))
     if message.learning_rate is not None:
         parts.append(Fact(f"lr {_rate(message.learning_rate)}", 4))
     if message.speed is not None:
-        parts.append(Fact(f"{_number(message.speed, 0)} {message.speed_unit}/s", 3))
+        parts.append(Fact(f"{_significant(message.speed, 0)} {message.speed_unit}/s", 3))
     if message.left_s is not None and message.left_s > age_s:
         parts.append(Fact(f"{ahead(message.left_s - age_s)} left", 1))
     elif message.left_s is None and message.phase and phase_s >= 1:
@@ -66,16 +66,16 @@ def facts(message: Progress, *, age_s: float, phase_s: float) -> list[Fact]:
 def joined(facts: Sequence[Fact], width: int | None = None) -> str:
     """Return facts as one line, without those of least worth where it would be too wide."""
     kept = list(facts)
-    while len(kept) > 1 and width is not None and len(_line(kept)) > width:
+    while len(kept) > 1 and width is not None and len(_fact_line(kept)) > width:
         kept.remove(max(kept, key=lambda fact: fact.rank))
-    return _line(kept)
+    return _fact_line(kept)
 
 
-def _line(facts: Sequence[Fact]) -> str:
+def _fact_line(facts: Sequence[Fact]) -> str:
     return ", ".join(fact.text for fact in facts)
 
 
-def _number(value: float, digits: int = 3) -> str:
+def _significant(value: float, digits: int = 3) -> str:
     """Return a number with at least three digits that count."""
     if not math.isfinite(value):
         return str(value)

@@ -67,9 +67,9 @@ def cost_table(runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPo
         row_points = [measured.get((name, n)) for n in lengths]
         itself = families[name] == reference
         entries = [_steps(p, reference, itself) for p in row_points]
-        entries += [_memory(p, reference, itself) for p in row_points]
+        entries += [_memory_entry(p, reference, itself) for p in row_points]
         rows.append(TableRow(title=name, entries=tuple(entries)))
-        published = _published(families[name], lengths)
+        published = _paper_costs(families[name], lengths)
         if published and families[name] not in printed:
             rows.append(TableRow(title=f"{families[name]} ({ON_TPU})", entries=tuple(published)))
             printed.add(families[name])
@@ -135,7 +135,7 @@ def _inverse(ratio: Value | None) -> Value | None:
     return replace(ratio, value=1 / ratio.value)
 
 
-def _memory(point: CostPoint | None, reference: str, itself: bool) -> Entry:
+def _memory_entry(point: CostPoint | None, reference: str, itself: bool) -> Entry:
     if point is None:
         return absent("not run")
     if point.memory.value is None:
@@ -158,7 +158,7 @@ def _with_ratio(entry: Entry, ratio: Value | None, itself: bool) -> Entry:
     return replace(entry, text=text, facts={**entry.facts, "ratio": ratio.value})
 
 
-def _published(family: str, lengths: Sequence[int]) -> list[Entry]:
+def _paper_costs(family: str, lengths: Sequence[int]) -> list[Entry]:
     """Return the paper's numbers at these lengths; nothing where it has none."""
     cost = published_cost(family)
     if cost is None or not any(n in LENGTHS for n in lengths):

@@ -23,7 +23,7 @@ def deviation_table(runs: Sequence[ProtocolRuns], sentences: Sentences) -> Table
         runs: rows of each protocol and scale.
         sentences: of the cells, where they are stored.
     """
-    rows = [row for group in runs if group.protocol for row in _lines(group, sentences)]
+    rows = [row for group in runs if group.protocol for row in _table_rows(group, sentences)]
     if not rows:
         return None
     return Table(
@@ -36,7 +36,7 @@ def deviation_table(runs: Sequence[ProtocolRuns], sentences: Sentences) -> Table
     )
 
 
-def _lines(runs: ProtocolRuns, sentences: Sentences) -> list[TableRow]:
+def _table_rows(runs: ProtocolRuns, sentences: Sentences) -> list[TableRow]:
     grouped: dict[tuple[int, str, str], list[Mapping[Any, Any]]] = {}
     cells = runs.rows.drop_duplicates(["cell", "line"])
     for row in cells[["cell", "family", "task", "labels", "unlike", "shared"]].to_dict("records"):
@@ -48,13 +48,13 @@ def _lines(runs: ProtocolRuns, sentences: Sentences) -> list[TableRow]:
         if row["shared"]:
             grouped.setdefault((2, "settings=shared", SHARED_SETTINGS), []).append(row)
     return [
-        TableRow(title=name, entries=_entries(text, grouped[key]), section=runs.title)
+        TableRow(title=name, entries=_deviation_entries(text, grouped[key]), section=runs.title)
         for key in sorted(grouped)
         for _, name, text in [key]
     ]
 
 
-def _entries(text: str, rows: Sequence[Mapping[Any, Any]]) -> tuple[Entry, ...]:
+def _deviation_entries(text: str, rows: Sequence[Mapping[Any, Any]]) -> tuple[Entry, ...]:
     tasks = sorted({str(row["task"]) for row in rows}, key=lambda t: ([*TASKS, t].index(t), t))
     models = sorted({str(row["family"]) for row in rows}, key=place)
     return (Entry(text=text), Entry(text=", ".join(tasks)), Entry(text=", ".join(models)))

@@ -24,7 +24,7 @@ def score_table(scores: ArenaScores) -> Table:
         for index, c in enumerate(scores.columns)
     ]
     heads += [Column(group="average", title=rule.title, key=rule.name) for rule in rules]
-    measured = {line.name: _entries(scores, line.name, rules) for line in scores.lines}
+    measured = {line.name: _score_entries(scores, line.name, rules) for line in scores.lines}
     every = [entry for entries in measured.values() for entry in entries]
     bases = Counter(str(entry.facts["basis"]) for entry in every if "basis" in entry.facts)
     usual = max(bases, key=lambda basis: bases[basis], default="")
@@ -40,7 +40,7 @@ def score_table(scores: ArenaScores) -> Table:
             columns = [column.task for column in scores.columns] + [rule.name for rule in rules]
             used += [printed[key] for key in columns if key in printed]
             entries = tuple(
-                _published(printed.get(key), _caveats(scores, line, e))
+                _paper_entry(printed.get(key), _caveats(scores, line, e))
                 for key, e in zip(columns, line_entries, strict=True)
             )
             rows.append(TableRow(title=f"{line.family} ({PUBLISHED})", entries=entries))
@@ -58,7 +58,7 @@ def score_table(scores: ArenaScores) -> Table:
     )
 
 
-def _entries(scores: ArenaScores, name: str, rules: Sequence[AverageRule]) -> list[Entry]:
+def _score_entries(scores: ArenaScores, name: str, rules: Sequence[AverageRule]) -> list[Entry]:
     task_entries = [scores.entries[name, column] for column in scores.columns]
     return task_entries + [scores.average(name, rule) for rule in rules]
 
@@ -106,7 +106,7 @@ def _caveats(scores: ArenaScores, line: ArenaLine, measured: Entry) -> tuple[str
     return tuple(notes)
 
 
-def _published(score: PublishedScore | None, notes: tuple[str, ...]) -> Entry:
+def _paper_entry(score: PublishedScore | None, notes: tuple[str, ...]) -> Entry:
     if score is None:
         return absent()
     if score.percent is None:

@@ -85,10 +85,10 @@ def plan_workspace(runs: Sequence[RunPlan], *, title: str, sweep: str | None) ->
         sweep: group of the runs; None for those of several sweeps.
     """
     scores = [*_scores(runs)]
-    curves = _lines(runs, keys.STEP_AXIS)
-    live = [_line(name, keys.STEP_AXIS) for name in keys.TRAINING] if curves else []
+    curves = _axis_panels(runs, keys.STEP_AXIS)
+    live = [_line_panel(name, keys.STEP_AXIS) for name in keys.TRAINING] if curves else []
     sections = {
-        "Cost against length": _lines(runs, keys.LENGTH_AXIS),
+        "Cost against length": _axis_panels(runs, keys.LENGTH_AXIS),
         "Learning curves": curves,
         "While training": live,
         "Scores": [_panel(Form.bars, name) for name in scores],
@@ -109,7 +109,7 @@ def _panel(form: Form, name: str, along: str = "", *, log: bool = False) -> Pane
     return Panel(form=form, title=title, names=(name,), along=along, log=log)
 
 
-def _line(name: str, axis: str) -> Panel:
+def _line_panel(name: str, axis: str) -> Panel:
     return _panel(Form.lines, name, axis, log=axis == keys.LENGTH_AXIS)
 
 
@@ -120,11 +120,11 @@ def _titled(name: str) -> str:
     return f"{name}, {METRICS[metric].unit}" if metric and METRICS[metric].unit else name
 
 
-def _lines(runs: Sequence[RunPlan], axis: str) -> list[Panel]:
+def _axis_panels(runs: Sequence[RunPlan], axis: str) -> list[Panel]:
     """Return a panel for each key that has values over an axis."""
     lines = [line for run in runs for line in run.history if axis in line]
     carried = {name for line in lines for name in line} - {axis}
-    return [_line(name, axis) for name in sorted(carried)]
+    return [_line_panel(name, axis) for name in sorted(carried)]
 
 
 def _scores(runs: Sequence[RunPlan]) -> Iterator[str]:

@@ -231,7 +231,7 @@ def _plan(
         where = f"at_{as_text(row.length)}_{_key(row).replace('/', '_')}"
         summary[f"disturbed/{where}"] = str(row.disturbed)
     columns = ["mode", "length", "metric", "reference", "step", "status", "reason", "cell"]
-    listed = [[_plain(getattr(row, column)) for column in columns] for row in bad]
+    listed = [[_json_scalar(getattr(row, column)) for column in columns] for row in bad]
     history = [{LENGTH_AXIS: float(n)} | values for n, values in lengths.items()]
     return RunPlan(
         id=run,
@@ -248,16 +248,16 @@ def _plan(
 
 def _given(value: Any) -> bool:
     """Tell whether a column has a value here."""
-    return _plain(value) is not None
+    return _json_scalar(value) is not None
 
 
 def _columns(row: Row) -> dict[str, Any]:
     """Return the columns of a row's cell, in plain JSON."""
-    columns = {column: _plain(getattr(row, column)) for column in CELL_COLUMNS}
+    columns = {column: _json_scalar(getattr(row, column)) for column in CELL_COLUMNS}
     return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in columns.items()}
 
 
-def _plain(value: Any) -> Scalar:
+def _json_scalar(value: Any) -> Scalar:
     if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, float) and math.isinf(value):
@@ -392,12 +392,12 @@ def _file_name(sweep: str) -> str:
 def _cell(value: Any) -> Any:
     if isinstance(value, (dict, list, tuple)):
         return value
-    if value is pd.NaT or (not isinstance(value, str) and _plain(value) is None):
+    if value is pd.NaT or (not isinstance(value, str) and _json_scalar(value) is None):
         return None
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def _read_table(path: Path) -> TablePlan:
     table = pd.read_csv(path)
-    rows = [[_plain(v) for v in line] for line in table.astype(object).to_numpy()]
+    rows = [[_json_scalar(v) for v in line] for line in table.astype(object).to_numpy()]
     return TablePlan(columns=[str(c) for c in table.columns], rows=rows)

@@ -87,7 +87,7 @@ def _spec(workspace: Mapping[str, Any], identity: str) -> dict[str, Any]:
         sections=[
             workspaces.Section(
                 name=title,
-                panels=_panels(panels, f"{identity} workspace {title}"),
+                panels=_workspace_panels(panels, f"{identity} workspace {title}"),
                 is_open=True,
                 layout_settings=workspaces.SectionLayoutSettings(columns=_COLUMNS, rows=3),
             )
@@ -113,7 +113,7 @@ def _spec(workspace: Mapping[str, Any], identity: str) -> dict[str, Any]:
     return spec
 
 
-def _panels(panels: Sequence[Mapping[str, Any]], salt: str) -> list[Any]:
+def _workspace_panels(panels: Sequence[Mapping[str, Any]], salt: str) -> list[Any]:
     v2 = _library("reports.v2")
     drawn = [_drawn(panel) for panel in panels]
     for number, panel in enumerate(drawn):

@@ -150,8 +150,8 @@ def energy_figure(data: pd.DataFrame) -> Figure:
     """
     kinds = {"each head": data["head"] != ALL, "all heads together": data["head"] == ALL}
     split = pd.concat([data[chosen].assign(kind=kind) for kind, chosen in kinds.items()])
-    order = {key: n for n, key in enumerate(dict.fromkeys(_keys(data)))}
-    split = split.iloc[np.argsort([order[key] for key in _keys(split)], kind="stable")]
+    order = {key: n for n, key in enumerate(dict.fromkeys(_model_keys(data)))}
+    split = split.iloc[np.argsort([order[key] for key in _model_keys(split)], kind="stable")]
     with style():
         grid, parts = panels(split, (*MODEL, "kind"), _CURVES, 2)
         for axes, part in parts:
@@ -181,7 +181,7 @@ def _curves(axes: Axes, part: pd.DataFrame, whole: pd.DataFrame, *, relative: bo
         axes.plot(x, samples, color=by_layer(int(layer), layers), linewidth=1.0)
 
 
-def _keys(data: pd.DataFrame) -> list[tuple[Any, ...]]:
+def _model_keys(data: pd.DataFrame) -> list[tuple[Any, ...]]:
     return list(data[list(MODEL)].itertuples(index=False, name=None))
 
 
@@ -303,7 +303,7 @@ def picture_figure(
                 axes.tick_params(labelsize=5 if max(down, along) > 12 else 6)
             axes.set_xlabel(labels[0])
             axes.set_ylabel(labels[1])
-        named = _part if colors == Colors.parts else "{:.3g}".format
+        named = _share_text if colors == Colors.parts else "{:.3g}".format
         handles = [
             Patch(facecolor=scale(norm(step)), edgecolor="0.6", linewidth=0.4, label=named(step))
             for step in steps
@@ -323,7 +323,7 @@ def _parts(pictures: Sequence[Picture]) -> np.ndarray[Any, Any]:
     return np.unique([0.0, *values[:7]])[::-1]
 
 
-def _part(value: float) -> str:
+def _share_text(value: float) -> str:
     if not value:
         return "not seen"
     return "seen" if value == 1 else f"one of {1 / value:.0f} seen alike"

@@ -126,7 +126,7 @@ def _areas(axes: Axes, most: float) -> None:
     sizes = [top / 4**i for i in range(3) if _across(top / 4**i, most) > _SMALLEST]
     handles = [
         Line2D([], [], linestyle="none", marker="o", markersize=_across(size, most),
-               markerfacecolor="0.85", markeredgecolor="0.4", label=_bytes(size))
+               markerfacecolor="0.85", markeredgecolor="0.4", label=_size_text(size))
         for size in sizes
     ]  # fmt: skip
     axes.legend(
@@ -136,7 +136,7 @@ def _areas(axes: Axes, most: float) -> None:
     )  # fmt: skip
 
 
-def _bytes(size: float) -> str:
+def _size_text(size: float) -> str:
     for unit, least in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= least:
             return f"{size / least:g} {unit}"

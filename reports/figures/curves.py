@@ -140,7 +140,7 @@ def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figu
         drawn: dict[str, Line2D] = {}
         for axes, key in zip(grid.axes, keys, strict=True):
             part = data[(data[panel] == list(key)).all(axis=1)]
-            for name, line in _draw(axes, part, looks, axis.column).items():
+            for name, line in _draw_curves(axes, part, looks, axis.column).items():
                 drawn.setdefault(name, line)
             axes.set_title(_title(key), size=8.5)
             axes.set_xlabel(axis.x)
@@ -175,7 +175,9 @@ def _ticks(axes: Axes, axis: Axis) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
 
 
-def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look], column: str) -> dict[str, Line2D]:
+def _draw_curves(
+    axes: Axes, data: pd.DataFrame, looks: dict[str, Look], column: str
+) -> dict[str, Line2D]:
     drawn = {}
     for name in model_order([str(n) for n in data["model"]]):
         line = data[data["model"] == name]

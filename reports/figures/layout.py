@@ -81,15 +81,15 @@ def sheet(
         plot = (1.35 * plot[0], 1.2 * plot[1])
     across = max(1, min(across, panels))
     if (whole := chosen().style.inches()) is not None:
-        across, plot = _shared(whole, plot, across, rows=rows, lines=lines)
+        across, plot = _plot_grid(whole, plot, across, rows=rows, lines=lines)
     figure = new_figure(*(3 * side for side in plot))
     axes = tuple(figure.add_axes((0, 0, 1, 1), label=str(number)) for number in range(panels))
     grid = Sheet(figure, axes, across, plot)
-    _size(grid)
+    _set_size(grid)
     return grid
 
 
-def _shared(
+def _plot_grid(
     whole: float, plot: tuple[float, float], across: int, *, rows: bool, lines: bool
 ) -> tuple[int, tuple[float, float]]:
     """Return how many plots fit side by side, and the size of each."""
@@ -109,7 +109,7 @@ def _shared(
     return across, (wide, plot[1] if rows else max(_LOW, high))
 
 
-def _size(grid: Sheet) -> None:
+def _set_size(grid: Sheet) -> None:
     # all at one place, each of its final size: ticks depend on it
     grid.figure.set_size_inches(3 * grid.plot[0], 3 * grid.plot[1])
     for axes in grid.axes:
@@ -182,8 +182,8 @@ def arrange(
         y -= bottom + GAP
     if legend:
         legend.set_bbox_to_anchor((EDGE / width, (EDGE + under) / height))
-    _write(figure, head, height - EDGE)
-    _write(figure, foot, EDGE + _height(foot))
+    _write_lines(figure, head, height - EDGE)
+    _write_lines(figure, foot, EDGE + _height(foot))
     return figure
 
 
@@ -222,7 +222,7 @@ def _measured(grid: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float,
             grid.plot = (wide, grid.plot[1])
             if settled:
                 break
-            _size(grid)
+            _set_size(grid)
     return columns, rows
 
 
@@ -233,7 +233,7 @@ def _height(lines: Iterable[Line]) -> float:
     return sum(1.42 * size / 72 for _, size, _, _ in lines)
 
 
-def _write(figure: Figure, lines: Sequence[Line], top: float) -> None:
+def _write_lines(figure: Figure, lines: Sequence[Line], top: float) -> None:
     """Write lines from `top` inches downwards."""
     width, height = figure.get_size_inches()
     for text, size, weight, color in lines:

@@ -66,14 +66,14 @@ class ChartPanel:
             "y": self.y.json(),
             "band": self.band,
             "better": self.better,
-            "rules": [[name, _short(value)] for name, value in self.rules.items()],
+            "rules": [[name, _six_digits(value)] for name, value in self.rules.items()],
             "points": [
                 [
                     models[point.model],
-                    _short(point.x),
-                    _short(point.y),
-                    _short(point.low),
-                    _short(point.high),
+                    _six_digits(point.x),
+                    _six_digits(point.y),
+                    _six_digits(point.low),
+                    _six_digits(point.high),
                     point.text,
                     [cells[key] for key in point.cells if key in cells],
                     int(point.disturbed),
@@ -111,6 +111,6 @@ class PageChart:
         }
 
 
-def _short(value: Number | None) -> Number | None:
+def _six_digits(value: Number | None) -> Number | None:
     """Return six significant digits: more than a pixel or a reader resolves."""
     return None if value is None else float(f"{float(value):.6g}")

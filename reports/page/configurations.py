@@ -83,7 +83,7 @@ def cells_json(
         account = accounts.get(key, unknown)
         commands.append([words.place(word) for word in account.command.split(" ")])
         machines.append(environments.place(flattened(account.environment)))
-    columns, numbers = _rows(frame, keys, words)
+    columns, numbers = _cell_rows(frame, keys, words)
     return {
         "keys": list(keys),
         "columns": list(COLUMNS),
@@ -115,16 +115,16 @@ def _flatten(node: Mapping[str, Any], beginning: str, pairs: list[tuple[str, str
         elif isinstance(value, Mapping) and value:
             _flatten(value, f"{name}.", pairs)
         else:
-            pairs.append((name, _text(value)))
+            pairs.append((name, _value_text(value)))
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_text, value)) + "]"
+        return "[" + ", ".join(map(_value_text, value)) + "]"
     return str(value)
 
 
@@ -142,7 +142,7 @@ def _usual(configurations: Iterable[Sequence[tuple[str, str]]]) -> dict[str, str
     return dict(sorted(usual.items()))
 
 
-def _rows(
+def _cell_rows(
     frame: pd.DataFrame, keys: Sequence[str], words: _Pool
 ) -> tuple[list[list[Any]], list[list[Any]]]:
     """Return the facts of each cell, and its final numbers where the page has room for them."""

@@ -73,7 +73,7 @@ def cost_chart(frame: pd.DataFrame) -> PageChart | None:
         frame["step"].isna() & frame["length"].notna() & (frame["baseline"] == "")
         & frame["metric"].isin(metrics)
     ]  # fmt: skip
-    panels = [panel for runner in _runners(rows) for panel in _panels(rows, runner)]
+    panels = [panel for runner in _runners(rows) for panel in _chart_panels(rows, runner)]
     order = list(TITLES.values())
     panels.sort(key=lambda panel: order.index(panel.choice["metric"]))
     panels = [panel for panel in panels if panel.choice["metric"] != TITLES["parameters"]]
@@ -97,7 +97,7 @@ def _runners(rows: pd.DataFrame) -> list[str]:
     return sorted(runners, key=lambda r: (r != "scaling", r))
 
 
-def _panels(rows: pd.DataFrame, runner: str) -> Iterator[ChartPanel]:
+def _chart_panels(rows: pd.DataFrame, runner: str) -> Iterator[ChartPanel]:
     runner_rows = rows[rows["runner"] == runner]
     parts = settings(runner_rows)
     for part in parts:
@@ -190,7 +190,7 @@ def _point(
             value = Value(status="missing", reason="no batch_size row, so no cost per sequence")
         else:
             value = _scaled(value, 1 / sizes[0])
-    return _drawn(place, value, measured or failed)
+    return _chart_point(place, value, measured or failed)
 
 
 def _scaled(value: Value, factor: float) -> Value:
@@ -198,7 +198,7 @@ def _scaled(value: Value, factor: float) -> Value:
     return replace(value, value=number, samples=tuple(s * factor for s in value.samples))
 
 
-def _drawn(place: Place, value: Value, records: Sequence[Record]) -> ChartPoint:
+def _chart_point(place: Place, value: Value, records: Sequence[Record]) -> ChartPoint:
     interval = median_interval(value.samples) if value.value is not None else None
     if value.value is None:
         text = f"{MARKS.get(value.status, value.status)}: {value.reason}"
@@ -232,13 +232,13 @@ def _ratio(
             if other == reference and record["status"] != "ok"
         ]
     if paired:
-        return _drawn(place, merged(paired), paired)
+        return _chart_point(place, merged(paired), paired)
     mine = [record for name in TIMED for record in records.get((name, ""), [])]
     failed = [record for record in mine if record["status"] != "ok"]
     if failed:
-        return _drawn(place, merged(failed), failed)
+        return _chart_point(place, merged(failed), failed)
     if place[0] == reference and mine:
-        return _drawn(place, Value(value=1.0), mine)
+        return _chart_point(place, Value(value=1.0), mine)
     return None
 
 

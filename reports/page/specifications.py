@@ -19,11 +19,11 @@ def specifications() -> dict[str, dict[str, Any]]:
     import altair as alt
 
     alt.data_transformers.disable_max_rows()
-    charts = {"lines": _lines(alt), "dots": _dots(alt), "scatter": _scatter(alt)}
-    return {kind: _plain(chart) for kind, chart in charts.items()}
+    charts = {"lines": _band_lines(alt), "dots": _dots(alt), "scatter": _scatter(alt)}
+    return {kind: _chart_json(chart) for kind, chart in charts.items()}
 
 
-def _plain(chart: Any) -> dict[str, Any]:
+def _chart_json(chart: Any) -> dict[str, Any]:
     spec: dict[str, Any] = chart.to_dict()
     del spec["$schema"]  # an address, which nobody fetches
     return spec
@@ -67,7 +67,7 @@ def _tip(alt: Any) -> Any:
     return alt.Tooltip("i:Q")
 
 
-def _lines(alt: Any) -> Any:
+def _band_lines(alt: Any) -> Any:
     """Lines with bands and markers; rings on a dotted line: disturbed; crosses: absent."""
     base = alt.Chart(alt.NamedData("points")).encode(
         x=alt.X("x:Q", title="x", axis=alt.Axis(grid=False)), color=_color(alt)

@@ -62,7 +62,7 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
         records.append(
             {
                 **dict(zip(POINT, point, strict=True)),
-                **_facts(part),
+                **_panel_facts(part),
                 "layer": layer,
                 "measure": metric,
                 "k": k,
@@ -97,7 +97,7 @@ def _pooled(
     return samples
 
 
-def _facts(part: pd.DataFrame) -> dict[str, Any]:
+def _panel_facts(part: pd.DataFrame) -> dict[str, Any]:
     first = part.iloc[0]
     return {
         "target": first["target"],
@@ -194,7 +194,7 @@ def approximation_table(data: pd.DataFrame, mode: str) -> Table | None:
                 ]
                 title = f"{model}, {lines['option'].iloc[0]} = {budget}"
                 title += "" if pd.isna(layer) else f", layer {layer}"
-                entries = tuple(_entry(of_measure(lines, *head)) for head in heads)
+                entries = tuple(_value_entry(of_measure(lines, *head)) for head in heads)
                 rows.append(
                     TableRow(
                         title=title,
@@ -231,7 +231,7 @@ def describe(mode: str) -> str:
     return words.get(mode, mode)
 
 
-def _entry(lines: pd.DataFrame) -> Entry:
+def _value_entry(lines: pd.DataFrame) -> Entry:
     if lines.empty:
         return absent("not measured (matrices: up to runner.matrix_max_length tokens)")
     line = lines.iloc[0]

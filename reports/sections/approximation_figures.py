@@ -42,7 +42,7 @@ def _sheet(panels: int) -> Sheet:
     return sheet(panels, plot=_PLOT if panels > 1 else _ALONE, across=2 if panels == 4 else 3)
 
 
-def _line(
+def _draw_line(
     axes: Axes, x: Any, line: pd.DataFrame, look: Look, label: str, *, band: bool = True
 ) -> Line2D:
     (drawn,) = axes.plot(
@@ -126,7 +126,7 @@ def budget_figure(
             points = _drawable(of_measure(means, *head))
             for model, label in names.items():
                 line = points[points["model"] == model].sort_values("budget")
-                drawn = _line(axes, line["budget"].astype(float), line, looks[model], label)
+                drawn = _draw_line(axes, line["budget"].astype(float), line, looks[model], label)
                 handles.setdefault(model, drawn)
             _doubling(axes, [int(b) for b in means["budget"]])
             _vertical(axes, head[0])
@@ -169,7 +169,7 @@ def time_figure(
             for model, label in names.items():
                 line = _drawable(here[here["model"] == model]).sort_values("budget")
                 times = line["time_ratio"].astype(float)
-                drawn = _line(axes, times, line, looks[model], label, band=False)
+                drawn = _draw_line(axes, times, line, looks[model], label, band=False)
                 drawn.set_markevery([n for n, why in enumerate(line["disturbed"]) if not why])
                 draw_disturbed(axes, line.assign(length=line["time_ratio"]), looks[model])
                 handles.setdefault(model, drawn)
@@ -215,7 +215,7 @@ def length_figure(
             here = _drawable(means[means["budget"] == budget])
             for model, label in names.items():
                 line = here[here["model"] == model].sort_values("length")
-                drawn = _line(axes, line["length"].astype(float), line, looks[model], label)
+                drawn = _draw_line(axes, line["length"].astype(float), line, looks[model], label)
                 handles.setdefault(model, drawn)
             _doubling(axes, [int(n) for n in means["length"]])
             _vertical(axes, "output_error")
@@ -292,7 +292,7 @@ def feature_figure(
                     line = line.sort_values("budget")
                     look = Look(color, marker, () if draw == "true" else (4, 2))
                     x = line["budget"].astype(float)
-                    drawn = _line(axes, x, line, look, f"{name}, {word}")
+                    drawn = _draw_line(axes, x, line, look, f"{name}, {word}")
                     handles.setdefault(str(drawn.get_label()), drawn)
             budgets = np.array(sorted(set(here["budget"])), dtype=float)
             start = float(here[here["budget"] == budgets[0]]["value"].min())

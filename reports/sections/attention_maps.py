@@ -102,7 +102,7 @@ def map_table(data: pd.DataFrame) -> Table:
             entries = []
             for task in tasks:
                 of_task = mine[(mine[list(TASK)] == list(task)).all(axis=1)]
-                entries += [_entry(of_task, layer, *title) for title in titles.items()]
+                entries += [_mean_entry(of_task, layer, *title) for title in titles.items()]
             stub = f"layer {layer}" if layer else ALL
             rows.append(TableRow(title=stub, entries=tuple(entries), section=name))
     return Table(
@@ -128,7 +128,7 @@ def _title(row: dict[Any, Any]) -> str:
     return COLUMNS[row["metric"]].format(within=row["within"], heads=heads)
 
 
-def _entry(data: pd.DataFrame, layer: str, title: str, metric: str) -> Entry:
+def _mean_entry(data: pd.DataFrame, layer: str, title: str, metric: str) -> Entry:
     good = data[(data["layer"] == layer) & (data["title"] == title)]
     if len(good):
         value = float(good["value"].mean())

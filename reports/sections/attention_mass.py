@@ -63,7 +63,7 @@ def mass_figure(data: pd.DataFrame) -> Figure:
         grid = sheet(len(keys), plot=_PLOT)
         for axes, key in zip(grid.axes, keys, strict=True):
             part = drawn[(drawn[panel] == list(key)).all(axis=1)]
-            _draw(axes, part)
+            _draw_shares(axes, part)
             task, _, source, length, *marks, model = key
             facts = [str(source), f"length {as_text(length)}", *(str(m) for m in marks if m)]
             axes.set_title(f"{model}, {task} ({', '.join(facts)})", size=8.5)
@@ -79,7 +79,7 @@ def mass_figure(data: pd.DataFrame) -> Figure:
         )
 
 
-def _draw(axes: Axes, data: pd.DataFrame) -> None:
+def _draw_shares(axes: Axes, data: pd.DataFrame) -> None:
     first, ticks = 0, []
     for region in REGIONS:
         part = data[data["region"] == region]
@@ -127,7 +127,7 @@ def mass_table(data: pd.DataFrame) -> Table:
         layers = sorted(set(mine["layer"]) - {ALL}, key=int)
         for layer in [*layers, ALL]:
             entries = tuple(
-                _entry(mine[(mine[list(TASK)] == list(task)).all(axis=1)], layer, region)
+                _mass_entry(mine[(mine[list(TASK)] == list(task)).all(axis=1)], layer, region)
                 for task in tasks
                 for region in REGIONS
             )
@@ -143,7 +143,7 @@ def mass_table(data: pd.DataFrame) -> Table:
     )
 
 
-def _entry(data: pd.DataFrame, layer: str, region: str) -> Entry:
+def _mass_entry(data: pd.DataFrame, layer: str, region: str) -> Entry:
     line = data[(data["layer"] == layer) & (data["region"] == region) & (data["bucket"] == ALL)]
     good = line[line["mass"].notna()]
     if len(good):

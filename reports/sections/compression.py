@@ -176,7 +176,11 @@ def compression_table(data: pd.DataFrame) -> Table:
             for _, variant in of_task[of_task["model"] == name].iterrows():
                 section = f"{name}, {task[0]} (length {as_text(task[3])})"
                 rows.append(
-                    TableRow(title=str(variant["what"]), entries=_entries(variant), section=section)
+                    TableRow(
+                        title=str(variant["what"]),
+                        entries=_variant_entries(variant),
+                        section=section,
+                    )
                 )
     return Table(
         title="Trained models made smaller",
@@ -191,7 +195,7 @@ def compression_table(data: pd.DataFrame) -> Table:
     )
 
 
-def _entries(variant: "pd.Series[Any]") -> tuple[Entry, ...]:
+def _variant_entries(variant: "pd.Series[Any]") -> tuple[Entry, ...]:
     if variant["status"] != "ok":
         return (failed(variant), *(absent() for _ in range(6)))
     score = _BY_METRIC.get(str(variant["metric"]))
@@ -248,7 +252,7 @@ def compression_figure(data: pd.DataFrame) -> Figure:
                 ("file (KiB)", "multiply-adds (million)"),
                 strict=True,
             ):
-                _draw(axes, part, column, score, colors)
+                _draw_variants(axes, part, column, score, colors)
                 axes.set_title(title, size=8.5)
                 axes.set_xlabel(label)
                 axes.set_ylabel(score.title)
@@ -272,7 +276,7 @@ def compression_figure(data: pd.DataFrame) -> Figure:
         )
 
 
-def _draw(
+def _draw_variants(
     axes: Axes, data: pd.DataFrame, column: str, score: CompressionScore, colors: dict[str, str]
 ) -> None:
     drawn = data[data[column].notna() & data["score"].notna()]

@@ -176,14 +176,16 @@ def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:
                 stub="model, by context",
                 columns=tuple(columns),
                 rows=tuple(
-                    TableRow(title=name, entries=tuple(_entry(at, name, score) for at in by_column))
+                    TableRow(
+                        title=name, entries=tuple(_score_entry(at, name, score) for at in by_column)
+                    )
                     for name in names
                 ),
             ),
         )
 
 
-def _entry(at: pd.DataFrame, name: str, score: Score) -> Entry:
+def _score_entry(at: pd.DataFrame, name: str, score: Score) -> Entry:
     if name not in at.index:
         return absent()
     row = at.loc[name]

@@ -59,11 +59,11 @@ def _of_mode(
         text = f"{words} against length, {describe_pass(mode)}"
         yield LinesPart(
             f"{quantity}-{ending}", f"{text[0].upper()}{text[1:]}{where}", text,
-            scaling_data(points, mode, quantity), partial(_drawn, subtitle=part.title),
+            scaling_data(points, mode, quantity), partial(_cost_figures, subtitle=part.title),
         )  # fmt: skip
 
 
-def _drawn(
+def _cost_figures(
     data: pd.DataFrame, looks: Looks, groups: Groups, *, subtitle: str
 ) -> list[tuple[pd.DataFrame, Figure]]:
     return line_figures(data, looks, groups, subtitle=subtitle)

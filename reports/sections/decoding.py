@@ -193,7 +193,7 @@ def decode_table(points: Sequence[DecodePoint]) -> Table | None:
     for section, take, unit in panels:
         for name, _ in lines(points):
             entries = tuple(
-                _entry(positions[name, n], take, unit)
+                _point_entry(positions[name, n], take, unit)
                 if (name, n) in positions
                 else absent("not run")
                 for n in lengths
@@ -214,7 +214,7 @@ def decode_table(points: Sequence[DecodePoint]) -> Table | None:
     )
 
 
-def _entry(point: DecodePoint, take: Callable[[DecodePoint], Value], unit: float) -> Entry:
+def _point_entry(point: DecodePoint, take: Callable[[DecodePoint], Value], unit: float) -> Entry:
     value = take(point)
     if value.value is None:
         return mark(value)

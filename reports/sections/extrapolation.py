@@ -98,7 +98,7 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         handles: dict[str, Line2D] = {}
         for axes, key in zip(grid.axes, keys, strict=True):
             part = data[(data[list(TASK)] == list(key)).all(axis=1)]
-            for name, line in _draw(axes, part, looks).items():
+            for name, line in _draw_scores(axes, part, looks).items():
                 handles.setdefault(name, line)
             task, version, source, _, *marks = key
             text = ", ".join([str(source), f"version {as_text(version)}", *filter(None, marks)])
@@ -114,7 +114,7 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         )
 
 
-def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+def _draw_scores(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
     score = next(score for score in SCORES if score.metric == data["metric"].iloc[0])
     drawn = data.assign(
         length=data["tokens"],

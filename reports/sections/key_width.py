@@ -41,20 +41,20 @@ def key_width_rows(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
     if scores is None:
         return rows.iloc[:0]
     numbers = [
-        [_number(options.get(key)) for key in (HEADS, WIDTH)] for options in scores["options"]
+        [_as_int(options.get(key)) for key in (HEADS, WIDTH)] for options in scores["options"]
     ]
     scores[["heads", "key_width"]] = pd.DataFrame(numbers, index=scores.index, dtype="Int64")
-    scores["line"] = [_line(row) for row in scores.to_dict("records")]
+    scores["line"] = [_model_line(row) for row in scores.to_dict("records")]
     scores = scores[scores["key_width"].notna()]
     widths = scores.groupby(list(EVALUATION), dropna=False)["key_width"].transform("nunique")
     return scores[widths > 1]
 
 
-def _number(text: str | None) -> int | None:
+def _as_int(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-def _line(row: dict[Any, Any]) -> str:
+def _model_line(row: dict[Any, Any]) -> str:
     """Return the model's name without the width of its heads."""
     options = {key: value for key, value in row["options"].items() if key != WIDTH}
     return chosen().name(row["family"], options, row["departures"])
@@ -92,7 +92,7 @@ def key_width_figure(data: pd.DataFrame, score: Score) -> Figure:
         for axes, panel in zip(grid.axes, panels, strict=True):
             points = data[(data[list(EVALUATION)] == list(panel)).all(axis=1)]
             for name, part in points.groupby("model", sort=False):
-                _draw(axes, part, colors[str(name)])
+                _draw_widths(axes, part, colors[str(name)])
             equal |= _join_equal(axes, points)
             widths = sorted({int(width) for width in points["key_width"]})
             axes.set_xscale("log", base=2)
@@ -116,7 +116,7 @@ def key_width_figure(data: pd.DataFrame, score: Score) -> Figure:
         )
 
 
-def _draw(axes: Axes, line: pd.DataFrame, color: str) -> None:
+def _draw_widths(axes: Axes, line: pd.DataFrame, color: str) -> None:
     widths = line["key_width"].astype(float)
     axes.plot(widths, line["value"], color=color, marker="o", markersize=3.5, linewidth=1.3)
     if (line["seeds"] > 1).any():

@@ -156,7 +156,7 @@ def parallel_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str
         handles: dict[str, Line2D] = {}
         for axes, (mode, quantity) in zip(grid.axes, keys, strict=True):
             part = drawn[(drawn["mode"] == mode) & (drawn["quantity"] == quantity)]
-            for name, line in _draw(axes, part, looks_of, quantity).items():
+            for name, line in _draw_quantity(axes, part, looks_of, quantity).items():
                 handles.setdefault(name, line)
             axes.set_title(LOADS[mode], size=8.5)
         notes = drawn.drop_duplicates(["model", "length", "status", "reason", "disturbed"])
@@ -174,7 +174,7 @@ def _ideal(keys: Sequence[tuple[str, str]]) -> str:
     return "dashed: ideal efficiency" if drawn else ""
 
 
-def _draw(
+def _draw_quantity(
     axes: Axes, data: pd.DataFrame, looks_of: dict[str, Look], quantity: str
 ) -> dict[str, Line2D]:
     label, high = QUANTITIES[quantity], float(data[["value", "p80"]].astype(float).max().max())

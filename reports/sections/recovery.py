@@ -108,9 +108,9 @@ def recovery_figure(data: pd.DataFrame, measure: RecoveryScore) -> Figure:
     with style():
         grid = sheet(len(keys), plot=_PLOT)
         for number, (axes, key) in enumerate(zip(grid.axes, keys, strict=True)):
-            _draw(axes, _selected(data, key), colors, measure)
+            _draw_starts(axes, _selected(data, key), colors, measure)
             model = str(key[-1])
-            axes.set_title(f"{model}, {_facts(key)}" if several else model, size=8.5)
+            axes.set_title(f"{model}, {_evaluation_text(key)}" if several else model, size=8.5)
             if number % grid.across == 0 or several:
                 axes.set_ylabel(measure.axis)
             if not measure.higher:
@@ -125,33 +125,35 @@ def recovery_figure(data: pd.DataFrame, measure: RecoveryScore) -> Figure:
         return arrange(
             grid,
             title=f"Recovery: {measure.axis}",
-            subtitle="" if several else _facts(keys[0]),
+            subtitle="" if several else _evaluation_text(keys[0]),
             handles=_legend(colors, scratch=bool((data["line"] == PLAIN).any())),
         )
 
 
-def _facts(key: tuple[Any, ...]) -> str:
+def _evaluation_text(key: tuple[Any, ...]) -> str:
     task, version, source, length, *marks = key[:-1]
     facts = [f"{task} ({source}", f"version {as_text(version)}", f"length {length}"]
     return ", ".join([*facts, *(str(mark) for mark in marks if mark)]) + ")"
 
 
-def _draw(axes: Axes, data: pd.DataFrame, colors: dict[str, str], measure: RecoveryScore) -> None:
+def _draw_starts(
+    axes: Axes, data: pd.DataFrame, colors: dict[str, str], measure: RecoveryScore
+) -> None:
     scratch = data[data["line"] == PLAIN]
     if len(scratch):
-        _line(axes, scratch, measure, color=_GREY, linestyle=(0, (5, 2)), marker="s")
+        _draw_curve(axes, scratch, measure, color=_GREY, linestyle=(0, (5, 2)), marker="s")
     for start, color in colors.items():
         mine = data[data["start"] == start]
         tuned = mine[mine["line"] == TUNED]
         if len(tuned):
             first = float(tuned.iloc[0]["value"]) * measure.factor
             axes.axhline(first, color=color, linestyle=(0, (1, 1.5)), linewidth=1.1)
-            _line(axes, tuned, measure, color=color, linestyle="-", marker="o")
+            _draw_curve(axes, tuned, measure, color=color, linestyle="-", marker="o")
         for value in mine[mine["line"] == SOURCE]["value"]:
             axes.axhline(float(value) * measure.factor, color=color, linewidth=3.2, alpha=0.3)
 
 
-def _line(axes: Axes, line: pd.DataFrame, measure: RecoveryScore, **look: Any) -> None:
+def _draw_curve(axes: Axes, line: pd.DataFrame, measure: RecoveryScore, **look: Any) -> None:
     steps = line["step"].astype(float)
     values = line[["value", "low", "high"]].astype(float) * measure.factor
     face = "white" if look["marker"] == "s" else look["color"]
@@ -200,7 +202,7 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: RecoveryScor
     titles = ("as they come", "fine-tuned", "from scratch", "source", "steps to pass scratch")
     columns = (*(Column(title=title) for title in titles), Column(title="parameters taken"))
     table_rows = []
-    tasks = list(dict.fromkeys(_facts(key) for key in _panels(data)))
+    tasks = list(dict.fromkeys(_evaluation_text(key) for key in _panels(data)))
     several = len(tasks) > 1
     for key in _panels(data):
         part = _selected(data, key)
@@ -209,7 +211,9 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: RecoveryScor
             entries = _entries(part, start, taken[taken["task"] == key[0]], measure)
             title = f"{key[-1]}, weights of {start}"
             table_rows.append(
-                TableRow(title=title, entries=entries, section=_facts(key) if several else "")
+                TableRow(
+                    title=title, entries=entries, section=_evaluation_text(key) if several else ""
+                )
             )
     table_rows += _failed(rows, len(columns))
     of = f"; {tasks[0]}" if len(tasks) == 1 else ""

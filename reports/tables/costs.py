@@ -110,7 +110,10 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     panels: list[tuple[str, Callable[[CostPoint], Entry]]] = [
         (f"speed relative to {REFERENCE_NAMES.get(r, r)} (×)", _speed(r)) for r in references(part)
     ]
-    panels += [("sequences per second", _rate), ("peak tensor memory of a batch (MiB)", _memory)]
+    panels += [
+        ("sequences per second", _rate),
+        ("peak tensor memory of a batch (MiB)", _memory_entry),
+    ]
     panels += [
         (f"peak tensor memory relative to {REFERENCE_NAMES.get(r, r)} (×)", _memory_ratio(r))
         for r in references(part)
@@ -220,7 +223,7 @@ def _rate(point: CostPoint) -> Entry:
     return trusted(entry, per_sequence)
 
 
-def _memory(point: CostPoint) -> Entry:
+def _memory_entry(point: CostPoint) -> Entry:
     if not point.time.ok:
         return mark(point.time)
     if point.memory.value is None:

@@ -200,7 +200,7 @@ def _model_cost(model: Backbone, watched: _Attributed, tokens: int, *, grouped: 
     parts.append(one("positions", model.positions))
     if isinstance(model.stack, Stack):
         blocks = [cast(Any, block) for block in model.stack.blocks]
-        parts.append(one("shared by layers", *_shared(blocks)))
+        parts.append(one("shared by layers", *_tied_parameters(blocks)))
         parts += _folded([_layer(blocks, number, claims, watched) for number in range(len(blocks))])
         parts.append(one("closing norm", model.stack.norm))
     else:
@@ -213,7 +213,7 @@ def _model_cost(model: Backbone, watched: _Attributed, tokens: int, *, grouped: 
     return ModelCost(listed, whole, total // 2, tokens)
 
 
-def _shared(blocks: Sequence[Any]) -> list[nn.Parameter]:
+def _tied_parameters(blocks: Sequence[Any]) -> list[nn.Parameter]:
     """Return the parameters that several layers hold, whose modules are not the same."""
     held = [p for block in dict.fromkeys(blocks) for p in block.parameters()]
     times = Counter(map(id, held))

@@ -135,7 +135,7 @@ def attention_mass(
         every[ALL] = torch.stack(list(every.values())).mean(0)
     for name, mass in every.items():
         edges = regions(mass.shape[1], segment=window, memory=memory)
-        yield from _rows(mass, edges, name, config)
+        yield from _mass_rows(mass, edges, name, config)
 
 
 def regions(keys: int, *, segment: int, memory: int) -> Mapping[str, tuple[int, int]]:
@@ -155,7 +155,7 @@ def regions(keys: int, *, segment: int, memory: int) -> Mapping[str, tuple[int, 
     }
 
 
-def _rows(
+def _mass_rows(
     mass: Float[Tensor, "n s"],
     edges: Mapping[str, tuple[int, int]],
     layer: str,

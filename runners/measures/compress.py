@@ -102,8 +102,13 @@ NEEDS = (
         "attention_weight",
         method=CompressionMethod.distillation,
     ),
-    Need("student_layers", words="weights=null", holds=lambda _, own: own.weights is None),
-    Need("learning_rate", "gradual", words="steps above 0", holds=lambda _, own: own.steps > 0),
+    Need("student_layers", words="weights=null", holds=lambda _, options: options.weights is None),
+    Need(
+        "learning_rate",
+        "gradual",
+        words="steps above 0",
+        holds=lambda _, options: options.steps > 0,
+    ),
 )
 
 

@@ -221,7 +221,7 @@ def loss_by_context(
                 continue
             way = ContextReading(context, config.rows(context, window), window, memory)
             nll, hit = predicted(model, targets, way, hardware)
-        yield from _rows(task, nll, hit, every)
+        yield from _score_rows(task, nll, hit, every)
 
 
 class ContextReading(NamedTuple):
@@ -273,7 +273,7 @@ def judge_last(
     return nll[:, 0], hit[:, 0]
 
 
-def _rows(
+def _score_rows(
     task: Task, nll: Float[Tensor, " t"], hit: Bool[Tensor, " t"], labels: dict[str, str]
 ) -> Iterator[Measurement]:
     """Yield the scores at one context, the loss with those of single tokens as samples."""

@@ -93,7 +93,7 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
 
     def read(name: str) -> Source | None:
         if name not in seen:
-            seen[name] = _read(name, tops)
+            seen[name] = _source_of(name, tops)
         return seen[name]
 
     for name in names:
@@ -113,7 +113,7 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
     return reached
 
 
-def _read(name: str, tops: Mapping[str, Path | None]) -> Source | None:
+def _source_of(name: str, tops: Mapping[str, Path | None]) -> Source | None:
     path = _locate(name, tops)
     if path is None:
         return None

@@ -136,7 +136,7 @@ class RowsIndex:
 
     def _stored(self, name: str, fingerprint: str) -> tuple[list[int], CellSummary] | None:
         if self._entries is None:
-            self._entries = _read(self.path)
+            self._entries = _stored_entries(self.path)
         try:
             mark, created, statuses, failures, disturbed = self._entries[name]
             return mark, CellSummary(
@@ -154,8 +154,8 @@ class RowsIndex:
         if len(self._new) < WORTH_WRITING:
             return
         entries = {
-            **_read(self.path),  # of another who has written since
-            **{name: _entry(*self._summaries[name]) for name in self._new},
+            **_stored_entries(self.path),  # of another who has written since
+            **{name: _index_entry(*self._summaries[name]) for name in self._new},
         }
         with suppress(OSError):  # it is a cache: who may not write, or has no room, reads again
             atomic.write_whole(self.path, sealed({"format": FORMAT, "files": entries}))
@@ -210,12 +210,12 @@ def _read_summary(path: Path, key: str) -> CellSummary:
     )
 
 
-def _entry(mark: list[int], summary: CellSummary) -> list[Any]:
+def _index_entry(mark: list[int], summary: CellSummary) -> list[Any]:
     failures = [[*failure[:2], dict(failure.labels)] for failure in summary.failures]
     return [mark, summary.created, sorted(summary.statuses), failures, summary.disturbed]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _stored_entries(path: Path) -> dict[str, Any]:
     """Return the entries of an index; none where it is absent, changed or of another form."""
     try:
         index = read_sealed(path, {"format": int, "files": dict})

@@ -28,7 +28,7 @@ def _integer(least: int, most: int) -> Any:
     return Annotated[int, msgspec.Meta(ge=least, le=most)]
 
 
-def _name(letters: str) -> Any:
+def _name_type(letters: str) -> Any:
     return Annotated[str, msgspec.Meta(pattern=rf"\A[{letters}]{{1,64}}\Z")]
 
 
@@ -40,8 +40,8 @@ _CHOICES = {
 _TEXTS = ("runner", "mode", "model", "task", "source", "hardware", "device", "precision")
 _TYPES: Mapping[str, Any] = {
     "schema": _integer(1, SCHEMA),
-    "cell": _name("0-9a-f"),
-    "fingerprint": _name("0-9a-z"),
+    "cell": _name_type("0-9a-f"),
+    "fingerprint": _name_type("0-9a-z"),
     **dict.fromkeys(_TEXTS[:4], Annotated[str, msgspec.Meta(min_length=1, max_length=_NAME)]),
     **dict.fromkeys(_TEXTS[4:], Annotated[str, msgspec.Meta(max_length=_NAME)]),
     **dict.fromkeys(("created", "reason"), str),
@@ -134,7 +134,7 @@ def read_row(line: bytes) -> dict[str, Any]:
     try:
         # Each part, once closed, is whole JSON: so the line is cut between two columns.
         rest = asdict(_decode_rest(b"{" + metric[1:] + end))
-        row = {**_shared(begin), **rest}
+        row = {**_common_columns(begin), **rest}
     except _NO_ROW:
         try:
             anything = _decode(line)
@@ -146,7 +146,7 @@ def read_row(line: bytes) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def _shared(begin: bytes) -> dict[str, Any]:
+def _common_columns(begin: bytes) -> dict[str, Any]:
     """Return the columns before `metric`, in which most rows of a cell are alike."""
     shared = asdict(_decode_shared(begin + b"}"))
     _check_shared(shared)

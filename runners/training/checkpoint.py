@@ -37,7 +37,7 @@ class Checkpoints:
         if self.folder is None:
             return
         newest = self.folder / RESUME
-        data = _bytes(state)
+        data = _serialised(state)
         self._make_way()
         if zipfile.is_zipfile(newest):  # else it is damaged, and what lies before it may not be
             atomic.write_whole(self.folder / PREVIOUS, newest.read_bytes())
@@ -118,7 +118,7 @@ class Checkpoints:
         if self.folder is None:
             return
         self._make_way()
-        atomic.write_whole(self.folder / WEIGHTS, _bytes(weights))
+        atomic.write_whole(self.folder / WEIGHTS, _serialised(weights))
         for name in (RESUME, PREVIOUS):
             atomic.remove(self.folder / name)
 
@@ -132,7 +132,7 @@ def _load(path: Path) -> dict[str, Any]:
     return content
 
 
-def _bytes(state: dict[str, Any]) -> bytes:
+def _serialised(state: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()

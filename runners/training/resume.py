@@ -120,7 +120,7 @@ def misfit(
 def _ranks_fault(states: Any) -> str | None:
     """Return why the parts of a state that differ by rank cannot be read."""
     if not isinstance(states, list) or not all(isinstance(state, dict) for state in states):
-        return f"{RANKS} is {_kind(states)}; wanted a list of mappings"
+        return f"{RANKS} is {_type_text(states)}; wanted a list of mappings"
     return _first(_generator_fault(state.get("random")) for state in states)
 
 
@@ -135,11 +135,11 @@ def _differs(value: Any, like: Any, at: str, *, overflows: bool = False) -> str 
     """
     if isinstance(like, Mapping):
         if not isinstance(value, Mapping) or value.keys() != like.keys():
-            return f"{at} is {_kind(value)}; wanted a mapping of {list(like)[:5]}"
+            return f"{at} is {_type_text(value)}; wanted a mapping of {list(like)[:5]}"
         parts = ((value[key], like[key], f"{at}.{key}") for key in like)
         return _first(_differs(*part, overflows=overflows) for part in parts)
-    if _kind(value) != _kind(like):
-        return f"{at} is {_kind(value)}; wanted {_kind(like)}"
+    if _type_text(value) != _type_text(like):
+        return f"{at} is {_type_text(value)}; wanted {_type_text(like)}"
     if isinstance(like, (list, tuple)):
         return _first(_differs(*pair, at) for pair in zip(value, like, strict=True))
     least = -_FAR if isinstance(like, float) else -1
@@ -164,7 +164,11 @@ def _state_differs(value: Any, like: State) -> str | None:
         return _first(map(_state_differs, value, like))
     if isinstance(like, Tensor) and isinstance(value, Tensor) and like.shape == value.shape:
         return None
-    return None if like is value is None else f"streams hold {_kind(value)}; wanted {_kind(like)}"
+    return (
+        None
+        if like is value is None
+        else f"streams hold {_type_text(value)}; wanted {_type_text(like)}"
+    )
 
 
 def _gradients_fault(value: Any, ours: Mapping[str, Any]) -> str | None:
@@ -172,7 +176,7 @@ def _gradients_fault(value: Any, ours: Mapping[str, Any]) -> str | None:
         return None
     weights = ours["model"]
     if not isinstance(value, dict) or not value.keys() <= weights.keys():
-        return f"gradients is {_kind(value)}; wanted those of weights by name"
+        return f"gradients is {_type_text(value)}; wanted those of weights by name"
     shapes = {name: weights[name] for name in value}
     return _differs(value, shapes, "gradients", overflows=True)  # scaled ones of float16
 
@@ -181,7 +185,7 @@ def _first(problems: Iterable[str | None]) -> str | None:
     return next((problem for problem in problems if problem), None)
 
 
-def _kind(value: Any) -> str:
+def _type_text(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor {list(value.shape)} of {value.dtype}"
     of = f" of {len(value)}" if isinstance(value, (list, tuple)) else ""
@@ -198,7 +202,7 @@ def _generator_fault(state: Any) -> str | None:
 
 def _optimiser_fault(value: Any, like: Mapping[str, Any], updates: WeightUpdates) -> str | None:
     if not isinstance(value, dict) or value.keys() != like.keys():
-        return f"optimiser is {_kind(value)}; wanted a mapping of {list(like)}"
+        return f"optimiser is {_type_text(value)}; wanted a mapping of {list(like)}"
     problem = _differs(value["param_groups"], like["param_groups"], "optimiser")
     if problem:
         return problem
@@ -241,10 +245,10 @@ def _best_fault(value: Any, weights: Mapping[str, Any]) -> str | None:
 
 def _rows_fault(rows: Any) -> str | None:
     if not isinstance(rows, list):
-        return f"rows is {_kind(rows)}; wanted a list"
+        return f"rows is {_type_text(rows)}; wanted a list"
     for row in rows:
         if not isinstance(row, dict) or {k: type(v) for k, v in row.items()} != _ROW:
-            return f"a row is {_kind(row)} that no training makes"
+            return f"a row is {_type_text(row)} that no training makes"
         if not all(type(text) is str for pair in row["labels"].items() for text in pair):
             return f"a row has labels {row['labels']}; wanted texts"
         try:

@@ -123,7 +123,7 @@ class Together(Synchronised):
         del device
         part = dict(state)
         if (streams := state["streams"]) is not None:
-            rows = _rows(streams)
+            rows = _stream_count(streams)
             part["streams"] = select(streams, self.ranks.rows(rows))
         if not self.ranks.sharded:
             return part
@@ -145,8 +145,8 @@ class Together(Synchronised):
         return part
 
 
-def _rows(state: State) -> int:
+def _stream_count(state: State) -> int:
     if isinstance(state, Tensor):
         return len(state)
     assert state is not None, "a state of streams holds tensors"
-    return max(_rows(part) for part in state if part is not None)
+    return max(_stream_count(part) for part in state if part is not None)
