@@ -1,6 +1,6 @@
 """One policy for options that do not apply: refused where they differ from their default.
 
-An option is idle where nothing reads it beside what else is chosen: other options, the direction,
+An option is idle where nothing reads it next to what else is chosen: other options, the direction,
 the task. Whoever has such options declares what each of them needs; the refusal says the value
 seen, the value wanted and the way out. A value equal to the default is never refused.
 """

@@ -17,7 +17,7 @@ SEED = 7
 MASKS = ("document", "prefix", "order")
 """Fields of a batch that say which tokens see each other."""
 SEEDS = 8
-"""Seeds beside the first, of which one has to move train."""
+"""Seeds besides the first, of which one has to move train."""
 MANY = 64
 """Batches that are compared where a whole epoch would add nothing."""
 

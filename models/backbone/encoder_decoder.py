@@ -7,7 +7,7 @@
 From outside it is a causal stack that honours a prefix, as attention under a prefix mask is: the
 same batches train both. Transformer (Vaswani et al. 2017, arXiv:1706.03762, section 3.1) with any
 family that looks both ways as the encoder; with Longformer it is LED (Beltagy et al. 2020,
-arXiv:2004.05150, section 7). Positions of the decoder's tokens begin anew. What stands at the
+arXiv:2004.05150, section 7). Positions of the decoder's tokens restart. What stands at the
 places of the source is zeros: nothing is answered there.
 
 The decoder of an encoder-decoder model: what a block of it adds to a block of the stack.
@@ -55,7 +55,7 @@ class DecoderBlock(nn.Module):
     Args:
         mixer: Any causal mixer; its state along time goes through `Flow` as in `TransformerBlock`.
         cross: Attends to the source. Built at a site with causal=False and positions=none, since
-            source and target have no common order; keys and values are made anew in every call.
+            source and target have no common order; keys and values are recomputed in every call.
         width: Of both sequences.
         feed_forward_width: Hidden width of the network.
         dropout: After each part, and inside the network.
@@ -121,7 +121,7 @@ class EncoderDecoder(nn.Module):
     """
 
     restarts = True
-    """Positions begin anew behind the prefix."""
+    """Positions restart behind the prefix."""
 
     def __init__(
         self, encoder: Stack, decoder: Sequence[DecoderBlock], *, facts: TaskFacts, width: int

@@ -384,7 +384,7 @@ class Backbone(nn.Module):
         document: Int[Tensor, "b l"] | None = None,
         context: Context | None = None,
     ) -> Float[Tensor, "b l d"]:
-        """Add the positions that belong to the input; they begin anew with each document."""
+        """Add the positions that belong to the input; they restart with each document."""
         if self.positions is None and self.config.positions != Positions.sinusoidal:
             return x
         encode = self.positions or placing.sinusoid_like

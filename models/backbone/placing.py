@@ -35,7 +35,7 @@ def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
 
 
 def check_restarts(config: BackboneConfig, facts: TaskFacts) -> None:
-    """Raise `Unsupported` for positions that cannot begin anew with each document."""
+    """Raise `Unsupported` for positions that cannot restart with each document."""
     if "document" in facts.masks and config.positions == Positions.position_infused:
         raise Unsupported(
             "positions=position_infused counts from the beginning of a row, and the documents of a "
@@ -68,12 +68,12 @@ def behind_cls(
 def parts_of(
     x: Float[Tensor, "b l d"], layout: Layout, *, restarts: bool
 ) -> Int[Tensor, "b l"] | None:
-    """Return numbers of the parts of each row with which positions begin anew; None: one part.
+    """Return numbers of the parts of each row with which positions restart; None: one part.
 
     Args:
         x: Embedded tokens.
         layout: With the documents, or the prefix.
-        restarts: Whether they begin anew behind the prefix.
+        restarts: Whether they restart behind the prefix.
     """
     if not restarts or layout.prefix is None:
         return layout.document
@@ -123,7 +123,7 @@ def encoded_at(
         x: Embedded tokens.
         encode: A table of positions, or `sinusoid_like`.
         start: Position of each row's first token; None: 0.
-        document: Positions begin anew with each; None: they do not.
+        document: Positions restart with each; None: they do not.
         cls: Whether position 0 holds a CLS vector.
         context: Ranks that share each sequence.
     """

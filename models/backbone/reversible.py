@@ -84,7 +84,7 @@ class _Autocast(NamedTuple):
 
 @dataclass
 class _Pass:
-    """What one pass through the blocks needs and leaves behind, beside the streams."""
+    """What one pass through the blocks needs and leaves behind, besides the streams."""
 
     blocks: Sequence[TransformerBlock]
     layout: Layout

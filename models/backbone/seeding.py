@@ -27,7 +27,7 @@ def drawing() -> Iterator[None]:
 
 
 def redraw(model: nn.Module, deviation: float, seed: int) -> None:
-    """Draw every matrix and table anew from N(0, deviation), each by its name and the seed.
+    """Draw every matrix and table again from N(0, deviation), each by its name and the seed.
 
     Vectors (biases, gains of norms) stay as they are; a shared parameter is drawn once.
     """

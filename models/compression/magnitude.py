@@ -3,7 +3,7 @@
     s_t = s_f + (s_i - s_f) (1 - (t - t_0) / (t_1 - t_0))^3        t_0 <= t <= t_1
 
 is the share of zeros at step t of a gradual pruning, which rises fast while there is much to spare
-and slowly towards the end. Which weights go is decided anew every few steps; one that has gone
+and slowly towards the end. Which weights go is decided again every few steps; one that has gone
 stays zero, for nothing is smaller. A dense product with zeros takes as long as with any numbers:
 what gets smaller is the file.
 
@@ -90,7 +90,7 @@ class MagnitudePruning(nn.Module):
         sparsity: At the end.
         scope: Among which weights the smallest are sought.
         steps: Over which the share rises; 0: it is there from the beginning.
-        every: Steps after which it is decided anew which weights go.
+        every: Steps after which it is decided again which weights go.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ EVEN = frozenset({Kernel.hyperbolic, Kernel.trigonometric, Kernel.abs, Kernel.co
 
 @dataclass(frozen=True, kw_only=True)
 class PerformerOptions:
-    """What decides the function beside the projection."""
+    """What decides the function besides the projection."""
 
     variant: Variant
     kernel: Kernel

@@ -53,7 +53,7 @@ class HeadNorm(StrEnum):
 
 
 def log_decays(q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l"]:
-    """Return log(1 - 2^(-5 - h)) for each token: made anew, a buffer would be cast with a model."""
+    """Return log(1 - 2^(-5 - h)) for each token; recomputed, as a buffer is cast with a model."""
     head = torch.arange(q.shape[1], device=q.device, dtype=sum_dtype(q))
     return torch.log1p(-torch.exp2(-5 - head))[:, None].expand(q.shape[:3])
 

@@ -1,6 +1,6 @@
 """The mathematics of Sinkhorn attention: blocks, their scores, sorting, attention to both halves.
 
-Axis letters beside the project's: n blocks, c tokens of a block, i query blocks, j source blocks
+Axis letters besides the project's: n blocks, c tokens of a block, i query blocks, j source blocks
 (causal: one more, the null block, first), t blocks taken, s sorted tokens, w any width. Scores and
 sort matrices are float32, or float64 where the input is, whatever autocast says.
 

@@ -69,7 +69,7 @@ def span_attention(
         sight = F.pad(sight, around).unfold(1, columns, 1)[:, : length + spare]
         sight = sight.reshape(-1, 1, blocks, size, columns)
     # Keys that weigh 0, at the very end of the ramp or behind it, take no part in the softmax: the
-    # rest would sum to rounding beside a large score, and the span's gradient grow without bound.
+    # rest would sum to rounding next to a large score, and the span's gradient grow without bound.
     weighed = (ramp > 0)[:, None, None]
     weighed = weighed if sight is None else weighed & sight
     scores = scores.masked_fill(~weighed, torch.finfo(scores.dtype).min)

@@ -1,6 +1,6 @@
 """Softmax over made-up logits, block by block: what the Synthesizer computes.
 
-Axis letters beside the project's: g groups of examples with logits of their own (1 where all share
+Axis letters besides the project's: g groups of examples with logits of their own (1 where all share
 theirs), z examples of a group, r rows and s columns of a block, f features, n the longest input.
 
 Logits are made for a block of rows, used and forgotten; backward makes them again. Nothing of the
@@ -153,7 +153,7 @@ def _scale(
 
 
 class _Mean(torch.autograd.Function):
-    """`apply(values, facts, *logits)`: the weighted means; weights are made anew in backward."""
+    """`apply(values, facts, *logits)`: the weighted means; weights are recomputed in backward."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, facts: SoftmaxPass, *given: Tensor | None) -> Tensor:

@@ -8,7 +8,7 @@
     permutation  tokens a b c d e      target  . b . . e     without seeing themselves
 
 `_` is one id more, behind those of the task: the mask, and what a causal model reads first. Masked
-are all positions with one probability, drawn by (seed, example) and so anew in every epoch, and
+are all positions with one probability, drawn by (seed, example) and so again in every epoch, and
 once and for all in evaluation; one token of a sequence at least. Only they count in the loss, and
 padding never does. Where a beginning ends is drawn likewise, all places being equally likely: its
 tokens see each other, and the others all that stands before them. Both texts of a pair are

@@ -10,7 +10,7 @@ from types import ModuleType
 def caller_left_out(function: Callable[..., object]) -> Iterator[None]:
     """Keep a process that starts meanwhile from importing the program that starts it.
 
-    `multiprocessing` imports it in every child: a script without a guard would begin anew in each,
+    `multiprocessing` imports it in every child: a script without a guard would start again in each,
     and one that came from stdin cannot be imported at all. Where the work itself stands in the
     program, it has to be.
 

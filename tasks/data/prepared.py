@@ -83,7 +83,7 @@ class StoredTask(ByName, ABC):
         splits: Mapping[str, Ragged | Iterable[Ragged]] | Iterable[tuple[str, Ragged]],
         **about: Any,
     ) -> None:
-        """Write the store, from `make`; `about` is what its manifest says beside the task."""
+        """Write the store, from `make`; `about` is what its manifest says besides the task."""
         spec = self.spec
         facts = {
             "task": spec.name,

@@ -41,7 +41,7 @@ from tasks.language.words import token_type
 VERSION = 1
 BYTES = 256
 REMEMBERED = 1_000_000
-"""Pieces whose ids are held in memory; then it begins anew."""
+"""Pieces whose ids are held in memory; then it starts again."""
 AT_ONCE = 1000
 """Pieces that the library is handed as one text."""
 DIGITS = 4

@@ -3,7 +3,7 @@
 What tests compare the fast forms of this folder with: it forms the n x n scores and imports none
 of ours.
 
-Axis letters beside the project's: g keys that every query sees besides its window.
+Axis letters besides the project's: g keys that every query sees besides its window.
 
 Source: Longformer, Beltagy et al. 2020, arXiv:2004.05150, section 3; ALiBi, Press et al. 2022,
 arXiv:2108.12409.

@@ -8,7 +8,7 @@ in front and `after` copies of its beginning behind, so that what a chunk sees i
 Padding is in no list, and the last chunk of a round may be short: a row of t real tokens has the
 same ceil(t / C) chunks a round however long the tensor is.
 
-Axis letters beside the project's: r rounds, n slots in all lists, s slots of one list, m chunks
+Axis letters besides the project's: r rounds, n slots in all lists, s slots of one list, m chunks
 that attend, c tokens of a chunk, w tokens that it sees, t = b l h tokens of all heads.
 """
 

@@ -3,7 +3,7 @@
 What tests compare the fast forms of this folder with: it forms the n x n weights, finds by loops
 which tokens meet, and imports none of ours.
 
-Axis letters beside the project's: r rounds, m hashes, f columns of a rotation.
+Axis letters besides the project's: r rounds, m hashes, f columns of a rotation.
 
 Sources: Reformer, Kitaev et al. 2020, arXiv:2001.04451; the code of the Long Range Arena, Tay et
 al. 2021, arXiv:2011.04006; YOSO, Zeng et al. 2021, arXiv:2111.09714.

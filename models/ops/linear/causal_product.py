@@ -3,13 +3,13 @@
 o_i = phi(q_i) S_i / phi(q_i) z_i with S_i = sum_{j <= i} phi(k_j) v_j^T and z_i likewise. Within a
 chunk of C rows the weights are formed directly, tril(phi(Q) phi(K)^T); everything before the chunk
 enters through the sums [S z]. Cost per row and head: 2 C (m + d) + 4 m d operations forward, with m
-features. Nothing of size (length x m x d) is formed, and features are made anew in backward.
+features. Nothing of size (length x m x d) is formed, and features are recomputed in backward.
 
 Exponential features carry the logarithm a_j of a factor per key (see `feature_product`). Row i
 refers all its weights to the running maximum r_i = max_{j <= i} a_j: inside a chunk through
 exp(a_j - r_i) <= 1 for every pair, before it by rescaling the sums. A later key, however large,
 therefore changes no bit of the earlier rows' weights, and nothing underflows that is not
-negligible beside the largest key seen so far. Where that leaves a row (almost) nothing, and with a
+negligible next to the largest key seen so far. Where that leaves a row (almost) nothing, and with a
 memory, `exponent_sums` computes the same with a reference for each feature.
 """
 

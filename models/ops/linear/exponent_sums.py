@@ -267,7 +267,7 @@ def mean_of_past(
     sums: Float[Tensor, "b h m w"],
     level: Float[Tensor, "b h m"],
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h m w"], Float[Tensor, "b h m"]]:
-    """Attend to kept keys up to each row and to those behind `sums`; return sums and level anew.
+    """Attend to kept keys up to each row and to those behind `sums`; return the new sums and level.
 
     Zeros in `sums` mean that a feature has seen no key, whatever its level.
     """
@@ -297,7 +297,7 @@ def mean_of_past(
 
 
 def again(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call, and make everything that a gradient needs anew in backward."""
+    """Call, and recompute in backward everything that a gradient needs."""
     if not torch.is_grad_enabled():
         return function(*arguments)
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)

@@ -2,7 +2,7 @@
 
 With features phi, o_i = phi(q_i) S / phi(q_i) z, where S = sum_j phi(k_j) v_j^T and
 z = sum_j phi(k_j): the n x n matrix is never formed. Backward takes S and z as one matrix [S z],
-the sums of phi(k_j) [v_j 1]. Axis letters beside the project's: m features, w = v + 1, r rows of
+the sums of phi(k_j) [v_j 1]. Axis letters besides the project's: m features, w = v + 1, r rows of
 a block.
 
 Features are made block by block along the length, used and forgotten; backward makes them again.
@@ -262,7 +262,7 @@ def _mixed(
 
 
 class _FeatureProduct(torch.autograd.Function):
-    """The product over all keys, with features made anew in backward."""
+    """The product over all keys, with features recomputed in backward."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 (autograd functions take positions only)

@@ -1,7 +1,7 @@
 """Maps from queries and keys to features, whose inner products are the weights of attention.
 
 `models.ops.linear.feature_product` says what a factor left out of the features means. Axis letters
-beside the project's: m features.
+besides the project's: m features.
 """
 
 import math

@@ -6,7 +6,7 @@ where j runs over the keys that count, and to i where causal; a query whose weig
 0. What tests compare the fast forms of this folder with: it forms the n x n weights, has no
 safeguard against overflow, and imports none of ours.
 
-Axis letters beside the project's: m features, f of a projection's rows.
+Axis letters besides the project's: m features, f of a projection's rows.
 
 Sources: linear attention, Katharopoulos et al. 2020, arXiv:2006.16236; Shen et al. 2018,
 arXiv:1812.01243; Performer, Choromanski et al. 2020, arXiv:2009.14794; cosFormer, Qin et al. 2022,

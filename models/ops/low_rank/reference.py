@@ -3,7 +3,7 @@
 What tests compare the fast forms of this folder with: matrices of one head at a time, padding
 taken out before anything is computed, and nothing of ours imported.
 
-Axis letters beside the project's: r slots or landmarks of a head, w tokens of a window.
+Axis letters besides the project's: r slots or landmarks of a head, w tokens of a window.
 
 Sources: Linformer, Wang et al. 2020, arXiv:2006.04768; Nystromformer, Xiong et al. 2021,
 arXiv:2102.03902; Skyformer, Chen et al. 2021, arXiv:2111.00035.

@@ -3,7 +3,7 @@
 Every entry of a sort matrix and every query is computed by itself, padding is left out of every
 sum, and none of ours is imported.
 
-Axis letters beside the project's: i query blocks, j source blocks (causal: one more, the null
+Axis letters besides the project's: i query blocks, j source blocks (causal: one more, the null
 block, first).
 
 Source: Tay, Bahri, Yang, Metzler, Juan 2020, arXiv:2002.11296, sections 3 and 4.

@@ -2,7 +2,7 @@
 
 The logits of each component are written out whole, and none of ours is imported.
 
-Axis letters beside the project's: c components, f features, m the longest input.
+Axis letters besides the project's: c components, f features, m the longest input.
 
 Source: Tay, Bahri, Metzler, Juan, Zhao, Zheng 2020, arXiv:2005.00743, section 3.
 """

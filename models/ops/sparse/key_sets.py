@@ -7,7 +7,7 @@ any union of them.
 A set copies queries and keys into buffers (`buffer`, `pairs`), shows them as rectangles (`queries`,
 `keys`), says what is seen inside a rectangle (`mask`), and cuts the work into pieces (`tiles`).
 
-Axis letters beside the project's: m rectangles, c queries and w keys of one rectangle, n of them
+Axis letters besides the project's: m rectangles, c queries and w keys of one rectangle, n of them
 worked on at once, r rows of a buffer.
 """
 

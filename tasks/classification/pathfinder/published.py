@@ -1,14 +1,14 @@
 """Pathfinder's pictures as the authors' generator draws them, with labels that can be proved.
 
 Two snakes of `contour` dashes grow in turns from seeds that lie `seed_distance` apart, near the
-middle; where one comes to a dead end, both begin anew. Then short snakes are strewn in, as many of
+middle; where one comes to a dead end, both start again. Then short snakes are strewn in, as many of
 `distractors` as find space in five trials. Their dashes may be brighter. A disc marks the beginning
 of one long snake, another the end of the same (label 1) or of the other one (0).
 
 After Linsley et al. 2018, arXiv:1805.08315, with the parameters that the Long Range Arena names for
 each side; the law of growth is the authors', trial for trial, in whole numbers: `pathfinder_growth`
 says how. Snakes may touch and cross, so the picture alone need not prove a label: the dashes do.
-A picture whose dashes can be followed in two ways is drawn anew.
+A picture whose dashes can be followed in two ways is drawn again.
 Random numbers are whole numbers from a stream of each picture's own: the same on every machine.
 """
 
