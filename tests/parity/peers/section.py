@@ -5,7 +5,8 @@ another function stands in the table without a ratio.
 """
 
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -59,6 +60,9 @@ def modes_of(rows: pd.DataFrame) -> list[str]:
     return sorted({str(mode) for mode in rows["mode"]}, reverse=True)
 
 
+Rows = defaultdict[tuple[str, str, bool, int], list[dict[str, Any]]]
+
+
 def describe(mode: str) -> str:
     """Return what one call of this mode is."""
     return PASSES.get(mode, describe_pass(mode))
@@ -71,22 +75,20 @@ def _lines(rows: pd.DataFrame, mode: str) -> list[tuple[str, str, str, bool]]:
     return sorted((str(n), str(p), str(s), bool(c)) for n, p, s, c in keys.to_numpy())
 
 
-def _at(rows: pd.DataFrame, line: tuple[str, str, str, bool], length: int) -> pd.DataFrame:
-    name, peer, _, causal = line
-    return rows[
-        (rows["name"] == name)
-        & (rows["peer"] == peer)
-        & (rows["causal"] == causal)
-        & (rows["length"] == length)
-    ]
+def _by_place(rows: pd.DataFrame) -> Rows:
+    """Return rows by the name, peer and direction of their line, and by their length."""
+    places: Rows = defaultdict(list)
+    for entry in rows.to_dict("records"):
+        row = {str(k): v for k, v in entry.items()}
+        places[row["name"], row["peer"], bool(row["causal"]), row["length"]].append(row)
+    return places
 
 
-def _number(rows: pd.DataFrame, metric: str) -> dict[str, Any] | None:
-    found = rows[(rows["metric"] == metric)].to_dict("records")
-    return {str(k): v for k, v in found[-1].items()} if found else None
+def _number(rows: Sequence[dict[str, Any]], metric: str) -> dict[str, Any] | None:
+    return next((row for row in reversed(rows) if row["metric"] == metric), None)
 
 
-def _entry(rows: pd.DataFrame, metric: str) -> Entry:
+def _entry(rows: Sequence[dict[str, Any]], metric: str) -> Entry:
     found = _number(rows, metric)
     # A ratio of bytes is missing where that of time says why.
     if found is None and metric == "peer_bytes_ratio":
@@ -106,15 +108,16 @@ def _entry(rows: pd.DataFrame, metric: str) -> Entry:
     return trusted(entry, Value(value=value, disturbed=found["disturbed"]))
 
 
-def _unlike(rows: pd.DataFrame, found: dict[str, Any]) -> bool:
+def _unlike(rows: Sequence[dict[str, Any]], found: dict[str, Any]) -> bool:
     """Return whether both were compared and found to differ; what cannot run has no difference."""
-    return found["status"] == Status.unsupported and bool((rows["metric"] == "peer_error").any())
+    compared = _number(rows, "peer_error") is not None
+    return found["status"] == Status.unsupported and compared
 
 
-def _rounding(rows: pd.DataFrame) -> tuple[str, ...]:
+def _rounding(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     """Return a note where float32 differs by more than the tolerance, and float64 does not."""
-    errors = rows[rows["metric"] == "peer_error"]
-    apart = {row["compared_in"]: float(row["value"]) for row in errors.to_dict("records")}
+    errors = [row for row in rows if row["metric"] == "peer_error"]
+    apart = {row["compared_in"]: float(row["value"]) for row in errors}
     if not {"float32", "float64"} <= apart.keys():
         return ()
     return (
@@ -135,11 +138,11 @@ def peer_table(rows: pd.DataFrame, mode: str) -> Table | None:
         "peer_bytes_ratio": "peak bytes of ours / of the peer (×): below 1, ours needs less",
     }
     made = []
+    places = _by_place(own)
     for metric, section in panels.items():
-        for line in lines:
-            name, peer, setting, causal = line
+        for name, peer, setting, causal in lines:
             title = f"{name}: {peer} ({setting}{', causal' if causal else ''})"
-            entries = tuple(_entry(_at(own, line, length), metric) for length in lengths)
+            entries = tuple(_entry(places[name, peer, causal, n], metric) for n in lengths)
             if metric == "peer_speedup" or any(entry.value is not None for entry in entries):
                 made.append(TableRow(title=title, entries=entries, section=section))
     return Table(
@@ -160,10 +163,10 @@ def speed_data(rows: pd.DataFrame, mode: str) -> pd.DataFrame:
     """Return the measured ratios of time, each with the interval of its median."""
     records = []
     own = rows[(rows["mode"] == mode) & (rows["status"] == "ok")]
-    for line in _lines(rows, mode):
-        name, peer, setting, causal = line
+    places = _by_place(own)
+    for name, peer, setting, causal in _lines(rows, mode):
         for length in sorted({int(n) for n in own["length"]}):
-            found = _number(_at(own, line, length), "peer_speedup")
+            found = _number(places[name, peer, causal, length], "peer_speedup")
             if found is None:
                 continue
             interval = median_interval(found["samples"])
