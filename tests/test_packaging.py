@@ -141,7 +141,7 @@ def misfits(python: str, lines: list[str], pins: dict[str, str]) -> list[str]:
         known = importlib.metadata.distribution(name)
         for own in {"", *needed.extras} - {each for other, each in seen if other == name}:
             seen.add((name, own))
-            runs_on = SpecifierSet(known.metadata["Requires-Python"] or "")
+            runs_on = SpecifierSet(known.metadata.get("Requires-Python", ""))
             if own == "":
                 if Version(known.version).public != pins[name]:
                     found.append(f"{name}: pinned is {pins[name]}, installed is {known.version}")
