@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-DRAWS = frozenset({nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_})
+DRAWS = frozenset({
+    nn.init.kaiming_uniform_, nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_,
+})  # fmt: skip
 
 
 def derive(seed: int, part: str) -> int:
