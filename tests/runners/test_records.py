@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hooks import TABLES as SITE_TABLES
 from runners.metrics import METRICS
 from runners.records import (
     CELL_COLUMNS,
@@ -198,7 +199,9 @@ def test_the_document_lists_every_status():
 
 def test_the_document_lists_every_metric_with_unit_and_meaning():
     better = {True: "higher", False: "lower", None: "–"}
-    assert named("metric")[2:] == [
+    assert "<!-- table: metrics -->" in DOCUMENT.read_text()
+    (listed,) = tables("\n".join(SITE_TABLES["metrics"]()))
+    assert listed[2:] == [
         [f"`{name}`", metric.unit, better[metric.higher_is_better], metric.meaning]
         for name, metric in METRICS.items()
     ]
