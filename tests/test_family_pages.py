@@ -55,7 +55,7 @@ def test_pages_hold_text_and_numbers(tmp_path: Path) -> None:
         and row["step"] is None
         and row["labels"]["split"] == "test"
     )
-    assert f"- performer, listops, test: {100 * accuracy:.1f} [" in page
+    assert f"- listops, test: {100 * accuracy:.1f} [" in page
     for figure in tmp_path.glob("figures/*.png"):
         assert figure.read_bytes().startswith(b"\x89PNG")
     assert any(tmp_path.glob("figures/performer-*.png"))

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from reports.figures.panels import panel_figure
 from reports.figures.scaling import scaling_data
 from reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
 from reports.stems import stem as file_stem
-from reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
+from reports.tables.costs import crossover_table, efficiency_table, growth_table, mode_name, modes
 from reports.tables.scores import accuracy_table, splits
 from reports.tables.table import escape_markdown, to_markdown
 from runners.storage.fingerprint import sources
@@ -46,28 +46,33 @@ READING = """\
 Of an instance with default options. *Exact*: no value and no choice depends on later tokens;
 *selection leak*: values are exact, but later tokens move earlier choices. Growth, with n the
 sequence length, is declared and checked by counting; projections, n × width², come on top. A state
-along time serves prefill, segments and single steps. What a page does not name, a
-family has not.
+along time serves prefill, segments and single steps. A family does not have what its page does not
+name.
 
 ## How to read what was measured
 
-Time and memory are those of one pass over a batch, by sequence length, in the setting that stands
-above the table. Speeds and memory ratios are paired with exact attention, measured in turns in the
-same process; ≈ marks a factor whose 95 % interval from timing noise contains 1, and where that
-interval is wider than a factor of 2 it stands in the factor's place. The crossover is the length
-from which the family stays faster than the reference as far as measured, interpolated on
-logarithmic axes [95 % interval]; ≤: from the shortest length. Growth is the exponent e of cost per
-sequence = c × length^e over all lengths [95 % interval]. Not resolved: too few lengths, or an
-interval too wide to tell. `lra report --rows reports/published/FILE` has sequences per second,
-bytes and the growth over the last doubling.
+Time and memory of one pass over a batch, by sequence length, relative to exact attention, measured
+in turns in the same process. ≈: the 95 % interval from timing noise contains 1; an interval wider
+than a factor of 2 replaces the factor. *Faster from* is the length from which the family stays
+faster as far as measured, interpolated on logarithmic axes [95 % interval]; ≤: from the shortest
+length. The exponent is e in cost per sequence = c × length^e over all lengths [95 % interval].
+Not resolved: too few lengths, or an interval too wide to tell.
+`lra report --rows reports/published/FILE` has more: sequences per second, bytes and the growth over
+the last doubling.
 
-Accuracy is in percent [95 % interval; what it accounts for]: over seeds a t interval, over the
-examples of one seed Wilson's, which says nothing about another seed. Baselines need no long-range
-model: `majority` always gives the most frequent training label, `root operator` answers from the
-first token alone ([tasks](../tasks.md)). A high score on a task of the Long Range Arena is no
-proof of long-range modelling: networks that see short windows come near the best models on several
-of them (arXiv:2501.14850).
+Accuracy is in percent [95 % interval; what it accounts for] ([how to read it](../reading.md)).
+Baselines need no long-range model: `majority` gives the most frequent training label, `root
+operator` answers from the first token alone ([tasks](../tasks.md)).
 """
+HELD_BY = 3
+"""An option's meaning on at least so many pages stands in the overview, once."""
+OTHER_CODE = re.compile(
+    r"^(?:(?:Variant|Parity) .*\n(?:(?: .*)?\n)*"
+    r"|(?<=\n\n)`?variant[:=] ?lra`? .*\n(?:.+\n|\n+(?= ))*)",
+    re.MULTILINE,
+)
+"""Parts of a docstring on the form that equals released code; an option chooses it."""
+SHARED = "options-of-several-families"
 
 
 def docstring(class_path: str) -> str:
@@ -87,6 +92,21 @@ def options(file: Path) -> Iterator[tuple[str, str, str]]:
         listed = set(re.findall(r"\w+", option.meaning))  # most meanings name the values
         values = f" One of {', '.join(option.values)}." if {*option.values} - listed else ""
         yield option.key.rpartition(".")[2], typed_value(option.default), option.meaning + values
+
+
+def shared(files: Iterable[Path]) -> dict[tuple[str, str], list[str]]:
+    """Return which families have an option, by its name and meaning, where these are several."""
+    holders: dict[tuple[str, str], list[str]] = {}
+    for file in files:
+        for name, _, meaning in options(file):
+            holders.setdefault((name, meaning), []).append(file.stem)
+    return {option: names for option, names in holders.items() if len(names) >= HELD_BY}
+
+
+def described(text: str) -> tuple[str, str]:
+    """Return the first line of a docstring, and the rest without what concerns other code alone."""
+    first, _, rest = text.partition("\n")
+    return first, OTHER_CODE.sub("", f"{rest}\n").strip("\n")
 
 
 def capabilities(file: Path) -> list[str]:
@@ -121,8 +141,8 @@ def capabilities(file: Path) -> list[str]:
 
 
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return a Markdown table."""
-    rows = [" | ".join(escape_markdown(cell) for cell in line) for line in lines]
+    """Return a Markdown table of cells that are Markdown."""
+    rows = [" | ".join(line) for line in lines]
     return [
         f"| {' | '.join(header)} |",
         f"|{' --- |' * len(header)}",
@@ -132,18 +152,39 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def page(
-    name: str, file: Path, rows: Sequence[tuple[Path, pd.DataFrame]], folder: Path
+    name: str,
+    file: Path,
+    rows: Sequence[tuple[Path, pd.DataFrame]],
+    folder: Path,
+    known: Collection[tuple[str, str]],
 ) -> list[str]:
-    """Return the lines of one family's page; its figures go into `folder`."""
+    """Return the lines of one family's page; its figures go into `folder`.
+
+    The meanings of the options in `known` stand in the overview.
+    """
     node = load(file)
     core = node.get("mixer") or node["stack"]
     about = node.get("about") or {}
-    summary = str(about.get("summary") or name)
-    lines = [f"# {name}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
-    lines += [f"`lra run model={name}` · source: {linked(str(about.get('paper', '')))}", ""]
-    lines += ["## What it computes", "", "```text", docstring(core["class_path"]), "```", ""]
+    first, rest = described(docstring(core["class_path"]))
+    module = core["class_path"].rpartition(".")[0]
+    code = sources([module])[module].relative_to(ROOT).as_posix()
+    source = linked(str(about.get("paper", "")))
+    lines = [f"# {name}", "", escape_markdown(first), ""]
+    lines += [f"`lra run model={name}` · {source} · [code](../../{code})", ""]
+    lines += ["## What it computes", "", "```text", rest, "```", ""]
+    if "variant" in core:
+        compared = "[beside the released code](../protocols-lra-code.md)"
+        lines += [f"`variant=lra`: in the [code](../../{code}), and {compared}.", ""]
     lines += ["## Options", ""]
-    lines += table(("option", "default", ""), list(options(file))) or ["None.", ""]
+    elsewhere = f"[shared](README.md#{SHARED})"
+    listed = [
+        (
+            *map(escape_markdown, (option, default)),
+            elsewhere if (option, meaning) in known else escape_markdown(meaning),
+        )
+        for option, default, meaning in options(file)
+    ]
+    lines += table(("option", "default", ""), listed) or ["None.", ""]
     sentences = " ".join(filter(None, capabilities(file)))
     lines += ["## What it guarantees", "", sentences, ""]
     numbers = [line for source, frame in rows for line in measured(name, source, frame, folder)]
@@ -158,24 +199,20 @@ def linked(paper: str) -> str:
 def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list[str]:
     """Return what the rows of one file say about a family, with the command that made them.
 
-    How the numbers are read is said once, in `READING`.
+    How the numbers are read, and the setting of each file, is in the overview.
     """
-    lines = scores(frame[frame["model"] == name])
-    timed, settings_of = frame[frame["model"].isin([name, "sdpa"])], list[str]()
+    lines = scores(frame[frame["model"] == name], name)
+    timed = frame[frame["model"].isin([name, "sdpa"])]
     for part in settings(cost_rows(timed)) if (timed["model"] == name).any() else []:
         points = cost_points(part.rows)
         for mode in modes(points):
             alone = [point for point in points if point.mode == mode and point.model == name]
-            settings_of.append(part.title)
             lines += costs(alone, mode)
             lines += curve(name, frame, mode, source.stem, folder)
-    if not lines:
-        return []
-    setting = escape_markdown("; ".join(dict.fromkeys(settings_of)))
-    return [f"[`{source.name}`](README.md#{ANCHOR}): {setting or 'accuracy'}.", "", *lines]
+    return [f"[`{source.stem}`](README.md#{ANCHOR}):", "", *lines] if lines else []
 
 
-def scores(rows: pd.DataFrame) -> list[str]:
+def scores(rows: pd.DataFrame, name: str = "") -> list[str]:
     """Return accuracies as lines of a list: of whom, of which task and of which split."""
     lines = []
     for split in splits(rows):
@@ -183,7 +220,8 @@ def scores(rows: pd.DataFrame) -> list[str]:
         for row in () if table is None else table.rows:
             for column, entry in zip(table.columns if table else (), row.entries, strict=True):
                 if entry.text:
-                    line = f"{row.title}, {column.group or column.title}, {split}: {entry.text} %"
+                    whose = "" if row.title == name else f"{row.title}, "
+                    line = f"{whose}{column.group or column.title}, {split}: {entry.text} %"
                     lines.append(f"- {escape_markdown(line)}")
     return [*lines, ""] if lines else []
 
@@ -207,7 +245,7 @@ def costs(points: Sequence[CostPoint], mode: str) -> Iterator[str]:
         yield to_markdown(table).partition("\n\n")[2].strip()  # without a line for the title
         yield ""
     facts = [
-        f"{column.group}, {column.title}: {entry.text}"
+        f"{column.group}, {column.title}: {entry.text}".removeprefix(f"{mode_name(mode)}, ")
         for table in (crossover_table(points), growth_table(points))
         for column, entry in zip(
             table.columns if table else (), table.rows[0].entries if table else (), strict=True
@@ -215,7 +253,8 @@ def costs(points: Sequence[CostPoint], mode: str) -> Iterator[str]:
         if column.title != "last doubling"
     ]
     if facts:
-        yield f"{escape_markdown('; '.join(facts))}."
+        text = escape_markdown("; ".join(facts))
+        yield f"{text[0].upper()}{text[1:]}."
         yield ""
 
 
@@ -230,16 +269,27 @@ def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     with style():
         figure.savefig(path, format="png", dpi=110, metadata={"Software": None})
-    return [f"![time of {name} against length](figures/{path.name})", ""]
+    return [f"![time of {name}](figures/{path.name})", ""]
 
 
-def index(files: Mapping[str, Path], baselines: Sequence[str]) -> list[str]:
+def index(
+    files: Mapping[str, Path],
+    rows: Sequence[tuple[Path, pd.DataFrame]],
+    known: Mapping[tuple[str, str], Sequence[str]],
+) -> list[str]:
     """Return the lines of the overview."""
     made = "One page each, made by `make pages` from the code and published rows."
     lines = ["# Families", "", made, "", *READING.splitlines(), ""]
-    lines += ["| rows | command |", "| --- | --- |"]
-    lines += [f"| `{sweep}-…` | `{command}` |" for sweep, command in COMMANDS.items()]
-    lines += ["", *baselines]
+    lines += table(("rows", "setting", "command"), [recorded(*each) for each in rows])
+    lines += [line for _, frame in rows for line in scores(frame[frame["baseline"] != ""])]
+    lines += ["## Options of several families", ""]
+    lines += table(
+        ("option", "meaning", "families"),
+        [
+            (name, escape_markdown(meaning), ", ".join(f"[{one}]({one}.md)" for one in held))
+            for (name, meaning), held in known.items()
+        ],
+    )
     by_kind = kinds()
     shown = {name for names in by_kind.values() for name in names}
     if rest := sorted(set(files) - shown):
@@ -254,14 +304,22 @@ def index(files: Mapping[str, Path], baselines: Sequence[str]) -> list[str]:
     return lines
 
 
+def recorded(source: Path, frame: pd.DataFrame) -> tuple[str, str, str]:
+    """Return name, setting and command of a file of published rows."""
+    setting = "; ".join(part.title for part in settings(cost_rows(frame))) or "accuracy"
+    setting = escape_markdown(setting)
+    (command,) = [f"`{COMMANDS[s]}`" for s in COMMANDS if source.stem.startswith(f"{s}-")] or [""]
+    return f"`{source.name}`", setting, command
+
+
 def write_pages(folder: Path, published_files: Sequence[Path]) -> list[Path]:
     """Write a page for each family and their overview; return the paths."""
     files = {file.stem: file for file in choices("model")}
     rows = [(source, prepare(published(source))) for source in published_files]
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {name: page(name, file, rows, folder) for name, file in files.items()}
-    baselines = [line for _, frame in rows for line in scores(frame[frame["baseline"] != ""])]
-    texts["README"] = index(files, baselines)
+    known = shared(files.values())
+    texts = {name: page(name, file, rows, folder, known) for name, file in files.items()}
+    texts["README"] = index(files, rows, known)
     for name, lines in texts.items():
         (folder / f"{name}.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
     return [folder / f"{name}.md" for name in texts]

@@ -26,9 +26,9 @@ DPI = 130
 INTRODUCTION = """# Gallery
 
 Every kind of figure that a report draws, here from the rows in `reports/published`. The command
-below a picture makes it again, as PDF, SVG and PNG, with its numbers as CSV and its caption beside
-it; [figures for papers](figures-for-papers.md) says how to choose fonts, colours, models and
-widths. This page is made by `make gallery`.
+below a picture draws it again, as PDF, SVG and PNG, with its numbers as CSV and its whole caption
+as text. Fonts, colours, models and widths: [figures for papers](figures-for-papers.md).
+`make gallery` writes this page.
 """
 
 
@@ -170,9 +170,9 @@ def _page(exhibits: Sequence[Exhibit], captions: dict[Exhibit, str]) -> Iterator
     for exhibit in exhibits:
         yield f"## {exhibit.heading}\n"
         yield f"![{exhibit.heading}](gallery/{picture(exhibit)})\n"
-        yield f"{escape_markdown(captions[exhibit])}\n"
+        first, _, _ = captions[exhibit].rstrip(".").partition(". ")
+        yield f"{escape_markdown(first)}: `figures/{exhibit.stem}.pdf`.\n"
         yield f"```\n{command(exhibit)}\n```\n"
-        yield f"File: `figures/{exhibit.stem}.pdf`.\n"
     yield "## Kinds without published rows\n"
     for function, what in WITHOUT_ROWS.items():
         yield f"- `{function}` draws {what}."

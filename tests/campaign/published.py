@@ -11,7 +11,7 @@ from tests.campaign.part import Found
 KEPT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "campaign.json"
 """What the page shows."""
 BEGIN, END = "<!-- figures of the campaign -->", "<!-- end of the figures -->"
-HEAD = ("part", "faults applied", "checks", "wrong", "minutes", "figures")
+HEAD = ("part", "faults", "checks", "wrong", "minutes")
 
 
 def keep(found: Sequence[Found], out: Path) -> Path:
@@ -35,22 +35,14 @@ def table(found: Sequence[Found | dict[str, Any]]) -> str:
 
 def _line(part: dict[str, Any]) -> tuple[str, ...]:
     if part["left_out"]:
-        return (f"`{part['part']}`", "left out", "", "", "", part["left_out"])
-    kinds = ", ".join(f"{count:,} × {kind}" for kind, count in part["faults"].items())
-    total = sum(part["faults"].values())
-    figures = ", ".join(f"{name} {_number(value)}" for name, value in part["figures"].items())
+        return (f"`{part['part']}`", f"left out: {part['left_out']}", "", "", "")
     return (
         f"`{part['part']}`",
-        f"{total:,}: {kinds}" if kinds else "0",
+        f"{sum(part['faults'].values()):,}",
         f"{part['checks']:,}",
         str(len(part["wrong"])),
         f"{part['seconds'] / 60:.1f}",
-        figures,
     )
-
-
-def _number(value: float | str) -> str:
-    return f"{value:,}" if isinstance(value, int | float) else value
 
 
 def publish(folder: Path, page: Path) -> int:
