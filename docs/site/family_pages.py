@@ -295,11 +295,10 @@ def index(
     if rest := sorted(set(files) - shown):
         by_kind["others"] = rest
     for kind, names in by_kind.items():
-        lines += [f"## {kind.capitalize()}", "", "| model | idea | source |", "| --- | --- | --- |"]
+        lines += [f"## {kind.capitalize()}", "", "| model | idea |", "| --- | --- |"]
         for name in names:
             about: dict[str, Any] = load(files[name]).get("about") or {}
-            paper = linked(str(about.get("paper", "")))
-            lines.append(f"| [{name}]({name}.md) | {about.get('summary', '')} | {paper} |")
+            lines.append(f"| [{name}]({name}.md) | {about.get('summary', '')} |")
         lines.append("")
     return lines
 
