@@ -46,8 +46,8 @@ READING = """\
 Of an instance with default options. *Exact*: no value and no choice depends on later tokens;
 *selection leak*: values are exact, but later tokens move earlier choices. Growth, with n the
 sequence length, is declared and checked by counting; projections, n × width², come on top. A state
-along time serves prefill, segments and single steps. A family does not have what its page does not
-name.
+along time serves prefill, segments and single steps. Padding is left out exactly, unless a page
+says otherwise. A family does not have what its page does not name.
 
 ## How to read what was measured
 
@@ -72,6 +72,7 @@ OTHER_CODE = re.compile(
     re.MULTILINE,
 )
 """Parts of a docstring on the form that equals released code; an option chooses it."""
+POSITIONS = "[positions](../positions.md#which-family-honours-which)"
 SHARED = "options-of-several-families"
 
 
@@ -119,7 +120,7 @@ def capabilities(file: Path) -> list[str]:
     ways = " and ".join(facts["directions"]).capitalize()
     if "causal" in facts["directions"]:
         ways += ", with selection leak" if facts["selection_leak"] else ", exact"
-    positions = f"positions ({', '.join(facts['positions'])})" if facts["positions"] else ""
+    positions = POSITIONS if facts["positions"] else ""
     offers = {
         "state": "a state along time",
         "cross": "cross attention",
@@ -133,7 +134,7 @@ def capabilities(file: Path) -> list[str]:
     return [
         f"{ways}. Operations grow as {operations}, activations as {activations}.",
         "Input is at most as long as the model's longest." if facts["max_length"] else "",
-        "Padding is left out exactly." if "keep" in facts["supports"] else "Padding is refused.",
+        "" if "keep" in facts["supports"] else "Padding is refused.",
         f"Has {has}." if has else "",
         "Sparsity is simulated by a dense mask." if facts["simulated"] else "",
         *refused,
