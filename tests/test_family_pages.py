@@ -73,7 +73,7 @@ def test_what_rows_hold_is_text_on_a_page_and_never_a_path(tmp_path: Path) -> No
     hostile.write_text("".join(json.dumps(row) + "\n" for row in kept))
     frame = prepare(read_published(hostile))
     (tmp_path / "out").mkdir()
-    lines = measured("performer", hostile, frame, tmp_path / "out")
+    lines = measured("performer", [(hostile, frame)], tmp_path / "out")
     assert lines
     assert not re.search(r"(?<!\\)<", "\n".join(lines))
     assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "out"}

@@ -22,7 +22,7 @@ from reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
 from reports.stems import stem as file_stem
 from reports.tables.costs import crossover_table, efficiency_table, growth_table, mode_name, modes
 from reports.tables.scores import accuracy_table, splits
-from reports.tables.table import escape_markdown, to_markdown
+from reports.tables.table import Table, escape_markdown, to_markdown
 from runners.storage.fingerprint import sources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ HELD_BY = 3
 """An option's meaning on at least so many pages stands in the overview, once."""
 OTHER_CODE = re.compile(
     r"^(?:(?:Variant|Parity) .*\n(?:(?: .*)?\n)*"
-    r"|(?<=\n\n)`?variant[:=] ?lra`? .*\n(?:.+\n|\n+(?= ))*)",
+    r"|(?<=\n\n)`?variant[:=] ?lra`?[ ,].*\n(?:.+\n|\n+(?= ))*)",
     re.MULTILINE,
 )
 """Parts of a docstring on the form that equals released code; an option chooses it."""
@@ -188,8 +188,9 @@ def page(
     lines += table(("option", "default", ""), listed) or ["None.", ""]
     sentences = " ".join(filter(None, capabilities(file)))
     lines += ["## What it guarantees", "", sentences, ""]
-    numbers = [line for source, frame in rows for line in measured(name, source, frame, folder)]
-    return [*lines, "## Measured", "", *numbers] if numbers else lines
+    numbers = measured(name, rows, folder)
+    read = f"[How to read this](README.md#{ANCHOR})."
+    return [*lines, "## Measured", "", read, "", *numbers] if numbers else lines
 
 
 def linked(paper: str) -> str:
@@ -197,20 +198,39 @@ def linked(paper: str) -> str:
     return re.sub(r"arXiv:(\d{4}\.\d{4,5})", r"[arXiv:\1](https://arxiv.org/abs/\1)", paper)
 
 
-def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list[str]:
-    """Return what the rows of one file say about a family, with the command that made them.
+def measured(name: str, files: Sequence[tuple[Path, pd.DataFrame]], folder: Path) -> list[str]:
+    """Return what published rows say about a family; its figures go into `folder`.
 
-    How the numbers are read, and the setting of each file, is in the overview.
+    How the numbers are read, and setting and command of each file, is in the overview.
     """
-    lines = scores(frame[frame["model"] == name], name)
-    timed = frame[frame["model"].isin([name, "sdpa"])]
-    for part in settings(cost_rows(timed)) if (timed["model"] == name).any() else []:
-        points = cost_points(part.rows)
-        for mode in modes(points):
-            alone = [point for point in points if point.mode == mode and point.model == name]
-            lines += costs(alone, mode)
-            lines += curve(name, frame, mode, source.stem, folder)
-    return [f"[`{source.stem}`](README.md#{ANCHOR}):", "", *lines] if lines else []
+    tables, after, scored = list[Table](), list[str](), list[str]()
+    for source, frame in files:
+        scored += scores(frame[frame["model"] == name], name)
+        timed = frame[frame["model"].isin([name, "sdpa"])]
+        for part in settings(cost_rows(timed)) if (timed["model"] == name).any() else []:
+            points = cost_points(part.rows)
+            way = "causal" if part.rows["causal"].all() else "bidirectional"
+            for mode in modes(points):
+                alone = [point for point in points if point.mode == mode and point.model == name]
+                rows = by_length(alone, mode, way)
+                if rows is None:
+                    continue
+                joined(tables, rows)
+                after += facts(alone, mode, way)
+                after += curve(name, frame, mode, source.stem, folder)
+    drawn = [
+        line for each in tables for line in (to_markdown(each).partition("\n\n")[2].strip(), "")
+    ]
+    return [*drawn, *after, *scored, *([""] if scored else [])]
+
+
+def joined(tables: list[Table], more: Table) -> None:
+    """Append a table, or its rows to a table of the same columns."""
+    for at, each in enumerate(tables):
+        if (each.stub, each.columns) == (more.stub, more.columns):
+            tables[at] = replace(each, rows=(*each.rows, *more.rows))
+            return
+    tables.append(more)
 
 
 def scores(rows: pd.DataFrame, name: str = "") -> list[str]:
@@ -224,28 +244,30 @@ def scores(rows: pd.DataFrame, name: str = "") -> list[str]:
                     whose = "" if row.title == name else f"{row.title}, "
                     line = f"{whose}{column.group or column.title}, {split}: {entry.text} %"
                     lines.append(f"- {escape_markdown(line)}")
-    return [*lines, ""] if lines else []
+    return lines
 
 
-def costs(points: Sequence[CostPoint], mode: str) -> Iterator[str]:
-    """Yield the lines on what one kind of pass costs by length, crossover and growth."""
-    by_length = efficiency_table(points, mode)
-    if by_length is not None:
-        rows = [replace(row, title=row.section, section="") for row in by_length.rows]
-        if all(entry.text.startswith("unsupported") for row in rows for entry in row.entries):
-            yield f"Refused: {escape_markdown(by_length.footnotes()[0])}."
-            yield ""
-            return
-        paired = [
-            replace(row, title=f"{what}, × SDPA")
-            for row in rows
-            for what in ("speed", "memory")
-            if what in row.title and "relative" in row.title
-        ]
-        table = replace(by_length, title="", caption="", stub=mode, rows=tuple(paired or rows))
-        yield to_markdown(table).partition("\n\n")[2].strip()  # without a line for the title
-        yield ""
-    facts = [
+def by_length(points: Sequence[CostPoint], mode: str, way: str) -> Table | None:
+    """Return what one kind of pass costs by length; None where the family refuses it."""
+    table = efficiency_table(points, mode)
+    if table is None:
+        return None
+    rows = [replace(row, title=row.section, section="") for row in table.rows]
+    if all(entry.text.startswith("unsupported") for row in rows for entry in row.entries):
+        return None
+    paired = [
+        replace(row, title=f"{what}, {way}")
+        for row in rows
+        for what in ("speed", "memory")
+        if what in row.title and "relative" in row.title
+    ]
+    stub = f"{mode}, × SDPA" if paired else mode
+    return replace(table, title="", caption="", stub=stub, rows=tuple(paired or rows))
+
+
+def facts(points: Sequence[CostPoint], mode: str, way: str) -> list[str]:
+    """Return crossover and growth of one kind of pass as a line."""
+    found = [
         f"{column.group}, {column.title}: {entry.text}".removeprefix(f"{mode_name(mode)}, ")
         for table in (crossover_table(points), growth_table(points))
         for column, entry in zip(
@@ -253,10 +275,7 @@ def costs(points: Sequence[CostPoint], mode: str) -> Iterator[str]:
         )
         if column.title != "last doubling"
     ]
-    if facts:
-        text = escape_markdown("; ".join(facts))
-        yield f"{text[0].upper()}{text[1:]}."
-        yield ""
+    return [f"{way.capitalize()}: {escape_markdown('; '.join(found))}.", ""] if found else []
 
 
 def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) -> list[str]:
@@ -283,7 +302,7 @@ def index(
     lines = ["# Families", "", made, "", *READING.splitlines(), ""]
     lines += table(("rows", "setting", "command"), [recorded(*each) for each in rows])
     lines += [line for _, frame in rows for line in scores(frame[frame["baseline"] != ""])]
-    lines += ["## Options of several families", ""]
+    lines += ["", "## Options of several families", ""]
     lines += table(
         ("option", "meaning", "families"),
         [
@@ -306,7 +325,8 @@ def index(
 
 def recorded(source: Path, frame: pd.DataFrame) -> tuple[str, str, str]:
     """Return name, setting and command of a file of published rows."""
-    setting = "; ".join(part.title for part in settings(cost_rows(frame))) or "accuracy"
+    tasks = ", ".join(sorted(set(frame["task"])))
+    setting = "; ".join(part.title for part in settings(cost_rows(frame))) or f"accuracy, {tasks}"
     setting = escape_markdown(setting)
     (command,) = [f"`{COMMANDS[s]}`" for s in COMMANDS if source.stem.startswith(f"{s}-")] or [""]
     return f"`{source.name}`", setting, command
