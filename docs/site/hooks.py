@@ -39,7 +39,7 @@ PARTS = re.compile(r"\{([a-z,]+)\} \.\.\.")
 """The verbs of a verb, in its usage."""
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 CODE = re.compile(r"^(```|~~~).*?^\1|^(?:    |\t).*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
-TABLE = re.compile(r"<!-- table: (\w+) -->")
+TABLE = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
 FETCHED = re.compile(
     r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>"
 )
