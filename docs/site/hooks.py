@@ -182,7 +182,8 @@ def metrics() -> Iterator[str]:
     better = {True: "higher", False: "lower", None: "–"}
     yield "| metric | unit | better | meaning |\n| --- | --- | --- | --- |"
     for name, metric in METRICS.items():
-        yield f"| `{name}` | {metric.unit} | {better[metric.higher_is_better]} | {metric.meaning} |"
+        meaning = metric.meaning.replace("|", "\\|")
+        yield f"| `{name}` | {metric.unit} | {better[metric.higher_is_better]} | {meaning} |"
 
 
 def deviations() -> Iterator[str]:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import yaml
-
 from hooks import TABLES as SITE_TABLES
+
 from lra.composition.catalogue import choices
 from lra.composition.own_options import TABLES
 

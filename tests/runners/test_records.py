@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from hooks import TABLES as SITE_TABLES
+
 from runners.metrics import METRICS
 from runners.records import (
     CELL_COLUMNS,
@@ -202,7 +202,12 @@ def test_the_document_lists_every_metric_with_unit_and_meaning():
     assert "<!-- table: metrics -->" in DOCUMENT.read_text()
     (listed,) = tables("\n".join(SITE_TABLES["metrics"]()))
     assert listed[2:] == [
-        [f"`{name}`", metric.unit, better[metric.higher_is_better], metric.meaning]
+        [
+            f"`{name}`",
+            metric.unit,
+            better[metric.higher_is_better],
+            metric.meaning.replace("|", "\\|"),
+        ]
         for name, metric in METRICS.items()
     ]
 

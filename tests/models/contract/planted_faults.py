@@ -26,7 +26,7 @@ class Fault(NamedTuple):
     """One spoilt mixer."""
 
     name: str
-    """As the table of docs/contract.md calls it."""
+    """Of what no check sees, as the table of docs/contract.md has it."""
     check: str
     """Which must fail."""
     says: str
