@@ -28,8 +28,10 @@ VARIANTS = {
     ],
     "fnet": [{"method": "matmul"}, {"norm": "ortho"}, {"form": "linear"}, {"form": "random"}],
     "gated_delta_net": [{"householders": 2, "chunk": 5}],
+    "gla": [{"chunk": 5, "convolution": 3, "gate": "none", "value_expansion": 2}],
     "h_transformer": [{"block": 4, "relative_bias": True}],
     "lambda_layer": [{"window": None}, {"window": 7, "intra_depth": 2}],
+    "kimi_delta": [{"chunk": 5, "bound": -5.0, "negative_eigenvalues": True, "gate_rank": 3}],
     "latent_attention": [{"kv_width": 5, "query_width": 7}],
     "light_conv": [{"kernel": [4], "glu": False}, {"kernel": [5], "inner_width": 15}],
     "linear": [{"feature_map": "exp", "chunk": 4}, {"feature_map": "softmax_dims"}],
@@ -57,6 +59,7 @@ VARIANTS = {
         {"tie_kv": False, "pack_heads": 4, "slots": 7, "dynamic_projection": False},
         {"tie_kv": False, "activation": "elu1", "slots": 7, "chunk": 9},
     ],
+    "mamba2": [{"chunk": 5, "convolution": None, "groups": 2, "expansion": 1, "states": 4}],
     "nystromformer": [{"landmarks": 7, "inverse": "ridge", "conv_kernel": 5}],
     "performer": [
         {"features": 11, "chunk": 4},

@@ -7,20 +7,18 @@ A family says what D_t is made of: `add_gates` and `log_decays`; here it is 1. A
 several times, decaying the state once and reading it behind its last one.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum, auto
-from typing import cast
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning
+from models.mixer import Site
 from models.multi_head import biases, projection
 from models.ops.gated.delta_product import delta_product
 from models.ops.gated.head_norm import Gate, GatedHeadNorm
-from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolution
+from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
 from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import BOTH_WAYS
 
@@ -99,21 +97,22 @@ class DeltaRule(GatedMixer):
         self.k_proj = projection(site.width, householders * keys, bias=has.qkv)
         self.v_proj = projection(site.width, householders * values, bias=has.qkv)
         self.beta_map = projection(site.width, householders * site.heads, bias=False)
-        self.convolutions = nn.ModuleList()
-        if convolution is not None:
-            widths = (keys, householders * keys, householders * values)
-            self.convolutions.extend(
-                ShortConvolution(each, convolution, bias=False) for each in widths
-            )
+        widths = (keys, householders * keys, householders * values)
+        self.convolutions = ShortConvolutions(widths, convolution)
         self.add_gates(site)
         if gate != Gate.none:
-            self.gate_proj = projection(site.width, values, bias=has.qkv)
+            self.add_output_gate(site, values, bias=has.qkv)
         self.norm = GatedHeadNorm(self.value_width, gate=gate)
         self.out_proj = projection(values, site.width, bias=has.output)
-        self.complete(site, bidirectional=bidirectional)
+        state = site.heads, self.key_width, self.value_width
+        self.complete(site, state=state, bidirectional=bidirectional)
 
     def add_gates(self, site: Site) -> None:
         """Add what decays are made of: nothing."""
+
+    def add_output_gate(self, site: Site, width: int, *, bias: bool) -> None:
+        """Add what the gate of the outputs is made of."""
+        self.gate_proj = projection(site.width, width, bias=bias)
 
     def log_decays(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l *k"]:
         """Return what a token leaves of the state that it finds: all of it."""
@@ -124,11 +123,8 @@ class DeltaRule(GatedMixer):
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         """Return what tokens read, and the states and inputs of convolutions behind the last."""
         state, *inputs = before
-        projected = [self.q_proj(x), self.k_proj(x), self.v_proj(x)]
-        tails: list[Tensor] = []
-        for number, convolution in enumerate(self.convolutions):
-            projected[number], tail = convolution(projected[number], inputs[number], borders)
-            tails.append(tail)
+        streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        projected, tails = self.convolutions(streams, inputs, borders)
         act = ACTIVATIONS.get(self.activation)
         q, k, v = projected if act is None else (act(each) for each in projected)
         times = self.householders
@@ -155,28 +151,6 @@ class DeltaRule(GatedMixer):
         if self.key_norm == KeyNorm.l2:
             return wide * (wide.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
         return wide / (wide.sum(-1, keepdim=True) + 1e-6)
-
-    def empty(self, batch_size: int) -> Parts:
-        """Return zeros for the states and for the inputs of convolutions."""
-        like = self.out_proj.weight
-        shape = (batch_size, self.heads, self.key_width, self.value_width)
-        tails = (cast(ShortConvolution, each).empty(batch_size) for each in self.convolutions)
-        return like.new_zeros(shape, dtype=sum_dtype(like)), *tails
-
-    def merged(
-        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
-    ) -> Float[Tensor, "b l d"]:
-        """Norm, gate and project what heads read."""
-        gate = None if self.norm.gate == Gate.none else self.gate_proj(x)
-        return cast(Tensor, self.out_proj(self.norm(o, gate)))
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep what is no matrix from decaying as one."""
-        names = [
-            "norm.weight",
-            *(f"convolutions.{i}.weight" for i in range(len(self.convolutions))),
-        ]
-        return {name: Tuning(matrix=False) for name in names}
 
 
 def _at(x: Tensor, times: int, last: bool) -> Tensor:

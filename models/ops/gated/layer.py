@@ -5,20 +5,26 @@
 
 Two-sided, the same weights read a row once more from its end; a token reads itself twice.
 
-A family says what reads (`read`), what a row is remembered by (`empty`), what follows (`merged`).
-Rows are read document after document and then padding, see `reading`, so that nothing stands in a
-gap. Ranks that share rows hand on what a row is remembered by.
+    merged(o) = W_O (act(W_G x) * norm_h(o))
+
+A family says what is read, and of what shape a row's states are; its convolutions' last inputs are
+remembered too. Rows are read document after document and then padding, see `reading`, so that
+nothing stands in a gap. Ranks that share rows hand on what a row is remembered by.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
+from models.mixer import Family, Flow, Layout, Site, State, Traits, Tuning, blanked
+from models.multi_head import APPLIED
 from models.ops.convolution.short import short_convolution
+from models.ops.gated.head_norm import Gate, GatedHeadNorm
+from models.ops.numerics import sum_dtype
 from models.ops.recurrent.layer import directions, reading
 
 Parts = tuple[Tensor, ...]
@@ -31,26 +37,53 @@ class Borders(NamedTuple):
     keep: Bool[Tensor, "b l"] | None
     """False: padding, which stands last. None: all are real."""
     document: Int[Tensor, "b l"] | None
+    backwards: bool = False
+    """Whether the row is read from its end."""
+
+    def begins(self) -> Bool[Tensor, "b l"] | None:
+        """Say which tokens are the first of a document behind another."""
+        if self.document is None:
+            return None
+        return F.pad(self.document[:, 1:] != self.document[:, :-1], (1, 0))
+
+    def without_first(self, o: Float[Tensor, "b h l v"]) -> Float[Tensor, "b h l v"]:
+        """Return zeros at the first token of each document."""
+        begins = self.begins()
+        return o if begins is None else o.masked_fill(begins[:, None, :, None], 0)
 
     def after_borders(
         self, g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"]
     ) -> Float[Tensor, "b h l"] | Float[Tensor, "b h l k"]:
         """Return logarithms of decays that leave nothing at the first token of a document."""
-        if self.document is None:
+        begins = self.begins()
+        if begins is None:
             return g
-        begins = F.pad(self.document[:, 1:] != self.document[:, :-1], (1, 0))[:, None]
-        return g.masked_fill(begins if g.ndim == 3 else begins[..., None], -torch.inf)
+        begins = begins[:, None] if g.ndim == 3 else begins[:, None, :, None]
+        return g.masked_fill(begins, -torch.inf)
+
+
+def by_head(x: Float[Tensor, "b l e"], heads: int) -> Float[Tensor, "b h l k"]:
+    """Fold the width of all heads into heads."""
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
 class GatedMixer(Family):
     """The frame: a family's constructor makes its projections, then calls `complete`."""
 
-    def complete(self, site: Site, *, bidirectional: bool) -> None:
-        """Say what the layer guarantees."""
+    convolutions: "ShortConvolutions"
+    """Of what is projected, which `read` hands on; may be none."""
+    norm: GatedHeadNorm
+    out_proj: nn.Linear
+    whole_rows = False
+    """Whether ranks that share rows must read all of them."""
+
+    def complete(self, site: Site, *, state: tuple[int, ...], bidirectional: bool) -> None:
+        """Say what the layer guarantees, and the shape of a row's states."""
+        self.state_shape = state
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document", "context"}),
             causal=directions(site, bidirectional=bidirectional) == 1,
-            options=frozenset({"head_width", "qkv_bias", "output_bias"}),
+            options=APPLIED,
         )
 
     def read(
@@ -59,15 +92,26 @@ class GatedMixer(Family):
         """Return what tokens read, and what is remembered behind the last real one."""
         raise NotImplementedError
 
-    def empty(self, batch_size: int) -> Parts:
-        """Return what nothing is remembered by."""
-        raise NotImplementedError
+    def output_gate(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l e"] | None:
+        """Return what gates the normed heads, None where nothing does."""
+        return None if self.norm.gate == Gate.none else cast(nn.Linear, self.gate_proj)(x)
 
     def merged(
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
-        """Return what is made of what tokens read."""
-        raise NotImplementedError
+        """Norm, gate and project what tokens read."""
+        return cast(Tensor, self.out_proj(self.norm(o, self.output_gate(x))))
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for the states, in float32 at least, and for inputs of convolutions."""
+        like = self.out_proj.weight
+        states = like.new_zeros((batch_size, *self.state_shape), dtype=sum_dtype(like))
+        return states, *self.convolutions.empty(batch_size)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep what is no matrix from decaying as one."""
+        names = [f"convolutions.{name}" for name, _ in self.convolutions.named_parameters()]
+        return {name: Tuning(matrix=False) for name in ("norm.weight", *names)}
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
@@ -80,8 +124,8 @@ class GatedMixer(Family):
         """
         x = blanked(flow.x, layout, self.traits)
         context = layout.context
-        if context is not None and layout.document is not None:
-            # Tokens of one document may lie on any ranks: each rank reads whole rows.
+        if context is not None and (self.whole_rows or layout.document is not None):
+            # Tokens of one document may lie on any ranks.
             keep, document = (
                 None if fact is None else context.joined(fact)
                 for fact in (layout.keep, layout.document)
@@ -109,7 +153,7 @@ class GatedMixer(Family):
         keep, document = (
             None if fact is None else order.of(fact) for fact in (layout.keep, layout.document)
         )
-        context, here = layout.context, Borders(keep, document)
+        context, here = layout.context, Borders(keep, document, backwards)
         if context is None:
             o, after = self.read(order.of(x), before, here)
             return order.back(o), after
@@ -146,11 +190,22 @@ class ShortConvolution(nn.Module):
             nn.init.uniform_(parameter, -(taps**-0.5), taps**-0.5)
 
     def forward(
-        self, x: Float[Tensor, "b l d"], before: Float[Tensor, "b m d"], borders: Borders
+        self,
+        x: Float[Tensor, "b l d"],
+        before: Float[Tensor, "b m d"],
+        borders: Borders,
+        *,
+        centred: bool = False,
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b m d"]]:
-        """Return the convolved inputs, and the last `taps - 1` real ones."""
+        """Return the convolved inputs, and the last `taps - 1` real ones.
+
+        With `centred`, half of the taps are for later tokens, and `before` is not looked at; a row
+        that is read from its end gets what it gets from its beginning.
+        """
         if borders.keep is not None:
             x = x.masked_fill(~borders.keep[..., None], 0)
+        if centred:
+            return self._centred(x, borders), before
         y, after = short_convolution(x, self.weight, self.bias, before, borders.document)
         if borders.keep is not None:
             place = borders.keep.sum(1)[:, None] + torch.arange(self.taps - 1, device=x.device)
@@ -165,6 +220,56 @@ class ShortConvolution(nn.Module):
                 after = after * same[..., None]
         return y.to(x.dtype), after
 
+    def _centred(self, x: Float[Tensor, "b l d"], borders: Borders) -> Float[Tensor, "b l d"]:
+        half, length = self.taps // 2, x.shape[1]
+        weight = self.weight.flip(1) if borders.backwards else self.weight
+        far = F.pad(x, (0, 0, half, half))
+        ids = borders.document
+        if ids is not None:
+            around = F.pad(ids, (half, half))
+        y = torch.zeros_like(x) if self.bias is None else self.bias.to(x.dtype).expand_as(x)
+        for tap in range(self.taps):
+            reached = far[:, tap : tap + length]
+            if ids is not None:
+                reached = reached * (around[:, tap : tap + length] == ids)[..., None]
+            y = y + reached * weight[:, tap].to(x.dtype)
+        return y
+
     def empty(self, batch_size: int) -> Float[Tensor, "b m d"]:
         """Return zeros for the inputs before the first."""
         return self.weight.new_zeros(batch_size, self.taps - 1, len(self.weight))
+
+
+class ShortConvolutions(nn.ModuleList):
+    """One for each of several streams, or none at all.
+
+    Args:
+        widths: Channels of each stream.
+        taps: Tokens that one sees, its own included; None: there are no convolutions.
+        bias: Whether a number is added to each channel.
+    """
+
+    def __init__(self, widths: Sequence[int], taps: int | None, *, bias: bool = False) -> None:
+        wanted = () if taps is None else [(width, taps) for width in widths]
+        super().__init__(ShortConvolution(width, tokens, bias=bias) for width, tokens in wanted)
+
+    def forward(
+        self,
+        streams: Sequence[Tensor],
+        before: Sequence[Tensor],
+        borders: Borders,
+        *,
+        centred: bool = False,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the convolved streams, and the last inputs of each."""
+        if not len(self):
+            return [*streams], []
+        every = [
+            layer(stream, inputs, borders, centred=centred)
+            for layer, stream, inputs in zip(self, streams, before, strict=True)
+        ]
+        return [y for y, _ in every], [after for _, after in every]
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for the inputs before the first."""
+        return tuple(cast(ShortConvolution, layer).empty(batch_size) for layer in self)

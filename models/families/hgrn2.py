@@ -1,0 +1,126 @@
+"""HGRN2: gated linear attention whose keys are what the gates let go, forgetting less in depth.
+
+    S_t = Diag(alpha_t) S_(t-1) + (1 - alpha_t) v_t^T,   o_t = S_t^T q_t / sqrt(k)
+    y = W_O norm(o),   alpha_t = gamma + (1 - gamma) sigma(W_f x_t),   q = silu(W_q x)
+
+gamma of layer i is a lower bound for the decays, the same for all tokens: 0 in the first layer, and
+the sum of the shares 1 to i of a softmax over the layers, by channel, which all layers learn.
+
+Not causal, by default: the same weights read from both ends, and both answers are added.
+
+Cost       8 d^2 operations a token for the projections (a multiply-add being two), and per head
+           those of `decayed_product` with a decay of each channel. State: k v numbers a head.
+Source     Qin et al. 2024, arXiv:2404.07904, equations 7 to 9; lower bounds: arXiv:2311.04823; its
+           layer in flash-linear-attention.
+Notation   the paper's expansion ratio is the width of a head, its beta is gamma.
+Published  causal, with heads of 128 channels, without biases, in blocks of a gated network and
+           RMSNorm, and no positions: model.backbone.positions=none.
+Differs    Projections are drawn as everywhere here. The paper has no form that sees both sides.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Site, Tuning
+from models.multi_head import biases, projection
+from models.ops.gated.decayed_product import decayed_product
+from models.ops.gated.head_norm import GatedHeadNorm
+from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+
+
+class LowerBounds(nn.Module):
+    """What no decay of a layer falls below, learned for all layers together.
+
+    Args:
+        depth: Layers.
+        width: Channels of the keys of all heads.
+    """
+
+    def __init__(self, depth: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(depth, width))
+
+    def forward(self, layer: int, dtype: torch.dtype) -> Float[Tensor, " e"]:
+        """Return the bounds of a layer behind the first."""
+        return self.table.to(dtype).softmax(0)[1 : layer + 1].sum(0)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep the table from decaying."""
+        return {"table": Tuning(weight_decay=0.0, matrix=False)}
+
+
+class HGRN2(GatedMixer):
+    """Heads with tied gates and keys, normed together.
+
+    Args:
+        site: Where it is built.
+        lower_bounds: Whether decays of later layers have a lower bound.
+        bidirectional: Whether tokens see later ones too, where they may.
+        bias: Whether projections have biases, where the backbone leaves that open.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+
+    Raises:
+        ValueError: `chunk` is below 1.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        lower_bounds: bool = True,
+        bidirectional: bool = True,
+        bias: bool = False,
+        chunk: int = 32,
+    ) -> None:
+        super().__init__()
+        if chunk < 1:
+            raise ValueError(f"chunk must be at least 1: got {chunk}")
+        self.heads, self.chunk, self.layer = site.heads, chunk, site.layer
+        self.head_width = site.head_width
+        has, width = biases(site, bias, default=False), site.inner_width
+        self.q_proj = projection(site.width, width, bias=has.qkv)
+        self.forget_proj = projection(site.width, width, bias=has.qkv)
+        self.input_proj = projection(site.width, width, bias=has.qkv)
+        self.bounds: LowerBounds | None = None
+        if lower_bounds and site.layer > 0:
+            self.bounds = site.share("hgrn2_bounds", partial(LowerBounds, site.depth, width))
+        self.norm = GatedHeadNorm(width)
+        self.out_proj = projection(width, site.width, bias=has.output)
+        self.convolutions = ShortConvolutions((), None)
+        state = site.heads, self.head_width, self.head_width
+        self.complete(site, state=state, bidirectional=bidirectional)
+
+    def gates(
+        self, x: Float[Tensor, "b l d"]
+    ) -> tuple[Float[Tensor, "b l e"], Float[Tensor, "b l e"]]:
+        """Return log alpha, and 1 - alpha, in float32 at least."""
+        logits = self.forget_proj(x).to(sum_dtype(x))
+        if self.bounds is None:
+            return F.logsigmoid(logits), (-logits).sigmoid()
+        bound = self.bounds(self.layer, logits.dtype)
+        above = torch.log1p(-bound)
+        return torch.logaddexp(bound.log(), above + F.logsigmoid(logits)), (
+            above.exp() * (-logits).sigmoid()
+        )
+
+    def read(
+        self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
+    ) -> tuple[Float[Tensor, "b l e"], Parts]:
+        """Return what tokens read, and the states behind the last."""
+        with full_precision(x):
+            g, k = (by_head(each, self.heads) for each in self.gates(x))
+            g = borders.after_borders(g)
+        q, v = (by_head(each, self.heads) for each in (F.silu(self.q_proj(x)), self.input_proj(x)))
+        o, after = decayed_product(
+            q * self.head_width**-0.5, k, v, g, state=before[0], chunk=self.chunk, keep=borders.keep
+        )
+        return o.transpose(1, 2).flatten(2), (after,)

@@ -1,0 +1,120 @@
+"""Kimi Delta Attention: a delta rule by head in a state that decays by channel of the keys.
+
+    S_t = Diag(alpha_t) S_(t-1) + beta_t k_t (v_t - (Diag(alpha_t) S_(t-1))^T k_t)^T
+    o_t = S_t^T q_t / sqrt(k),   y = W_O (sigma(W_4 W_3 x + c) * norm_h(o))
+
+alpha_t = exp(-A_h softplus(W_2 W_1 x_t + b)), A_h drawn uniformly from (1, 16) and b so that
+softplus(b) is log-uniform in [0.001, 0.1]; with a `bound` < 0, alpha_t = exp(bound sigma(A_h (W_2
+W_1 x_t + b))), A_h = 1 at the start. Queries, keys, values and beta as in DeltaNet.
+
+Cost       8 d^2 + 4 d (r + g) operations a token for the projections, r and g being the ranks of
+           both gates (a multiply-add being two), and per head those of `delta_product` with a decay
+           of each channel. State: k v numbers a head, and the last 3 inputs of each convolution.
+Source     Kimi Team 2025, arXiv:2510.26692, equations 1 and 7 to 10, and its layer in
+           flash-linear-attention.
+Notation   the paper's ranks are a head's width.
+Published  causal, 4 taps, heads of 128 channels, without biases but c; three such layers to one of
+           full attention without positions, model.backbone.positions=none.
+Differs    Projections are drawn as everywhere here. The paper has no form that sees both sides.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Site, Tuning
+from models.multi_head import projection
+from models.ops.gated.delta_layer import DeltaRule
+from models.ops.gated.head_norm import Gate
+from models.ops.gated.layer import by_head
+from models.ops.gated.steps import step_biases
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+
+
+class KimiDelta(DeltaRule):
+    """A delta rule with a vector gate.
+
+    Args:
+        site: Where it is built.
+        convolution: Tokens that the convolution of queries, keys and values sees; None: there is
+            none.
+        gate_rank: Channels between the two maps of a gate; None: a head's width.
+        negative_eigenvalues: Whether beta reaches to 2 in place of 1.
+        bound: Logarithm of the strongest decay, below 0; None: there is no bound.
+        bidirectional: Whether tokens see later ones too, where they may.
+        bias: Whether projections have biases, where the backbone leaves that open.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+
+    Raises:
+        ValueError: A number is none that it can be.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        convolution: int | None = 4,
+        gate_rank: int | None = None,
+        negative_eigenvalues: bool = False,
+        bound: float | None = None,
+        bidirectional: bool = True,
+        bias: bool = False,
+        chunk: int = 32,
+    ) -> None:
+        rank = site.head_width if gate_rank is None else gate_rank
+        if rank < 1:
+            raise ValueError(f"gate_rank must be at least 1, or null: got {gate_rank}")
+        if bound is not None and not bound < 0:
+            raise ValueError(f"bound is a logarithm below 0, or null: got {bound}")
+        self.rank, self.bound = rank, bound
+        super().__init__(
+            site,
+            convolution=convolution,
+            negative_eigenvalues=negative_eigenvalues,
+            gate=Gate.sigmoid,
+            bidirectional=bidirectional,
+            bias=bias,
+            chunk=chunk,
+        )
+
+    def add_gates(self, site: Site) -> None:
+        """Add A, the two maps to the steps, and their bias."""
+        self.decay_down = projection(site.width, self.rank, bias=False)
+        self.decay_up = projection(self.rank, site.inner_width, bias=False)
+        self.log_rate = nn.Parameter(torch.zeros(site.heads))
+        if self.bound is None:
+            with torch.no_grad():
+                self.log_rate.uniform_(1, 16).log_()
+        self.step_bias = nn.Parameter(step_biases(site.inner_width))
+
+    def add_output_gate(self, site: Site, width: int, *, bias: bool) -> None:
+        """Add the two maps of the gate of the outputs, the second with a bias."""
+        del bias
+        self.gate_down = projection(site.width, self.rank, bias=False)
+        self.gate_up = projection(self.rank, width, bias=True)
+
+    def output_gate(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l e"]:
+        """Return what gates the normed heads."""
+        gate: Tensor = self.gate_up(self.gate_down(x))
+        return gate
+
+    def log_decays(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
+        """Return log alpha, float32 at least."""
+        with full_precision(x):
+            dtype = sum_dtype(x)
+            steps = self.decay_up(self.decay_down(x)).to(dtype) + self.step_bias.to(dtype)
+            rates = self.log_rate.to(dtype).exp()[:, None, None]
+            if self.bound is None:
+                return -rates * F.softplus(by_head(steps, self.heads))
+            return self.bound * (rates * by_head(steps, self.heads)).sigmoid()
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep rates and biases of steps from decaying."""
+        special = Tuning(weight_decay=0.0, matrix=False)
+        return {**super().tuning(), "log_rate": special, "step_bias": special}

@@ -1,0 +1,177 @@
+"""Mamba-2: a state of each head that decays by one number, written and read through shared keys.
+
+    S_t = exp(-dt_t A_h) S_(t-1) + B_t (dt_t x_t)^T,   o_t = S_t^T C_t + D_h x_t
+    y = W_O norm(o * silu(z)),   z = W_z u
+    [x, B, C] = silu(convolved(W u)),   dt = softplus(W_t u + b)
+
+Heads of one group share B and C. A_h is drawn uniformly from [1, 16], b so that softplus(b) is
+log-uniform between two steps, D_h begins at 1.
+
+Not causal, by default: the same weights read from both ends, and both answers are added. With
+`quasi_separable`, Hydra: each end has B, C and dt of its own, answers move on by one token,
+
+    o_t = f_(t-1) + r_(t+1) + (D_h + (W_D x_t)_h) x_t,
+
+so that the diagonal has a weight of its own; the convolution is centred, A_h begins at 1, and the
+norm stands before the gate.
+
+Cost       2 d (3 e + 2 G N + H) operations a token for the projections, e = `expansion` d (a
+           multiply-add being two), and per head those of `decayed_product` with N channels of keys.
+           State: N e numbers, and the last 3 inputs of x, B and C.
+Source     Dao & Gu 2024, arXiv:2405.21060, and the layer of state-spaces/mamba; Hydra: Hwang et al.
+           2024, arXiv:2407.09941, and its code.
+Notation   the paper's N is `states`, P the width of a head, `expansion` times the model's, G
+           `groups`, L the chunk.
+Published  causal, e = 2 d, heads of 64 channels (heads = 2 d / 64), N = 128, one group, 4 taps with
+           biases; blocks of RMSNorm without a network: model.backbone.feed_forward=none, and no
+           positions, model.backbone.positions=none. Hydra: N = 64, 7 taps.
+Differs    Projections are drawn as everywhere here. The norm is over all groups together.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Need, Site, Tuning, Unsupported
+from models.multi_head import biases, projection
+from models.ops.gated.decayed_product import decayed_product
+from models.ops.gated.head_norm import GatedHeadNorm
+from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from models.ops.gated.steps import step_biases
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+
+
+class Mamba2(GatedMixer):
+    """State space duality, or Hydra's quasi-separable form of it.
+
+    Args:
+        site: Where it is built.
+        expansion: Width of all heads together, in multiples of what the site has.
+        states: N, channels of B and C.
+        groups: Of heads that share B and C.
+        convolution: Tokens that the convolution of x, B and C sees; None: there is none.
+        step_min: Shortest dt to start from.
+        step_max: Longest dt to start from.
+        bidirectional: Whether tokens see later ones too, where they may.
+        quasi_separable: Whether each end has B, C and dt of its own, and the diagonal a weight.
+        bias: Whether projections have biases, where the backbone leaves that open.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+
+    Raises:
+        ValueError: A number is none that it can be.
+        Unsupported: `quasi_separable` for a causal model.
+    """
+
+    needs = (BOTH_WAYS, Need("quasi_separable", bidirectional=True))
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        expansion: int = 2,
+        states: int = 128,
+        groups: int = 1,
+        convolution: int | None = 4,
+        step_min: float = 0.001,
+        step_max: float = 0.1,
+        bidirectional: bool = True,
+        quasi_separable: bool = False,
+        bias: bool = False,
+        chunk: int = 64,
+    ) -> None:
+        super().__init__()
+        numbers = {"expansion": expansion, "states": states, "groups": groups, "chunk": chunk}
+        for name, number in numbers.items():
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1: got {number}")
+        if site.heads % groups:
+            raise ValueError(
+                f"groups share heads evenly: got {groups} groups of {site.heads} heads"
+            )
+        if quasi_separable and site.causal:
+            raise Unsupported("quasi_separable sees both sides: set it to false in a causal model")
+        if quasi_separable and convolution is not None and not convolution % 2:
+            raise ValueError(
+                f"a centred convolution has an odd number of taps: got {convolution}; 7 is usual"
+            )
+        self.heads, self.states, self.groups, self.chunk = site.heads, states, groups, chunk
+        self.sides = 2 if quasi_separable else 1
+        has, width = biases(site, bias, default=False), expansion * site.inner_width
+        shared = self.sides * groups * states
+        self.gate_proj = projection(site.width, width, bias=has.qkv)
+        self.input_proj = projection(site.width, width, bias=has.qkv)
+        self.write_proj = projection(site.width, shared, bias=has.qkv)
+        self.read_proj = projection(site.width, shared, bias=has.qkv)
+        self.step_map = projection(site.width, self.sides * site.heads, bias=False)
+        self.step_bias = nn.Parameter(step_biases(self.sides * site.heads, step_min, step_max))
+        self.log_rate = nn.Parameter(torch.zeros(site.heads))
+        self.skip = nn.Parameter(torch.ones(site.heads))
+        if quasi_separable:
+            self.skip_map = projection(width, site.heads, bias=False)
+        else:
+            with torch.no_grad():
+                self.log_rate.uniform_(1, 16).log_()
+        self.convolutions = ShortConvolutions((width, shared, shared), convolution, bias=True)
+        self.norm = GatedHeadNorm(width)
+        self.out_proj = projection(width, site.width, bias=has.output)
+        state = site.heads, states, width // site.heads
+        self.complete(site, state=state, bidirectional=bidirectional)
+        self.whole_rows = quasi_separable
+
+    def read(
+        self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
+    ) -> tuple[Float[Tensor, "b l e"], Parts]:
+        """Return what tokens read, and the states and inputs of convolutions behind the last."""
+        state, *inputs = before
+        streams = (self.input_proj(x), self.write_proj(x), self.read_proj(x))
+        centred = self.sides == 2
+        convolved, tails = self.convolutions(streams, inputs, borders, centred=centred)
+        if len(self.convolutions):
+            convolved = [F.silu(each) for each in convolved]
+        v = by_head(convolved[0], self.heads)
+        side = int(borders.backwards) if centred else 0
+        k, q = (self._shared(each, side) for each in convolved[1:])
+        with full_precision(x):
+            dtype = sum_dtype(x)
+            steps = F.softplus(self.step_map(x).to(dtype) + self.step_bias.to(dtype))
+            steps = steps.view(*x.shape[:2], self.sides, self.heads)[:, :, side].transpose(1, 2)
+            g = borders.after_borders(-steps * self.log_rate.to(dtype).exp()[:, None])
+            values = v * steps[..., None]
+        o, after = decayed_product(
+            q, k, values, g, state=state, chunk=self.chunk, keep=borders.keep
+        )
+        o = o.to(v.dtype)
+        if centred:
+            o = borders.without_first(F.pad(o[:, :, :-1], (0, 0, 1, 0)))
+        if not borders.backwards:
+            skip = self.skip.to(v.dtype)
+            if centred:
+                skip = skip + self.skip_map(convolved[0])
+            o = o + v * skip.expand(*x.shape[:2], -1).transpose(1, 2)[..., None]
+        return o.transpose(1, 2).flatten(2), (after, *tails)
+
+    def _shared(self, x: Float[Tensor, "b l e"], side: int) -> Float[Tensor, "b h l n"]:
+        """Hand B or C of one end to all heads of each group."""
+        parts = x.view(*x.shape[:2], self.sides, self.groups, self.states)[:, :, side]
+        return parts.transpose(1, 2).repeat_interleave(self.heads // self.groups, 1)
+
+    def merged(
+        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
+    ) -> Float[Tensor, "b l d"]:
+        """Gate, norm and project; or norm first."""
+        gate = F.silu(self.gate_proj(x))
+        y = self.norm(o) * gate if self.sides == 2 else self.norm(o * gate)
+        return cast(Tensor, self.out_proj(y))
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep rates, steps and the skip from decaying."""
+        special = Tuning(weight_decay=0.0, matrix=False)
+        return {
+            **super().tuning(),
+            **dict.fromkeys(("log_rate", "step_bias", "skip"), special),
+        }

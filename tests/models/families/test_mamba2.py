@@ -1,0 +1,148 @@
+"""Mamba-2 token by token, and Hydra as the matrix of its paper."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.families.mamba2 import Mamba2
+from models.mixer import Layout, Site, Unsupported
+from tests.attention import drawn
+
+LENGTH, WIDTH, HEADS = 21, 12, 4
+
+
+def built(*, causal=True, **options) -> Mamba2:
+    """Return a mixer in float64, of chunks of 8."""
+    torch.manual_seed(3)
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal)
+    return Mamba2(site, **({"chunk": 8, "states": 5} | options)).double().eval()
+
+
+def silu(x):
+    return x * x.sigmoid()
+
+
+def rms(x, weight):
+    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+
+def streams(mixer, x, *, centred=False):
+    """Return x, B and C behind convolutions of all channels."""
+    names, results = ("input_proj", "write_proj", "read_proj"), []
+    for number, name in enumerate(names):
+        y = mixer.get_submodule(name)(x)
+        if len(mixer.convolutions):
+            layer = mixer.convolutions[number]
+            taps = layer.weight.shape[1]
+            sides = (taps // 2, taps // 2) if centred else (taps - 1, 0)
+            weight = layer.weight[:, None]
+            y = F.conv1d(F.pad(y.mT, sides), weight, layer.bias, groups=y.shape[-1]).mT
+            y = silu(y)
+        results.append(y)
+    return results
+
+
+def recurrent(mixer, x, groups):
+    v, write, read = streams(mixer, x)
+    dt = (1 + (mixer.step_map(x) + mixer.step_bias).exp()).log()
+    v = v.unflatten(-1, (HEADS, -1))
+    write, read = (each.unflatten(-1, (groups, -1)) for each in (write, read))
+    rows = []
+    for b in range(len(x)):
+        state, outputs = torch.zeros(HEADS, v.shape[-1], write.shape[-1]).double(), []
+        for t in range(x.shape[1]):
+            heads = []
+            for h in range(HEADS):
+                group = h * groups // HEADS
+                decay = (-mixer.log_rate[h].exp() * dt[b, t, h]).exp()
+                new = decay * state[h] + torch.outer(dt[b, t, h] * v[b, t, h], write[b, t, group])
+                heads.append((new, new @ read[b, t, group] + mixer.skip[h] * v[b, t, h]))
+            state = torch.stack([new for new, _ in heads])
+            outputs.append(torch.cat([o for _, o in heads]))
+        rows.append(torch.stack(outputs))
+    o = torch.stack(rows)
+    return mixer.out_proj(rms(o * silu(mixer.gate_proj(x)), mixer.norm.weight))
+
+
+def hydra(mixer, x):
+    """M_ij = (C_(i-1) · B_j) exp(G_(i-1) - G_j) below, delta_i on; from the end above."""
+    v, write, read = streams(mixer, x, centred=True)
+    dt = (1 + (mixer.step_map(x) + mixer.step_bias).exp()).log().unflatten(-1, (2, HEADS))
+    write, read = (each.unflatten(-1, (2, -1)) for each in (write, read))
+    length, values = x.shape[1], v.unflatten(-1, (HEADS, -1))
+    skip = mixer.skip + mixer.skip_map(v)
+    rows = []
+    for b in range(len(x)):
+        heads = []
+        for h in range(HEADS):
+            g = -mixer.log_rate[h].exp() * dt[b, :, :, h]
+            matrix = torch.zeros(length, length).double()
+            for i in range(length):
+                for j in range(length):
+                    if i == j:
+                        matrix[i, j] = skip[b, i, h]
+                        continue
+                    side = int(j > i)
+                    reader = i - 1 if j < i else i + 1
+                    between = g[j + 1 : i, 0] if j < i else g[i + 1 : j, 1]
+                    score = read[b, reader, side] @ write[b, j, side] * dt[b, j, side, h]
+                    matrix[i, j] = score * between.sum().exp()
+            heads.append(matrix @ values[b, :, h])
+        rows.append(torch.cat(heads, -1))
+    o = torch.stack(rows)
+    return mixer.out_proj(rms(o, mixer.norm.weight) * silu(mixer.gate_proj(x)))
+
+
+def compare(seen, wanted, mixer, x):
+    torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
+    leaves, direction = [x, *mixer.parameters()], drawn(*seen.shape, seed=9)
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (seen, wanted))
+    torch.testing.assert_close(here, there, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"groups": 2, "expansion": 1}, {"convolution": None, "states": 1}]
+)
+def test_it_is_the_paper_token_by_token(options):
+    mixer, x = built(**options), drawn(2, LENGTH, WIDTH).requires_grad_()
+    compare(mixer(x, Layout()), recurrent(mixer, x, options.get("groups", 1)), mixer, x)
+
+
+@pytest.mark.parametrize("convolution", [7, None])
+def test_hydra_is_its_matrix(convolution):
+    mixer = built(causal=False, quasi_separable=True, convolution=convolution)
+    mixer.log_rate.data.normal_()
+    x = drawn(2, 11, WIDTH).requires_grad_()
+    compare(mixer(x, Layout()), hydra(mixer, x), mixer, x)
+
+
+def test_parameters_and_state_are_those_of_the_paper():
+    """d 128, N 64, 4 heads of 64: 117,388 as counted in the released layer; N e + 3 (e + 2 N)."""
+    mixer = Mamba2(Site(width=128, heads=4, max_length=64, causal=True), states=64)
+    assert sum(each.numel() for each in mixer.parameters()) == 117_388
+    state, *tails = mixer.initial_state(1, 999)
+    assert state.numel() == 64 * 256
+    assert sum(tail.numel() for tail in tails) == 3 * (256 + 2 * 64)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"states": 0}, "states must be at least 1: got 0"),
+        ({"groups": 3}, "groups share heads evenly: got 3 groups of 4 heads"),
+        ({"step_min": 0.0}, "steps must be positive, the shortest first: got step_min=0.0"),
+        ({"step_min": 0.2}, "steps must be positive, the shortest first: got step_min=0.2"),
+        (
+            {"quasi_separable": True, "convolution": 4, "causal": False},
+            "a centred convolution has an odd number of taps: got 4; 7 is usual",
+        ),
+    ],
+)
+def test_bad_options_say_what_is_wanted(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        built(**wrong)
+
+
+def test_a_causal_hydra_is_refused():
+    with pytest.raises(Unsupported, match="quasi_separable sees both sides"):
+        built(quasi_separable=True, convolution=7)
