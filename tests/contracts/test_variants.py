@@ -59,6 +59,7 @@ VARIANTS = {
         {"tie_kv": False, "pack_heads": 4, "slots": 7, "dynamic_projection": False},
         {"tie_kv": False, "activation": "elu1", "slots": 7, "chunk": 9},
     ],
+    "mamba": [{"convolution": None, "states": 3, "expansion": 1, "step_rank": 2}],
     "mamba2": [{"chunk": 5, "convolution": None, "groups": 2, "expansion": 1, "states": 4}],
     "nystromformer": [{"landmarks": 7, "inverse": "ridge", "conv_kernel": 5}],
     "performer": [

@@ -5,6 +5,7 @@ from peers import (
     convolutions,
     exact,
     feature_maps,
+    gated,
     hashing,
     low_rank,
     state_spaces,
@@ -21,6 +22,7 @@ PEERS: tuple[Peer, ...] = (
     *hashing.PEERS,
     *convolutions.PEERS,
     *state_spaces.PEERS,
+    *gated.PEERS,
 )
 
 

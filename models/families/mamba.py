@@ -1,0 +1,127 @@
+"""Mamba: a state space of each channel whose steps, inputs and readings every token chooses.
+
+    h_t = exp(dt_t A) h_(t-1) + dt_t u_t B_t^T,   o_t = h_t C_t + D u_t
+    y = W_O (o * silu(z)),   [u, z] = W x,   u = silu(convolved(u)),   [r, B, C] = W_u u
+    dt = softplus(W_t r + b)
+
+A is negative, from -1 to -N in every channel at the start; b so that softplus(b) is log-uniform
+between two steps; D begins at 1.
+
+Not causal, by default: the same weights read from both ends, and both answers are added.
+
+Cost       2 (3 d e + e (2 r + 2 N)) operations a token for the projections, e = `expansion` d (a
+           multiply-add being two), and those of `selective_scan`, in about 3 sqrt(n) steps. State:
+           e N numbers, and the last 3 inputs of the convolution.
+Source     Gu & Dao 2023, arXiv:2312.00752, and the layer of state-spaces/mamba.
+Notation   the paper's N is `states`, its E `expansion`, the rank of its steps `step_rank`.
+Published  causal, e = 2 d, N = 16, 4 taps with biases, steps of rank ceil(d / 16); blocks of
+           RMSNorm without a network: model.backbone.feed_forward=none, and no positions,
+           model.backbone.positions=none.
+Differs    Projections are drawn as everywhere here, but W_t and b. The paper has no form that sees
+           both sides.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Site, Tuning
+from models.multi_head import biases, projection
+from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
+from models.ops.gated.steps import step_biases
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+from models.ops.recurrent.selective_scan import selective_scan
+
+
+class Mamba(GatedMixer):
+    """A selective state space between two gated projections; it has no heads.
+
+    Args:
+        site: Where it is built.
+        expansion: Width of what is scanned, in multiples of what the site has.
+        states: N, states of each channel.
+        convolution: Tokens that the convolution of the inputs sees; None: there is none.
+        step_rank: Channels that steps are made of; None: a sixteenth of the width of the model.
+        step_min: Shortest dt to start from.
+        step_max: Longest dt to start from.
+        bidirectional: Whether tokens see later ones too, where they may.
+        bias: Whether projections have biases, where the backbone leaves that open.
+
+    Raises:
+        ValueError: A number is none that it can be.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        expansion: int = 2,
+        states: int = 16,
+        convolution: int | None = 4,
+        step_rank: int | None = None,
+        step_min: float = 0.001,
+        step_max: float = 0.1,
+        bidirectional: bool = True,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        rank = -(-site.width // 16) if step_rank is None else step_rank
+        for name, number in (("expansion", expansion), ("states", states), ("step_rank", rank)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1: got {number}")
+        has, width = biases(site, bias, default=False), expansion * site.inner_width
+        self.states, self.rank = states, rank
+        self.gate_proj = projection(site.width, width, bias=has.qkv)
+        self.input_proj = projection(site.width, width, bias=has.qkv)
+        self.convolutions = ShortConvolutions([width], convolution, bias=True)
+        self.choice_map = projection(width, rank + 2 * states, bias=False)
+        self.step_map = projection(rank, width, bias=False)
+        nn.init.uniform_(self.step_map.weight, -(rank**-0.5), rank**-0.5)
+        self.step_bias = nn.Parameter(step_biases(width, step_min, step_max))
+        self.log_rate = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(width, 1))
+        self.skip = nn.Parameter(torch.ones(width))
+        self.out_proj = projection(width, site.width, bias=has.output)
+        self.complete(site, state=(width, states), bidirectional=bidirectional)
+
+    def read(
+        self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
+    ) -> tuple[Float[Tensor, "b l e"], Parts]:
+        """Return what tokens read, and the states and inputs of the convolution behind the last."""
+        state, *inputs = before
+        (u,), tails = self.convolutions([self.input_proj(x)], inputs, borders)
+        if len(self.convolutions):
+            u = F.silu(u)
+        chosen = self.choice_map(u)
+        rank, write, read = chosen.split((self.rank, self.states, self.states), -1)
+        logits, dtype = self.step_map(rank), sum_dtype(x)
+        with full_precision(x):
+            dt = F.softplus(logits.to(dtype) + self.step_bias.to(dtype))
+            if borders.keep is not None:
+                dt = dt.masked_fill(~borders.keep[..., None], 0)
+            rates = -self.log_rate.to(dtype).exp()
+        o, after = selective_scan(u, dt, rates, write, read, state=state, begins=borders.begins())
+        if not borders.backwards:
+            o = o + self.skip.to(u.dtype) * u
+        return o, (after, *tails)
+
+    def merged(
+        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
+    ) -> Float[Tensor, "b l d"]:
+        """Gate and project what tokens read."""
+        return cast(Tensor, self.out_proj(o * F.silu(self.gate_proj(x))))
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep rates, steps and the skip from decaying, and taps from decaying as a matrix."""
+        special = Tuning(weight_decay=0.0, matrix=False)
+        taps = [f"convolutions.{name}" for name, _ in self.convolutions.named_parameters()]
+        return {
+            **dict.fromkeys(taps, Tuning(matrix=False)),
+            **dict.fromkeys(("log_rate", "step_bias", "skip"), special),
+        }

@@ -1,0 +1,95 @@
+"""Mamba token by token, what its scan keeps, and its counts."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.families.mamba import Mamba
+from models.mixer import Layout, Site
+from models.ops.recurrent.selective_scan import selective_scan
+from tests.attention import drawn
+
+LENGTH, WIDTH = 21, 12
+
+
+def built(**options) -> Mamba:
+    """Return a causal mixer in float64."""
+    torch.manual_seed(3)
+    site = Site(width=WIDTH, heads=3, max_length=64, causal=True)
+    return Mamba(site, **options).double().eval()
+
+
+def literal(mixer, x):
+    """Return the layer's output, one state after the other."""
+    u = mixer.input_proj(x)
+    if len(mixer.convolutions):
+        (layer,) = mixer.convolutions
+        padded = F.pad(u.mT, (layer.weight.shape[1] - 1, 0))
+        u = F.silu(F.conv1d(padded, layer.weight[:, None], layer.bias, groups=u.shape[-1]).mT)
+    rank, write, read = mixer.choice_map(u).split((mixer.rank, mixer.states, mixer.states), -1)
+    dt = (1 + (mixer.step_map(rank) + mixer.step_bias).exp()).log()
+    rates, rows = -mixer.log_rate.exp(), []
+    for b in range(len(x)):
+        h, outputs = torch.zeros_like(rates), []
+        for t in range(x.shape[1]):
+            h = (dt[b, t, :, None] * rates).exp() * h
+            h = h + (dt[b, t] * u[b, t])[:, None] * write[b, t]
+            outputs.append((h * read[b, t]).sum(1) + mixer.skip * u[b, t])
+        rows.append(torch.stack(outputs))
+    return mixer.out_proj(torch.stack(rows) * F.silu(mixer.gate_proj(x)))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"states": 3, "step_rank": 5, "expansion": 1}, {"convolution": None}]
+)
+@pytest.mark.parametrize("block", [7, 10_000])
+def test_it_is_the_paper_token_by_token(options, block, monkeypatch):
+    monkeypatch.setattr("models.ops.recurrent.selective_scan.BLOCK", block)
+    mixer, x = built(**options), drawn(2, LENGTH, WIDTH).requires_grad_()
+    seen, wanted = mixer(x, Layout()), literal(mixer, x)
+    torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
+    leaves, direction = [x, *mixer.parameters()], drawn(*seen.shape, seed=9)
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (seen, wanted))
+    torch.testing.assert_close(here, there, atol=1e-10, rtol=0)
+
+
+def test_it_starts_from_the_rates_of_the_paper():
+    mixer = built()
+    torch.testing.assert_close(mixer.log_rate.exp(), torch.arange(1.0, 17).double().repeat(24, 1))
+
+
+def test_parameters_and_state_are_those_of_the_paper():
+    """d 128, N 16: 116,480 as counted in the released layer; N e numbers, and 3 e inputs."""
+    mixer = Mamba(Site(width=128, heads=4, max_length=64, causal=True))
+    assert sum(each.numel() for each in mixer.parameters()) == 116_480
+    state, tail = mixer.initial_state(1, 999)
+    assert (state.numel(), tail.numel()) == (16 * 256, 3 * 256)
+
+
+def test_autograd_keeps_no_state_of_every_token():
+    kept = []
+
+    def pack(x):
+        kept.append(x)
+        return x
+
+    u, dt = (drawn(2, 64, 48, seed=seed).abs().requires_grad_() for seed in (1, 2))
+    write, read = (drawn(2, 64, 16, seed=seed) for seed in (3, 4))
+    rates = -drawn(48, 16, seed=5).abs()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        selective_scan(u, dt, rates, write, read)
+    assert max((x.numel() for x in kept), default=0) <= u.numel()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"states": 0}, "states must be at least 1: got 0"),
+        ({"step_rank": 0}, "step_rank must be at least 1: got 0"),
+        ({"step_max": 0.0001}, "steps must be positive, the shortest first"),
+        ({"convolution": 0}, "convolution counts taps, at least 2, or null: got 0"),
+    ],
+)
+def test_bad_options_say_what_is_wanted(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        built(**wrong)
