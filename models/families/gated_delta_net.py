@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from models.mixer import Site, Tuning
 from models.multi_head import projection
-from models.ops.gated.delta_layer import Activation, DeltaRule, KeyNorm
+from models.ops.gated.delta_layer import DeltaRule, KeyNorm, StreamActivation
 from models.ops.gated.head_norm import Gate
 from models.ops.gated.steps import step_biases
 from models.ops.numerics import full_precision, sum_dtype
@@ -64,7 +64,7 @@ class GatedDeltaNet(DeltaRule):
         householders: int = 1,
         negative_eigenvalues: bool = False,
         gate: Gate = Gate.silu,
-        activation: Activation = Activation.silu,
+        activation: StreamActivation = StreamActivation.silu,
         key_norm: KeyNorm = KeyNorm.l2,
         bidirectional: bool = True,
         bias: bool = False,

@@ -20,6 +20,12 @@ class Explicit(nn.Module):
         return scores.softmax(-1) @ v
 
 
+class OneWay(Explicit):
+    """The same, said to look back alone."""
+
+    traits = Traits(row_stochastic=True, causal=True)
+
+
 def site(**changes: object) -> Site:
     return Site(**{"width": 12, "heads": 3, "max_length": 16, **changes})  # type: ignore[arg-type]
 
@@ -141,7 +147,10 @@ def test_rotary_needs_an_even_head_width():
 
 def test_a_core_without_state_refuses():
     module = MultiHead(site(), Explicit())
-    with pytest.raises(Unsupported, match="Explicit has no state"):
+    with pytest.raises(Unsupported, match="where later tokens are seen: set causal"):
+        module.initial_state(1, 4)
+    module = MultiHead(site(causal=True), OneWay())
+    with pytest.raises(Unsupported, match="OneWay has no state"):
         module.initial_state(1, 4)
     with pytest.raises(Unsupported, match="Explicit has no `extend`"):
         module.extend(Flow(torch.zeros(1, 2, 12), state=()), Layout())
@@ -160,6 +169,6 @@ def test_extend_without_state_is_forward_with_the_rest_untouched():
 def test_a_state_takes_full_rows():
     keep = torch.ones(1, 2, dtype=torch.bool)
     with pytest.raises(ValueError, match="full rows"):
-        MultiHead(site(), Explicit()).extend(
+        MultiHead(site(causal=True), OneWay()).extend(
             Flow(torch.zeros(1, 2, 12), state=()), Layout(keep=keep)
         )

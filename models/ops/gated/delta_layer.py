@@ -23,7 +23,7 @@ from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import BOTH_WAYS
 
 
-class Activation(StrEnum):
+class StreamActivation(StrEnum):
     """What queries, keys and values pass behind their convolutions."""
 
     silu = auto()
@@ -40,7 +40,7 @@ class KeyNorm(StrEnum):
     """The sum of their channels, as in fast weight programmers: with relu, weights of channels."""
 
 
-ACTIVATIONS = {Activation.silu: F.silu, Activation.relu: F.relu}
+ACTIVATIONS = {StreamActivation.silu: F.silu, StreamActivation.relu: F.relu}
 
 
 class DeltaRule(GatedMixer):
@@ -75,7 +75,7 @@ class DeltaRule(GatedMixer):
         householders: int = 1,
         negative_eigenvalues: bool = False,
         gate: Gate = Gate.none,
-        activation: Activation = Activation.silu,
+        activation: StreamActivation = StreamActivation.silu,
         key_norm: KeyNorm = KeyNorm.l2,
         bidirectional: bool = True,
         bias: bool = False,

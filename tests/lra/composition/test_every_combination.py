@@ -155,7 +155,7 @@ def test_every_combination_is_built_or_refused(protocol):
             answers = model.head.weight if known.head in TOKEN_HEADS else model.head.out.weight
             assert answers.shape[0] == (11 if known.head in TOKEN_HEADS else 3)
     assert {*built}.issuperset(published if protocol else ())
-    assert len(built) > len(MODELS) or STREAMS.issuperset(tasks)
+    assert len(built) > len(MODELS) / 2 or STREAMS.issuperset(tasks)
     for sentence in refused:
         assert len(sentence) > 30, sentence
         assert ":" in sentence, sentence

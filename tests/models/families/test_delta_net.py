@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from models.families.delta_net import DeltaNet
 from models.families.gated_delta_net import GatedDeltaNet
 from models.mixer import Layout, Site
-from models.ops.gated.delta_layer import Activation, DeltaRule, KeyNorm
+from models.ops.gated.delta_layer import DeltaRule, KeyNorm, StreamActivation
 from models.ops.gated.delta_product import delta_product
 from models.ops.gated.head_norm import Gate
 from models.ops.gated.layer import Borders
@@ -23,7 +23,12 @@ OPTIONS = [
     {},
     {"convolution": None, "gate": Gate.sigmoid},
     {"negative_eigenvalues": True, "householders": 2, "value_expansion": 2},
-    {"activation": Activation.relu, "key_norm": KeyNorm.sum, "gate": Gate.none, "householders": 3},
+    {
+        "activation": StreamActivation.relu,
+        "key_norm": KeyNorm.sum,
+        "gate": Gate.none,
+        "householders": 3,
+    },
 ]
 
 
@@ -36,14 +41,14 @@ def built(family, **options) -> DeltaRule:
 
 def literal(mixer, x, *, householders=1, negative_eigenvalues=False, **options):
     """Return the layer's output, each state computed from the one before by the paper's formula."""
-    activation = options.get("activation", Activation.silu)
+    activation = options.get("activation", StreamActivation.silu)
     streams = []
     for number, name in enumerate(["q_proj", "k_proj", "v_proj"]):
         y = mixer.get_submodule(name)(x)
         if len(mixer.convolutions):
             taps = mixer.convolutions[number].weight[:, None]
             y = F.conv1d(F.pad(y.mT, (3, 0)), taps, groups=y.shape[-1]).mT
-        functions = {Activation.silu: F.silu, Activation.relu: F.relu}
+        functions = {StreamActivation.silu: F.silu, StreamActivation.relu: F.relu}
         streams.append(functions[activation](y))
     q, k, v = streams
     beta = mixer.beta_map(x).sigmoid() * (2 if negative_eigenvalues else 1)

@@ -346,7 +346,7 @@ def test_lengths_above_the_table_are_refused():
 
 
 def test_two_directions_have_no_state():
-    with pytest.raises(Unsupported, match="causal mixer"):
+    with pytest.raises(Unsupported, match="set causal"):
         built().initial_state(1, 8)
 
 

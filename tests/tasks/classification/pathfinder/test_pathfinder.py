@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from tasks.classification.pathfinder.dashes import coverage, disc, stamps
-from tasks.classification.pathfinder.separated import SeparatedBoard, _kind, draw, joined
+from tasks.classification.pathfinder.separated import SeparatedBoard, _stamp_shape, draw, joined
 from tasks.classification.pathfinder.styles import STYLES, RandomNumbers
 from tasks.classification.pathfinder.task import Drawing, Pathfinder, PathfinderSource
 from tasks.errors import BadData, NotPrepared
@@ -88,7 +88,7 @@ def test_dashes_of_two_snakes_never_share_space():
 
 
 def test_the_next_dash_turns_as_the_weights_say():
-    made = stamps(_kind(STYLES[64], 1))
+    made = stamps(_stamp_shape(STYLES[64], 1))
     straight = made.after_seed[0]
     assert sum(weight for _, weight in straight) > 0
     largest = max(straight, key=lambda pair: pair[1])[0]
