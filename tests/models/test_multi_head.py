@@ -152,7 +152,7 @@ def test_a_core_without_state_refuses():
     module = MultiHead(site(causal=True), OneWay())
     with pytest.raises(Unsupported, match="OneWay has no state"):
         module.initial_state(1, 4)
-    with pytest.raises(Unsupported, match="Explicit has no `extend`"):
+    with pytest.raises(Unsupported, match="OneWay has no `extend`"):
         module.extend(Flow(torch.zeros(1, 2, 12), state=()), Layout())
 
 
