@@ -61,6 +61,7 @@ VARIANTS = {
     ],
     "mamba": [{"convolution": None, "states": 3, "expansion": 1, "step_rank": 2}],
     "mamba2": [{"chunk": 5, "convolution": None, "groups": 2, "expansion": 1, "states": 4}],
+    "mlstm": [{"chunk": 5, "convolution": None, "block_size": 1, "expansion": 1}],
     "nystromformer": [{"landmarks": 7, "inverse": "ridge", "conv_kernel": 5}],
     "performer": [
         {"features": 11, "chunk": 4},

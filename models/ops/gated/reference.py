@@ -55,3 +55,32 @@ def delta_product(
         outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], after))
         state = after
     return torch.stack(outputs, 2), state
+
+
+def exponential_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    forget: Float[Tensor, "b h l"],
+    enter: Float[Tensor, "b h l"],
+    *,
+    keep: Bool[Tensor, "b l"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """S = exp(f) S + exp(i) k v^T, z = exp(f) z + exp(i) k, o = S^T q / max(|z · q|, 1).
+
+    In plain exponentials, which float64 holds for gates of ordinary size; from nothing.
+    """
+    state = q.new_zeros(*q.shape[:2], q.shape[3], v.shape[3])
+    total, outputs = q.new_zeros(*q.shape[:2], q.shape[3]), []
+    for t in range(q.shape[2]):
+        left, taken = forget[:, :, t].exp(), enter[:, :, t].exp()
+        if keep is not None:
+            left = torch.where(keep[:, t, None], left, 1)
+            taken = torch.where(keep[:, t, None], taken, 0)
+        key = taken[..., None] * k[:, :, t]
+        state = left[..., None, None] * state + key[..., None] * v[:, :, t, None]
+        total = left[..., None] * total + key
+        read = torch.einsum("bhk,bhkv->bhv", q[:, :, t], state)
+        seen = (q[:, :, t] * total).sum(-1, keepdim=True).abs()
+        outputs.append(read / seen.clamp(min=1))
+    return torch.stack(outputs, 2)

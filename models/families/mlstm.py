@@ -1,0 +1,174 @@
+"""mLSTM: a state by head with an exponential input gate and a normaliser, between two projections.
+
+    S_t = f_t S_(t-1) + i_t k_t v_t^T,   z_t = f_t z_(t-1) + i_t k_t,   f = sigma(.), i = exp(.)
+    o_t = S_t^T q_t / max(|z_t · q_t|, 1)
+    y = W_O ((norm_h(o) + s c) silu(W_z x)),   c = silu(convolved(u)),   u = W_u x
+
+q and k are c, v is u, each through a map of blocks of 4 channels, k divided by the root of its
+width; gates are linear in all three. Heads are normed by mean and variance.
+
+Not causal, by default: the same weights read from both ends, and both answers are added.
+
+Cost       12 d^2 operations a token for the projections of e = 2 d channels (a multiply-add being
+           two), and per head those of `exponential_product`. State: k (v + 1) + 1 numbers a head,
+           and the last 3 inputs of the convolution.
+Source     Beck et al. 2024, arXiv:2405.04517, equations 19 to 27 and figure 11, and its package,
+           xlstm.
+Notation   the paper's n is z, its projection factor `expansion`.
+Published  causal, 4 heads, e = 2 d, blocks of 4, 4 taps; blocks of LayerNorm without a network:
+           model.backbone.feed_forward=none, and no positions, model.backbone.positions=none.
+Differs    Projections are drawn as everywhere here, the gates as in the package, which adds 1e-6
+           to the divisor. The paper has no form that sees both sides.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Site, Tuning
+from models.multi_head import biases, projection
+from models.ops.gated.exponential_product import exponential_product
+from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+
+EPSILON = 1e-5
+
+
+class BlockMap(nn.Module):
+    """A linear map within blocks of channels.
+
+    Args:
+        width: Channels.
+        block: Channels of one block.
+    """
+
+    def __init__(self, width: int, block: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width // block, block, block))
+        nn.init.normal_(self.weight, std=(2 / (5 * block)) ** 0.5)
+
+    def forward(self, x: Float[Tensor, "*r e"]) -> Float[Tensor, "*r e"]:
+        """Map each block."""
+        blocks = x.reshape(*x.shape[:-1], *self.weight.shape[:2])
+        return torch.einsum("...ni,noi->...no", blocks, self.weight).flatten(-2)
+
+
+class MLSTM(GatedMixer):
+    """A matrix memory between two projections.
+
+    Args:
+        site: Where it is built.
+        expansion: Width of all heads together, in multiples of what the site has.
+        block_size: Channels of a block of the maps to queries, keys and values.
+        convolution: Tokens that the convolution in front of queries and keys sees; None: there is
+            none, nor a SiLU.
+        bidirectional: Whether tokens see later ones too, where they may.
+        bias: Whether projections have biases, where the backbone leaves that open.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+
+    Raises:
+        ValueError: A number is none that it can be.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        expansion: int = 2,
+        block_size: int = 4,
+        convolution: int | None = 4,
+        bidirectional: bool = True,
+        bias: bool = False,
+        chunk: int = 32,
+    ) -> None:
+        super().__init__()
+        for name, number in (
+            ("expansion", expansion),
+            ("block_size", block_size),
+            ("chunk", chunk),
+        ):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1: got {number}")
+        has, width = biases(site, bias, default=False), expansion * site.inner_width
+        if width % block_size:
+            raise ValueError(
+                f"block_size must divide the {width} channels of all heads: got {block_size}"
+            )
+        self.heads, self.chunk = site.heads, chunk
+        self.gate_proj = projection(site.width, width, bias=has.qkv)
+        self.input_proj = projection(site.width, width, bias=has.qkv)
+        self.convolutions = ShortConvolutions([width], convolution, bias=True)
+        self.query_map, self.key_map, self.value_map = (
+            BlockMap(width, block_size) for _ in range(3)
+        )
+        self.enter = nn.Linear(3 * width, site.heads)
+        self.forget = nn.Linear(3 * width, site.heads)
+        for gate in (self.enter, self.forget):
+            nn.init.zeros_(gate.weight)
+        nn.init.normal_(self.enter.bias, std=0.1)
+        with torch.no_grad():
+            self.forget.bias.copy_(torch.linspace(3, 6, site.heads))
+        self.skip = nn.Parameter(torch.ones(width))
+        self.norm_weight = nn.Parameter(torch.ones(width))
+        self.out_proj = projection(width, site.width, bias=has.output)
+        key_width = width // site.heads
+        self.complete(
+            site, state=(site.heads, key_width, key_width + 1), bidirectional=bidirectional
+        )
+
+    def read(
+        self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
+    ) -> tuple[Float[Tensor, "b l e"], Parts]:
+        """Return the normed heads with the skip, and what is remembered behind the last token."""
+        state, level, *inputs = before
+        u = self.input_proj(x)
+        (c,), tails = self.convolutions([u], inputs, borders)
+        if len(self.convolutions):
+            c = F.silu(c)
+        mapped = (self.query_map(c), self.key_map(c), self.value_map(u))
+        together = torch.cat(mapped, -1)
+        enter, forget = self.enter(together), self.forget(together)
+        q, k, v = (by_head(each, self.heads) for each in mapped)
+        with full_precision(x):
+            dtype = sum_dtype(x)
+            decays = borders.after_borders(F.logsigmoid(forget.to(dtype)).transpose(1, 2))
+            o, (state, level) = exponential_product(
+                q, k * k.shape[-1] ** -0.5, v, decays, enter.to(dtype).transpose(1, 2),
+                state=(state, level), chunk=self.chunk, keep=borders.keep,
+            )  # fmt: skip
+        o = o.transpose(1, 2).flatten(2)
+        if not borders.backwards:
+            # The skip stands behind the norm: it passes it as a part of its own.
+            o = torch.cat((o, c.to(o.dtype)), -1)
+        else:
+            o = F.pad(o, (0, o.shape[-1]))
+        return o, (state, level, *tails)
+
+    def merged(
+        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
+    ) -> Float[Tensor, "b l d"]:
+        """Norm by head, add the skip, gate and project."""
+        o, c = o.chunk(2, -1)
+        heads = o.view(*o.shape[:-1], self.heads, -1)
+        with full_precision(o):
+            wide = F.layer_norm(heads.to(sum_dtype(o)), heads.shape[-1:], eps=EPSILON)
+        normed = wide.flatten(-2).to(o.dtype) * self.norm_weight.to(o.dtype)
+        y = (normed + self.skip.to(o.dtype) * c) * F.silu(self.gate_proj(x))
+        return cast(Tensor, self.out_proj(y))
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for the states and their levels, and for inputs of the convolution."""
+        state, *tails = super().empty(batch_size)
+        return state, state.new_zeros(batch_size, self.heads), *tails
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep what is no matrix from decaying as one."""
+        taps = [f"convolutions.{name}" for name, _ in self.convolutions.named_parameters()]
+        return {name: Tuning(matrix=False) for name in ("skip", "norm_weight", *taps)}

@@ -1,0 +1,122 @@
+"""mLSTM token by token, and its product of exponential gates under any gates."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.families.mlstm import MLSTM
+from models.mixer import Layout, Site
+from models.ops.gated import reference
+from models.ops.gated.exponential_product import exponential_product
+from tests.attention import drawn, holes
+
+LENGTH, WIDTH, HEADS, CHUNK = 21, 12, 3, 8
+
+
+def built(**options) -> MLSTM:
+    """Return a causal mixer in float64, with gates that read their input."""
+    torch.manual_seed(3)
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True)
+    mixer = MLSTM(site, **({"chunk": CHUNK} | options)).double().eval()
+    for gate in (mixer.enter, mixer.forget):
+        torch.nn.init.normal_(gate.weight, std=0.3)
+    return mixer
+
+
+def literal(mixer, x):
+    u = mixer.input_proj(x)
+    c = u
+    if len(mixer.convolutions):
+        (layer,) = mixer.convolutions
+        padded = F.pad(u.mT, (layer.weight.shape[1] - 1, 0))
+        c = F.silu(F.conv1d(padded, layer.weight[:, None], layer.bias, groups=u.shape[-1]).mT)
+
+    def mapped(layer, y):
+        return y @ torch.block_diag(*layer.weight).mT
+
+    q, k, v = mapped(mixer.query_map, c), mapped(mixer.key_map, c), mapped(mixer.value_map, u)
+    together = torch.cat((q, k, v), -1)
+    enter, forget = (gate(together).transpose(1, 2) for gate in (mixer.enter, mixer.forget))
+    q, k, v = (each.unflatten(-1, (HEADS, -1)).transpose(1, 2) for each in (q, k, v))
+    k = k / k.shape[-1] ** 0.5
+    o = reference.exponential_product(q, k, v, forget.sigmoid().log(), enter).transpose(1, 2)
+    centred = o - o.mean(-1, keepdim=True)
+    normed = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    y = normed.flatten(2) * mixer.norm_weight + mixer.skip * c
+    return mixer.out_proj(y * F.silu(mixer.gate_proj(x)))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"expansion": 1, "block_size": 2}, {"convolution": None, "block_size": 1}]
+)
+def test_it_is_the_paper_token_by_token(options):
+    mixer, x = built(**options), drawn(2, LENGTH, WIDTH).requires_grad_()
+    seen, wanted = mixer(x, Layout()), literal(mixer, x)
+    torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
+    leaves, direction = [x, *mixer.parameters()], drawn(*seen.shape, seed=9)
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (seen, wanted))
+    torch.testing.assert_close(here, there, atol=1e-10, rtol=0)
+
+
+def gates(length, strength):
+    q, k, v = (drawn(2, 2, length, width, seed=width) for width in (3, 4, 5))
+    forget = -drawn(2, 2, length, seed=6).abs()
+    return [q, k[..., :3], v, forget, strength * drawn(2, 2, length, seed=7)]
+
+
+@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("strength", [1.0, 30.0])
+def test_the_product_is_the_loop(length, padded, strength):
+    leaves = [x.requires_grad_() for x in gates(length, strength)]
+    keep = holes(length) if padded and length > 7 else None
+    seen, _ = exponential_product(*leaves, chunk=CHUNK, keep=keep)
+    wanted = reference.exponential_product(*leaves, keep=keep)
+    real = 1 if keep is None else keep[:, None, :, None]
+    direction = drawn(*wanted.shape, seed=9) * real
+    torch.testing.assert_close(seen * real, wanted * real, atol=1e-9, rtol=1e-9)
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (seen, wanted))
+    torch.testing.assert_close(here, there, atol=1e-8, rtol=1e-8)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 8, 13])
+def test_segments_with_the_state_handed_on_are_one_pass(cut):
+    given = gates(29, 3.0)
+    whole, last = exponential_product(*given, chunk=CHUNK)
+    outputs, state = [], None
+    for segment in zip(*(x.split(cut, 2) for x in given), strict=True):
+        o, state = exponential_product(*segment, state=state, chunk=CHUNK)
+        outputs.append(o)
+    torch.testing.assert_close(torch.cat(outputs, 2), whole, atol=1e-12, rtol=0)
+    torch.testing.assert_close(state, last, atol=1e-12, rtol=0)
+
+
+def test_float32_bears_gates_of_any_strength():
+    """Gates that differ by hundreds: none overflows, and the strongest tokens are seen."""
+    given = gates(150, 300.0)
+    wide, _ = exponential_product(*given, chunk=64)
+    leaves = [x.float().requires_grad_() for x in given]
+    o, _ = exponential_product(*leaves, chunk=64)
+    assert (o - wide).abs().max() < 1e-3 * wide.abs().max()
+    assert all(x.isfinite().all() for x in torch.autograd.grad(o.sum(), leaves))
+
+
+def test_parameters_and_state_are_those_of_the_package():
+    """d 128, 4 heads: 109,320 as counted in xlstm's layer; k v + k + 1 numbers a head."""
+    mixer = MLSTM(Site(width=128, heads=4, max_length=64, causal=True))
+    assert sum(each.numel() for each in mixer.parameters()) == 109_320
+    state, level, tail = mixer.initial_state(1, 999)
+    assert state.numel() + level.numel() == 4 * (64 * 64 + 64 + 1)
+    assert tail.numel() == 3 * 256
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"expansion": 0}, "expansion must be at least 1: got 0"),
+        ({"block_size": 5}, "block_size must divide the 24 channels of all heads: got 5"),
+    ],
+)
+def test_bad_options_say_what_is_wanted(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        built(**wrong)
