@@ -60,7 +60,10 @@ VARIANTS = {
         {"tie_kv": False, "activation": "elu1", "slots": 7, "chunk": 9},
     ],
     "mamba": [{"convolution": None, "states": 3, "expansion": 1, "step_rank": 2}],
-    "mamba2": [{"chunk": 5, "convolution": None, "groups": 2, "expansion": 1, "states": 4}],
+    "mamba2": [
+        {"chunk": 5, "convolution": None, "expansion": 1, "states": 4},
+        {"chunk": 5, "convolution": 3, "quasi_separable": True, "states": 4},
+    ],
     "mlstm": [{"chunk": 5, "convolution": None, "block_size": 1, "expansion": 1}],
     "nystromformer": [{"landmarks": 7, "inverse": "ridge", "conv_kernel": 5}],
     "performer": [
