@@ -1,0 +1,118 @@
+"""Differential attention: the difference of two attention maps, so that what both see cancels.
+
+    o_h = (softmax(Q1 K1' / sqrt(c)) - lambda softmax(Q2 K2' / sqrt(c))) V,   c = k / 2
+    y = W_O ((1 - lambda_0) norm_h(o)),
+    lambda = exp(a1 · b1) - exp(a2 · b2) + lambda_0,   lambda_0 = 0.8 - 0.6 exp(-0.3 layer)
+
+Q1, Q2 and K1, K2 are the halves of a head; a1, b1, a2, b2 are learned vectors, one set for all
+heads of a layer. Heads are normed by the root of their mean square, times weights.
+
+Cost       twice that of `sdpa`: two maps for each head, of half the width, which zeros fill up.
+           State: keys and values, as `sdpa`.
+Source     Ye et al. 2024, arXiv:2410.05258, equations 1 to 3, and the code, microsoft/unilm.
+Notation   the paper's d is c here, its head is a whole head: for equal widths it has half as many
+           as another transformer. Layers count from 0.
+Published  causal, heads of 128 channels, rotary positions, without biases, in blocks of SwiGLU and
+           RMSNorm.
+Differs    Projections are drawn as everywhere here.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Growth, Site, Tuning
+from models.multi_head import HeadCounts, MultiHead
+from models.ops.exact import ExactCore, sdpa
+from models.ops.gated.head_norm import GatedHeadNorm
+from models.ops.numerics import full_precision, sum_dtype
+
+
+class TwoMaps(nn.Module):
+    """The difference of two maps, normed by head.
+
+    Args:
+        width: Of a head's values, twice that of a map's queries and keys.
+        layer: Counted from 0.
+        deviation: Of the vectors that lambda starts from.
+    """
+
+    def __init__(self, width: int, layer: int, deviation: float) -> None:
+        super().__init__()
+        self.start = 0.8 - 0.6 * math.exp(-0.3 * layer)
+        self.vectors = nn.Parameter(torch.empty(2, 2, width // 2))
+        nn.init.normal_(self.vectors, std=deviation)
+        self.norm = GatedHeadNorm(width)
+
+    def strength(self, dtype: torch.dtype) -> Float[Tensor, ""]:
+        """Return lambda."""
+        first, second = self.vectors.to(dtype).prod(1).sum(-1).exp().unbind()
+        return first - second + self.start
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h2 l c"],
+        k: Float[Tensor, "b h2 s c"],
+        v: Float[Tensor, "b h s v"],
+        *,
+        causal: bool = False,
+        visible: Bool[Tensor, "#b 1 #l s"] | None = None,
+        dropout: float = 0.0,
+        bias: Tensor | None = None,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend by pairs of heads; arguments as `models.ops.exact.softmax_attention`."""
+        # PyTorch's kernels that keep no map want values as wide as keys: zeros behind these.
+        wider = v.shape[-1] - q.shape[-1]
+        q, k = F.pad(q * (v.shape[-1] / q.shape[-1]) ** 0.5, (0, wider)), F.pad(k, (0, wider))
+        both = sdpa(
+            q, k, v.repeat_interleave(2, 1),
+            causal=causal, visible=visible, dropout=dropout, bias=bias,
+        )  # fmt: skip
+        with full_precision(q):
+            strength = self.strength(sum_dtype(q)).to(both.dtype)
+        o = both[:, 0::2] - strength * both[:, 1::2]
+        normed: Tensor = self.norm(o)
+        return (1 - self.start) * normed
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep the vectors from decaying as a matrix."""
+        return {"vectors": Tuning(matrix=False), "norm.weight": Tuning(matrix=False)}
+
+
+class Differential(MultiHead):
+    """Multi-head differential attention.
+
+    Args:
+        site: Where it is built.
+        deviation: Of the vectors that lambda starts from.
+        bias: Whether projections have biases, where the backbone leaves that open.
+
+    Raises:
+        ValueError: The width of a head is odd, or `deviation` is no deviation.
+    """
+
+    def __init__(self, site: Site, *, deviation: float = 0.1, bias: bool = False) -> None:
+        if site.head_width % 2:
+            raise ValueError(
+                f"two maps share the channels of a head: got heads of {site.head_width}; change "
+                "heads or head_width to even ones"
+            )
+        if not deviation >= 0:
+            raise ValueError(f"deviation must be 0 or positive: got {deviation}")
+        heads = HeadCounts(2 * site.heads, 2 * site.heads, site.heads, site.heads)
+        maps = TwoMaps(site.head_width, site.layer, deviation)
+        core = ExactCore(site, maps, memory=Growth(1.0), value_heads=site.heads)
+        core.traits = replace(
+            core.traits,
+            supports=core.traits.supports - {"context"},
+            positions=frozenset(),
+            row_stochastic=False,
+        )
+        super().__init__(
+            site, core, bias=bias, bias_default=False, heads=heads, key_width=site.head_width // 2
+        )
