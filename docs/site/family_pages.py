@@ -27,10 +27,21 @@ from runners.storage.fingerprint import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKGROUND = ("softmax", "sdpa", "identity")
+TO_8192 = "runner.lengths=[256,512,1024,2048,4096,8192]"
+STATE_SPACES = f"model=s4,s5,lru,mega,sgconv,hyena,multires_conv {TO_8192}"
 COMMANDS = {
     "families": "lra run -m +experiment=families",
     "families_causal": (
         "lra run -m +experiment=families sweep=families_causal runner.direction=causal"
+    ),
+    "families_state_spaces": f"lra run -m +experiment=families {STATE_SPACES}",
+    "families_state_spaces_causal": (
+        "lra run -m +experiment=families sweep=families_causal runner.direction=causal "
+        f"{STATE_SPACES}"
+    ),
+    "families_gated": (
+        "lra run -m +experiment=families sweep=families_gated model=gla,hgrn2,mamba,mamba2,mlstm,"
+        f"delta_net,gated_delta_net,kimi_delta,differential {TO_8192}"
     ),
     "families_train": "lra run -m +experiment=families_train",
     "families_text": (
