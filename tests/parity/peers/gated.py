@@ -30,7 +30,7 @@ def parted(ours: list[Any], theirs: Any, view: Any = rows) -> list[Twins]:
     return pairs
 
 
-def convolutions(ours: Any, theirs: Any) -> list[Tensor | Any]:
+def convolutions(ours: Any, theirs: Any) -> list[Twins]:
     """Lay the taps of our convolutions into theirs, and biases where there are some."""
     pairs = parted([each.weight for each in ours], theirs.weight, taps)
     if theirs.bias is not None:
@@ -49,8 +49,8 @@ def layer(peer: Any, case: PeerCase) -> Mix:
 
     def theirs(x: Tensor) -> Tensor:
         y = peer(x)
-        y = y[0] if isinstance(y, tuple) else y
-        return y.to(x.dtype)
+        outputs: Tensor = y[0] if isinstance(y, tuple) else y
+        return outputs.to(x.dtype)
 
     return theirs
 
