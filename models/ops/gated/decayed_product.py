@@ -17,6 +17,7 @@ Cost       per token and head: C (k + v) operations forward for the weights and 
 """
 
 from enum import StrEnum, auto
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -24,10 +25,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.chunks import scan, spans, written
+from models.ops.chunks import scan, spans
+from models.ops.gated.blockwise import (
+    blocks_backward,
+    blocks_forward,
+    decays_of_tokens,
+    first_state,
+)
 from models.ops.gated.pairs import BASE, Decays, decays
 from models.ops.linear.features import block_rows
-from models.ops.numerics import full_precision, sum_dtype, without_padding
+from models.ops.numerics import full_precision, without_padding
 
 
 class Reads(StrEnum):
@@ -70,6 +77,11 @@ def _decayed_chunks(
     return _DecayedChunks(q, k, v, here, whole, states, here.weights(q, k), kept, last)
 
 
+def _read(block: _DecayedChunks) -> Float[Tensor, "bhn c v"]:
+    decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
+    return torch.baddbmm(decayed, block.weights, block.v)
+
+
 class _DecayedProduct(torch.autograd.Function):
     """`apply(q, k, v, g, state, chunk)`: forward from the first block, backward from the last."""
 
@@ -77,36 +89,17 @@ class _DecayedProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, state: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
-        ctx.cuts = spans(q.shape[2], chunk, _rows_at_once(q, v, g, chunk))
-        o, states = torch.empty_like(v), []
-        with full_precision(q):
-            for rows, size in ctx.cuts:
-                states.append(state)
-                block = _decayed_chunks((q, k, v, g), rows, size, state)
-                read = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
-                part = torch.baddbmm(read, block.weights, block.v)
-                o = written(o, rows, part.view(*v.shape[:2], -1, v.shape[3]))
-                state = block.last
-        ctx.save_for_backward(q, k, v, g, *states)
-        return o, state
+        cuts = spans(q.shape[2], chunk, _rows_at_once(q, v, g, chunk))
+        return blocks_forward(ctx, (q, k, v, g), state, cuts, _decayed_chunks, _read)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
         # once: checkpoints that recompute count how often they are asked
-        saved = ctx.saved_tensors
-        inputs, states = saved[:4], saved[4:]
-        gradients = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
-        with full_precision(do):
-            for (rows, size), state in zip(reversed(ctx.cuts), reversed(states), strict=True):
-                block = _decayed_chunks(inputs, rows, size, state)
-                here = do[:, :, rows].to(state.dtype).reshape(-1, size, do.shape[3])
-                *parts, dstate = _pull(block, here, dstate, gates=ctx.needs_input_grad[3])
-                for index, part in enumerate(parts):
-                    shape = (*do.shape[:2], -1, *inputs[index].shape[3:])
-                    gradients[index] = written(gradients[index], rows, part.reshape(shape))
-        dg = gradients[3] if ctx.needs_input_grad[3] else None
-        return *gradients[:3], dg, dstate, None
+        gates = ctx.needs_input_grad[3]
+        pull = partial(_pull, gates=gates)
+        gradients, dstate = blocks_backward(ctx, do, dstate, _decayed_chunks, pull)
+        return *gradients[:3], gradients[3] if gates else None, dstate, None
 
 
 def _pull(
@@ -168,20 +161,16 @@ def decayed_product(
         keep: False for padding, which leaves the state as it was.
         reads: Which state a token reads.
     """
-    dtype = sum_dtype(v)
-    if state is None:
-        state = v.new_zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=dtype)
-    k, v = without_padding(k, keep), without_padding(v, keep)
-    if keep is not None:
-        g = without_padding(g, keep) if g.ndim == 4 else g.masked_fill(~keep[:, None], 0)
+    state = first_state(q, v, state)
+    k, v, g = without_padding(k, keep), without_padding(v, keep), decays_of_tokens(g, keep)
     asked = q
     if reads == Reads.before:  # what a token leaves is read by the next one's query
         asked = torch.cat((q[:, :, 1:], torch.zeros_like(q[:, :, :1])), 2)
     o, last = _DecayedProduct.apply(  # type: ignore[no-untyped-call]
-        asked, k, v, g, state.to(dtype), min(chunk, q.shape[2])
+        asked, k, v, g, state, min(chunk, q.shape[2])
     )
     if reads == Reads.before:
         with full_precision(q):
-            first = (q[:, :, :1].to(dtype) @ state.to(dtype)).to(o.dtype)
+            first = (q[:, :, :1].to(state.dtype) @ state).to(o.dtype)
         o = torch.cat((first, o[:, :, :-1]), 2)
     return o, last

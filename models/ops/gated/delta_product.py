@@ -26,10 +26,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.chunks import spans, written
+from models.ops.chunks import spans
+from models.ops.gated.blockwise import (
+    blocks_backward,
+    blocks_forward,
+    decays_of_tokens,
+    first_state,
+)
 from models.ops.gated.pairs import BASE, Decays, decays
 from models.ops.linear.features import block_rows
-from models.ops.numerics import full_precision, sum_dtype, without_padding
+from models.ops.numerics import without_padding
 
 
 class _DeltaChunks(NamedTuple):
@@ -99,6 +105,11 @@ def _scan(
     return torch.stack(states, 1).view_as(gained), now.view_as(first)
 
 
+def _read(block: _DeltaChunks) -> Float[Tensor, "bhn c v"]:
+    decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
+    return torch.baddbmm(decayed, block.table, block.errors)
+
+
 class _DeltaProduct(torch.autograd.Function):
     """`apply(q, k, w, v, g, state, chunk)`: blocks forward, then backward from the last."""
 
@@ -106,34 +117,14 @@ class _DeltaProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, w: Tensor, v: Tensor, g: Tensor, state: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
-        ctx.cuts = spans(q.shape[2], chunk, _rows(q, v, g, chunk))
-        o, states = torch.empty_like(v), []
-        with full_precision(q):
-            for rows, size in ctx.cuts:
-                states.append(state)
-                block = _delta_chunks((q, k, w, v, g), rows, size, state)
-                decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
-                part = torch.baddbmm(decayed, block.table, block.errors)
-                o = written(o, rows, part.view(*v.shape[:2], -1, v.shape[3]))
-                state = block.last
-        ctx.save_for_backward(q, k, w, v, g, *states)
-        return o, state
+        cuts = spans(q.shape[2], chunk, _rows(q, v, g, chunk))
+        return blocks_forward(ctx, (q, k, w, v, g), state, cuts, _delta_chunks, _read)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
         # once: checkpoints that recompute count how often they are asked
-        saved = ctx.saved_tensors
-        inputs, states = saved[:5], saved[5:]
-        gradients = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
-        with full_precision(do):
-            for (rows, size), state in zip(reversed(ctx.cuts), reversed(states), strict=True):
-                block = _delta_chunks(inputs, rows, size, state)
-                here = do[:, :, rows].to(state.dtype).reshape(-1, size, do.shape[3])
-                *parts, dstate = _pull(block, here, dstate)
-                for index, part in enumerate(parts):
-                    shape = (*do.shape[:2], -1, *inputs[index].shape[3:])
-                    gradients[index] = written(gradients[index], rows, part.reshape(shape))
+        gradients, dstate = blocks_backward(ctx, do, dstate, _delta_chunks, _pull)
         return *gradients, dstate, None
 
 
@@ -193,12 +184,8 @@ def delta_product(
         chunk: Tokens whose weights are formed directly; changes the cost alone.
         keep: False for padding, which leaves the state as it was.
     """
-    dtype = sum_dtype(v)
-    if state is None:
-        state = v.new_zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=dtype)
+    state = first_state(q, v, state)
     k, w, v = (without_padding(x, keep) for x in (k, w, v))
-    if keep is not None:
-        g = without_padding(g, keep) if g.ndim == 4 else g.masked_fill(~keep[:, None], 0)
     return _DeltaProduct.apply(  # type: ignore[no-untyped-call,no-any-return]
-        q, k, w, v, g, state.to(dtype), min(chunk, q.shape[2])
+        q, k, w, v, decays_of_tokens(g, keep), state, min(chunk, q.shape[2])
     )

@@ -1,0 +1,95 @@
+"""Products with a state that are worked on block by block, and keep one state for each block.
+
+Forward goes from the first block to the last, backward from the last to the first, where what the
+chunks of a block hold is made once more. A product says what its chunks are, what they read and
+what gradients they hand on.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from models.ops.chunks import written
+from models.ops.numerics import full_precision, sum_dtype, without_padding
+
+
+class Block(Protocol):
+    """What the chunks of a block hold."""
+
+    @property
+    def last(self) -> Tensor:
+        """The state behind the block."""
+        ...
+
+
+Chunks = Callable[[tuple[Tensor, ...], slice, int, Tensor], Any]
+"""Makes a block of the inputs, its rows, the size of its chunks and the state before it."""
+
+
+def blocks_forward(  # noqa: PLR0917 (called from autograd functions, by position)
+    ctx: Any,
+    inputs: tuple[Tensor, ...],
+    state: Float[Tensor, "b h k v"],
+    cuts: Sequence[tuple[slice, int]],
+    chunks: Chunks,
+    read: Callable[[Any], Tensor],
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
+    """Return what is read, and the last state; values and decays are the last two inputs."""
+    v = inputs[-2]
+    o, states = torch.empty_like(v), []
+    with full_precision(v):
+        for rows, size in cuts:
+            states.append(state)
+            block: Block = chunks(inputs, rows, size, state)
+            o = written(o, rows, read(block).view(*v.shape[:2], -1, v.shape[3]))
+            state = block.last
+    ctx.cuts = cuts
+    ctx.save_for_backward(*inputs, *states)
+    return o, state
+
+
+def blocks_backward(
+    ctx: Any,
+    do: Float[Tensor, "b h l v"],
+    dstate: Float[Tensor, "b h k v"],
+    chunks: Chunks,
+    pull: Callable[[Any, Tensor, Tensor], list[Tensor]],
+) -> tuple[list[Tensor], Float[Tensor, "b h k v"]]:
+    """Return the gradients of the inputs, as many as `pull` gives, and of the first state."""
+    saved = ctx.saved_tensors
+    number = len(saved) - len(ctx.cuts)
+    inputs, states = saved[:number], saved[number:]
+    gradients = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
+    with full_precision(do):
+        for (rows, size), state in zip(reversed(ctx.cuts), reversed(states), strict=True):
+            block = chunks(inputs, rows, size, state)
+            here = do[:, :, rows].to(state.dtype).reshape(-1, size, do.shape[3])
+            *parts, dstate = pull(block, here, dstate)
+            for index, part in enumerate(parts):
+                shape = (*do.shape[:2], -1, *inputs[index].shape[3:])
+                gradients[index] = written(gradients[index], rows, part.reshape(shape))
+    return gradients, dstate
+
+
+def first_state(
+    q: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    state: Float[Tensor, "b h k v"] | None,
+) -> Float[Tensor, "b h k v"]:
+    """Return the state, or zeros, in float32 at least."""
+    dtype = sum_dtype(v)
+    if state is None:
+        return v.new_zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=dtype)
+    return state.to(dtype)
+
+
+def decays_of_tokens(
+    g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"], keep: Bool[Tensor, "b l"] | None
+) -> Float[Tensor, "b h l"] | Float[Tensor, "b h l k"]:
+    """Return 0 for padding, which decays nothing."""
+    if g.ndim == 4:
+        return without_padding(g, keep)
+    return g if keep is None else g.masked_fill(~keep[:, None], 0)
