@@ -61,8 +61,8 @@ SIZES = {
 """Sizes at which what is near becomes all there is."""
 VARIANTS += [(name, options) for name, several in SIZES.items() for options in several]
 BLIND = {
-    "collaborative", "compressive_transformer", "funnel", "grouped_query", "identity", "linear",
-    "latent_attention", "luna",
+    "collaborative", "compressive_transformer", "differential", "funnel", "grouped_query",
+    "identity", "latent_attention", "linear", "luna",
     "multi_query", "performer", "sdpa", "shortformer", "softmax", "talking_heads",
     "transformer_xl", "yoso",
 }  # fmt: skip

@@ -80,7 +80,7 @@ def literal(mixer: Any, name: str, positions: Positions, x: Tensor) -> Tensor:
     if positions == Positions.transformer_xl:
         met = q + mixer.core.relative.biases.content[:, None]
     width = mixer.key_width / HEADS if name == "collaborative" else q.shape[-1]
-    k, v = (part.repeat_interleave(HEADS // part.shape[1], 1) for part in (k, v))
+    k, v = (part.repeat_interleave(-(-HEADS // part.shape[1]), 1) for part in (k, v))
     scores = met @ k.mT / math.sqrt(width)
     if name == "talking_heads":
         scores = torch.einsum("ha,bals->bhls", mixer.core.logits_map, scores)
@@ -92,7 +92,14 @@ def literal(mixer: Any, name: str, positions: Positions, x: Tensor) -> Tensor:
             weights = torch.stack(parts, -1).softmax(-1)
             if name == "talking_heads":
                 weights = mixer.core.weights_map @ weights
-            rows.append((weights[:, None] @ v[b][:, seen])[:, 0].flatten())
+            if name == "differential":
+                first, second = mixer.core.attend.vectors.prod(1).sum(-1).exp()
+                weights = weights[0::2] - (first - second + 0.2) * weights[1::2]
+            o = (weights[:, None] @ v[b][:, seen])[:, 0]
+            if name == "differential":
+                size = o.square().mean(-1, keepdim=True) + mixer.core.attend.norm.epsilon
+                o = (1 - 0.2) * mixer.core.attend.norm.weight * o / size.sqrt()
+            rows.append(o.flatten())
     mixed: Tensor = mixer.out_proj(torch.stack(rows).view(len(x), LENGTH, -1))
     return mixed
 

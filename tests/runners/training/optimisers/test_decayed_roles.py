@@ -72,9 +72,9 @@ def test_tables_of_tokens_and_positions_do_not_decay(
 
 MAPS = (nn.Linear, nn.Conv1d, nn.LSTM, GroupedLinear)
 KNOWN_MAPS = {
-    "CollaborativeAttention.mixing", "LRU.readout", "LengthMap.keys", "LengthMap.values",
-    "LightConv.weight", "MixedAttention.span", "S4.readout", "S5.readout", "SGConv.skip",
-    "Sinkhorn.sort_out", "SpanCore.keys", "SpanCore.values",
+    "BlockMap.weight", "CollaborativeAttention.mixing", "LRU.readout", "LengthMap.keys",
+    "LengthMap.values", "LightConv.weight", "MixedAttention.span", "S4.readout", "S5.readout",
+    "SGConv.skip", "Sinkhorn.sort_out", "SpanCore.keys", "SpanCore.values",
     "Synthesizer.dense_out", "Synthesizer.table", "TalkingCore.logits_map",
     "TalkingCore.weights_map", "ValueConvolution.weight",
 }  # fmt: skip
