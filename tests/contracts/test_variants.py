@@ -96,6 +96,7 @@ VARIANTS = {
         {"components": ["factorised_dense"]},
         {"components": ["dot", "dense", "factorised_random"]},
     ],
+    "ttt": [{"block": 5, "rate": 2.0, "share_query_key": True, "gate": True}],
     "yoso": [{"mode": "expectation"}, {"hashes": 3, "conv_kernel": 3}],
 }
 

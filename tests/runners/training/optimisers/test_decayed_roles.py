@@ -75,7 +75,7 @@ KNOWN_MAPS = {
     "BlockMap.weight", "CollaborativeAttention.mixing", "LRU.readout", "LengthMap.keys",
     "LengthMap.values", "LightConv.weight", "MixedAttention.span", "S4.readout", "S5.readout",
     "SGConv.skip", "Sinkhorn.sort_out", "SpanCore.keys", "SpanCore.values",
-    "Synthesizer.dense_out", "Synthesizer.table", "TalkingCore.logits_map",
+    "Synthesizer.dense_out", "Synthesizer.table", "TTT.weight", "TalkingCore.logits_map",
     "TalkingCore.weights_map", "ValueConvolution.weight",
 }  # fmt: skip
 """Parameters that map vectors, filter them, or mix heads or tokens, in other modules."""

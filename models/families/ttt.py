@@ -1,0 +1,227 @@
+"""Test-time training with a linear model: the state is a map that tokens train while they are read.
+
+    loss_t(W, b) = |LN(k_t W + b) - (v_t - k_t)|^2 / 2       G_t: its gradient at Z_t = k_t W + b
+    W_t = W - tau_i sum_j r_j k_j' G_j,   b_t alike          j: from the block's first token to t
+    o_t = q_t + LN(q_t W_t + b_t),   y = W_O LN(o)
+
+All tokens of a block of 16 take their gradients at the W, b that stand at its beginning; those of
+its last token begin the next block. r = rate * sigmoid(x w + c) / k is a rate for each token and
+head, tau_i = max(0, 1 / i + a_i) one for each place i = 1 ... 16 of a block; queries and keys are
+rotated by their place. One more channel of ones in q and k makes b a row of W.
+
+Not causal, by default: the same weights read from both ends, and both answers are added.
+
+Cost       8 d^2 operations a token for projections (a multiply-add being two), and per head and
+           token 6 k^2 + 64 k; one block after the other. Autograd keeps W for each block. State:
+           W, b and the sums of the block that is not full, 2 (k + 1) k numbers a head.
+Source     Sun et al. 2024, arXiv:2407.04620, and the code, test-time-training/ttt-lm-pytorch.
+Notation   X_K, X_Q, X_V are k, q, v; eta_ij = tau_i r_j.
+Published  causal, without biases, positions or a gate in blocks of a Transformer; in those of Mamba
+           `share_query_key` and `gate`: model.backbone.positions=none.
+Differs    Projections are drawn as everywhere here; rotated pairs are channels i and i + k / 2. The
+           paper has no form that sees both sides.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Site, Tuning
+from models.multi_head import biases, projection
+from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+from models.positions import rotate
+
+EPSILON = 1e-6
+TAPS = 4
+
+
+class TTT(GatedMixer):
+    """TTT-Linear.
+
+    Args:
+        site: Where it is built.
+        block: Tokens whose gradients are taken at the same weights.
+        rate: The largest rate of a token, before it is divided by the width of a head.
+        share_query_key: Whether queries and keys are one projection behind two convolutions.
+        gate: Whether the normed outputs are gated.
+        bidirectional: Whether tokens see later ones too, where they may.
+        bias: Whether projections have biases, where the backbone leaves that open.
+
+    Raises:
+        ValueError: A number is none that it can be, or the width of a head is odd.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        block: int = 16,
+        rate: float = 1.0,
+        share_query_key: bool = False,
+        gate: bool = False,
+        bidirectional: bool = True,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        if block < 1:
+            raise ValueError(f"block must be at least 1: got {block}")
+        if not rate > 0:
+            raise ValueError(f"rate must be above 0: got {rate}")
+        if site.head_width % 2:
+            raise ValueError(
+                f"keys are rotated by pairs of channels: got heads of {site.head_width}; change "
+                "heads or head_width to even ones"
+            )
+        has, width, key_width = biases(site, bias, default=False), site.inner_width, site.head_width
+        self.heads, self.rate = site.heads, rate
+        self.q_proj = projection(site.width, width, bias=has.qkv)
+        self.k_proj = None if share_query_key else projection(site.width, width, bias=has.qkv)
+        self.value_map = projection(site.width, width, bias=has.qkv)
+        self.convolutions = ShortConvolutions(
+            (width, width), TAPS if share_query_key else None, bias=True
+        )
+        self.rate_map = nn.Linear(site.width, site.heads)
+        nn.init.normal_(self.rate_map.weight, std=0.02)
+        nn.init.zeros_(self.rate_map.bias)
+        self.place_rate = nn.Parameter(torch.zeros(block))
+        self.weight = nn.Parameter(torch.empty(site.heads, key_width, key_width))
+        nn.init.normal_(self.weight, std=0.02)
+        self.bias = nn.Parameter(torch.zeros(site.heads, 1, key_width))
+        self.norm_weight = nn.Parameter(torch.ones(site.heads, 1, key_width))
+        self.norm_bias = nn.Parameter(torch.zeros(site.heads, 1, key_width))
+        self.gate_proj = projection(site.width, width, bias=has.qkv) if gate else None
+        self.post_norm = nn.LayerNorm(width, eps=EPSILON)
+        self.out_proj = projection(width, site.width, bias=has.output)
+        state = site.heads, key_width + 1, key_width
+        self.complete(site, state=state, bidirectional=bidirectional)
+        # Blocks are counted from the first token of a row, not from that of a document.
+        self.traits = replace(self.traits, supports=self.traits.supports - {"document"})
+
+    def read(
+        self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
+    ) -> tuple[Float[Tensor, "b l e"], Parts]:
+        """Return what tokens read, and the trained map, open sums and place behind the last."""
+        trained, sums, place, *inputs = before
+        q, v = self.q_proj(x), self.value_map(x)
+        streams, tails = self.convolutions(
+            [q, q if self.k_proj is None else self.k_proj(x)], inputs, borders
+        )
+        with full_precision(x):
+            wide = sum_dtype(x)
+            rates = self.rate_map(x).to(wide).sigmoid() * (self.rate / self.weight.shape[-1])
+            heads = [by_head(each.to(wide), self.heads) for each in (*streams, v)]
+            blocks = _Blocks(x, place[:, 0], borders.keep, len(self.place_rate))
+            q, k, v, rates = (blocks.of(each) for each in (*heads, rates.mT[..., None]))
+            q, k = (rotate(each.flatten(0, 2)[:, None]).view_as(each) for each in (q, k))
+            o, trained, sums = self._train((q, k, v), rates * blocks.real, (trained, sums), blocks)
+        o = blocks.back(o).to(x.dtype)
+        return o.transpose(1, 2).flatten(2), (trained, sums, blocks.place[:, None], *tails)
+
+    def _train(
+        self,
+        streams: Sequence[Float[Tensor, "b h n c k"]],
+        rates: Float[Tensor, "b h n c 1"],
+        state: tuple[Tensor, Tensor],
+        blocks: "_Blocks",
+    ) -> tuple[Float[Tensor, "b h n c k"], Tensor, Tensor]:
+        (q, k, v), (trained, sums) = streams, state
+        dtype = q.dtype
+        begin = torch.cat((self.weight, self.bias), 1).to(dtype)
+        scale, shift = self.norm_weight.to(dtype), self.norm_bias.to(dtype)
+        size = q.shape[3]
+        places = 1 / torch.arange(1, size + 1, device=q.device, dtype=dtype)
+        tau = (places + self.place_rate.to(dtype)).clamp(min=0)[:, None]
+        ones = F.pad(q, (0, 1), value=1.0), F.pad(k, (0, 1), value=1.0)
+        eta = (tau * rates.mT).tril() * (ones[0] @ ones[1].mT)
+        targets, outputs = v - k, []
+        for i in range(q.shape[2]):
+            asked, key, moved = ones[0][:, :, i], ones[1][:, :, i], begin + trained
+            z, spread = _normed(key @ moved)
+            error = (z * scale + shift - targets[:, :, i]) * scale
+            mean = error.mean(-1, keepdim=True) + z * (error * z).mean(-1, keepdim=True)
+            slope = (error - mean) / spread
+            z = asked @ moved - eta[:, :, i] @ slope
+            if i == 0:  # earlier tokens of this block; no other begins within one
+                z = z - tau * (asked @ sums)
+            outputs.append(_normed(z)[0] * scale + shift)
+            sums = sums + (key * rates[:, :, i]).mT @ slope
+            full = blocks.full[:, i, None, None, None]
+            trained, sums = trained - full * tau[-1] * sums, sums * ~full
+        return q + torch.stack(outputs, 2), trained, sums
+
+    def merged(
+        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
+    ) -> Float[Tensor, "b l d"]:
+        """Norm all heads together, gate and project."""
+        y = self.post_norm(o)
+        if self.gate_proj is not None:
+            y = y * F.gelu(self.gate_proj(x), approximate="tanh")
+        return cast(Tensor, self.out_proj(y))
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for what was learned, sums of an open block, its tokens, and inputs."""
+        trained, *tails = super().empty(batch_size)
+        return trained, trained, trained.new_zeros(batch_size, 1), *tails
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep what is no matrix from decaying as one."""
+        taps = [f"convolutions.{name}" for name, _ in self.convolutions.named_parameters()]
+        names = ("bias", "norm_weight", "norm_bias", *taps)
+        return {name: Tuning(matrix=False) for name in names}
+
+
+def _normed(x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r k"], Float[Tensor, "*r 1"]]:
+    """Return x without its mean, by its deviation, and that deviation."""
+    centred = x - x.mean(-1, keepdim=True)
+    spread = (centred.square().mean(-1, keepdim=True) + EPSILON).sqrt()
+    return centred / spread, spread
+
+
+class _Blocks:
+    """Where the tokens of each row stand in blocks, the first of which may be filled in part.
+
+    Args:
+        x: Tokens, the real ones first.
+        taken: How many places of the first block earlier tokens took, for each row.
+        keep: False for padding.
+        size: Places of a block.
+    """
+
+    def __init__(
+        self,
+        x: Float[Tensor, "b l d"],
+        taken: Float[Tensor, " b"],
+        keep: Bool[Tensor, "b l"] | None,
+        size: int,
+    ) -> None:
+        batch, length = x.shape[:2]
+        real = taken.new_full((batch,), length) if keep is None else keep.sum(1).to(taken.dtype)
+        number = -(-(length + size - 1) // size)
+        first = taken.long()[:, None]
+        place = torch.arange(number * size, device=x.device) - first
+        self.shape = number, size
+        self.token: Int[Tensor, "b s"] = place.clamp(0, length - 1)
+        self.slot: Int[Tensor, "b l"] = torch.arange(length, device=x.device) + first
+        inside = (place >= 0) & (place < real[:, None])
+        self.real: Bool[Tensor, "b 1 n c 1"] = inside.view(batch, 1, *self.shape, 1)
+        self.full: Bool[Tensor, "b n"] = self.real[:, 0, :, -1, 0]
+        self.place: Float[Tensor, " b"] = (taken + real) % size
+
+    def of(self, x: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h n c k"]:
+        """Return each row's tokens in blocks, with some token at places that none has."""
+        index = self.token[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
+        return x.gather(2, index).view(*x.shape[:2], *self.shape, -1)
+
+    def back(self, o: Float[Tensor, "b h n c k"]) -> Float[Tensor, "b h l k"]:
+        """Return what stands at the places of tokens."""
+        index = self.slot[:, None, :, None].expand(-1, o.shape[1], -1, o.shape[4])
+        return o.flatten(2, 3).gather(2, index)

@@ -1,0 +1,135 @@
+"""TTT-Linear token by token, each gradient by autograd, and in any cut of a row."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.families.ttt import TTT
+from models.mixer import Flow, Layout, Site
+from models.positions import ROTARY_BASE
+from tests.attention import drawn
+
+WIDTH, HEADS, BLOCK = 12, 3, 4
+KEYS = WIDTH // HEADS
+
+
+def built(**options) -> TTT:
+    """Return a causal mixer in float64, whose parameters are no longer at their start."""
+    torch.manual_seed(3)
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True)
+    mixer = TTT(site, **({"block": BLOCK} | options)).double().eval()
+    for name, parameter in mixer.named_parameters():
+        if "proj" not in name:
+            torch.nn.init.normal_(parameter, mean=float("norm_weight" in name), std=0.3)
+    return mixer
+
+
+def turned(x, place):
+    """Rotate a head's pairs of channels."""
+    pairs = torch.complex(*x.chunk(2))
+    angles = place * ROTARY_BASE ** (-torch.arange(0, KEYS, 2).double() / KEYS)
+    pairs = pairs * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat((pairs.real, pairs.imag))
+
+
+def literal(mixer, x):
+    q, v = mixer.q_proj(x), mixer.value_map(x)
+    k = q if mixer.k_proj is None else mixer.k_proj(x)
+    if len(mixer.convolutions):
+        q, k = (
+            F.conv1d(F.pad(y.mT, (3, 0)), layer.weight[:, None], layer.bias, groups=WIDTH).mT
+            for y, layer in zip((q, k), mixer.convolutions, strict=True)
+        )
+    rows = []
+    for b in range(len(x)):
+        heads = []
+        for h in range(HEADS):
+            here = slice(h * KEYS, (h + 1) * KEYS)
+            norm = [KEYS], mixer.norm_weight[h, 0], mixer.norm_bias[h, 0], 1e-6
+            weight, shift = mixer.weight[h], mixer.bias[h, 0]
+            for t in range(x.shape[1]):
+                i = t % BLOCK
+                if i == 0:
+                    total = 0.0, 0.0
+                asked, key = turned(q[b, t, here], i), turned(k[b, t, here], i)
+                loss = (F.layer_norm(key @ weight + shift, *norm) - (v[b, t, here] - key)).square()
+                slopes = torch.autograd.grad(loss.sum() / 2, (weight, shift), create_graph=True)
+                logit = mixer.rate_map.weight[h] @ x[b, t] + mixer.rate_map.bias[h]
+                rate = mixer.rate * logit.sigmoid() / KEYS
+                total = [a + rate * slope for a, slope in zip(total, slopes, strict=True)]
+                tau = (1 / (i + 1) + mixer.place_rate[i]).clamp(min=0)
+                after = weight - tau * total[0], shift - tau * total[1]
+                heads.append(asked + F.layer_norm(asked @ after[0] + after[1], *norm))
+                if i == BLOCK - 1:
+                    weight, shift = after
+        rows.append(torch.stack(heads).view(HEADS, -1, KEYS).transpose(0, 1).flatten(1))
+    y = F.layer_norm(torch.stack(rows), [WIDTH], mixer.post_norm.weight, mixer.post_norm.bias, 1e-6)
+    if mixer.gate_proj is not None:
+        y = y * F.gelu(mixer.gate_proj(x), approximate="tanh")
+    return mixer.out_proj(y)
+
+
+@pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 2])
+@pytest.mark.parametrize("options", [{}, {"share_query_key": True, "gate": True, "rate": 2.0}])
+def test_it_is_the_paper_token_by_token(length, options):
+    mixer, x = built(**options), drawn(2, length, WIDTH).requires_grad_()
+    seen, wanted = mixer(x, Layout()), literal(mixer, x)
+    torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
+    leaves, direction = [x, *mixer.parameters()], drawn(*seen.shape, seed=9)
+    here, there = (
+        torch.autograd.grad(y, leaves, direction, allow_unused=True, materialize_grads=True)
+        for y in (seen, wanted)
+    )
+    torch.testing.assert_close(here, there, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 7])
+def test_segments_of_any_length_are_one_pass(cut):
+    mixer, x = built(share_query_key=True), drawn(2, 19, WIDTH)
+    state, outputs = mixer.initial_state(2, 19), []
+    for segment in x.split(cut, 1):
+        flow = mixer.extend(Flow(segment, state), Layout())
+        outputs.append(flow.x)
+        state = flow.state
+    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+
+
+def test_rows_may_stand_at_different_places_of_their_blocks():
+    mixer, x = built(), drawn(2, 12, WIDTH)
+    states = [
+        mixer.extend(Flow(x[row : row + 1, :length], mixer.initial_state(1, 12)), Layout()).state
+        for row, length in ((0, 7), (1, 2))
+    ]
+    state = tuple(torch.cat(parts) for parts in zip(*states, strict=True))
+    behind = mixer.extend(Flow(x[:, 7:], state), Layout()).x
+    torch.testing.assert_close(behind[:1], mixer(x[:1], Layout())[:, 7:], atol=1e-12, rtol=0)
+    short = torch.cat((x[1:, :2], x[1:, 7:]), 1)
+    torch.testing.assert_close(behind[1:], mixer(short, Layout())[:, 2:], atol=1e-12, rtol=0)
+
+
+def test_parameters_and_state_are_those_of_the_released_layer():
+    """d 128, 4 heads, ttt-lm-pytorch's TTTLinear: 70,804, and 72,084 in blocks of Mamba's kind."""
+    site = Site(width=128, heads=4, max_length=64, causal=True)
+    plain, mamba = TTT(site), TTT(site, share_query_key=True, gate=True)
+    assert sum(each.numel() for each in plain.parameters()) == 70_804
+    assert sum(each.numel() for each in mamba.parameters()) == 72_084
+    trained, sums, place = plain.initial_state(1, 999)
+    assert trained.numel() == sums.numel() == 4 * 33 * 32
+    assert place.numel() == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"block": 0}, "block must be at least 1: got 0"),
+        ({"rate": 0.0}, "rate must be above 0: got 0"),
+    ],
+)
+def test_bad_options_say_what_is_wanted(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        built(**wrong)
+
+
+def test_heads_of_odd_width_are_refused():
+    with pytest.raises(ValueError, match="got heads of 5; change heads or head_width"):
+        TTT(Site(width=15, heads=3, max_length=8))
