@@ -39,12 +39,11 @@ from models.backbone.heads import (
     TokenHead,
     groups_of,
 )
+from models.backbone.networks import ACTIVATIONS, FeedForward
 from models.backbone.norms import NORM_EPSILON, NormKind
 from models.backbone.pooled import Cut, PooledStack, PostNormPooledStack
 from models.backbone.reversible import ReversibleStack
 from models.backbone.stack import (
-    ACTIVATIONS,
-    FeedForward,
     PlainBlock,
     PostNormBlock,
     PostNormStack,

@@ -19,9 +19,9 @@ from models.backbone.choices import (
     StreamsOut as StreamsOut,  # noqa: PLC0414  # handed on
 )
 from models.backbone.heads import ORDERLESS, Interaction, Pooling
+from models.backbone.networks import ACTIVATIONS, FeedForward
 from models.backbone.norms import NORM_EPSILON, NormKind
 from models.backbone.pooled import PoolMode, check_blocks, even
-from models.backbone.stack import FeedForward
 from models.idle import Need, defaults, format_value, idle
 from models.mixer import Positions
 
@@ -68,9 +68,10 @@ class BackboneConfig:
     output_bias: bool | None = None
     """The same of the projection behind attention."""
     feed_forward_width: int = 128
+    """Inner width of the network: of what its last map reads."""
     feed_forward: FeedForward = FeedForward.gelu
     feed_forward_bias: bool = True
-    """Whether both maps of the network have biases."""
+    """Whether the maps of the network have biases."""
     feed_forward_groups: int = 1
     """Contiguous parts of the channels that each have maps of their own in the network, which must
     divide both of its widths (ConvBERT, arXiv:2008.02496)."""
@@ -162,8 +163,11 @@ class BackboneConfig:
             raise ValueError(f"decoder_depth must be at least 0: got {self.decoder_depth}")
         if self.head_hidden_layers not in (0, 1, 2):
             raise ValueError(f"head_hidden_layers must be 0, 1 or 2: got {self.head_hidden_layers}")
-        if self.head_activation == FeedForward.none:
-            raise ValueError("head_activation=none: for one linear map, set head_hidden_layers=0")
+        if self.head_activation not in ACTIVATIONS:
+            raise ValueError(
+                f"head_activation is one of {', '.join(ACTIVATIONS)}: got {self.head_activation}; "
+                "for one linear map, set head_hidden_layers=0"
+            )
         self._refuse_numbers()
         for name in ("axial_shape", "axial_widths"):
             value = getattr(self, name)

@@ -33,8 +33,9 @@ from conf.choices import bound
 from models.backbone.assembly import block_of, stack_of
 from models.backbone.choices import DecoderMixer
 from models.backbone.config import BackboneConfig, TaskFacts
+from models.backbone.networks import FeedForward, network_of
 from models.backbone.requirements import checked_mixer
-from models.backbone.stack import FeedForward, Stack, TransformerBlock, family, network_of
+from models.backbone.stack import Stack, TransformerBlock, family
 from models.mixer import (
     Flow,
     Layout,

@@ -47,11 +47,12 @@ from models.backbone.heads import (
     interact,
     judge,
 )
+from models.backbone.networks import FeedForward
 from models.backbone.norms import NormKind
 from models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
 from models.backbone.requirements import checked_mixer, query_for
 from models.backbone.seeding import derive, drawing, redraw
-from models.backbone.stack import FeedForward, Stack, TransformerBlock
+from models.backbone.stack import Stack, TransformerBlock
 from models.context import Context
 from models.mixer import (
     INSIDE,

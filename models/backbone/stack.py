@@ -3,19 +3,9 @@
 A block is pre-norm, `x + mixer(LN x)` and then `x + network(LN x)`, and one more LN closes the
 stack; or post-norm, `LN(x + mixer(x))` and then `LN(x + network(x))`, and that LN opens the stack.
 Any other module that maps (Flow, Layout) to Flow can stand in its place.
-
-A linear map in groups: contiguous parts of the channels, each with a matrix of its own.
-
-    y = [x_1 W_1 ; … ; x_g W_g] + b,   W_i: in / g -> out / g
-
-It is a linear map whose matrix is block-diagonal, with a g-th of the weights and of the products.
-Source: Jiang et al. 2020, arXiv:2008.02496, section 3.2 (ConvBERT's grouped linear operator).
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum, auto
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
@@ -23,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from models.backbone.networks import FeedForward, network_of
 from models.backbone.norms import NORM_EPSILON, NormKind, norm_of
 from models.mixer import (
     Extends,
@@ -35,46 +26,6 @@ from models.mixer import (
     Unsupported,
 )
 from models.positions import At, Spacing
-
-
-class GroupedLinear(nn.Module):
-    """Each part of the channels by its own matrix; Xavier weights by group, zero biases if any.
-
-    Args:
-        inputs: Channels that come in.
-        outputs: Channels that go out.
-        groups: How many parts both are cut into.
-        bias: Whether there is one, over all outputs.
-
-    Raises:
-        ValueError: `groups` does not divide both.
-    """
-
-    def __init__(self, inputs: int, outputs: int, groups: int, *, bias: bool = True) -> None:
-        super().__init__()
-        if inputs % groups or outputs % groups:
-            raise ValueError(
-                f"groups={groups} must divide what comes in and what goes out: got {inputs} and "
-                f"{outputs}"
-            )
-        self.weight = nn.Parameter(torch.empty(groups, outputs // groups, inputs // groups))
-        for matrix in self.weight.unbind():
-            nn.init.xavier_uniform_(matrix)
-        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
-
-    def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items k"]:
-        """Map every part."""
-        groups, out, wide = self.weight.shape
-        parts = x.reshape(math.prod(x.shape[:-1]), groups, wide).transpose(0, 1)
-        y = torch.bmm(parts, self.weight.mT).transpose(0, 1)
-        y = y.reshape(*x.shape[:-1], groups * out)
-        return y if self.bias is None else y + self.bias.to(y.dtype)
-
-    def extra_repr(self) -> str:
-        """Return what it maps, for a printed model."""
-        groups, out, wide = self.weight.shape
-        return f"{groups * wide}, {groups * out}, groups={groups}, bias={self.bias is not None}"
-
 
 Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 """True for padding, which enters a mixer as zeros."""
@@ -90,71 +41,12 @@ class KeySource(NamedTuple):
     at: At
 
 
-class FeedForward(StrEnum):
-    """The position-wise network of a block."""
-
-    gelu = auto()
-    gelu_tanh = auto()
-    """With the approximation of GELU by tanh, as GPT-2 has it."""
-    relu = auto()
-    """ReLU, as in the first Transformers."""
-    silu = auto()
-    """x sigmoid(x), also called Swish."""
-    none = auto()
-    """For mixers that bring their own."""
-
-
-ACTIVATIONS: Mapping[FeedForward, Callable[[], nn.Module]] = {
-    FeedForward.gelu: nn.GELU,
-    FeedForward.gelu_tanh: partial(nn.GELU, "tanh"),
-    FeedForward.relu: nn.ReLU,
-    FeedForward.silu: nn.SiLU,
-}
-
-
-def network_of(
-    width: int,
-    hidden: int,
-    dropout: float,
-    *,
-    kind: FeedForward = FeedForward.gelu,
-    bias: bool = True,
-    groups: int = 1,
-) -> nn.Sequential:
-    """Return Linear-activation-dropout-Linear; Xavier weights, zero biases if any.
-
-    With `groups`, both maps are `GroupedLinear`.
-
-    Raises:
-        ValueError: `kind` is none, or groups do not divide both widths.
-    """
-    if kind == FeedForward.none:
-        raise ValueError("feed_forward=none has no network: got a call for one")
-    ends = (width, hidden), (hidden, width)
-    layers: Sequence[nn.Module] = (
-        _dense(*ends, bias=bias)
-        if groups == 1
-        else [GroupedLinear(*end, groups, bias=bias) for end in ends]
-    )
-    activation = ACTIVATIONS[kind]()
-    return nn.Sequential(layers[0], activation, nn.Dropout(dropout), layers[1])
-
-
 class TiedDropout(nn.Dropout):
     """Dropout of a channel at all positions of a sequence at once."""
 
     def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Drop."""
         return nn.functional.dropout1d(x.mT, self.p, self.training).mT
-
-
-def _dense(*ends: tuple[int, int], bias: bool) -> list[nn.Linear]:
-    layers = [nn.Linear(inputs, outputs, bias) for inputs, outputs in ends]
-    for layer in layers:  # behind all constructors, which draw as well
-        nn.init.xavier_uniform_(layer.weight)
-        if bias:
-            nn.init.zeros_(layer.bias)
-    return layers
 
 
 def family(mixer: object) -> str:

@@ -30,7 +30,8 @@ from torch.nn import functional as F
 
 from models.backbone.config import BackboneConfig
 from models.backbone.heads import Pooling
-from models.backbone.stack import FeedForward, TransformerBlock, network_of
+from models.backbone.networks import FeedForward, network_of
+from models.backbone.stack import TransformerBlock
 from models.mixer import (
     INSIDE,
     ByName,

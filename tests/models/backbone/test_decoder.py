@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from models.backbone.encoder_decoder import DecoderBlock
-from models.backbone.stack import FeedForward, Stack, TransformerBlock
+from models.backbone.networks import FeedForward
+from models.backbone.stack import Stack, TransformerBlock
 from models.families.linear import LinearAttention
 from models.families.longformer import Longformer
 from models.families.sdpa import SDPA

@@ -8,7 +8,7 @@ from models.backbone.adaptive import TiedAdaptiveHead
 from models.backbone.config import BackboneConfig, Embedding, Head, Softmax, TaskFacts
 from models.backbone.heads import AdaptiveHead
 from models.backbone.model import Backbone
-from models.backbone.stack import FeedForward, network_of
+from models.backbone.networks import FeedForward, network_of
 from models.families.identity import Identity
 from models.mixer import Positions
 

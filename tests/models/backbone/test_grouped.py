@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from models.backbone.config import BackboneConfig
-from models.backbone.stack import FeedForward, GroupedLinear, network_of
+from models.backbone.networks import FeedForward, GroupedLinear, network_of
 from models.mixer import Unsupported
 from models.transfer.weights import transfer
 from tests.attention import drawn

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from models.backbone.model import Backbone, BackboneConfig, Head, Residual, StreamsOut, TaskFacts
+from models.backbone.networks import FeedForward
 from models.backbone.reversible import ReversibleStack
-from models.backbone.stack import FeedForward, TransformerBlock
+from models.backbone.stack import TransformerBlock
 from models.contract.counting import saved_bytes
 from models.families.linear import LinearAttention
 from models.families.softmax import SoftmaxAttention

@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from models.backbone.networks import FeedForward, network_of
 from models.backbone.requirements import checked_mixer
-from models.backbone.stack import FeedForward, PlainBlock, Stack, TransformerBlock, network_of
+from models.backbone.stack import PlainBlock, Stack, TransformerBlock
 from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
 
 WIDTH = 8

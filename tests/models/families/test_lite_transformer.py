@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from models.backbone.encoder_decoder import DecoderBlock
-from models.backbone.stack import FeedForward, Stack, TransformerBlock
+from models.backbone.networks import FeedForward
+from models.backbone.stack import Stack, TransformerBlock
 from models.contract.counting import count_operations
 from models.families.dynamic_conv import DynamicConv
 from models.families.light_conv import LightConv

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions, TaskFacts
-from models.backbone.stack import FeedForward
+from models.backbone.networks import FeedForward
 from models.families.lstm import LSTM
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.recurrent.reference import lstm as literal

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.stack import FeedForward, Stack, TransformerBlock
+from models.backbone.networks import FeedForward
+from models.backbone.stack import Stack, TransformerBlock
 from models.families.luna import Activation, Luna, causal_luna
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.exact import softmax_attention

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from models.backbone.stack import FeedForward, PostNormBlock, TransformerBlock
+from models.backbone.networks import FeedForward
+from models.backbone.stack import PostNormBlock, TransformerBlock
 from models.families import mega
 from models.families.mega import Mega
 from models.mixer import Flow, Layout, Site, Unsupported

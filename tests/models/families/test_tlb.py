@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions, TaskFacts
-from models.backbone.stack import FeedForward, NormKind
+from models.backbone.networks import FeedForward
+from models.backbone.stack import NormKind
 from models.families.tlb import ChunkPositions, TemporalLatentBottleneck
 from models.mixer import Flow, Layout, PaddingRule, Site, Unsupported
 from models.positions import position_ids, sinusoid

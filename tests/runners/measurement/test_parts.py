@@ -29,6 +29,7 @@ MODELS = {
         Funnel, Head.masked_modelling,
         {"pool_blocks": 2, "pool_repeats": [1, 2], "pool_layers": [2, 2], "positions": "learned"},
     ),
+    "gated": (SoftmaxAttention, Head.classification, {"feed_forward": "swiglu"}),
     "no network": (Identity, Head.classification, {"feed_forward": "none"}),
 }  # fmt: skip
 

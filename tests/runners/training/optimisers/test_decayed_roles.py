@@ -13,7 +13,7 @@ from lra.composition.compose import core_of
 from lra.composition.yaml_text import load
 from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
-from models.backbone.stack import GroupedLinear
+from models.backbone.networks import GroupedLinear
 from models.families.adaptive_span import AdaptiveSpan
 from models.families.h_transformer import HTransformer
 from models.families.softmax import SoftmaxAttention
