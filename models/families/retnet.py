@@ -6,13 +6,19 @@
 R_t rotates pairs of channels by the position t, so that o_t = sum_(j <= t) gamma^(t - j)
 (q_t · k_j) v_j depends on distances alone. norm_h is over the channels of one head and token.
 
+With `decay=slopes` heads forget as in Lightning Attention, at ALiBi's slopes, slower from layer to
+layer and hardly at all in the last, r being 1e-5:
+
+    gamma_h = exp(-2^(-8 (h + 1) / heads) (1 - layer / (layers - 1 + r) + r))
+
 Not causal, by default: gamma^|t - j| over all j, a second pass from the end that reads the state
 before each token.
 
 Cost       8 d^2 operations a token for the projections with `value_expansion` 2 (twice as many, a
            multiply-add being two), and per head C (k + v) + 4 k v with chunk C, in each direction.
            State: k v numbers a head, and the position.
-Source     Sun et al. 2023, arXiv:2307.08621, equations 5 to 8, and the code, microsoft/torchscale.
+Source     Sun et al. 2023, arXiv:2307.08621, equations 5 to 8, and the code, microsoft/torchscale;
+           slopes: Qin et al. 2024, arXiv:2401.04658, in the form of MiniMax-01, arXiv:2501.08313.
 Notation   the paper's gamma, Theta and swish are as above; its d_k is `site.head_width`, and
            v / k is `value_expansion`.
 Published  causal, with heads of 256 channels, `value_expansion` 2, no biases, networks of width
@@ -22,7 +28,8 @@ Differs    The paper's GroupNorm has no weights here, as the code's; the code ta
            bounds, are left out: the norm undoes them. Channels are paired (i, i + k/2), the code's
            (2 i, 2 i + 1), and the slowest pair turns by a little more than 1/10,000 a token, the
            code's by just that. Projections are drawn as everywhere here. The paper has no form that
-           sees both sides.
+           sees both sides. Of Lightning Attention only the decays are here: MiniMax-01 has SiLU on
+           queries, keys and values, no rotation, one RMSNorm over all heads and a sigmoid gate.
 """
 
 from enum import StrEnum, auto
@@ -41,6 +48,17 @@ from models.ops.recurrent.layer import BOTH_WAYS
 from models.positions import Spacing, rotate, rotation
 
 EPSILON = 1e-6
+SLOWEST = 1e-5
+"""Part of ALiBi's slopes that the last layer keeps, about."""
+
+
+class Decay(StrEnum):
+    """How fast heads forget."""
+
+    retention = auto()
+    """From 1/32 a token on, half of it from head to head (RetNet)."""
+    slopes = auto()
+    """At ALiBi's slopes, slower from layer to layer (Lightning Attention)."""
 
 
 class HeadNorm(StrEnum):
@@ -52,10 +70,25 @@ class HeadNorm(StrEnum):
     """The mean square alone."""
 
 
-def log_decays(q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l"]:
-    """Return log(1 - 2^(-5 - h)) for each token; recomputed, as a buffer is cast with a model."""
-    head = torch.arange(q.shape[1], device=q.device, dtype=sum_dtype(q))
-    return torch.log1p(-torch.exp2(-5 - head))[:, None].expand(q.shape[:3])
+def layer_factor(site: Site) -> float:
+    """Return what ALiBi's slopes are multiplied by in a layer, from 1 down to nearly 0."""
+    return 1 - site.layer / (site.depth - 1 + SLOWEST) + SLOWEST
+
+
+def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Float[Tensor, "b h l"]:
+    """Return log gamma of each head for each token; recomputed, as a buffer is cast with a model.
+
+    Args:
+        q: Of which the shape is read.
+        factor: Of ALiBi's slopes; None: decays are those of retention.
+    """
+    heads = q.shape[1]
+    head = torch.arange(heads, device=q.device, dtype=sum_dtype(q))
+    if factor is None:
+        logs = torch.log1p(-torch.exp2(-5 - head))
+    else:
+        logs = -factor * torch.exp2(-8 * (head + 1) / heads)
+    return logs[:, None].expand(q.shape[:3])
 
 
 def head_norm(o: Float[Tensor, "b h l v"], norm: HeadNorm) -> Float[Tensor, "b h l v"]:
@@ -74,6 +107,7 @@ class RetNet(Family):
         site: Where it is built.
         value_expansion: Width of a head's values, in widths of a head.
         norm: What is normed of a head's output at a token.
+        decay: How fast heads forget.
         rotary: Whether queries and keys are rotated by their position.
         bidirectional: Whether tokens see later ones too, where they may.
         bias: Whether projections have biases, where the backbone leaves that open.
@@ -91,6 +125,7 @@ class RetNet(Family):
         *,
         value_expansion: int = 2,
         norm: HeadNorm = HeadNorm.group,
+        decay: Decay = Decay.retention,
         rotary: bool = True,
         bidirectional: bool = True,
         bias: bool = False,
@@ -108,6 +143,7 @@ class RetNet(Family):
         self.heads, self.head_width, self.chunk = site.heads, site.head_width, chunk
         self.value_expansion = value_expansion
         self.norm, self.rotary = norm, rotary
+        self.factor = layer_factor(site) if decay == Decay.slopes else None
         has, width = biases(site, bias, default=False), site.inner_width
         values = value_expansion * width
         self.q_proj = projection(site.width, width, bias=has.qkv)
@@ -149,7 +185,7 @@ class RetNet(Family):
         o = self._retain(q, k, v, layout)
         if not self.traits.causal:
             # Read before a token, a state has decayed once less than by the distance.
-            gamma = log_decays(q)[..., None].exp().to(o.dtype)
+            gamma = log_decays(q, self.factor)[..., None].exp().to(o.dtype)
             o = o + gamma * self._retain(q, k, v, layout, backwards=True)
         return self.merge(o, x)
 
@@ -172,7 +208,14 @@ class RetNet(Family):
             empty = self._empty(len(q))
             (state,) = context.received((empty,), (q, k, v), backwards=backwards)
         o, after = decayed_product(
-            q, k, v, log_decays(q), state=state, chunk=self.chunk, keep=keep, reads=reads
+            q,
+            k,
+            v,
+            log_decays(q, self.factor),
+            state=state,
+            chunk=self.chunk,
+            keep=keep,
+            reads=reads,
         )
         if context is not None:
             o = context.handed_on(o, (after,), backwards=backwards)
@@ -185,7 +228,8 @@ class RetNet(Family):
         before, position = cast(tuple[Tensor, Tensor], flow.state)
         start = position if layout.start is None else layout.start
         q, k, v = self.project(flow.x, start)
-        o, after = decayed_product(q, k, v, log_decays(q), state=before, chunk=self.chunk)
+        g = log_decays(q, self.factor)
+        o, after = decayed_product(q, k, v, g, state=before, chunk=self.chunk)
         return flow._replace(x=self.merge(o, flow.x), state=(after, start + q.shape[2]))
 
     def _empty(self, batch_size: int) -> Float[Tensor, "b h k v"]:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from models.families.retnet import EPSILON, HeadNorm, RetNet, log_decays
+from models.families.retnet import EPSILON, Decay, HeadNorm, RetNet, log_decays
 from models.mixer import Flow, Layout, Site, Unsupported
 from tests.attention import drawn
 
@@ -18,7 +18,10 @@ def built(**options) -> RetNet:
     """Return a mixer in evaluation mode, in float64, of chunks of 8."""
     facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
     torch.manual_seed(3)
-    return RetNet(Site(**(SITE | facts)), **({"chunk": 8} | options)).double().eval()
+    site = Site(**(SITE | facts))
+    mixer = RetNet(site, **({"chunk": 8} | options)).double().eval()
+    mixer.place = site.layer, site.depth
+    return mixer
 
 
 def projected(mixer, x):
@@ -27,8 +30,19 @@ def projected(mixer, x):
     return [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in parts]
 
 
-def decays():
+def decays(mixer):
+    if mixer.factor is not None:
+        return slopes(HEADS, *mixer.place)
     return torch.tensor([1 - 2 ** (-5 - h) for h in range(HEADS)], dtype=torch.float64)
+
+
+def slopes(heads, layer, layers):
+    """MiniMax-01's rates of a layer, head by head: e to the power of minus each."""
+    rates = [
+        (1 / 2 ** (8 / heads)) ** (h + 1) * (1 - layer / (layers - 1 + 1e-5) + 1e-5)
+        for h in range(heads)
+    ]
+    return torch.tensor([math.exp(-rate) for rate in rates], dtype=torch.float64)
 
 
 def angles(width):
@@ -46,7 +60,7 @@ def recurrent(mixer, x):
     q, k, v = projected(mixer, x)
     q, k = as_complex(q), as_complex(k / math.sqrt(q.shape[-1]))
     turn = torch.polar(torch.ones(q.shape[-1]).double(), angles(2 * q.shape[-1]))
-    step = decays()[:, None] * turn
+    step = decays(mixer)[:, None] * turn
     state, outputs = torch.zeros(*q.shape[:2], q.shape[-1], v.shape[-1]).to(q.dtype), []
     for t in range(x.shape[1]):
         state = step[..., None] * state + k[:, :, t, :, None].conj() * v[:, :, t, None]
@@ -63,7 +77,7 @@ def parallel(mixer, x, *, both=False, rotary=True, distance=None):
         turn = torch.polar(torch.ones_like(angle), angle)
         q, k = (torch.cat([y.real, y.imag], -1) for y in (turn * as_complex(z) for z in (q, k)))
     apart = place[:, None] - place if distance is None else distance
-    d = decays()[:, None, None] ** apart.abs()
+    d = decays(mixer)[:, None, None] ** apart.abs()
     d = d if both else d.tril()
     return (q @ k.mT / math.sqrt(q.shape[-1]) * d) @ v
 
@@ -100,6 +114,32 @@ def test_both_sides_decay_with_the_distance(rotary):
     wanted = finished(mixer, parallel(mixer, x, both=True, rotary=rotary), x)
     compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()])
     assert not mixer.traits.causal
+
+
+@pytest.mark.parametrize(("layer", "depth"), [(0, 1), (0, 4), (1, 4), (3, 4)])
+def test_slopes_are_those_of_lightning_attention(layer, depth):
+    """Causal, from both sides, and from a state; 1/16 and 1/256 of 2 heads in the first layer."""
+    options = {"decay": Decay.slopes, "layer": layer, "depth": depth}
+    mixer, x = built(causal=True, **options), drawn(2, LENGTH, WIDTH).requires_grad_()
+    wanted = finished(mixer, recurrent(mixer, x), x)
+    compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()])
+    flow, parts = Flow(x, mixer.initial_state(2, 8)), []
+    for part in x.split([5, 1, 15], 1):
+        flow = mixer.extend(flow._replace(x=part), Layout())
+        parts.append(flow.x)
+    torch.testing.assert_close(torch.cat(parts, 1), wanted, atol=1e-10, rtol=0)
+    both = built(**options)
+    wanted = finished(both, parallel(both, x, both=True), x)
+    compare(both(x, Layout()), wanted, [x, *both.parameters()])
+
+
+def test_slopes_are_slower_from_layer_to_layer_and_nothing_in_the_last():
+    gates = [built(heads=2, decay=Decay.slopes, layer=n, depth=3).factor for n in range(3)]
+    logs = [log_decays(torch.zeros(1, 2, 1, 4).double(), factor)[0, :, 0] for factor in gates]
+    wanted = torch.tensor([1 / 16, 1 / 256], dtype=torch.float64)
+    torch.testing.assert_close(-logs[0], wanted, rtol=2e-5, atol=0)
+    torch.testing.assert_close(-logs[1], wanted / 2, rtol=5e-5, atol=0)
+    assert 0 < -logs[2].min() < 1e-6
 
 
 def test_one_direction_is_the_causal_form():
