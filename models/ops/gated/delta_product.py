@@ -4,6 +4,9 @@
 
 k_t is where a token reads what the decayed state holds, w_t where it writes the error: beta_t k_t
 in delta rules, whose keys have length 1. D_t = exp(g_t): one number, or one for each key channel.
+With u_t, values are added by keys of their own, the generalised delta rule of RWKV-7:
+
+    S_t = D_t S_(t-1) - w_t (k_t^T D_t S_(t-1))^T + u_t v_t^T
 
 Inside a chunk of C tokens the errors r_i depend on each other by a unit lower triangle; with the
 tables of weights P (of k and w, strictly below the diagonal) and Q (of q and w) from `pairs`,
@@ -12,11 +15,13 @@ tables of weights P (of k and w, strictly below the diagonal) and Q (of q and w)
 
 The triangle is solved for v and for k e^G at once in all chunks; from chunk to chunk there is one
 product of k x k by k x v numbers. Backward solves the transposed triangle. The gradient of g is
-the sum of q dq + k dk - w dw over all later tokens of the chunk, and S' dS' there.
+the sum of q dq + k dk - w dw over all later tokens of the chunk, and S' dS' there. With u there are
+tables of k and of q with it too, K and R; the triangle is then solved for -K v in place of v, and
+outputs and states gain R v and (u e^(G_C - G))^T v.
 
-Cost       per token and head, forward: C (2 k + 3 (k + v) / 2) + 3 k (k + v) operations, the
-           double of it backward and forward once more; autograd keeps q, k, w, v, g and a state for
-           each block of chunks. State: k v numbers.
+Cost       per token and head, forward: C (2 k + 3 (k + v) / 2) + 3 k (k + v) operations, and C (2 k
+           + v) + k v more with u; the double of it backward and forward once more; autograd keeps
+           q, k, w, u, v, g and a state for each block of chunks. State: k v numbers.
 """
 
 from typing import Any, NamedTuple
@@ -38,6 +43,19 @@ from models.ops.linear.features import block_rows
 from models.ops.numerics import without_padding
 
 
+class _Additions(NamedTuple):
+    """What n chunks of c tokens write by keys of their own."""
+
+    u: Float[Tensor, "bhn c k"]
+    v: Float[Tensor, "bhn c v"]
+    seen: Float[Tensor, "bhn c c"]
+    """K, strictly below the diagonal."""
+    table: Float[Tensor, "bhn c c"]
+    """R."""
+    ends: Float[Tensor, "bhn c k"]
+    """u as it counts at the chunk's end."""
+
+
 class _DeltaChunks(NamedTuple):
     """n chunks of c tokens in each of b h sequences, all chunks behind each other."""
 
@@ -45,6 +63,8 @@ class _DeltaChunks(NamedTuple):
     k: Float[Tensor, "bhn c k"]
     w: Float[Tensor, "bhn c k"]
     decays: Decays
+    additions: "_Additions | None"
+    """Where values are written by keys of their own."""
     triangle: Float[Tensor, "bhn c c"]
     """P."""
     table: Float[Tensor, "bhn c c"]
@@ -64,11 +84,17 @@ class _DeltaChunks(NamedTuple):
 def _delta_chunks(
     inputs: tuple[Tensor, ...], rows: slice, chunk: int, state: Float[Tensor, "b h k v"]
 ) -> _DeltaChunks:
-    q, k, w, v, g = (x[:, :, rows].to(state.dtype).reshape(-1, chunk, *x.shape[3:]) for x in inputs)
-    here = decays(g)
+    q, k, w, *u, v, g = (
+        x[:, :, rows].to(state.dtype).reshape(-1, chunk, *x.shape[3:]) for x in inputs
+    )
+    here, additions, wanted = decays(g), None, v
+    if u:
+        seen = here.weights(k, u[0]).tril(-1)
+        additions = _Additions(u[0], v, seen, here.weights(q, u[0]), u[0] * here.to_end)
+        wanted = torch.bmm(seen, v).neg_()
     triangle = here.weights(k, w).tril(-1)
     solved = torch.linalg.solve_triangular(
-        triangle, torch.cat((v, k * here.from_start), 2), upper=False, unitriangular=True
+        triangle, torch.cat((wanted, k * here.from_start), 2), upper=False, unitriangular=True
     )
     of_values, of_state = solved.split((v.shape[2], k.shape[2]), 2)
     table = here.weights(q, w)
@@ -77,11 +103,15 @@ def _delta_chunks(
     whole = torch.diag_embed(here.from_start[:, -1].expand(-1, k.shape[2]))
     moves = torch.baddbmm(whole, ends.mT, of_state, alpha=-1)
     gained = torch.bmm(ends.mT, of_values)
+    if additions is not None:
+        gained.baddbmm_(additions.ends.mT, v)
     cut = (*state.shape[:2], -1)
     moves = moves.view(*cut, *moves.shape[1:])
     states, last = _scan(state, gained.view(*cut, *gained.shape[1:]), moves)
     errors = torch.baddbmm(of_values, of_state, states.flatten(0, 2), alpha=-1)
-    return _DeltaChunks(q, k, w, here, triangle, table, errors, ends, reads, moves, states, last)
+    return _DeltaChunks(
+        q, k, w, here, additions, triangle, table, errors, ends, reads, moves, states, last
+    )
 
 
 def _scan(
@@ -107,32 +137,34 @@ def _scan(
 
 def _read(block: _DeltaChunks) -> Float[Tensor, "bhn c v"]:
     decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
+    if block.additions is not None:
+        decayed.baddbmm_(block.additions.table, block.additions.v)
     return torch.baddbmm(decayed, block.table, block.errors)
 
 
 class _DeltaProduct(torch.autograd.Function):
-    """`apply(q, k, w, v, g, state, chunk)`: blocks forward, then backward from the last."""
+    """`apply(state, chunk, q, k, w, [u,] v, g)`: blocks forward, then backward from the last."""
 
     @staticmethod
-    def forward(  # noqa: PLR0917 (autograd functions take positions only)
-        ctx: Any, q: Tensor, k: Tensor, w: Tensor, v: Tensor, g: Tensor, state: Tensor, chunk: int
-    ) -> tuple[Tensor, Tensor]:
-        cuts = spans(q.shape[2], chunk, _rows(q, v, g, chunk))
-        return blocks_forward(ctx, (q, k, w, v, g), state, cuts, _delta_chunks, _read)
+    def forward(ctx: Any, state: Tensor, chunk: int, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        q = inputs[0]
+        cuts = spans(q.shape[2], chunk, _rows(inputs, chunk))
+        return blocks_forward(ctx, inputs, state, cuts, _delta_chunks, _read)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
         # once: checkpoints that recompute count how often they are asked
         gradients, dstate = blocks_backward(ctx, do, dstate, _delta_chunks, _pull)
-        return *gradients, dstate, None
+        return dstate, None, *gradients
 
 
 def _pull(
     block: _DeltaChunks, do: Float[Tensor, "bhn c v"], dlast: Float[Tensor, "b h k v"]
 ) -> list[Tensor]:
-    """Return the gradients of q, k, w, v and g, and of the state before the block."""
+    """Return the gradients of q, k, w, u, v and g, and of the state before the block."""
     q, k, w, here, r = block.q, block.k, block.w, block.decays, block.errors
+    additions, du = block.additions, list[Tensor]()
     dstates = torch.bmm(block.reads.mT, do).view_as(block.states)
     dafter, dfirst = _scan(dlast, dstates, block.moves, backwards=True)
     dends, states = dafter.flatten(0, 2), block.states.flatten(0, 2)
@@ -143,19 +175,31 @@ def _pull(
     dq.addcmul_(torch.bmm(do, states.mT), here.from_start)
     dk.addcmul_(torch.bmm(dv, states.mT), here.from_start, value=-1)
     dw.add_(more).addcmul_(torch.bmm(r, dends.mT), here.to_end)
+    if additions is not None:
+        more_q, more_u = here.pull(torch.bmm(do, additions.v.mT), q, additions.u)
+        more_k, of_seen = here.pull(torch.bmm(dv, additions.v.mT).tril(-1).neg_(), k, additions.u)
+        dq, dk = dq.add_(more_q), dk.add_(more_k)
+        du = [more_u.add_(of_seen).addcmul_(torch.bmm(additions.v, dends.mT), here.to_end)]
+        dv = torch.bmm(additions.seen.mT, dv).neg_()
+        dv.baddbmm_(additions.table.mT, do).baddbmm_(additions.ends, dends)
     after = torch.cat((block.states[:, :, 1:], block.last[:, :, None]), 2)
     z = (q * dq).addcmul_(k, dk).addcmul_(w, dw, value=-1)
+    if additions is not None:
+        z.addcmul_(additions.u, du[0], value=-1)
     z[:, -1] += (after * dafter).sum(-1).flatten(0, 2)
     if here.from_start.shape[-1] == 1:
         z = z.sum(-1)
-    return [dq, dk, dw, dv, z.flip(1).cumsum(1).flip(1), dfirst]
+    return [dq, dk, dw, *du, dv, z.flip(1).cumsum(1).flip(1), dfirst]
 
 
-def _rows(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
+def _rows(inputs: tuple[Tensor, ...], chunk: int) -> int:
     """Return how many tokens of all heads are worked on at once: by what they hold meanwhile."""
+    q, *_, v, g = inputs
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk
-    return block_rows(q, 4 * key + 2 * value + 2 * chunk + gates + key * (key + value) // chunk)
+    more = 2 * key + 2 * chunk if len(inputs) == 6 else 0
+    held = 4 * key + 2 * value + 2 * chunk + gates + more + key * (key + value) // chunk
+    return block_rows(q, held)
 
 
 def delta_product(
@@ -165,6 +209,7 @@ def delta_product(
     v: Float[Tensor, "b h l v"],
     g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"],
     *,
+    u: Float[Tensor, "b h l k"] | None = None,
     state: Float[Tensor, "b h k v"] | None = None,
     chunk: int = 32,
     keep: Bool[Tensor, "b l"] | None = None,
@@ -178,14 +223,16 @@ def delta_product(
         k: Where a token reads what is there already. Products w_i · k_j beyond 2 in size let errors
             grow from token to token: keys should have length 1.
         w: Where it writes the error.
-        v: What it wants to be there.
+        v: What it wants to be there; with `u`, what it adds.
         g: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf.
+        u: Where it adds `v`, and w then writes what k reads, negative; None: w writes v less that.
         state: What earlier tokens left; None: nothing. It is float32 at least.
         chunk: Tokens whose weights are formed directly; changes the cost alone.
         keep: False for padding, which leaves the state as it was.
     """
     state = first_state(q, v, state)
-    k, w, v = (without_padding(x, keep) for x in (k, w, v))
+    written = (k, w, v) if u is None else (k, w, u, v)
+    inputs = (q, *(without_padding(x, keep) for x in written), decays_of_tokens(g, keep))
     return _DeltaProduct.apply(  # type: ignore[no-untyped-call,no-any-return]
-        q, k, w, v, decays_of_tokens(g, keep), state, min(chunk, q.shape[2])
+        state, min(chunk, q.shape[2]), *inputs
     )

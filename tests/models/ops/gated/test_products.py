@@ -23,19 +23,25 @@ PRODUCTS = {
         partial(reference.decayed_product, before=True),
     ),
     "delta": (delta_product, reference.delta_product),
+    "added": tuple(
+        partial(lambda rule, q, k, w, u, *rest, **facts: rule(q, k, w, *rest, u=u, **facts), rule)
+        for rule in (delta_product, reference.delta_product)
+    ),
 }
 RULES = pytest.mark.parametrize("rule", PRODUCTS)
 
 
 def inputs(length, *, rule, vector, strength=1.0, k=3, v=5):
-    """Return q, k, (w,) v, g and a state of two rows and two heads; delta: |k| = 1, w = beta k."""
+    """Return q, k, (w, (u,)) v, g and a state of two rows, two heads; delta: |k| = 1, w = beta k."""
     shape = (2, 2, length)
     q, key, value = (drawn(*shape, width, seed=seed) for seed, width in ((1, k), (2, k), (3, v)))
     g = -strength * drawn(*shape, *([k] if vector else []), seed=4).abs()
     keys = [key]
-    if rule == "delta":
+    if rule in {"delta", "added"}:
         key = F.normalize(key, dim=-1)
         keys = [key, 2 * drawn(*shape, 1, seed=6).sigmoid() * key]
+    if rule == "added":
+        keys.append(drawn(*shape, k, seed=7))
     return [q, *keys, value, g, drawn(2, 2, k, v, seed=5)]
 
 
