@@ -32,7 +32,7 @@ RULES = pytest.mark.parametrize("rule", PRODUCTS)
 
 
 def inputs(length, *, rule, vector, strength=1.0, k=3, v=5):
-    """Return q, k, (w, (u,)) v, g and a state of two rows, two heads; delta: |k| = 1, w = beta k."""
+    """Return q, k, (w, (u,)) v, g and a state, of 2 rows and heads; delta: |k| = 1, w = beta k."""
     shape = (2, 2, length)
     q, key, value = (drawn(*shape, width, seed=seed) for seed, width in ((1, k), (2, k), (3, v)))
     g = -strength * drawn(*shape, *([k] if vector else []), seed=4).abs()

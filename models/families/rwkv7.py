@@ -1,0 +1,260 @@
+"""RWKV-7: a delta rule by head that removes under one key and adds under another.
+
+    S_t = (Diag(w_t) - (a_t kappa_t) kappa_t^T) S_(t-1) + k_t v_t^T,   o_t = S_t^T r_t
+    y = W_O (g * (norm_h(o) + (sum_h r rho k) v))
+
+Each of r, w, k, v, a and g is made of x_t + mu (x_(t-1) - x_t), with a mu of its own by channel;
+low(.) is a map through few channels. With k' = W_k .,
+
+    w = exp(-e^(-1/2) sigma(b_w + low(tanh))),   a = sigma(b_a + low),   g = low(sigma)
+    kappa = k' xi / |k' xi| by head,   k = k' (1 + (a - 1) alpha)
+    v = W_v . + sigma(b_v + low) (v_1 - W_v .) from the second layer on, v_1 being the first layer's
+
+Not causal, by default: the same weights read from both ends, and both answers are added.
+
+Cost       8 d^2 + 4 d r operations a token for the projections, r being the sum of all ranks (a
+           multiply-add being two), and per head those of `delta_product` with u and a decay of
+           each channel. State: k v numbers a head, and the last token.
+Source     Peng et al. 2025, arXiv:2503.14456, equations 3 to 19, and its code, RWKV-LM.
+Notation   the paper's r_k, kappa's factor and alpha of k are rho, xi and alpha; its head norm has
+           epsilon 1e-5 times a head's width.
+Published  causal, heads of 64 channels; blocks of LayerNorm with a network of squared ReLU over
+           shifted tokens, and no positions, model.backbone.positions=none.
+Differs    W_O is drawn as everywhere here, zeros in the code. The network is the backbone's. The
+           paper has no form that sees both sides.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Flow, Layout, Site, Tuning
+from models.multi_head import biases, projection
+from models.ops.gated.delta_product import delta_product
+from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+
+STRONGEST = -math.exp(-0.5)
+"""Logarithm of the strongest decay."""
+MIXING = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)
+"""Exponents of what r, w, k, v, a and g take of the token before, initially."""
+RANK_FACTORS = (2.5, 2.5, 1.7, 5.0)
+"""Ranks of w, a, v and g, in roots of the width."""
+EPSILON = 1e-5
+
+
+class LowRank(nn.Module):
+    """A map through few channels, initially 0, and what is added to it in float32 at least.
+
+    Args:
+        width: Of what it reads.
+        rank: Channels between its two maps.
+        width_out: Of what it gives.
+        base: Added; None: nothing.
+    """
+
+    def __init__(
+        self, width: int, rank: int, width_out: int, base: Float[Tensor, " e"] | None = None
+    ) -> None:
+        super().__init__()
+        self.down = nn.Linear(width, rank, bias=False)
+        self.up = nn.Linear(rank, width_out, bias=False)
+        nn.init.zeros_(self.down.weight)
+        nn.init.orthogonal_(self.up.weight, gain=0.1 * max(1.0, rank / width_out) ** 0.5)
+        self.base = None if base is None else nn.Parameter(base)
+
+    def forward(
+        self, x: Float[Tensor, "b l d"], inner: nn.Module | None = None
+    ) -> Float[Tensor, "b l e"]:
+        """Return the mapped tokens, between the maps passed through `inner`."""
+        low = self.down(x)
+        y: Tensor = self.up(low if inner is None else inner(low))
+        return y if self.base is None else y.to(sum_dtype(x)) + self.base.to(sum_dtype(x))
+
+
+class RWKV7(GatedMixer):
+    """A generalised delta rule over shifted tokens.
+
+    Args:
+        site: Where it is built.
+        ranks: Channels between the two maps of w, a, v and g; None: about 2.5, 2.5, 1.7 and 5 times
+            the root of the width, in steps of 32.
+        value_residual: Whether later layers mix their values with those of the first.
+        bidirectional: Whether tokens see later ones too, where they may.
+        bias: Whether projections have biases, where the backbone leaves that open.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+
+    Raises:
+        ValueError: A number is none that it can be.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        ranks: list[int] | None = None,
+        value_residual: bool = True,
+        bidirectional: bool = True,
+        bias: bool = False,
+        chunk: int = 32,
+    ) -> None:
+        super().__init__()
+        if chunk < 1:
+            raise ValueError(f"chunk must be at least 1: got {chunk}")
+        width, inner = site.width, site.inner_width
+        if ranks is None:
+            ranks = [32 * max(1, round(c * width**0.5 / 32)) for c in RANK_FACTORS]
+        if len(ranks) != len(RANK_FACTORS) or min(ranks) < 1:
+            raise ValueError(f"ranks are four numbers, at least 1, or null: got {ranks}")
+        self.heads, self.chunk, self.width = site.heads, chunk, width
+        has = biases(site, bias, default=False)
+        self.r_proj, self.k_proj, self.v_proj = (
+            projection(width, inner, bias=has.qkv) for _ in range(3)
+        )
+        for layer, scale in ((self.r_proj, 0.5), (self.k_proj, 0.05), (self.v_proj, 0.5)):
+            nn.init.uniform_(layer.weight, -scale * width**-0.5, scale * width**-0.5)
+        channel = torch.arange(inner)
+        linear = channel / max(1, inner - 1)
+        middle = (site.head_width - 1) / 2
+        zigzag = (channel % site.head_width - middle) / max(middle, 0.5)
+        zigzag = zigzag * zigzag.abs()
+        depth = site.layer / max(1, site.depth - 1)
+        self.mixes = nn.Parameter(
+            torch.stack(
+                [
+                    1 - (torch.arange(width) / width) ** (c * (1 - site.layer / site.depth))
+                    for c in MIXING
+                ]
+            )
+        )
+        centred = linear - 0.5
+        slopes = -6 + 6 * linear ** (1 + depth**0.3) + 0.5 + 2.5 * zigzag
+        self.decay = LowRank(width, ranks[0], inner, slopes)
+        self.rate = LowRank(width, ranks[1], inner, -0.19 + 0.3 * zigzag + 0.4 * centred)
+        self.residual: LowRank | None = None
+        if value_residual and site.layer > 0:
+            self.residual = LowRank(width, ranks[2], inner, 0.73 - 0.4 * centred)
+        self.gate = LowRank(width, ranks[3], inner)
+        self.removal_scale = nn.Parameter(0.71 - 0.1 * centred)
+        self.addition_scale = nn.Parameter(torch.full((inner,), 1.02))
+        self.skip = nn.Parameter(torch.full((inner,), -0.04))
+        self.norm_weight = nn.Parameter(torch.ones(inner))
+        self.norm_bias = nn.Parameter(torch.zeros(inner))
+        self.out_proj = projection(inner, width, bias=has.output)
+        self.convolutions = ShortConvolutions((), None)
+        state = site.heads, site.head_width, site.head_width
+        self.complete(site, state=state, bidirectional=bidirectional)
+        self.hands_on = value_residual and site.layer < site.depth - 1
+        self.value_residual = value_residual and site.depth > 1
+        self.traits = replace(self.traits, reversible=not self.value_residual)
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`; values of the first layer are the stream along depth.
+
+        They pass through the frame behind the channels of the tokens: those of each direction.
+        """
+        if not self.value_residual:
+            return super().extend(flow, layout)
+        first = cast(Tensor | None, flow.stream)
+        x = flow.x if first is None else torch.cat((flow.x, first), -1)
+        after = super().extend(flow.with_x(x), layout)
+        y, values = after.x[..., : self.width], after.x[..., self.width :]
+        return after._replace(x=y, stream=values if values.shape[-1] else first)
+
+    def read(
+        self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
+    ) -> tuple[Float[Tensor, "b l e"], Parts]:
+        """Return the gated heads, and the states and the last real token.
+
+        Behind the heads stand their values, where later layers mix theirs with them.
+        """
+        x, first = x[..., : self.width], x[..., self.width :]
+        state, token = before
+        previous, token = shifted(x, token, borders)
+        r, w, k, v, a, g = (
+            x + mix * (previous - x) for mix in self.mixes.to(x.dtype).unbind(0)
+        )  # each as its maps see the token
+        values = kept = self.v_proj(v)
+        side, hands_on = int(borders.backwards), self.hands_on and not first.shape[-1]
+        if self.residual is not None:
+            if first.shape[-1]:
+                kept = first.split(values.shape[-1], -1)[side]
+            values = values + (kept - values) * self.residual(v).sigmoid().to(values.dtype)
+        r, key, gate = self.r_proj(r), self.k_proj(k), self.gate(g, nn.Sigmoid())
+        logits, rate = self.decay(w, nn.Tanh()), self.rate(a).sigmoid()
+        with full_precision(x):
+            dtype = sum_dtype(x)
+            r, key, v = (each.to(dtype) for each in (r, key, values))
+            decays = by_head(STRONGEST * logits.sigmoid(), self.heads)
+            removal = F.normalize(
+                by_head(key * self.removal_scale.to(dtype), self.heads), dim=-1, eps=1e-12
+            )
+            key = key * (1 + (rate - 1) * self.addition_scale.to(dtype))
+            q, u, v = (by_head(each, self.heads) for each in (r, key, v))
+            # It reads the state before this token's decay, which `delta_product` has applied.
+            o, after = delta_product(
+                q, removal * (-decays).exp(), removal * by_head(rate, self.heads), v,
+                borders.after_borders(decays), u=u, state=state, chunk=self.chunk,
+                keep=borders.keep,
+            )  # fmt: skip
+            normed = F.layer_norm(o, o.shape[-1:], eps=EPSILON * o.shape[-1])
+            skip = by_head(self.skip.to(dtype)[None, None], self.heads)
+            direct = (q * u * skip).sum(-1, keepdim=True) * v
+            heads = normed.transpose(1, 2).flatten(2) * self.norm_weight.to(dtype)
+            heads = heads + self.norm_bias.to(dtype) + direct.transpose(1, 2).flatten(2)
+        y = heads.to(values.dtype) * gate
+        if hands_on:
+            sides = [torch.zeros_like(kept)] * (1 if self.traits.causal else 2)
+            sides[side] = kept
+            y = torch.cat((y, *sides), -1)
+        return y, (after, token)
+
+    def merged(
+        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
+    ) -> Float[Tensor, "b l d"]:
+        """Project the gated heads, and let values pass."""
+        del x
+        width = self.out_proj.in_features
+        y: Tensor = self.out_proj(o[..., :width])
+        return torch.cat((y, o[..., width:]), -1) if o.shape[-1] > width else y
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for the states, and for the token before the first."""
+        return (
+            *super().empty(batch_size),
+            self.out_proj.weight.new_zeros(batch_size, 1, self.width),
+        )
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Let only projections decay, as the code does, and the base of w learn twice as fast."""
+        names = [name for name, _ in self.named_parameters() if "proj" not in name]
+        special = {
+            name: Tuning(weight_decay=0.0, matrix=name.endswith(".weight")) for name in names
+        }
+        special["decay.base"] = special["decay.base"]._replace(learning_rate_scale=2.0)
+        return special
+
+
+def shifted(
+    x: Float[Tensor, "b l d"], token: Float[Tensor, "b 1 d"], borders: Borders
+) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b 1 d"]]:
+    """Return the token before each, 0 before a document's first, and the last real one."""
+    whole = torch.cat((token.to(x.dtype), x), 1)
+    begins, previous = borders.begins(), whole[:, :-1]
+    if begins is not None:
+        previous = previous.masked_fill(begins[..., None], 0)
+    if borders.keep is None:
+        last = whole[:, -1:].clone()
+    else:
+        real = borders.keep.sum(1)[:, None, None]
+        last = whole.gather(1, real.expand(-1, 1, x.shape[2]))
+    return previous, last.to(token.dtype)
