@@ -153,6 +153,7 @@ class RWKV7(GatedMixer):
         self.convolutions = ShortConvolutions((), None)
         state = site.heads, site.head_width, site.head_width
         self.complete(site, state=state, bidirectional=bidirectional)
+        self.sides = 1 if self.traits.causal else 2
         self.hands_on = value_residual and site.layer < site.depth - 1
         self.value_residual = value_residual and site.depth > 1
         self.traits = replace(self.traits, reversible=not self.value_residual)
@@ -187,7 +188,7 @@ class RWKV7(GatedMixer):
         side, hands_on = int(borders.backwards), self.hands_on and not first.shape[-1]
         if self.residual is not None:
             if first.shape[-1]:
-                kept = first.split(values.shape[-1], -1)[side]
+                kept = first.chunk(self.sides, -1)[side]
             values = values + (kept - values) * self.residual(v).sigmoid().to(values.dtype)
         r, key, gate = self.r_proj(r), self.k_proj(k), self.gate(g, nn.Sigmoid())
         logits, rate = self.decay(w, nn.Tanh()), self.rate(a).sigmoid()
@@ -213,14 +214,14 @@ class RWKV7(GatedMixer):
             heads = heads + self.norm_bias.to(dtype) + direct.transpose(1, 2).flatten(2)
         y = heads.to(values.dtype) * gate
         if hands_on:
-            sides = [torch.zeros_like(kept)] * (1 if self.traits.causal else 2)
-            sides[side] = kept
-            y = torch.cat((y, *sides), -1)
+            of_sides = [torch.zeros_like(kept)] * self.sides
+            of_sides[side] = kept
+            y = torch.cat((y, *of_sides), -1)
         return y, (after, token)
 
     def merged(
-        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
-    ) -> Float[Tensor, "b l d"]:
+        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l m"]
+    ) -> Float[Tensor, "b l o"]:
         """Project the gated heads, and let values pass."""
         del x
         width = self.out_proj.in_features

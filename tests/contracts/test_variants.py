@@ -76,7 +76,8 @@ VARIANTS = {
         {"chunk": 6, "rounds": 3, "after": 1, "wrap": "per_round"},
         {"chunk": 6, "allow_duplicates": False, "attend_across_buckets": False},
     ],
-    "retnet": [{"chunk": 5, "rotary": False, "norm": "rms", "decay": "slopes"}],
+    "retnet": [{"chunk": 5, "rotary": False, "norm": "rms", "decay": "slopes"}], "norm": "rms"}],
+    "rwkv7": [{"chunk": 5, "ranks": [1, 2, 3, 4], "value_residual": False}],
     "sinkhorn": [
         {"block": 6, "sort": "topk", "top_blocks": 2},
         {"block": 6, "sort_net": "attention", "mixture": True},

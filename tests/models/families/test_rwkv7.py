@@ -1,0 +1,217 @@
+"""RWKV-7 against its paper token by token, the values that layers hand on, special cases."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.families.rwkv7 import RWKV7
+from models.mixer import Flow, Layout, Site
+from models.ops.gated.decayed_product import decayed_product
+from models.ops.gated.delta_product import delta_product
+from models.ops.gated.layer import Borders
+from tests.attention import drawn
+
+WIDTH, HEADS, CHUNK = 12, 3, 8
+HEAD = WIDTH // HEADS
+
+
+def built(layer=0, depth=3, causal=True, **options) -> RWKV7:
+    """Return a mixer in float64, whose every parameter differs from channel to channel."""
+    torch.manual_seed(3 + layer)
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal, layer=layer, depth=depth)
+    mixer = RWKV7(site, **({"chunk": CHUNK, "ranks": [2, 3, 4, 5]} | options)).double().eval()
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return mixer
+
+
+def literal(mixer, x, first=None):
+    """Return the layer's outputs and its values, each state being computed from the one before."""
+
+    def low(name, z, act=lambda y: y):
+        layer = mixer.get_submodule(name)
+        y = act(z @ layer.down.weight.T) @ layer.up.weight.T
+        return y if layer.base is None else layer.base + y
+
+    rows, all_values = [], []
+    for b in range(len(x)):
+        states = torch.zeros(HEADS, HEAD, HEAD).double()  # value x key
+        outputs, values = [], []
+        for t in range(x.shape[1]):
+            before = x[b, t - 1] if t else torch.zeros_like(x[b, 0])
+            seen = [x[b, t] + mix * (before - x[b, t]) for mix in mixer.mixes]
+            r, k = mixer.r_proj(seen[0]), mixer.k_proj(seen[2])
+            logits = low("decay", seen[1], torch.tanh)
+            decay = (-math.exp(-0.5) * logits.sigmoid()).exp()
+            v = mixer.v_proj(seen[3])
+            values.append(v)
+            if first is not None:
+                v = v + (first[b, t] - v) * low("residual", seen[3]).sigmoid()
+            a = low("rate", seen[4]).sigmoid()
+            g = low("gate", seen[5], torch.sigmoid)
+            heads, after = [], []
+            for h in range(HEADS):
+                cut = slice(h * HEAD, (h + 1) * HEAD)
+                kappa = (k * mixer.removal_scale)[cut]
+                kappa = kappa / kappa.square().sum().sqrt()
+                key = (k * (1 + (a - 1) * mixer.addition_scale))[cut]
+                moved = torch.diag(decay[cut]) - torch.outer(kappa, a[cut] * kappa)
+                state = states[h] @ moved + torch.outer(v[cut], key)
+                after.append(state)
+                o = state @ r[cut]
+                centred = o - o.mean()
+                normed = centred / (centred.square().mean() + HEAD * 1e-5).sqrt()
+                normed = normed * mixer.norm_weight[cut] + mixer.norm_bias[cut]
+                heads.append(normed + (r[cut] * key * mixer.skip[cut]).sum() * v[cut])
+            states = torch.stack(after)
+            outputs.append(torch.cat(heads) * g)
+        rows.append(torch.stack(outputs))
+        all_values.append(torch.stack(values))
+    return mixer.out_proj(torch.stack(rows)), torch.stack(all_values)
+
+
+@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_it_is_the_paper_token_by_token(length, layer):
+    mixer, x = built(layer), drawn(2, length, WIDTH).requires_grad_()
+    first = drawn(2, length, WIDTH, seed=4).requires_grad_() if layer else None
+    flow = mixer.extend(Flow(x, stream=first), Layout())
+    wanted, values = literal(mixer, x, first)
+    torch.testing.assert_close(flow.x, wanted, atol=1e-10, rtol=0)
+    if layer == 0:
+        torch.testing.assert_close(flow.stream, values, atol=1e-12, rtol=0)
+    else:
+        assert flow.stream is first
+    leaves = [each for each in (x, first, *mixer.parameters()) if each is not None]
+    direction = drawn(*wanted.shape, seed=9)
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (flow.x, wanted))
+    torch.testing.assert_close(here, there, atol=1e-9, rtol=1e-9)
+
+
+def test_both_ends_are_added_and_each_has_its_values():
+    x = drawn(2, 13, WIDTH)
+    ends = [literal(built(), row) for row in (x, x.flip(1))]
+    flow = built(causal=False).extend(Flow(x), Layout())
+    torch.testing.assert_close(flow.x, ends[0][0] + ends[1][0].flip(1), atol=1e-10, rtol=0)
+    wanted = torch.cat((ends[0][1], ends[1][1].flip(1)), -1)
+    torch.testing.assert_close(flow.stream, wanted, atol=1e-12, rtol=0)
+    later = [literal(built(1), *each) for each in ((x, ends[0][1]), (x.flip(1), ends[1][1]))]
+    seen = built(1, causal=False).extend(Flow(x, stream=flow.stream), Layout())
+    torch.testing.assert_close(seen.x, later[0][0] + later[1][0].flip(1), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_values_of_the_first_layer_reach_all_later_ones(causal):
+    """Under padding and with documents as well, which are read in another order."""
+    x = drawn(2, 13, WIDTH)
+    keep = torch.ones(2, 13, dtype=torch.bool)
+    keep[0, [0, 5, 12]] = False
+    document = torch.tensor([[0, 0, 1, 1, 1, 0, 0, 2, 2, 2, 2, 1, 1]] * 2)
+    layers = [built(layer, causal=causal) for layer in range(3)]
+
+    def passed(x, layout):
+        flow = Flow(x)
+        for mixer in layers:
+            flow = mixer.extend(flow, layout)
+        return flow.x
+
+    whole = passed(x, Layout(keep=keep, document=document))
+    for row in range(2):
+        for number in range(3):
+            mine = keep[row] & (document[row] == number)
+            alone = passed(x[row : row + 1, mine], Layout())
+            torch.testing.assert_close(whole[row, mine], alone[0], atol=1e-12, rtol=0)
+
+
+def test_one_layer_alone_or_without_residual_hands_nothing_on():
+    x = drawn(2, 9, WIDTH)
+    for mixer in (built(depth=1), built(value_residual=False)):
+        assert mixer.extend(Flow(x), Layout()).stream is None
+        assert mixer.traits.reversible
+    assert built(2).extend(Flow(x), Layout()).stream is None
+    assert not built().traits.reversible
+
+
+def keys(length, *, k=4, v=5):
+    """Return queries, keys, values and log decays of two rows and heads, and keys of additions."""
+    q, w, u, g = (drawn(2, 2, length, k, seed=seed) for seed in range(4))
+    return q, F.normalize(w, dim=-1), drawn(2, 2, length, v, seed=5), -g.abs(), u
+
+
+def test_without_removal_it_is_a_decayed_product():
+    q, k, v, g, u = keys(29)
+    seen = delta_product(q, k, torch.zeros_like(k), v, g, u=u, chunk=CHUNK)
+    wanted = decayed_product(q, u, v, g, chunk=CHUNK)
+    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+
+
+def test_additions_under_the_key_of_the_error_are_the_delta_rule():
+    q, k, v, g, _ = keys(29)
+    product = partial(delta_product, q, k, 0.7 * k, v, g, chunk=CHUNK)
+    torch.testing.assert_close(product(u=0.7 * k), product(), atol=1e-12, rtol=0)
+
+
+def test_float32_bears_decays_far_below_those_of_the_family():
+    """Decays of exp(-60) a token, read before they apply: keys of exp(60)."""
+    q, k, v, g, u = keys(150)
+    g = torch.where(torch.arange(150)[:, None] % 3 == 0, -60.0, g.clamp(min=-0.6))
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        leaves = [each.to(dtype).requires_grad_() for each in (q, k, v, g, u)]
+        q_, k_, v_, g_, u_ = leaves
+        o, last = delta_product(q_, k_ * (-g_).exp(), 0.5 * k_, v_, g_, u=u_, chunk=64)
+        results.append([o, last, *torch.autograd.grad(o.sum(), leaves)])
+    for seen, wanted in zip(*results, strict=True):
+        assert (seen - wanted).abs().max() < 1e-4 * wanted.abs().max()
+
+
+def test_it_begins_where_the_published_model_begins():
+    """Of 0.1 B parameters: 12 layers of 768 channels, ranks 64, 64, 32 and 128."""
+    site = Site(width=768, heads=12, max_length=64, causal=True, layer=6, depth=12)
+    mixer = RWKV7(site)
+    assert [
+        mixer.get_submodule(name).down.out_features
+        for name in ("decay", "rate", "residual", "gate")
+    ] == [64, 64, 32, 128]
+    low_rank = 2 * 768 * (64 + 64 + 32 + 128) + 3 * 768
+    assert sum(each.numel() for each in mixer.parameters()) == 4 * 768**2 + low_rank + 11 * 768
+    place = 384
+    for number, power in ((0, 0.2), (1, 0.9), (2, 0.7), (3, 0.7), (4, 0.9), (5, 0.2)):
+        wanted = 1 - (place / 768) ** (power * 0.5)
+        assert mixer.mixes[number, place].item() == pytest.approx(wanted, abs=1e-6)
+    zigzag = (place % 64 - 31.5) / 31.5
+    zigzag *= abs(zigzag)
+    far = place / 767
+    slope = -6 + 6 * far ** (1 + (6 / 11) ** 0.3) + 0.5 + 2.5 * zigzag
+    assert mixer.decay.base[place].item() == pytest.approx(slope, abs=1e-5)
+    base = mixer.rate.base[place].item()
+    assert base == pytest.approx(-0.19 + 0.3 * zigzag + 0.4 * (far - 0.5), abs=1e-6)
+    assert mixer.residual.base[place].item() == pytest.approx(0.73 - 0.4 * (far - 0.5), abs=1e-6)
+    assert mixer.tuning()["decay.base"].learning_rate_scale == 2
+    state, token = mixer.initial_state(1, 999)
+    assert (state.numel(), token.numel()) == (64 * 768, 768)
+
+
+def test_a_document_begins_without_a_token_before_it():
+    mixer, x = built(), drawn(1, 9, WIDTH)
+    ids = torch.tensor([[0] * 4 + [1] * 5])
+    whole = mixer.read(x, mixer.empty(1), Borders(None, ids))[0]
+    alone = mixer.read(x[:, 4:], mixer.empty(1), Borders(None, None))[0]
+    torch.testing.assert_close(whole[:, 4:], alone, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"chunk": 0}, "chunk must be at least 1: got 0"),
+        ({"ranks": [1, 2, 3]}, r"ranks are four numbers, at least 1, or null: got \[1, 2, 3\]"),
+        ({"ranks": [1, 2, 3, 0]}, r"ranks are four numbers, at least 1, or null"),
+    ],
+)
+def test_bad_options_say_what_is_wanted(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        built(**wrong)
