@@ -32,6 +32,10 @@ SIZES = {
         for window in (1, 22, 23, 24)
         for more in ({}, {"variant": "lra"}, {"dilation": [2], "dilated_heads": 1})
     ],
+    "moba": [
+        {"block": block, "top": top}
+        for block, top in ((1, 3), (8, 2), (8, 3), (5, 4), (5, 5), (24, 1))
+    ],
     "nystromformer": [
         {"landmarks": landmarks, "conv_kernel": taps}
         for landmarks, taps in ((1, 0), (8, 0), (24, 0), (24, 3))

@@ -65,6 +65,7 @@ VARIANTS = {
         {"chunk": 5, "convolution": 3, "quasi_separable": True, "states": 4},
     ],
     "mlstm": [{"chunk": 5, "convolution": None, "block_size": 1, "expansion": 1}],
+    "moba": [{"block": 4, "top": 3}, {"block": 5, "top": 1}],
     "nystromformer": [{"landmarks": 7, "inverse": "ridge", "conv_kernel": 5}],
     "performer": [
         {"features": 11, "chunk": 4},

@@ -144,3 +144,53 @@ def big_bird_pairs(
                 sees[head, row] = True
     sees = sees.repeat_interleave(block, 1).repeat_interleave(block, 2)[:, :length, :length]
     return sees.tril() if causal else sees
+
+
+def best_blocks(scores: Sequence[float], top: int, forced: Sequence[int]) -> list[int]:
+    """Return the forced blocks, then those of the highest scores, the earlier among equals.
+
+    Args:
+        scores: of each block; -inf for one that may not be seen.
+        top: how many blocks, the forced ones included.
+        forced: blocks that are chosen in any case, if they may be seen.
+    """
+    seen = [m for m, score in enumerate(scores) if score > -math.inf]
+    return sorted(seen, key=lambda m: (m not in forced, -scores[m], m))[:top]
+
+
+def moba_pairs(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    block: int,
+    top: int,
+    *,
+    causal: bool,
+    keep: Bool[Tensor, "b l"] | None = None,
+) -> Bool[Tensor, "b h l l"]:
+    """Return who sees whom in Mixture of Block Attention, Lu et al. 2025, arXiv:2502.13189.
+
+    Args:
+        q: queries.
+        k: keys.
+        block: tokens of a block; the last one may be in part filled.
+        top: blocks that a query sees, its own included.
+        causal: see no later token, and choose no later block.
+        keep: what is no padding, and so counts in the mean of a block.
+    """
+    batch, heads, length = q.shape[:3]
+    real = torch.ones(batch, length, dtype=torch.bool) if keep is None else keep
+    spans = [range(m, min(m + block, length)) for m in range(0, length, block)]
+    sees = torch.zeros(batch, heads, length, length, dtype=torch.bool)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(length):
+                home, scores = i // block, []
+                for m, span in enumerate(spans):
+                    tokens = [j for j in span if real[b, j]]
+                    seen = bool(tokens) and (m <= home or not causal)
+                    mean = k[b, h, tokens].mean(0) if tokens else 0 * q[b, h, i]
+                    scores.append((q[b, h, i] @ mean).item() if seen else -math.inf)
+                for m in best_blocks(scores, top, [home]):
+                    for j in spans[m]:
+                        sees[b, h, i, j] = j <= i or not causal
+    return sees

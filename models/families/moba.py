@@ -1,0 +1,119 @@
+"""Mixture of block attention: each query attends to its own block and the best of the others.
+
+    o_i = sum_j p_ij v_j over the keys j <= i of chosen blocks, p = softmax of q_i k_j / sqrt(d)
+
+A block has C tokens. Query i chooses by q_i · mean(k of the block): its own block always, and of
+those before it the t - 1 of the highest scores, each head by itself. There is no gradient through
+the choice, and there are no parameters but the projections.
+
+Cost       per head and token, forward: 4 t C k operations, filled up by at most 2 C k, and
+           2 k n / C for the scores of n / C blocks, which are formed for some queries at a time and
+           not kept. Autograd keeps q, k, v, the output, a number and t indices. With as many
+           blocks as are chosen everything is seen, and the call is that of `sdpa`.
+           State: keys and values of whole blocks, which hold the last tokens asked for.
+Source     Lu et al. 2025, arXiv:2502.13189, section 2, and the code, MoonshotAI/MoBA.
+Notation   the paper's B and k are `block` and `top`, the own block included in both.
+Published  causal, blocks of 512 and top 3 at 8,192 tokens, in Llama's blocks with rotary positions.
+Differs    equal scores give the earlier block, so that every device chooses alike. Padding counts
+           in no mean, and a block of padding is never chosen. Documents begin with a block of their
+           own, so that each gives what it gives alone.
+Both sides ours, published by nobody: the own block and the t - 1 best of all others.
+"""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.mixer import Growth, Layout, Site, State, Traits
+from models.multi_head import MultiHead
+from models.ops.exact import refuse_in_stream, sdpa, visibility
+from models.ops.sparse import block_table
+from models.ops.sparse.block_choice import chosen_by_mean
+from models.ops.sparse.block_table import Table, laid_out
+from models.ops.sparse.chosen_blocks import chosen_attention
+
+
+class MobaCore(nn.Module):
+    """The choice, attention to what is chosen, and the state along time."""
+
+    def __init__(self, site: Site, *, block: int, top: int) -> None:
+        super().__init__()
+        if block < 1:
+            raise ValueError(f"block is the number of tokens of a block, at least 1: got {block}")
+        if top < 1:
+            raise ValueError(f"top counts blocks, at least the own one: got {top}")
+        self.block, self.top, self.dropout = block, top, site.attention_dropout
+        chosen = top * block < site.max_length
+        self.traits = Traits(
+            supports=frozenset({"keep", "start", "document"}),
+            causal=site.causal,
+            operations=Growth(2.0),
+            row_stochastic=True,
+            weight_dropout=True,
+            summarises=block > 1,
+            sees_order=site.causal or (chosen and block > 1),
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend."""
+        length, causal = q.shape[2], self.traits.causal
+        if self.top * self.block >= length:
+            visible = visibility(layout, length, causal=causal, device=q.device)
+            return sdpa(q, k, v, causal=causal, visible=visible, dropout=self.rate())
+        table = laid_out(layout, length, self.block, causal=causal, like=q)
+        return self.chosen(q, table.lay(k), table.lay(v), table)
+
+    def chosen(
+        self,
+        q: Float[Tensor, "b h l k"],
+        keys: Float[Tensor, "b h s k"],
+        values: Float[Tensor, "b h s v"],
+        table: Table,
+    ) -> Float[Tensor, "b h l v"]:
+        """Choose blocks, and attend to them; keys and values stand in slots."""
+        causal = self.traits.causal
+        chosen = chosen_by_mean(q, keys, table, self.top, causal=causal)
+        return chosen_attention(q, keys, values, chosen, table, causal=causal, dropout=self.rate())
+
+    def rate(self) -> float:
+        """Return the dropout probability of this moment."""
+        return self.dropout if self.training else 0.0
+
+    def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
+        """Return an empty memory of the last blocks."""
+        return block_table.empty(shape, self.block, like)
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: State,
+    ) -> tuple[Float[Tensor, "b h l v"], State]:
+        """Attend to remembered blocks and to the new ones up to each query."""
+        refuse_in_stream(layout)
+        then = block_table.append(state, k, v, self.block)
+        return self.chosen(q, then.keys, then.values, then.table), then.state
+
+
+class Moba(MultiHead):
+    """Multi-head attention to chosen blocks.
+
+    Args:
+        site: Where it is built.
+        block: Tokens of a block.
+        top: Blocks that a query attends to, its own included.
+        bias: Whether projections have biases, where the backbone leaves that open.
+
+    Raises:
+        ValueError: A number is below 1.
+    """
+
+    def __init__(self, site: Site, *, block: int = 64, top: int = 4, bias: bool = True) -> None:
+        super().__init__(site, MobaCore(site, block=block, top=top), bias=bias)

@@ -1,0 +1,200 @@
+"""Tokens laid out in whole blocks: those of each document begin with a block of their own.
+
+A token's place is its slot among m blocks of C. Where tokens follow one another, it is its index.
+Documents are laid one behind the other, each from a new block on, so that a block holds tokens of
+one document. Behind a state, places are counted from the oldest block that is remembered.
+"""
+
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.mixer import Layout, State
+from models.ops.numerics import sum_dtype
+
+
+class Table(NamedTuple):
+    """Where tokens stand, and what each block holds."""
+
+    block: int
+    """Slots of a block, C."""
+    place: Int[Tensor, "#b l"]
+    """Slot of each token."""
+    document: Int[Tensor, "#b m"]
+    """Number of the document in each block; -1: there is none."""
+    opens: Bool[Tensor, "#b m"]
+    """Whether a document begins in the block."""
+    filled: Bool[Tensor, "#b s"] | None = None
+    """Which slots hold a token that may be seen; None: all up to each query."""
+    in_order: bool = True
+    """Whether the place of each token is its index."""
+    sight: int | None = None
+    """How many blocks back a query sees, its own included; None: all."""
+
+    @property
+    def count(self) -> int:
+        """Return the number of blocks, m."""
+        return self.document.shape[1]
+
+    def lay(self, x: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h s k"]:
+        """Return what each slot holds, zeros where there is no token."""
+        slots = self.count * self.block
+        if self.in_order:
+            return F.pad(x, (0, 0, 0, slots - x.shape[2])) if slots > x.shape[2] else x
+        return self.put(x.new_zeros(*x.shape[:2], slots, x.shape[3]), x)
+
+    def put(
+        self, slots: Float[Tensor, "b h s k"], x: Float[Tensor, "b h l k"]
+    ) -> Float[Tensor, "b h s k"]:
+        """Return the slots with these tokens in their places."""
+        return slots.scatter(2, self.place[:, None, :, None].expand_as(x), x)
+
+    def visible(self, some: slice, *, causal: bool) -> Bool[Tensor, "#b l m"]:
+        """Return which blocks some of the tokens may see: of the same document, and in sight."""
+        home, block = self.place[:, some] // self.block, self.numbers
+        seen = self.document[:, None] == self.document.gather(1, home)[..., None]
+        if causal:
+            seen &= block <= home[..., None]
+        if self.sight is not None:
+            seen &= home[..., None] - block < self.sight
+        return seen & self.nonempty[:, None]
+
+    @property
+    def numbers(self) -> Int[Tensor, " m"]:
+        """Return the numbers of the blocks."""
+        return torch.arange(self.count, device=self.place.device)
+
+    @property
+    def nonempty(self) -> Bool[Tensor, "#b m"]:
+        """Return which blocks hold a token that may be seen."""
+        if self.filled is None:
+            return self.document >= 0
+        return self.filled.unflatten(1, (self.count, self.block)).any(-1)
+
+    def by_block(self, slots: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h m c k"]:
+        """Return what each block holds, zeros in place of what may not be seen."""
+        if self.filled is not None:
+            slots = slots.masked_fill(~self.filled[:, None, :, None], 0)
+        return slots.unflatten(2, (self.count, self.block))
+
+    def means(self, slots: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h m k"]:
+        """Return the mean over the tokens of each block that may be seen, in float32 or more.
+
+        The last block counts as full where later tokens are hidden.
+        """
+        total = self.by_block(slots.to(sum_dtype(slots))).sum(3)
+        if self.filled is None:
+            return total / self.block
+        size = self.filled.unflatten(1, (self.count, self.block)).sum(-1)
+        return total / size.clamp(min=1)[:, None, :, None]
+
+
+def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Tensor) -> Table:
+    """Return where the tokens of a pass stand.
+
+    Args:
+        layout: With padding, which keeps its slots, and documents.
+        length: Tokens of a row.
+        block: Tokens of a block.
+        causal: Whether later tokens are hidden, those that are not there among them.
+        like: Gives the device.
+    """
+    device = like.device
+    if layout.document is not None:
+        return _by_document(layout.document, layout.keep, block)
+    count = -(-length // block)
+    index, missing = torch.arange(length, device=device)[None], count * block - length
+    filled = layout.keep
+    if filled is None and missing and not causal:
+        filled = torch.ones_like(index, dtype=torch.bool)
+    if filled is not None:
+        filled = F.pad(filled, (0, missing))
+    document = torch.zeros(1, count, dtype=torch.int64, device=device)
+    return Table(block, index, document, torch.arange(count, device=device)[None] == 0, filled)
+
+
+def _by_document(
+    document: Int[Tensor, "b l"], keep: Bool[Tensor, "b l"] | None, block: int
+) -> Table:
+    """Lay tokens by document, and within one in their order."""
+    numbers, order = document.sort(dim=1, stable=True)
+    begins = F.pad(numbers[:, 1:] != numbers[:, :-1], (1, 0), value=True)
+    index = torch.arange(document.shape[1], device=document.device)
+    rank = index - torch.where(begins, index, 0).cummax(1).values
+    block_of = (rank % block == 0).cumsum(1) - 1
+    meta = document.device.type == "meta"
+    count = document.shape[1] if meta else int(block_of.max()) + 1
+    place = torch.empty_like(order).scatter(1, order, block_of * block + rank % block)
+    empty = torch.full((len(document), count), -1, device=document.device)
+    kept = torch.ones_like(document, dtype=torch.bool) if keep is None else keep
+    slots = torch.zeros_like(kept[:, :1]).repeat(1, count * block)
+    return Table(
+        block,
+        place,
+        empty.scatter(1, block_of, begins.cumsum(1) - 1),
+        torch.zeros_like(empty, dtype=torch.bool).scatter(1, block_of, rank < block),
+        slots.scatter(1, place, kept),
+        in_order=False,
+    )
+
+
+def blocks_in_memory(memory: int, block: int) -> int:
+    """Return how many whole blocks hold the last `memory` tokens, wherever the last one ends."""
+    if memory < 1:
+        raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
+    return -(-(memory - 1) // block) + 1
+
+
+def empty(shape: tuple[int, int, int, int, int], block: int, like: Tensor) -> State:
+    """Return the state of no tokens; shape = (b, h, memory, k, v).
+
+    It is `(keys, values, seen)`: the last blocks, of which the next token enters the last one, and
+    the number of tokens so far.
+    """
+    batch, heads, memory, key_width, value_width = shape
+    slots = blocks_in_memory(memory, block) * block
+    return (
+        like.new_zeros(batch, heads, slots, key_width),
+        like.new_zeros(batch, heads, slots, value_width),
+        torch.zeros(batch, dtype=torch.int64, device=like.device),
+    )
+
+
+class Continued(NamedTuple):
+    """What new tokens attend to."""
+
+    table: Table
+    keys: Float[Tensor, "b g s k"]
+    values: Float[Tensor, "b g s v"]
+    state: State
+
+
+def append(
+    state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b g l v"], block: int
+) -> Continued:
+    """Return remembered and new tokens in their places, and the last blocks to remember."""
+    keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+    length, past = k.shape[2], keys.shape[2] // block
+    index = torch.arange(past + -(-length // block), device=k.device)
+    number = (seen // block - (past - 1))[:, None] + index  # of each block in the stream
+    place = (past - 1) * block + (seen % block)[:, None] + torch.arange(length, device=k.device)
+    table = Table(
+        block,
+        place,
+        torch.where(number >= 0, 0, -1),
+        number == 0,
+        in_order=False,
+        sight=past,
+    )
+    more = (len(index) - past) * block
+    laid = [
+        table.put(F.pad(old, (0, 0, 0, more)), new.to(old.dtype))
+        for old, new in ((keys, k), (values, v))
+    ]
+    moved = ((seen + length) // block - seen // block) * block
+    last = (moved[:, None] + torch.arange(past * block, device=k.device))[:, None, :, None]
+    after = [x.gather(2, last.expand(*x.shape[:2], -1, x.shape[3])) for x in laid]
+    return Continued(table, laid[0].to(k.dtype), laid[1].to(v.dtype), (*after, seen + length))

@@ -1,0 +1,144 @@
+"""Mixture of block attention against its paper, written out, and against exact attention."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.families.moba import Moba
+from models.families.sdpa import SDPA
+from models.mixer import Flow, Layout, Site
+from models.ops.sparse.reference import attention_in_sight, moba_pairs
+from tests.attention import compare, drawn, holes
+
+WIDTH, HEADS = 12, 3
+BOTH = pytest.mark.parametrize("causal", [False, True])
+
+
+def built(*, causal=False, max_length=64, family=Moba, dtype=torch.float64, **options):
+    torch.manual_seed(3)
+    site = Site(width=WIDTH, heads=HEADS, max_length=max_length, causal=causal)
+    return family(site, **options).to(dtype).eval()
+
+
+def literal(mixer: Moba, x: Tensor, block: int, top: int, keep: Tensor | None = None) -> Tensor:
+    q, k, v = mixer.project(x, Layout(keep=keep))
+    with torch.no_grad():
+        sees = moba_pairs(q, k, block, top, causal=mixer.traits.causal, keep=keep)
+    return mixer.merge(attention_in_sight(q, k, v, sees, keep=keep))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("length", "block", "top"), [(19, 4, 2), (24, 4, 3), (13, 3, 1), (9, 1, 3)]
+)
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_it_is_the_paper(causal, length, block, top, padded):
+    mixer = built(causal=causal, block=block, top=top)
+    x, keep = drawn(2, length, WIDTH).requires_grad_(), None
+    if padded:
+        keep = holes(length, real=0.6)
+        keep[1, : 2 * block] = False  # two blocks of nothing
+    seen = mixer(x, Layout(keep=keep))
+    compare(seen, literal(mixer, x, block, top, keep), [x, *mixer.parameters()], atol=1e-11)
+
+
+@BOTH
+@pytest.mark.parametrize(("block", "top"), [(4, 5), (4, 50), (19, 1), (1000, 1), (1, 19)])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_with_all_blocks_chosen_it_is_exact_attention_to_the_bit(causal, block, top, padded):
+    mixer = built(causal=causal, block=block, top=top, dtype=torch.float32)
+    exact = built(causal=causal, family=SDPA, dtype=torch.float32)
+    exact.load_state_dict(mixer.state_dict())
+    x, layout = drawn(2, 19, WIDTH).float(), Layout(keep=holes(19) if padded else None)
+    assert torch.equal(mixer(x, layout), exact(x, layout))
+    less = built(causal=causal, block=4, top=2, dtype=torch.float32)(x, layout)
+    assert not torch.allclose(less, exact(x, layout))
+
+
+@BOTH
+def test_one_block_less_than_all_is_the_same_where_a_query_sees_no_more(causal):
+    """The path by lists, against exact attention, at queries for which everything is chosen."""
+    mixer, exact = built(causal=causal, block=4, top=4), built(causal=causal, family=SDPA)
+    exact.load_state_dict(mixer.state_dict())
+    x = drawn(2, 20, WIDTH)
+    full = exact(x, Layout())
+    if causal:
+        torch.testing.assert_close(mixer(x, Layout())[:, :16], full[:, :16], atol=1e-13, rtol=0)
+        return
+    keep = torch.ones(2, 20, dtype=torch.bool)
+    keep[:, 4:8] = False  # an empty block is not chosen, so that the others are
+    full = exact(x, Layout(keep=keep))
+    torch.testing.assert_close(mixer(x, Layout(keep=keep)), full, atol=1e-13, rtol=0)
+
+
+@BOTH
+def test_what_is_not_chosen_changes_nothing(causal):
+    mixer = built(causal=causal, block=4, top=2)
+    q, k, v = mixer.project(drawn(1, 24, WIDTH), Layout())
+    sees = moba_pairs(q, k, 4, 2, causal=causal)[0]
+    o = mixer.core(q, k, v, Layout())
+    for h, i in ((0, 23), (1, 17), (2, 12)):
+        loud = v.masked_fill(~sees[h, i][:, None], 1e3)
+        moved = mixer.core(q, k, loud, Layout())
+        assert torch.equal(moved[0, h, i], o[0, h, i])
+        assert not torch.equal(moved[0, h], o[0, h])
+
+
+@BOTH
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_each_document_gives_what_it_gives_alone(causal, padded):
+    mixer, x = built(causal=causal, block=3, top=2), drawn(2, 23, WIDTH).requires_grad_()
+    document = torch.tensor([[5] * 10 + [-2] * 13, [1] + [9] * 14 + [1] * 8])
+    keep = holes(23) if padded else None
+    whole = mixer(x, Layout(document=document, keep=keep))
+    parts = torch.zeros_like(whole)
+    for row in range(2):
+        for number in document[row].unique():
+            here = document[row] == number
+            mask = None if keep is None else keep[row : row + 1, here]
+            alone = literal(mixer, x[row : row + 1, here], 3, 2, mask)
+            parts = parts.index_put((torch.tensor(row), here.nonzero()[:, 0]), alone[0])
+    compare(whole, parts, [x, *mixer.parameters()], atol=1e-11)
+
+
+@pytest.mark.parametrize("cuts", [[19], [1] * 19, [7, 1, 1, 10], [4, 4, 11]], ids=str)
+def test_a_stream_is_one_pass_however_it_is_cut(cuts):
+    mixer, x = built(causal=True, block=4, top=2), drawn(2, 19, WIDTH)
+    state, seen = mixer.initial_state(2, 19), []
+    for piece in x.split(cuts, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        seen.append(flow.x)
+    torch.testing.assert_close(torch.cat(seen, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("memory", "blocks"), [(1, 1), (2, 2), (5, 2), (6, 3), (9, 3)])
+def test_a_memory_is_whole_blocks_that_hold_the_last_tokens(memory, blocks):
+    mixer, x = built(causal=True, block=4, top=99), drawn(1, 30, WIDTH)
+    state = mixer.initial_state(1, memory)
+    assert state[0].shape == (1, HEADS, 4 * blocks, WIDTH // HEADS)
+    q, k, v = mixer.project(x, Layout())
+    i, j = torch.arange(30)[:, None], torch.arange(30)
+    sees = (j <= i) & (i // 4 - j // 4 < blocks)
+    wanted = mixer.merge(attention_in_sight(q, k, v, sees))
+    for piece in x.split([11, 1, 1, 17], dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state, n = flow.state, piece.shape[1]
+        torch.testing.assert_close(flow.x, wanted[:, :n], atol=1e-12, rtol=0)
+        wanted = wanted[:, n:]
+    with pytest.raises(ValueError, match="memory counts tokens, at least the newest: got 0"):
+        mixer.initial_state(1, 0)
+
+
+def test_a_stream_has_no_documents():
+    mixer = built(causal=True, block=4)
+    document = torch.zeros(1, 3, dtype=torch.int64)
+    with pytest.raises(ValueError, match="reset rows where documents begin"):
+        mixer.extend(Flow(drawn(1, 3, WIDTH), mixer.initial_state(1, 9)), Layout(document=document))
+
+
+def test_bad_options_say_what_is_wanted():
+    with pytest.raises(ValueError, match=r"block is the number of tokens.*at least 1: got 0"):
+        built(block=0)
+    with pytest.raises(ValueError, match="top counts blocks, at least the own one: got 0"):
+        built(top=0)

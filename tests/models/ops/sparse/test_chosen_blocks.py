@@ -1,0 +1,113 @@
+"""Attention to lists of blocks against a dense mask, and what it costs."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.contract.counting import count_operations, pretending, saved_bytes
+from models.mixer import Layout
+from models.ops.sparse import chosen_blocks
+from models.ops.sparse.block_table import Table, laid_out
+from models.ops.sparse.chosen_blocks import chosen_attention
+from models.ops.sparse.reference import attention_in_sight
+from tests.attention import Largest, compare, drawn, holes
+
+BLOCK = 4
+
+
+def lists(length: int, groups: int, top: int, count: int) -> Tensor:
+    """Return different blocks in any order, some entries without one."""
+    generator = torch.Generator().manual_seed(7)
+    chosen = torch.rand(2, groups, length, count, generator=generator).argsort(-1)[..., :top]
+    gone = torch.rand(chosen.shape, generator=generator) < 0.3
+    return chosen.masked_fill(gone, -1)
+
+
+def in_sight(chosen: Tensor, length: int, *, causal: bool, reach: int | None) -> Tensor:
+    i, j = torch.arange(length)[:, None], torch.arange(length)
+    sees = (chosen[..., None] == j // BLOCK).any(-2)
+    if causal:
+        sees = sees & (j <= i)
+    return sees if reach is None else sees & ((i - j).abs() < reach)
+
+
+def heads(length: int, number: int, groups: int) -> list[Tensor]:
+    shapes = [(2, number, length, 5), (2, groups, length, 5), (2, groups, length, 3)]
+    return [drawn(*shape, seed=s).requires_grad_() for s, shape in enumerate(shapes)]
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, table: Table, **facts) -> Tensor:
+    return chosen_attention(q, table.lay(k), table.lay(v), chosen, table, **facts)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("number", "groups"), [(2, 2), (4, 2), (3, 1)])
+@pytest.mark.parametrize("reach", [None, 6])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("elements", [1, 1 << 19])
+def test_it_is_attention_with_a_mask(causal, number, groups, reach, padded, elements, monkeypatch):  # noqa: PLR0917
+    monkeypatch.setitem(chosen_blocks.PASS_ELEMENTS, "cpu", elements)
+    length = 18
+    qkv, keep = heads(length, number, groups), holes(length, real=0.5) if padded else None
+    table = laid_out(Layout(keep=keep), length, BLOCK, causal=causal, like=qkv[0])
+    chosen = lists(length, groups, 3, table.count)
+    seen = attend(*qkv, chosen, table, causal=causal, reach=reach)
+    q, k, v = qkv
+    k, v = (x.repeat_interleave(number // groups, 1) for x in (k, v))
+    sees = in_sight(chosen, length, causal=causal, reach=reach)
+    sees = sees.repeat_interleave(number // groups, 1)
+    compare(seen, attention_in_sight(q, k, v, sees, keep=keep), qkv)
+
+
+def test_gradients_with_dropped_weights_are_finite_differences():
+    qkv = [drawn(1, 2, 9, 2, seed=s).requires_grad_() for s in range(3)]
+    table = laid_out(Layout(), 9, BLOCK, causal=True, like=qkv[0])
+    chosen = lists(9, 2, 2, table.count)[:1]
+
+    def run(*qkv: Tensor) -> Tensor:
+        torch.manual_seed(1)  # the same weights dropped every time
+        return attend(*qkv, chosen, table, causal=True, dropout=0.4)
+
+    assert torch.autograd.gradcheck(run, qkv)
+
+
+def test_a_mean_of_many_draws_is_attention_without_dropout():
+    qkv = heads(9, 2, 2)
+    table = laid_out(Layout(), 9, BLOCK, causal=True, like=qkv[0])
+    chosen = lists(9, 2, 2, table.count)
+    torch.manual_seed(0)
+    draws = [attend(*qkv, chosen, table, causal=True, dropout=0.3).detach() for _ in range(3000)]
+    wanted = attend(*qkv, chosen, table, causal=True)
+    torch.testing.assert_close(torch.stack(draws).mean(0), wanted, atol=0.05, rtol=0)
+
+
+def test_a_step_works_on_its_blocks_alone():
+    table = laid_out(Layout(), 4096, 64, causal=True, like=torch.empty(0))
+    last = table._replace(place=table.place[:, -1:])
+    k = torch.randn(1, 1, 4096, 8)
+    chosen = torch.tensor([[[[63, 5, 9]]]])
+    done = count_operations(lambda: chosen_attention(k[:, :, -1:], k, k, chosen, last, causal=True))
+    assert done == 3 * 64 * 2 * (8 + 8)
+
+
+@pytest.mark.parametrize(("length", "top"), [(4096, 2), (4096, 8), (16384, 2)])
+def test_work_and_bytes_are_linear_in_what_is_chosen(length, top):
+    """Filled up by half a block for each block of keys, which is as much as `length / 2` pairs."""
+    rows, block, width, bytes_each = 2, 64, 16, 4
+    with pretending():
+        q, k, v = (torch.randn(1, rows, length, width, requires_grad=True) for _ in range(3))
+        table = laid_out(Layout(), length, block, causal=True, like=q)
+        chosen = torch.zeros(1, rows, length, top, dtype=torch.int64)
+        out: list[Tensor] = []
+
+        def run() -> None:
+            out.append(attend(q, k, v, chosen, table, causal=True))
+
+        with Largest() as largest:
+            kept = saved_bytes(run, (q, k, v))
+        pairs = rows * (length * top + length // 2)
+        assert count_operations(run) == pairs * block * 4 * width
+        assert count_operations(out[0].sum().backward) == pairs * block * 10 * width
+        # Besides q, k and v the output, its logarithms, and the lists.
+        assert kept == rows * length * (bytes_each * (width + 1) + 8 * top)
+        assert largest.elements <= max((pairs + 1) * width, 1 << 19)
