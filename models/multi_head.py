@@ -106,6 +106,9 @@ class HeadCounts(NamedTuple):
     """Of what the core returns."""
 
 
+NORM_EPSILON = 1e-6
+"""Added to the mean square of a head's queries and keys."""
+
 Place: TypeAlias = Int[Tensor, " b"] | Spacing | Rotation | None
 """Where the first token of each row stands, or all of them; None: at position 0.
 
@@ -129,12 +132,19 @@ class MultiHead(Family):
         heads: How many each projection has; None: `site.heads` of each kind.
         key_width: Width of a head of queries and of keys; None: `site.head_width`, which heads of
             values have.
+        output_gate: Whether each channel of what the heads read is multiplied by the sigmoid of a
+            linear map of the layer's input (Qiu et al. 2025, arXiv:2505.06708, elementwise).
+        qk_norm: Whether each head's queries and keys are divided by the root of their mean square,
+            times weights that all heads share, before they are rotated (Qwen3, arXiv:2505.09388).
     """
 
     q_proj: nn.Linear
     k_proj: nn.Linear
     v_proj: nn.Linear
     out_proj: nn.Linear
+    gate_proj: nn.Linear | None
+    q_norm: nn.RMSNorm | None
+    k_norm: nn.RMSNorm | None
     infusible: ClassVar[bool] = True
     """Whether every query and key of the family comes from `project`, which infuses positions."""
 
@@ -148,6 +158,8 @@ class MultiHead(Family):
         mean_at_padding: bool = False,
         heads: HeadCounts | None = None,
         key_width: int | None = None,
+        output_gate: bool = False,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         self.mean_at_padding = mean_at_padding
@@ -172,7 +184,13 @@ class MultiHead(Family):
         )
         for name, width in zip(("q_proj", "k_proj", "v_proj"), inward, strict=True):
             self.add_module(name, projection(site.width, width, bias=has.qkv))
-        self.out_proj = projection(of.outputs * self.head_width, site.width, bias=has.output)
+        width = of.outputs * self.head_width
+        self.out_proj = projection(width, site.width, bias=has.output)
+        # Drawn last: the others are the same with and without it.
+        self.gate_proj = projection(site.width, width, bias=has.qkv) if output_gate else None
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(self.key_width, NORM_EPSILON) if qk_norm else None for _ in range(2)
+        )
         self.core = cast(nn.Module, core)
         offered = core.traits.positions | {Positions.rotary.value}
         if self.infusible:
@@ -218,13 +236,13 @@ class MultiHead(Family):
         return x.reshape(*x.shape[:2], x.shape[-1] // width, width).transpose(1, 2)
 
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
-        """Project tokens, into which positions are infused already, to queries, and rotate them."""
-        q = self.split(self.q_proj(placed), self.key_width)
+        """Project tokens, positions infused already, to queries, norm and rotate them."""
+        q = normed(self.split(self.q_proj(placed), self.key_width), self.q_norm)
         return rotate(q, place) if self.rotary else q
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
-        """Project tokens, into which positions are infused already, to keys, and rotate them."""
-        k = self.split(self.k_proj(placed), self.key_width)
+        """Project tokens, positions infused already, to keys, norm and rotate them."""
+        k = normed(self.split(self.k_proj(placed), self.key_width), self.k_norm)
         return rotate(k, place) if self.rotary else k
 
     def project(
@@ -236,6 +254,15 @@ class MultiHead(Family):
         turned: Place = rotation(x, self.key_width, place) if self.rotary else place
         return self.queries(placed, turned), self.keys(placed, turned), self.split(self.v_proj(x))
 
+    def gated(
+        self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"], layout: Layout
+    ) -> Float[Tensor, "b h l v"]:
+        """Multiply what the heads read by their gates, which the layer's input says."""
+        if self.gate_proj is None:
+            return o
+        gate: Tensor = self.gate_proj(blanked(x, layout, self.traits))
+        return o * self.split(gate.sigmoid())
+
     def merge(self, o: Float[Tensor, "b h l k"]) -> Float[Tensor, "b l d"]:
         """Join the heads and project."""
         mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))
@@ -244,7 +271,7 @@ class MultiHead(Family):
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
         q, k, v = self.project(x, layout)
-        y = self.merge(self.core(q, k, v, layout))
+        y = self.merge(self.gated(self.core(q, k, v, layout), x, layout))
         if layout.keep is None or not self.mean_at_padding:
             return y
         if layout.context is None:
@@ -292,10 +319,12 @@ class MultiHead(Family):
         seen = Layout(keep=source_layout.keep)
         if layout.order is not None and self.attends_in_order:
             seen = seen._replace(order=source_layout.order)
-            return self.merge(cast(Any, core)(q, k, v, seen, at, ranks=layout.order))
-        if at is not None and self.scored:
-            return self.merge(cast(Any, core)(q, k, v, seen, at))
-        return self.merge(core(q, k, v, seen))
+            o = cast(Any, core)(q, k, v, seen, at, ranks=layout.order)
+        elif at is not None and self.scored:
+            o = cast(Any, core)(q, k, v, seen, at)
+        else:
+            o = core(q, k, v, seen)
+        return self.merge(self.gated(o, x, layout))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, exactly `forward`."""
@@ -306,7 +335,7 @@ class MultiHead(Family):
             raise Unsupported(f"{type(core).__name__} has no `extend`: it cannot continue a state")
         q, k, v = self.project(flow.x, layout)
         o, state = core.extend(q, k, v, layout, flow.state)
-        return flow._replace(x=self.merge(o), state=state)
+        return flow._replace(x=self.merge(self.gated(o, flow.x, layout)), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the core's empty state for `memory` tokens; `Unsupported` where it has none."""
@@ -318,6 +347,11 @@ class MultiHead(Family):
             (batch_size, self.head_counts.keys, memory, self.key_width, self.head_width), like
         )
         return state
+
+
+def normed(x: Float[Tensor, "b h l k"], norm: nn.RMSNorm | None) -> Float[Tensor, "b h l k"]:
+    """Norm each head in the precision of the weights, whatever autocast made of it."""
+    return x if norm is None else cast(Tensor, norm(x.to(norm.weight.dtype))).to(x.dtype)
 
 
 def _origin(site: Site) -> str:

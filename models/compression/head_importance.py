@@ -27,7 +27,7 @@ PROBE = 24
 """Tokens of the random input on which a layer without some heads is compared with closed gates."""
 TOLERANCE = 1e-4
 """Of the largest output."""
-_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "gate_proj", "out_proj")
 
 
 class Examples(NamedTuple):
@@ -225,7 +225,9 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
     Raises:
         Unsupported: It is another function; nothing was changed.
     """
-    before = {name: getattr(mixer, name, None) for name in _PROJECTIONS}
+    before = {
+        name: layer for name in _PROJECTIONS if (layer := getattr(mixer, name, None)) is not None
+    }
     total, counts = heads_of(mixer), mixer.head_counts
     if {*counts} != {total}:
         raise Unsupported(

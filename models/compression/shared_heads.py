@@ -137,6 +137,12 @@ def _check(at: int, mixer: MultiHead, families: tuple[type, ...]) -> None:
             f"layer {at} is {family(mixer)}: heads are shared by decomposing the scores of softmax "
             f"attention, {names} of the faithful variant; choose such a model"
         )
+    extras = {"output_gate": mixer.gate_proj, "qk_norm": mixer.q_norm}
+    if present := [name for name, part in extras.items() if part is not None]:
+        raise Unsupported(
+            f"layer {at} has {' and '.join(present)}, which shared heads have not: train with "
+            "model.mixer.output_gate=false and qk_norm=false"
+        )
     if mixer.positions_inside:
         where = [p.value for p in (Positions.rotary, Positions.position_infused)]
         raise Unsupported(

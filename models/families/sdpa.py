@@ -13,6 +13,9 @@ Source: Dao et al. 2022, arXiv:2205.14135, for the flash kernels. Notation and f
 `models.families.softmax`, its `variant: lra` as well. Differences from it: none but rounding.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from models.mixer import Growth, Need, Site, Variant
 from models.multi_head import MultiHead
 from models.ops.exact import ExactCore, sdpa
@@ -23,8 +26,26 @@ class SDPA(MultiHead):
 
     needs = (Need("variant", causal=False),)
 
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` fixes."""
+        lra = options.variant == Variant.lra
+        return {"output_gate": False, "qk_norm": False} if lra else {}
+
     def __init__(
-        self, site: Site, *, variant: Variant = Variant.faithful, bias: bool = True
+        self,
+        site: Site,
+        *,
+        variant: Variant = Variant.faithful,
+        bias: bool = True,
+        output_gate: bool = False,
+        qk_norm: bool = False,
     ) -> None:
-        core = ExactCore(site, sdpa, memory=Growth(1.0))
-        super().__init__(site, core, bias=bias, mean_at_padding=variant == Variant.lra)
+        super().__init__(
+            site,
+            ExactCore(site, sdpa, memory=Growth(1.0)),
+            bias=bias,
+            mean_at_padding=variant == Variant.lra,
+            output_gate=output_gate,
+            qk_norm=qk_norm,
+        )

@@ -22,6 +22,9 @@ positions, since a bias of -1e10 on all of its scores leaves nothing else in flo
 that mean is dropped in training.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from models.mixer import Growth, Need, Site, Variant
 from models.multi_head import MultiHead
 from models.ops.exact import ExactCore, softmax_attention
@@ -32,8 +35,26 @@ class SoftmaxAttention(MultiHead):
 
     needs = (Need("variant", causal=False),)
 
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` fixes."""
+        lra = options.variant == Variant.lra
+        return {"output_gate": False, "qk_norm": False} if lra else {}
+
     def __init__(
-        self, site: Site, *, variant: Variant = Variant.faithful, bias: bool = True
+        self,
+        site: Site,
+        *,
+        variant: Variant = Variant.faithful,
+        bias: bool = True,
+        output_gate: bool = False,
+        qk_norm: bool = False,
     ) -> None:
-        core = ExactCore(site, softmax_attention, memory=Growth(2.0))
-        super().__init__(site, core, bias=bias, mean_at_padding=variant == Variant.lra)
+        super().__init__(
+            site,
+            ExactCore(site, softmax_attention, memory=Growth(2.0)),
+            bias=bias,
+            mean_at_padding=variant == Variant.lra,
+            output_gate=output_gate,
+            qk_norm=qk_norm,
+        )

@@ -79,6 +79,7 @@ VARIANTS = {
     ],
     "retnet": [{"chunk": 5, "rotary": False, "norm": "rms", "decay": "slopes"}], "norm": "rms"}],
     "rwkv7": [{"chunk": 5, "ranks": [1, 2, 3, 4], "value_residual": False}],
+    "sdpa": [{"output_gate": True, "qk_norm": True}],
     "sinkhorn": [
         {"block": 6, "sort": "topk", "top_blocks": 2},
         {"block": 6, "sort_net": "attention", "mixture": True},
@@ -88,6 +89,7 @@ VARIANTS = {
     ],
     "skyformer": [{"landmarks": 8, "sampling": "stratified", "inverse": "exact"}],
     "sliding_window": [{"window": [5]}, {"window": [5], "dilation": [3]}],
+    "softmax": [{"output_gate": True, "qk_norm": True}],
     "sparse_transformer": [
         {"stride": 6, "summary": 2},
         {"stride": 6, "pattern": "strided", "head_use": "interleave"},

@@ -3,9 +3,12 @@ import torch
 from torch import Tensor, nn
 
 from models.families.reformer import Reformer
+from models.families.sdpa import SDPA
+from models.families.softmax import SoftmaxAttention
 from models.mixer import Flow, Layout, Positions, Site, Traits, Unsupported
 from models.multi_head import HeadCounts, MultiHead, projection
 from models.positions import rotate
+from tests.attention import compare, drawn
 
 
 class Explicit(nn.Module):
@@ -172,3 +175,66 @@ def test_a_state_takes_full_rows():
         MultiHead(site(causal=True), OneWay()).extend(
             Flow(torch.zeros(1, 2, 12), state=()), Layout(keep=keep)
         )
+
+
+def gated_and_normed(module: MultiHead, x: Tensor, *, rotary: bool) -> Tensor:
+    """Head by head and row by row, with a gate of each channel and normed queries and keys."""
+    out = []
+    for row in x:
+        heads = []
+        for head in range(3):
+            part = slice(4 * head, 4 * head + 4)
+            layers = (module.q_proj, module.k_proj, module.v_proj, module.gate_proj)
+            q, k, v, gate = (row @ layer.weight[part].T + layer.bias[part] for layer in layers)
+            q, k = (
+                y / (y.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight
+                for y, norm in ((q, module.q_norm), (k, module.k_norm))
+            )
+            if rotary:
+                q, k = rotate(q[None, None])[0, 0], rotate(k[None, None])[0, 0]
+            heads.append((q @ k.T / 2).softmax(-1) @ v / (1 + (-gate).exp()))
+        out.append(torch.cat(heads, -1) @ module.out_proj.weight.T + module.out_proj.bias)
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
+def test_gates_and_norms_equal_the_literal_form(positions):
+    torch.manual_seed(0)
+    module = MultiHead(site(positions=positions), Explicit(), output_gate=True, qk_norm=True)
+    module.double()
+    for name, parameter in module.named_parameters():
+        if parameter.ndim == 1:
+            nn.init.normal_(parameter, mean=float("norm" in name))
+    x = drawn(2, 5, 12).requires_grad_()
+    wanted = gated_and_normed(module, x, rotary=positions is Positions.rotary)
+    compare(module(x, Layout()), wanted, [x, *module.parameters()], looser=10)
+
+
+def test_a_gate_is_drawn_after_everything_else():
+    torch.manual_seed(0)
+    plain = MultiHead(site(), Explicit())
+    torch.manual_seed(0)
+    more = MultiHead(site(), Explicit(), output_gate=True, qk_norm=True)
+    assert {*more.state_dict()} - {*plain.state_dict()} == {
+        "gate_proj.weight", "gate_proj.bias", "q_norm.weight", "k_norm.weight",
+    }  # fmt: skip
+    for name, weight in plain.state_dict().items():
+        assert torch.equal(more.state_dict()[name], weight), name
+
+
+def test_gates_and_norms_leave_padding_of_any_content_out():
+    torch.manual_seed(0)
+    mixer = SDPA(site(), output_gate=True, qk_norm=True).double()
+    x, keep = drawn(2, 5, 12), torch.tensor([[True] * 3 + [False] * 2, [True] * 5])
+    loud = x.masked_fill(~keep[..., None], torch.inf)
+    layout = Layout(keep=keep)
+    torch.testing.assert_close(mixer(loud, layout), mixer(x, layout))
+    gradients = torch.autograd.grad(mixer(loud, layout)[keep].sum(), [*mixer.parameters()])
+    assert all(each.isfinite().all() for each in gradients)
+
+
+@pytest.mark.parametrize("family", [SDPA, SoftmaxAttention])
+@pytest.mark.parametrize("option", ["output_gate", "qk_norm"])
+def test_the_arena_has_no_gates_and_norms(family, option):
+    with pytest.raises(Unsupported, match=f"variant=lra fixes {option} at false: got true"):
+        family(site(), variant="lra", **{option: True})

@@ -19,6 +19,7 @@ from models.families.grouped_query import GroupedQueryAttention
 from models.families.linear import LinearAttention
 from models.families.lstm import LSTM
 from models.families.performer import Performer
+from models.families.sdpa import SDPA
 from models.families.sliding_window import SlidingWindow
 from models.families.softmax import SoftmaxAttention
 from models.families.talking_heads import TalkingHeads
@@ -101,6 +102,19 @@ def test_a_closed_gate_is_a_head_that_is_not_there(mixer, positions):
     # a head of width 4: four rows or columns of 12, and a bias but of the projection back
     assert before - sum(p.numel() for p in model.parameters()) == 3 * (4 * 4 * 12 + 3 * 4)
     assert [scores.shape for scores in head_importance(model, [batch]).values()] == [(2,), (1,)]
+
+
+def test_gates_of_outputs_go_with_their_heads():
+    def mixer(site):
+        return SDPA(site, output_gate=True, qk_norm=True)
+
+    model, batch = model_of(mixer, positions=Positions.rotary), examples()
+    shut = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
+    with gated(attention_layers(model), {0: shut}):
+        wanted = logits(model, batch)
+    remove_heads(model, {0: [0]})
+    torch.testing.assert_close(logits(model, batch), wanted, rtol=0, atol=1e-12)
+    assert attention_layers(model)[0].gate_proj.weight.shape == (8, 12)
 
 
 @pytest.mark.parametrize(

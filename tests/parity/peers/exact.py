@@ -11,6 +11,7 @@ from models.families.latent_attention import NORM_EPSILON, LatentAttention
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions
+from models.multi_head import NORM_EPSILON as QK_EPSILON
 from peers.peer import (
     Peer,
     PeerCase,
@@ -79,6 +80,14 @@ def fourier(case: PeerCase) -> PeerPair:
     return PeerPair(layer_of(FNet(case.site())), lambda x: peer(x)[0], case.tokens())
 
 
+def rotary_angles(case: PeerCase, width: int) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines of all positions, for two halves of `width` channels together."""
+    steps = torch.arange(0, width, 2, device=case.device, dtype=torch.float64)
+    places = torch.arange(case.length, device=case.device, dtype=torch.float64)
+    angle = torch.outer(places, 10_000.0 ** (-steps / width)).repeat(1, 2)[None]
+    return angle.cos().to(case.dtype), angle.sin().to(case.dtype)
+
+
 class SideBySide(nn.Module):
     """Two projections to heads, of which each gets its share of both."""
 
@@ -123,10 +132,36 @@ def latent(case: PeerCase) -> PeerPair:
         for name in same
         for kind, parameter in getattr(ours, name).named_parameters()
     )
-    steps = torch.arange(0, rotary, 2, device=case.device, dtype=torch.float64)
-    places = torch.arange(case.length, device=case.device, dtype=torch.float64)
-    angle = torch.outer(places, 10_000.0 ** (-steps / rotary)).repeat(1, 2)[None]
-    turn = (angle.cos().to(case.dtype), angle.sin().to(case.dtype))
+    turn = rotary_angles(case, rotary)
+
+    def theirs(x: Tensor) -> Tensor:
+        out: Tensor = peer(x, turn, None, is_causal=case.causal)[0]
+        return out
+
+    return PeerPair(layer_of(ours), theirs, case.tokens(), weights)
+
+
+def gated_and_normed(case: PeerCase) -> PeerPair:
+    """Transformers' Qwen3NextAttention, whose map of queries makes the gates, too."""
+    module = package("transformers.models.qwen3_next.modeling_qwen3_next")
+    width, heads = case.head_width, case.heads
+    config = package("transformers").Qwen3NextConfig(
+        hidden_size=case.width, num_attention_heads=heads, num_key_value_heads=heads,
+        head_dim=width, attention_bias=False, attn_implementation="sdpa",
+    )  # fmt: skip
+    peer: Any = module.Qwen3NextAttention(config, layer_idx=0)
+    peer.q_norm, peer.k_norm = (nn.RMSNorm(width, QK_EPSILON) for _ in range(2))
+    peer.q_proj = SideBySide(heads, case.width, width)
+    case.placed(peer)
+    site = replace(case.site(), positions=Positions.rotary)
+    ours: Any = case.placed(SDPA(site, bias=False, output_gate=True, qk_norm=True))
+    same = {
+        "q_proj": peer.q_proj.first, "gate_proj": peer.q_proj.second, "k_proj": peer.k_proj,
+        "v_proj": peer.v_proj, "q_norm": peer.q_norm, "k_norm": peer.k_norm,
+        "out_proj": peer.o_proj,
+    }  # fmt: skip
+    weights = tuple(twins(getattr(ours, name).weight, same[name].weight) for name in same)
+    turn = rotary_angles(case, width)
 
     def theirs(x: Tensor) -> Tensor:
         out: Tensor = peer(x, turn, None, is_causal=case.causal)[0]
@@ -151,6 +186,16 @@ PEERS = (
         setting="the literal form of both, a layer",
         make=bert,
         note="it has no output projection, so ours is left out",
+    ),
+    Peer(
+        name="transformers Qwen3NextAttention",
+        distribution="transformers",
+        family="sdpa",
+        setting="a layer, output_gate=true, qk_norm=true, rotary positions of all channels",
+        make=gated_and_normed,
+        causal=True,
+        note="its norms, in float32 whatever comes, are PyTorch's; its projection to queries and "
+        "gates is two, side by side; as many heads of keys, no biases",
     ),
     Peer(
         name="transformers DeepseekV3Attention",

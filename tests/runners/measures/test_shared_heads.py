@@ -1,6 +1,7 @@
 """Trained heads as collaborative ones: the same function at full rank, and what is refused."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -81,3 +82,6 @@ def test_what_has_no_products_of_tokens_alone_is_refused():
         with_shared_heads(model_of(LinearAttention), 0.5)
     with pytest.raises(Unsupported, match=r"positions=learned"):
         with_shared_heads(model_of(positions=Positions.rotary), 0.5)
+    for option in ("output_gate", "qk_norm"):
+        with pytest.raises(Unsupported, match=f"has {option}, which shared heads have not"):
+            with_shared_heads(model_of(partial(SDPA, **{option: True})), 0.5)
