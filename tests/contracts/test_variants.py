@@ -77,7 +77,7 @@ VARIANTS = {
         {"chunk": 6, "rounds": 3, "after": 1, "wrap": "per_round"},
         {"chunk": 6, "allow_duplicates": False, "attend_across_buckets": False},
     ],
-    "retnet": [{"chunk": 5, "rotary": False, "norm": "rms", "decay": "slopes"}], "norm": "rms"}],
+    "retnet": [{"chunk": 5, "rotary": False, "norm": "rms", "decay": "slopes"}],
     "rwkv7": [{"chunk": 5, "ranks": [1, 2, 3, 4], "value_residual": False}],
     "sdpa": [{"output_gate": True, "qk_norm": True}],
     "sinkhorn": [
