@@ -86,3 +86,34 @@ def qrnn(
             c = f * c + (1 - f) * z
         outputs.append(c if maps == 2 else torch.sigmoid(gates[2]) * c)
     return torch.stack(outputs, dim=1)
+
+
+def exponential_lstm(
+    gates: Float[Tensor, "b l 4 h k"],
+    recurrent: Float[Tensor, "h k 4 k2"],
+    *,
+    keep: Bool[Tensor, "b l"] | None = None,
+    begins: Bool[Tensor, "b l"] | None = None,
+) -> Float[Tensor, "b l h k"]:
+    """Gates + R h; c = sigma(f) c + e^i tanh(z), n = sigma(f) n + e^i, h = sigma(o) c / n.
+
+    In plain exponentials, which float64 holds for gates of ordinary size; from nothing. Padding
+    gives 0, and leaves h, c and n as they were.
+    """
+    rows = []
+    for b in range(len(gates)):
+        h = c = n = torch.zeros_like(gates[0, 0, 0])
+        outputs = []
+        for t in range(gates.shape[1]):
+            if keep is not None and not keep[b, t]:
+                outputs.append(torch.zeros_like(h))
+                continue
+            if begins is not None and begins[b, t]:
+                h = c = n = torch.zeros_like(h)
+            i, f, z, o = gates[b, t] + torch.einsum("hk,hkgj->ghj", h, recurrent)
+            c = f.sigmoid() * c + i.exp() * z.tanh()
+            n = f.sigmoid() * n + i.exp()
+            h = o.sigmoid() * c / n
+            outputs.append(h)
+        rows.append(torch.stack(outputs))
+    return torch.stack(rows)
