@@ -31,31 +31,13 @@ from torch.nn import functional as F
 
 from models.mixer import Site, Tuning
 from models.multi_head import biases, projection
+from models.ops.block_map import BlockMap
 from models.ops.gated.exponential_product import exponential_product
 from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
 from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import BOTH_WAYS
 
 EPSILON = 1e-5
-
-
-class BlockMap(nn.Module):
-    """A linear map within blocks of channels.
-
-    Args:
-        width: Channels.
-        block: Channels of one block.
-    """
-
-    def __init__(self, width: int, block: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(width // block, block, block))
-        nn.init.normal_(self.weight, std=(2 / (5 * block)) ** 0.5)
-
-    def forward(self, x: Float[Tensor, "*r e"]) -> Float[Tensor, "*r e"]:
-        """Map each block."""
-        blocks = x.reshape(*x.shape[:-1], *self.weight.shape[:2])
-        return torch.einsum("...ni,noi->...no", blocks, self.weight).flatten(-2)
 
 
 class MLSTM(GatedMixer):

@@ -1,0 +1,145 @@
+"""sLSTM: a scalar memory with an exponential input gate, whose heads look at what they gave last.
+
+    i, f = W c_t + R h_(t-1) + b,   z, o = W x_t + R h_(t-1) + b,   c = silu(convolved(x))
+    C_t = sigma(f) C_(t-1) + e^i tanh(z),   n_t = sigma(f) n_(t-1) + e^i,   h_t = sigma(o) C_t / n_t
+    y = norm_h(h)
+
+Each gate has a W and an R of its own, maps within heads. Heads are normed by mean and variance. No
+part of it works on several tokens at once: n steps follow each other, on any machine.
+
+Not causal, by default: the same weights read from both ends, and both answers are added.
+
+Cost       16 d^2 / h operations a token for both maps of the gates in h heads (a multiply-add being
+           two), twice that backward, n steps one after the other. State: 4 d numbers, and the last
+           3 inputs of the convolution.
+Source     Beck et al. 2024, arXiv:2405.04517, equations 8 to 18 and figure 10, and its package,
+           xlstm.
+Notation   the paper's m, which keeps exponentials small, is in `exponential_lstm`.
+Published  causal, 4 heads, 4 taps, no map behind the norm; blocks of LayerNorm with a gated network
+           of GELU, about 4/3 d wide, and no positions, model.backbone.positions=none.
+Differs    The paper has no form that sees both sides.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum, auto
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Site, Tuning
+from models.ops.block_map import BlockMap
+from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.exponential_lstm import exponential_lstm
+from models.ops.recurrent.layer import BOTH_WAYS
+
+EPSILON = 1e-5
+
+
+class ForgetBias(StrEnum):
+    """From where to where the biases of a head's forget gates go, initially."""
+
+    powerlaw = auto()
+    """From 5 to -7, by powers that rise from 0.3 to 1.6 from the first layer to the last."""
+    linear = auto()
+    """From 3 to 6, in equal steps."""
+
+
+class RecurrentDraw(StrEnum):
+    """What the maps of the last outputs are initially."""
+
+    zeros = auto()
+    uniform = auto()
+    """Drawn between -1 and 1, divided by the root of the width."""
+
+
+class SLSTM(GatedMixer):
+    """A scalar memory with exponential gates.
+
+    Args:
+        site: Where it is built.
+        convolution: Tokens that the convolution in front of input and forget gates sees; None:
+            there is none, nor a SiLU.
+        forget_bias: What biases of forget gates begin with.
+        recurrent: What maps of the last outputs begin with.
+        bidirectional: Whether tokens see later ones too, where they may.
+
+    Raises:
+        ValueError: A number is none that it can be.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        convolution: int | None = 4,
+        forget_bias: ForgetBias = ForgetBias.powerlaw,
+        recurrent: RecurrentDraw = RecurrentDraw.zeros,
+        bidirectional: bool = True,
+    ) -> None:
+        super().__init__()
+        width, self.heads, head = site.width, site.heads, site.head_width
+        self.convolutions = ShortConvolutions([width], convolution, bias=True)
+        deviation = (2 / (5 * width)) ** 0.5
+        self.input_map, self.forget_map, self.cell_map, self.output_map = (
+            BlockMap(width, head, deviation) for _ in range(4)
+        )
+        self.recurrent = nn.Parameter(torch.zeros(self.heads, head, 4, head))
+        if recurrent == RecurrentDraw.uniform:
+            nn.init.uniform_(self.recurrent, -(width**-0.5), width**-0.5)
+        place = torch.linspace(0, 1, head)
+        if forget_bias == ForgetBias.powerlaw:
+            power = 0.3 + 1.3 * site.layer / max(1, site.depth - 1)
+            biases = 5 - 12 * place**power
+        else:
+            biases = 3 + 3 * place
+        self.bias = nn.Parameter(torch.zeros(4, self.heads, head))
+        with torch.no_grad():
+            self.bias[1] = biases
+        self.norm_weight = nn.Parameter(torch.ones(width))
+        self.complete(site, state=(4, self.heads, head), bidirectional=bidirectional)
+        # Heads together are as wide as the model, since no map stands behind them.
+        self.traits = replace(self.traits, options=frozenset())
+
+    def read(
+        self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
+    ) -> tuple[Float[Tensor, "b l d"], Parts]:
+        """Return the heads, and what is remembered behind the last token."""
+        state, *inputs = before
+        (c,), tails = self.convolutions([x], inputs, borders)
+        if len(self.convolutions):
+            c = F.silu(c)
+        mapped = (self.input_map(c), self.forget_map(c), self.cell_map(x), self.output_map(x))
+        gates = torch.stack(mapped, 2).unflatten(-1, (self.heads, -1))  # type: ignore[no-untyped-call]
+        with full_precision(x):
+            dtype = sum_dtype(x)
+            h, after = exponential_lstm(
+                gates.to(dtype) + self.bias.to(dtype), self.recurrent, state,
+                keep=borders.keep, begins=borders.begins(),
+            )  # fmt: skip
+        return h.flatten(2).to(x.dtype), (after, *tails)
+
+    def merged(
+        self, o: Float[Tensor, "b l d"], x: Float[Tensor, "b l d"]
+    ) -> Float[Tensor, "b l d"]:
+        """Norm by head."""
+        heads = o.view(*o.shape[:-1], self.heads, -1)
+        with full_precision(o):
+            wide = F.layer_norm(heads.to(sum_dtype(o)), heads.shape[-1:], eps=EPSILON)
+        return wide.flatten(-2).to(x.dtype) * self.norm_weight.to(x.dtype)
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for h, C, n and m, in float32 at least, and for the convolution."""
+        shape, dtype = (batch_size, *self.state_shape), sum_dtype(self.bias)
+        return self.bias.new_zeros(shape, dtype=dtype), *self.convolutions.empty(batch_size)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep what is no matrix from decaying as one, and biases from decaying at all."""
+        taps = [f"convolutions.{name}" for name, _ in self.convolutions.named_parameters()]
+        special = {name: Tuning(matrix=False) for name in ("norm_weight", *taps)}
+        return {**special, "bias": Tuning(weight_decay=0.0, matrix=False)}
