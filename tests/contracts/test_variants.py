@@ -26,6 +26,10 @@ VARIANTS = {
         {"householders": 2, "negative_eigenvalues": True, "chunk": 5},
         {"convolution": None, "gate": "silu", "activation": "identity", "chunk": 5},
     ],
+    "forgetting": [
+        {"gate_start": "times", "output_norm": True, "output_gate": True, "qk_norm": True},
+        {"bidirectional": False},
+    ],
     "fnet": [{"method": "matmul"}, {"norm": "ortho"}, {"form": "linear"}, {"form": "random"}],
     "gated_delta_net": [{"householders": 2, "chunk": 5}],
     "gla": [{"chunk": 5, "convolution": 3, "gate": "none", "value_expansion": 2}],

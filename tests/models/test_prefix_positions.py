@@ -76,6 +76,8 @@ def literal(mixer: Any, name: str, positions: Positions, x: Tensor) -> Tensor:
         q, (k, v) = mixer.queries(x, place), mixer.heads_of(*mixer.latents(x, place))
     else:
         q, k, v = mixer.project(x, Layout())
+    if name == "forgetting":
+        k, gates = k[..., :-1], k[..., -1]
     met = q
     if positions == Positions.transformer_xl:
         met = q + mixer.core.relative.biases.content[:, None]
@@ -89,6 +91,10 @@ def literal(mixer: Any, name: str, positions: Positions, x: Tensor) -> Tensor:
         for i in range(LENGTH):
             seen = [j for j in range(LENGTH) if j <= i or (i < prefix and j < prefix)]
             parts = [scores[b, :, i, j] + added(mixer, q[b, :, i], positions, i - j) for j in seen]
+            if name == "forgetting":
+                for place, j in enumerate(seen):
+                    between = gates[b, :, min(i, j) + 1 : max(i, j) + 1]
+                    parts[place] = parts[place] + between.sum(-1)
             weights = torch.stack(parts, -1).softmax(-1)
             if name == "talking_heads":
                 weights = mixer.core.weights_map @ weights

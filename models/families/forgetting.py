@@ -1,0 +1,264 @@
+"""Forgetting attention: softmax attention whose scores fade by what the tokens in between say.
+
+    o_i = sum_(j <= i) p_ij v_j,   p_ij = softmax_j(q_i · k_j / sqrt(k) + F_i - F_j)
+    F_i = sum_(t <= i) log f_t,   f_t = sigma(w_f · x_t + b_f), one number for each head
+
+So a key fades by the gates of all tokens behind it, up to the query. With `output_norm` and
+`output_gate`: y = W_O (sigma(W_G x) * norm_h(o)).
+
+Not causal, by default: -|F_i - F_j|, a key ahead fades as one as far behind does; so do keys ahead
+under a prefix mask. Padding fades nothing, nor do tokens of other documents.
+
+Cost       that of `softmax`, and its scores once more in backward, for rows of queries at a time:
+           memory grows as n. State: keys and values, as `sdpa`, and a number a head and token.
+Source     Lin et al. 2025, arXiv:2503.02130, equations 6 to 10, and the code,
+           zhixuan-lin/forgetting-transformer.
+Notation   the paper's d is k; F is summed from the first query of a block outwards, so that what
+           two far tokens share is never subtracted.
+Published  causal, no positions, no biases but b_f = 0, in blocks of SwiGLU and RMSNorm; the block
+           "Pro" has `output_norm`, `output_gate`, `qk_norm`, and mixes keys and values with those
+           of the token before, which is not here. There `gate_start=times` is for gates that no
+           token moves.
+Differs    Weights of the norms are shared by heads. Projections are drawn as everywhere here. The
+           form that sees both sides is ours.
+"""
+
+import math
+from enum import StrEnum, auto
+from functools import partial
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from models.mixer import Growth, Layout, Need, Site, State, Traits, blanked
+from models.multi_head import MultiHead, projection
+from models.ops import window_cache
+from models.ops.exact import refuse_in_stream, softmax_attention, visibility
+from models.ops.gated.head_norm import GatedHeadNorm
+from models.ops.linear.features import block_rows
+from models.ops.numerics import blocks, full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS
+
+
+class GateStart(StrEnum):
+    """What forget gates begin as."""
+
+    zero = auto()
+    """A half: b_f = 0."""
+    times = auto()
+    """Heads forget within `time_min` to `time_max` tokens, evenly by the logarithm."""
+
+
+def levels(g: Float[Tensor, "b h s"], token: int) -> Float[Tensor, "b h s"]:
+    """Return F less that of one token, summed from that token outwards."""
+    before = g[..., 1 : token + 1].flip(-1).cumsum(-1).flip(-1)
+    after = g[..., token + 1 :].cumsum(-1)
+    return torch.cat((-before, torch.zeros_like(g[..., :1]), after), -1)
+
+
+def fading_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    g: Float[Tensor, "b h s"],
+    *,
+    causal: bool,
+    visible: Bool[Tensor, "#b 1 #l s"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Attend, some queries at a time, whose scores are computed again in backward.
+
+    Args:
+        q: Queries of the last l tokens.
+        k: Keys.
+        v: Values.
+        g: Logarithms of the gates.
+        causal: Keys ahead are hidden. With `visible`, that mask decides alone.
+        visible: True where query i may see key j.
+        dropout: Probability that a weight is set to 0.
+    """
+    offset, plain, parts = k.shape[2] - q.shape[2], causal and visible is None, []
+    for rows in blocks(q.shape[2], block_rows(q, k.shape[2])):
+        seen = slice(0, offset + rows.stop if plain else None)
+        mask = visible if visible is None or visible.shape[2] == 1 else visible[:, :, rows]
+        attend = partial(_attend, first=offset + rows.start, plain=plain, dropout=dropout)
+        part = q[:, :, rows], k[:, :, seen], v[:, :, seen], g[..., seen], mask
+        parts.append(
+            checkpoint(attend, *part, use_reentrant=False, preserve_rng_state=dropout > 0)
+            if torch.is_grad_enabled()
+            else attend(*part)
+        )
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+
+
+def _attend(
+    q: Float[Tensor, "b h r k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    g: Float[Tensor, "b h s"],
+    visible: Bool[Tensor, "#b 1 #r s"] | None,
+    *,
+    first: int,
+    plain: bool,
+    dropout: float,
+) -> Float[Tensor, "b h r v"]:
+    """Let the queries of tokens `first` and following attend."""
+    level = levels(g, first)
+    fade = level[..., first : first + q.shape[2], None] - level[..., None, :]
+    if plain:
+        key = torch.arange(k.shape[2], device=k.device)
+        visible = (key <= key[first : first + q.shape[2], None])[None, None]
+    else:
+        fade = -fade.abs()
+    return softmax_attention(q, k, v, visible=visible, dropout=dropout, bias=fade)
+
+
+class ForgettingCore(nn.Module):
+    """`fading_attention` with masks and a memory; keys carry a gate's logarithm as last channel.
+
+    Args:
+        site: Where it is built.
+        causal: Whether keys ahead are hidden.
+    """
+
+    def __init__(self, site: Site, *, causal: bool) -> None:
+        super().__init__()
+        self.dropout = site.attention_dropout
+        self.traits = Traits(
+            supports=frozenset({"keep", "start", "document", "prefix"}),
+            causal=causal,
+            operations=Growth(2.0),
+            memory=Growth(1.0),
+            row_stochastic=True,
+            weight_dropout=True,
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l wider"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend over the sequence."""
+        causal = self.traits.causal
+        visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
+        if layout.document is None or visible is None:
+            return self._attend(q, k, v, causal=causal, visible=visible)
+        # One behind the other, no document's tokens lie between those of another.
+        order = layout.document.argsort(dim=1, stable=True)[:, None, :, None]
+        q, k, v = (x.take_along_dim(order, 2) for x in (q, k, v))
+        visible = visible.take_along_dim(order, 2).take_along_dim(order.mT, 3)
+        o = self._attend(q, k, v, causal=causal, visible=visible)
+        return o.take_along_dim(order.argsort(2), 2)
+
+    def _attend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s wider"],
+        v: Float[Tensor, "b h s v"],
+        *,
+        causal: bool,
+        visible: Bool[Tensor, "#b 1 #l s"] | None,
+    ) -> Float[Tensor, "b h l v"]:
+        keys, g = k[..., :-1].to(q.dtype), k[..., -1].to(sum_dtype(k))
+        dropout = self.dropout if self.training else 0.0
+        return fading_attention(q, keys, v, g, causal=causal, visible=visible, dropout=dropout)
+
+    def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
+        """Return an empty memory of the last tokens; gates keep their precision."""
+        batch, heads, memory, width, value_width = shape
+        if memory < 1:
+            raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
+        wider = (batch, heads, memory, width + 1, value_width)
+        keys, *rest = cast(tuple[Tensor, ...], window_cache.empty(wider, memory, like))
+        return keys.to(sum_dtype(like)), *rest
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l wider"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: State,
+    ) -> tuple[Float[Tensor, "b h l v"], State]:
+        """Attend to the remembered tokens and to the new ones, the last `memory` of each query."""
+        refuse_in_stream(layout)
+        window, length = window_cache.append(state, k, v), q.shape[2]
+        key = torch.arange(window.keys.shape[2], device=q.device)
+        memory = len(key) - length
+        distance = key[memory:, None] - key
+        visible = (distance >= 0) & (distance < memory)
+        visible = visible & (key >= memory - window.seen[:, None, None])
+        o = self._attend(q, window.keys, window.values, causal=True, visible=visible[:, None])
+        return o, (*window.after, window.seen + length)
+
+
+class Forgetting(MultiHead):
+    """Multi-head forgetting attention.
+
+    Args:
+        site: Where it is built.
+        gate_start: What forget gates begin as.
+        time_min: Tokens within which the first head forgets at first.
+        time_max: The same of the last head.
+        output_norm: Whether what each head reads is divided by the root of its mean square, times
+            weights.
+        bidirectional: Whether tokens see later ones too, where they may.
+        bias: Whether projections have biases, where the backbone leaves that open.
+
+    Raises:
+        ValueError: A time is none.
+    """
+
+    needs = (BOTH_WAYS, Need("time_min", "time_max", gate_start=GateStart.times))
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        gate_start: GateStart = GateStart.zero,
+        time_min: float = 2.0,
+        time_max: float = 128.0,
+        output_norm: bool = False,
+        output_gate: bool = False,
+        qk_norm: bool = False,
+        bidirectional: bool = True,
+        bias: bool = False,
+    ) -> None:
+        if not 0 < time_min <= time_max:
+            raise ValueError(
+                f"times must be positive, time_min at most time_max: got {time_min} and {time_max}"
+            )
+        core = ForgettingCore(site, causal=site.causal or not bidirectional)
+        super().__init__(
+            site, core, bias=bias, bias_default=False, output_gate=output_gate, qk_norm=qk_norm
+        )
+        self.forget_proj = projection(site.width, site.heads, bias=True)
+        if gate_start == GateStart.times:
+            times = torch.linspace(math.log(time_min), math.log(time_max), site.heads).exp()
+            with torch.no_grad():
+                self.forget_proj.bias.copy_(-times.reciprocal().expm1().log())
+        self.norm = GatedHeadNorm(site.head_width) if output_norm else None
+
+    def project(
+        self, x: Float[Tensor, "b l d"], layout: Layout
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l wider"], Float[Tensor, "b h l v"]]:
+        """Return queries, keys with the logarithms of gates behind them, and values."""
+        x = blanked(x, layout, self.traits)
+        q, k, v = super().project(x, layout)
+        with full_precision(x):
+            g = F.logsigmoid(self.forget_proj(x).to(sum_dtype(x))).mT[..., None]
+        if layout.keep is not None:
+            g = g.masked_fill(~layout.keep[:, None, :, None], 0.0)
+        return q, torch.cat((k.to(g.dtype), g), -1), v
+
+    def gated(
+        self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"], layout: Layout
+    ) -> Float[Tensor, "b h l v"]:
+        """Norm what the heads read, and multiply it by their gates."""
+        return super().gated(o if self.norm is None else self.norm(o), x, layout)
