@@ -1,0 +1,111 @@
+"""Based: linear attention by the second order Taylor polynomial of softmax's exponential.
+
+    o_i = sum_j w_ij v_j / sum_j w_ij,   w_ij = 1 + s_ij + s_ij^2 / 2,   s_ij = q_i · k_j / sqrt(f)
+
+over all j, or over j <= i when causal. Weights are at least a half, and products of features:
+
+    phi(x) = [1, x_a / f^(1/4), x_a^2 / sqrt(2 f), x_a x_b / sqrt(f) for a < b]
+
+of 1 + f + f (f + 1) / 2 numbers, 153 for queries and keys of f = 16 channels a head.
+
+Cost       that of `linear` with so many features: per head and token, forward, 4 m d operations,
+           causal 2 C (m + d) + 4 m d with chunk C. State: m (d + 1) numbers a head.
+Source     Arora et al. 2024, arXiv:2402.18668, section 4, and the code, HazyResearch/based.
+Notation   the paper's d' is f, `feature_width`; its d is the width of a head of values.
+Published  causal, 16 heads, rotary positions, without biases, in every fifth layer; the next one
+           attends in a window, the others are gated convolutions of 3 taps. Of windows and this
+           alone: `+experiment=based`.
+Differs    The paper's features hold each product of two channels twice, 273 for 153. No epsilon in
+           the denominator. Projections are drawn as everywhere here.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from models.mixer import Layout, Need, Site, Traits
+from models.multi_head import MultiHead
+from models.ops.linear.feature_core import FeatureCore
+from models.ops.linear.features import FeatureMaps
+
+
+def pairs(width: int, device: torch.device) -> Int[Tensor, "2 p"]:
+    """Return the two channels a <= b of each product, row by row."""
+    return torch.triu_indices(width, width, device=device)
+
+
+class TaylorFeatures:
+    """phi of the module's docstring."""
+
+    def __call__(self, x: Float[Tensor, "*r f"]) -> tuple[Float[Tensor, "*r m"], None]:
+        """Return the features."""
+        width = x.shape[-1]
+        first, second = pairs(width, x.device)
+        phi = x.new_empty((*x.shape[:-1], 1 + width + len(first)))
+        phi[..., 0] = 1
+        torch.mul(x, width**-0.25, out=phi[..., 1 : width + 1])
+        scale = x.new_full(first.shape, width**-0.5).masked_fill(
+            first == second, (2 * width) ** -0.5
+        )
+        torch.mul(x[..., first], x[..., second] * scale, out=phi[..., width + 1 :])
+        return phi, None
+
+    def pull(
+        self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r f"]
+    ) -> Float[Tensor, "*r f"]:
+        """Return the gradient."""
+        del phi
+        width = x.shape[-1]
+        first, second = pairs(width, x.device)
+        place = torch.empty(width, width, dtype=torch.int64, device=x.device)
+        place[first, second] = place[second, first] = torch.arange(len(first), device=x.device)
+        scale = x.new_full((width, width), width**-0.5).fill_diagonal_((width / 2) ** -0.5)
+        products = gradient[..., width + 1 :][..., place.flatten()].unflatten(-1, place.shape)
+        from_products = products.mul_(scale).mul_(x[..., None, :]).sum(-1)
+        return from_products.add_(gradient[..., 1 : width + 1], alpha=width**-0.25)
+
+
+class BasedCore(FeatureCore):
+    """Attention by Taylor features, and its sums along time when causal."""
+
+    def __init__(self, site: Site, chunk: int) -> None:
+        traits = Traits(
+            supports=Traits().supports | {"context"},
+            causal=site.causal,
+            row_stochastic=True,
+            cross=not site.causal,
+            sees_order=site.causal,
+        )
+        super().__init__(traits, chunk)
+
+    def maps(
+        self, q: Float[Tensor, "b h l f"], k: Float[Tensor, "b h s f"], layout: Layout
+    ) -> FeatureMaps:
+        """Return the feature maps."""
+        del k, layout
+        width = q.shape[-1]
+        return FeatureMaps(TaylorFeatures(), TaylorFeatures(), 1 + width + width * (width + 1) // 2)
+
+
+class Based(MultiHead):
+    """Based's linear attention between the four projections.
+
+    Args:
+        site: Where it is built.
+        feature_width: Channels of a head's queries and keys.
+        bias: Whether projections have biases, where the backbone leaves that open.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+
+    Raises:
+        ValueError: A number is none that it can be.
+    """
+
+    needs = (Need("chunk", causal=True),)
+
+    def __init__(
+        self, site: Site, *, feature_width: int = 16, bias: bool = False, chunk: int = 64
+    ) -> None:
+        if feature_width < 1:
+            raise ValueError(f"feature_width must be at least 1: got {feature_width}")
+        core = BasedCore(site, chunk)
+        super().__init__(site, core, bias=bias, bias_default=False, key_width=feature_width)

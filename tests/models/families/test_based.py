@@ -1,0 +1,114 @@
+"""Based's linear attention against its paper, written out."""
+
+import pytest
+import torch
+
+from models.families.based import Based, TaylorFeatures
+from models.mixer import Flow, Layout, Positions, Site
+from models.positions import rotate
+from tests.attention import drawn, holes
+
+LENGTH, WIDTH, HEADS = 21, 12, 3
+
+
+def built(*, causal=True, positions=Positions.none, **options) -> Based:
+    """Return a mixer in float64, in chunks of 8 where it looks back alone."""
+    torch.manual_seed(3)
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal, positions=positions)
+    given = {"feature_width": 6, "bias": True} | ({"chunk": 8} if causal else {}) | options
+    mixer = Based(site, **given).double().eval()
+    for parameter in mixer.parameters():
+        if parameter.ndim == 1:
+            parameter.data.normal_()
+    return mixer
+
+
+def literal(mixer, x, *, causal, keep=None, rotary=False):
+    """Head by head, with every weight a polynomial of its score."""
+    heads, f, v_width = [], mixer.key_width, WIDTH // HEADS
+    seen = torch.ones(x.shape[1], x.shape[1]).double()
+    seen = seen.tril() if causal else seen
+    for h in range(HEADS):
+        q, k = (p(x)[..., h * f : (h + 1) * f] for p in (mixer.q_proj, mixer.k_proj))
+        if rotary:
+            q, k = rotate(q[:, None])[:, 0], rotate(k[:, None])[:, 0]
+        s = q @ k.mT / f**0.5
+        weights = (1 + s + s**2 / 2) * seen
+        if keep is not None:
+            weights = weights * keep[:, None]
+        v = mixer.v_proj(x)[..., h * v_width : (h + 1) * v_width]
+        heads.append(weights @ v / weights.sum(-1, keepdim=True))
+    return mixer.out_proj(torch.cat(heads, -1))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("width", [1, 6, 16])
+@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
+def test_it_is_the_paper(causal, width, positions):
+    if positions == Positions.rotary and width % 2:
+        with pytest.raises(ValueError, match="even head width: got key_width=1"):
+            built(causal=causal, positions=positions, feature_width=width)
+        return
+    mixer = built(causal=causal, positions=positions, feature_width=width)
+    x = drawn(2, LENGTH, WIDTH).requires_grad_()
+    seen = mixer(x, Layout())
+    wanted = literal(mixer, x, causal=causal, rotary=positions == Positions.rotary)
+    torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
+    leaves, direction = [x, *mixer.parameters()], drawn(*seen.shape, seed=9)
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (seen, wanted))
+    torch.testing.assert_close(here, there, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_padding_weighs_nothing(causal):
+    mixer, x, keep = built(causal=causal), drawn(2, LENGTH, WIDTH), holes(LENGTH)
+    keep[:, 0] = True
+    seen, wanted = mixer(x, Layout(keep=keep)), literal(mixer, x, causal=causal, keep=keep)
+    torch.testing.assert_close(seen[keep], wanted[keep], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("cuts", [[1] * LENGTH, [8, 13], [3, 17, 1]])
+def test_a_stream_continues_the_sums(cuts):
+    mixer, x = built(), drawn(2, LENGTH, WIDTH)
+    state, parts = mixer.initial_state(2, 4), []
+    for piece in x.split(cuts, 1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        parts.append(flow.x)
+        state = flow.state
+    wanted = literal(mixer, x, causal=True)
+    torch.testing.assert_close(torch.cat(parts, 1), wanted, atol=1e-10, rtol=0)
+
+
+def test_products_of_features_are_the_polynomial():
+    x, y = drawn(5, 16), drawn(7, 16, seed=1)
+    (phi_x, _), (phi_y, _) = TaylorFeatures()(x), TaylorFeatures()(y)
+    assert phi_x.shape == (5, 153)
+    s = x @ y.T / 4
+    torch.testing.assert_close(phi_x @ phi_y.T, 1 + s + s**2 / 2, atol=1e-12, rtol=0)
+
+
+def test_features_pull_gradients_as_autograd_does():
+    x = drawn(2, 3, 5).requires_grad_()
+    first, second = torch.triu_indices(5, 5)
+    scale = torch.tensor(
+        [(10 if a == b else 5) ** -0.5 for a, b in zip(first, second, strict=True)], dtype=x.dtype
+    )
+    parts = torch.ones(2, 3, 1), x * 5**-0.25, x[..., first] * x[..., second] * scale
+    phi, given = torch.cat(parts, -1), drawn(2, 3, 21, seed=2)
+    (wanted,) = torch.autograd.grad(phi, x, given)
+    seen = TaylorFeatures().pull(given.clone(), phi.detach(), x.detach())
+    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+
+
+def test_a_state_has_the_numbers_that_are_written_down():
+    site = Site(width=128, heads=4, max_length=64, causal=True)
+    assert Based(site).initial_state(1, 999)[0].numel() == 4 * 153 * (32 + 1)
+
+
+def test_bad_options_say_what_is_wanted():
+    with pytest.raises(ValueError, match="feature_width must be at least 1: got 0"):
+        built(feature_width=0)
+    with pytest.raises(ValueError, match="chunk counts the tokens of one block: got 0"):
+        built(chunk=0)
+    with pytest.raises(ValueError, match="chunk has nothing to act on"):
+        built(causal=False, chunk=8)
