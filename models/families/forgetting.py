@@ -238,11 +238,11 @@ class Forgetting(MultiHead):
         super().__init__(
             site, core, bias=bias, bias_default=False, output_gate=output_gate, qk_norm=qk_norm
         )
-        self.forget_proj = projection(site.width, site.heads, bias=True)
+        self.forget_map = projection(site.width, site.heads, bias=True)
         if gate_start == GateStart.times:
             times = torch.linspace(math.log(time_min), math.log(time_max), site.heads).exp()
             with torch.no_grad():
-                self.forget_proj.bias.copy_(-times.reciprocal().expm1().log())
+                self.forget_map.bias.copy_(-times.reciprocal().expm1().log())
         self.norm = GatedHeadNorm(site.head_width) if output_norm else None
 
     def project(
@@ -252,7 +252,7 @@ class Forgetting(MultiHead):
         x = blanked(x, layout, self.traits)
         q, k, v = super().project(x, layout)
         with full_precision(x):
-            g = F.logsigmoid(self.forget_proj(x).to(sum_dtype(x))).mT[..., None]
+            g = F.logsigmoid(self.forget_map(x).to(sum_dtype(x))).mT[..., None]
         if layout.keep is not None:
             g = g.masked_fill(~layout.keep[:, None, :, None], 0.0)
         return q, torch.cat((k.to(g.dtype), g), -1), v

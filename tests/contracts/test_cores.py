@@ -38,9 +38,9 @@ CASES = {
     if (mixer := built(family, options, causal=causal)) is not None
 }
 SINGLE = {
-    "big_bird", "cosformer", "h_transformer", "linear", "linformer", "local", "nystromformer",
-    "kernelised", "performer", "sinkhorn", "skyformer", "sliding_window", "sparse_transformer",
-    "yoso",
+    "based", "big_bird", "cosformer", "h_transformer", "linear", "linformer", "local",
+    "nystromformer", "kernelised", "performer", "sinkhorn", "skyformer", "sliding_window",
+    "sparse_transformer", "yoso",
 }  # fmt: skip
 """Families whose weights stay in float32; others round them, mostly by PyTorch's own attention."""
 PERSISTENT = "adaptive_span-9"

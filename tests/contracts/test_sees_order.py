@@ -65,7 +65,7 @@ SIZES = {
 """Sizes at which what is near becomes all there is."""
 VARIANTS += [(name, options) for name, several in SIZES.items() for options in several]
 BLIND = {
-    "collaborative", "compressive_transformer", "differential", "funnel", "grouped_query",
+    "based", "collaborative", "compressive_transformer", "differential", "funnel", "grouped_query",
     "identity", "latent_attention", "linear", "luna",
     "multi_query", "performer", "sdpa", "shortformer", "softmax", "talking_heads",
     "transformer_xl", "yoso",

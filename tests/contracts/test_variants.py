@@ -18,6 +18,7 @@ LEFT_OUT = {
 """Checks of what an option rarely moves, and of growth."""
 VARIANTS = {
     "adaptive_span": [{"span": 9, "ramp": 4, "initial": 0.6, "persistent": 3}],
+    "based": [{"feature_width": 4, "chunk": 5}],
     "big_bird": [{"block": 4, "random_blocks": 1}],
     "collaborative": [{"key_width": 8, "mixing": "normal"}],
     "compressive_transformer": [{"rate": 2, "compressed": 6, "compression": "mean"}],

@@ -52,7 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def added(mixer: nn.Module, q: Tensor, positions: Positions, t: int) -> Tensor | float:
     """What a key at distance `t` adds to the scores of the queries, [b h], by the definitions."""
-    relative: Any = mixer.core.relative
+    relative: Any = getattr(mixer.core, "relative", None)
     if positions == Positions.alibi:
         return -alibi_slopes(HEADS).double() * abs(t)
     if positions == Positions.t5:

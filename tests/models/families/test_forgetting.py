@@ -35,7 +35,7 @@ def literal(mixer, x, sees, *, rotary=False):
     """
     width, rows = WIDTH // HEADS, []
     for b, row in enumerate(x):
-        f = mixer.forget_proj(row).sigmoid()
+        f = mixer.forget_map(row).sigmoid()
         heads = []
         for h in range(HEADS):
             here = slice(h * width, (h + 1) * width)
@@ -112,8 +112,8 @@ def test_masks_hide_keys_and_padding_fades_nothing(causal):
 
 def test_gates_that_are_open_are_softmax_attention():
     mixer = built()
-    mixer.forget_proj.weight.data.zero_()
-    mixer.forget_proj.bias.data.fill_(50.0)
+    mixer.forget_map.weight.data.zero_()
+    mixer.forget_map.bias.data.fill_(50.0)
     plain = SoftmaxAttention(Site(width=WIDTH, heads=HEADS, max_length=64, causal=True), bias=False)
     plain = plain.double()
     state = mixer.state_dict()
@@ -167,9 +167,9 @@ def test_levels_are_sums_from_a_token_outwards():
 
 def test_gates_start_at_a_half_or_at_times():
     site = Site(width=12, heads=3, max_length=9)
-    assert not Forgetting(site).forget_proj.bias.any()
+    assert not Forgetting(site).forget_map.bias.any()
     timed = Forgetting(site, gate_start="times", time_min=2.0, time_max=32.0)
-    fade = timed.forget_proj.bias.sigmoid().log()
+    fade = timed.forget_map.bias.sigmoid().log()
     wanted = torch.tensor([-1 / 2, -1 / 8, -1 / 32])
     torch.testing.assert_close(fade, wanted, atol=1e-6, rtol=1e-5)
 
