@@ -6,18 +6,14 @@ One training step (forward, backward) on one thread: 2 rows of 4,096 tokens, wid
 The layer of S4D, and its kernel alone, stand beside the same with the table of all powers in place
 of two factors; the kernel of S4 beside the Cauchy products of its paper (and squares of its matrix,
 which these need too), both of whose tables are kept; the convolution beside the two transforms and
-the product that it is, without gradients' sums. Samples are interleaved, in CPU time of the
-process; ratios are time of the other form by time of ours.
+the product that it is, without gradients' sums; the scan of 64 complex states beside a loop that
+cuts tokens by their number, as public ones do. Samples are interleaved, in CPU time of the process;
+ratios are time of the other form by time of ours.
 """
 
-import argparse
-import json
 import math
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -26,10 +22,12 @@ from torch import Tensor
 from models.families.s4 import S4
 from models.mixer import Layout, Site
 from models.ops.convolution.long import fast_points, long_convolution
+from models.ops.recurrent.linear_recurrence import linear_recurrence
 from models.ops.state_space import low_rank
 from models.ops.state_space.kernels import vandermonde
+from tests.benchmarks.frame import Forms, compare, trained
 
-ROWS, TOKENS, WIDTH, STATES = 2, 4096, 128, 64
+ROWS, WIDTH, STATES = 2, 128, 64
 TWO_FACTORS = "models.ops.state_space.dynamics.vandermonde"
 
 
@@ -74,16 +72,29 @@ def bare(u: Tensor, kernel: Tensor) -> Tensor:
     return torch.fft.irfft(product, points)[..., : u.shape[-1]]
 
 
-def trained(call: Callable[[], Tensor], leaves: Sequence[Tensor]) -> None:
-    """Run forward and backward."""
-    torch.autograd.grad(call().sum(), leaves)
+def steps(a: Tensor, b: Tensor) -> Tensor:
+    """Return every state of a complex recurrence, token by token, cut by its number."""
+    state, states = torch.zeros_like(b[:, 0]), []
+    for t in range(b.shape[1]):
+        state = a * state + b[:, t]
+        states.append(state)
+    return torch.stack(states, 1)
 
 
-def comparisons() -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
-    """Return what is compared: ours, and the other form."""
-    torch.manual_seed(0)
-    site = Site(width=WIDTH, heads=4, max_length=TOKENS)
-    x = torch.randn(ROWS, TOKENS, WIDTH)
+def scan(a: Tensor, b: Tensor) -> Tensor:
+    """Return the same in chunks."""
+    return linear_recurrence(a, b, torch.zeros_like(b[:, 0]))
+
+
+def real(call: Callable[[], Tensor]) -> Tensor:
+    """Return what a complex form gives as pairs of numbers, of which a loss is made."""
+    return torch.view_as_real(call())
+
+
+def comparisons(tokens: int) -> dict[str, Forms]:
+    """Return what is compared at a number of tokens."""
+    site = Site(width=WIDTH, heads=4, max_length=tokens)
+    x = torch.randn(ROWS, tokens, WIDTH)
     diagonal, dense = (S4(site, kernel=kernel) for kernel in ("diagonal", "dplr"))
     layer = partial(trained, lambda: diagonal(x, Layout()), [*diagonal.parameters()])
 
@@ -98,25 +109,27 @@ def comparisons() -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
     column = torch.view_as_complex(dense.dynamics.low_rank.detach())
     given = low_rank.LowRank(rates, column, entry, step)
     of_s4 = [each.clone().requires_grad_() for each in given]
-    u = torch.randn(ROWS, WIDTH, TOKENS, requires_grad=True)
-    kernel = torch.randn(WIDTH, TOKENS, requires_grad=True)
+    u = torch.randn(ROWS, WIDTH, tokens, requires_grad=True)
+    kernel = torch.randn(WIDTH, tokens, requires_grad=True)
 
     def made() -> Tensor:
         system = low_rank.LowRank(*of_s4)
         change, driven = low_rank.bilinear(system)
-        powers = low_rank.squares(change, TOKENS)
-        return low_rank.responses(low_rank.as_readout(c), powers, driven[None], TOKENS)[0]
+        powers = low_rank.squares(change, tokens)
+        return low_rank.responses(low_rank.as_readout(c), powers, driven[None], tokens)[0]
 
     def products() -> Tensor:
-        return cauchy(low_rank.LowRank(*of_s4), c, TOKENS)
+        return cauchy(low_rank.LowRank(*of_s4), c, tokens)
 
     near = (made() - products()).abs().max() / made().abs().max()
     if near > 1e-4:
         raise ValueError(f"the two kernels of S4 differ by {near:.2g} of the largest")
+    decay = torch.polar(torch.rand(STATES), torch.randn(STATES)).requires_grad_()
+    driven = torch.randn(ROWS, tokens, STATES, dtype=torch.complex64, requires_grad=True)
     return {
         "layer of S4D, table": (layer, plain),
         "kernel of S4D, table": tuple(
-            partial(trained, partial(form, c, factor, TOKENS), (c, factor))
+            partial(trained, partial(form, c, factor, tokens), (c, factor))
             for form in (vandermonde, table)
         ),
         "kernel of S4, Cauchy products": tuple(
@@ -126,33 +139,12 @@ def comparisons() -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
             partial(trained, partial(form, u, kernel), (u, kernel))
             for form in (long_convolution, bare)
         ),
+        "complex scan, step loop": tuple(
+            partial(trained, partial(real, partial(form, decay, driven)), (decay, driven))
+            for form in (scan, steps)
+        ),
     }
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=7)
-    parser.add_argument("--json", type=Path, help="append rows, one JSON object a line")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    rows = []
-    for name, forms in comparisons().items():
-        times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(arguments.samples + 1):
-            for form, taken in zip(forms, times, strict=True):
-                begun = time.process_time()
-                form()
-                taken.append(1000 * (time.process_time() - begun))
-        ratios = [there / here for here, there in zip(*times, strict=True)][1:]
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        ours, theirs = (statistics.median(taken[1:]) for taken in times)
-        rows.append({"name": name, "ours_ms": ours, "other_ms": theirs, "ratios": ratios})
-        print(f"{name}: {ours:.0f} ms beside {theirs:.0f}: {middle:.2f} [{low:.2f}, {high:.2f}]")
-    if arguments.json:
-        with arguments.json.open("a") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-
-
 if __name__ == "__main__":
-    main()
+    compare(__doc__, comparisons)
