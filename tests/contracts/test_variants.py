@@ -94,8 +94,8 @@ VARIANTS = {
     ],
     "skyformer": [{"landmarks": 8, "sampling": "stratified", "inverse": "exact"}],
     "sliding_window": [{"window": [5]}, {"window": [5], "dilation": [3]}],
-    "softmax": [{"output_gate": True, "qk_norm": True
     "slstm": [{"convolution": None, "recurrent": "uniform", "forget_bias": "linear"}],
+    "softmax": [{"output_gate": True, "qk_norm": True}],
     "sparse_transformer": [
         {"stride": 6, "summary": 2},
         {"stride": 6, "pattern": "strided", "head_use": "interleave"},
