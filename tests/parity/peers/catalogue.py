@@ -8,6 +8,7 @@ from peers import (
     gated,
     hashing,
     low_rank,
+    recurrent,
     state_spaces,
     windows,
 )
@@ -23,6 +24,7 @@ PEERS: tuple[Peer, ...] = (
     *convolutions.PEERS,
     *state_spaces.PEERS,
     *gated.PEERS,
+    *recurrent.PEERS,
 )
 
 

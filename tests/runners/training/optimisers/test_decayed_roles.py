@@ -74,7 +74,7 @@ MAPS = (nn.Linear, nn.Conv1d, nn.LSTM, GroupedLinear)
 KNOWN_MAPS = {
     "BlockMap.weight", "CollaborativeAttention.mixing", "LRU.readout", "LengthMap.keys",
     "LengthMap.values", "LightConv.weight", "MixedAttention.span", "S4.readout", "S5.readout",
-    "SGConv.skip", "Sinkhorn.sort_out", "SpanCore.keys", "SpanCore.values",
+    "SGConv.skip", "SLSTM.recurrent", "Sinkhorn.sort_out", "SpanCore.keys", "SpanCore.values",
     "Synthesizer.dense_out", "Synthesizer.table", "TTT.weight", "TalkingCore.logits_map",
     "TalkingCore.weights_map", "ValueConvolution.weight",
 }  # fmt: skip
