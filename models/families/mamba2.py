@@ -15,11 +15,16 @@ Not causal, by default: the same weights read from both ends, and both answers a
 so that the diagonal has a weight of its own; the convolution is centred, A_h begins at 1, and the
 norm stands before the gate.
 
+With `log_linear` a token weighs its past by blocks of 1, 2, 4, ... tokens, lambda_t of a head and a
+level being softplus(L * W_l u); the state holds a sum for each of log2(l) + 1 levels.
+
 Cost       2 d (3 e + 2 G N + H) operations a token for the projections, e = `expansion` d (a
            multiply-add being two), and per head those of `decayed_product` with N channels of keys.
-           State: N e numbers, and the last 3 inputs of x, B and C.
+           State: N e numbers, and the last 3 inputs of x, B and C. With `log_linear` those of
+           `log_linear_product`, and N e numbers for each level.
 Source     Dao & Gu 2024, arXiv:2405.21060, and the layer of state-spaces/mamba; Hydra: Hwang et al.
-           2024, arXiv:2407.09941, and its code.
+           2024, arXiv:2407.09941, and its code; log-linear attention: Guo et al. 2025,
+           arXiv:2506.04761.
 Notation   the paper's N is `states`, P the width of a head, `expansion` times the model's, G
            `groups`, L the chunk.
 Published  causal, e = 2 d, heads of 64 channels (heads = 2 d / 64), N = 128, one group, 4 taps with
@@ -29,6 +34,7 @@ Differs    Projections are drawn as everywhere here. The norm is over all groups
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -36,11 +42,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Need, Site, Tuning, Unsupported
+from models.mixer import Growth, Need, Site, Tuning, Unsupported
 from models.multi_head import biases, projection
 from models.ops.gated.decayed_product import decayed_product
 from models.ops.gated.head_norm import GatedHeadNorm
 from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
 from models.ops.gated.steps import step_biases
 from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import BOTH_WAYS
@@ -59,6 +66,7 @@ class Mamba2(GatedMixer):
         step_max: Longest dt to start from.
         bidirectional: Whether tokens see later ones too, where they may.
         quasi_separable: Whether each end has B, C and dt of its own, and the diagonal a weight.
+        log_linear: Whether tokens weigh their past by blocks of 1, 2, 4, ... tokens.
         bias: Whether projections have biases, where the backbone leaves that open.
         chunk: Tokens whose weights are formed directly; changes the cost alone.
 
@@ -67,7 +75,11 @@ class Mamba2(GatedMixer):
         Unsupported: `quasi_separable` for a causal model.
     """
 
-    needs = (BOTH_WAYS, Need("quasi_separable", bidirectional=True))
+    needs = (
+        BOTH_WAYS,
+        Need("quasi_separable", bidirectional=True),
+        Need("log_linear", quasi_separable=False),
+    )
 
     def __init__(
         self,
@@ -81,6 +93,7 @@ class Mamba2(GatedMixer):
         step_max: float = 0.1,
         bidirectional: bool = True,
         quasi_separable: bool = False,
+        log_linear: bool = False,
         bias: bool = False,
         chunk: int = 64,
     ) -> None:
@@ -101,6 +114,7 @@ class Mamba2(GatedMixer):
             )
         self.heads, self.states, self.groups, self.chunk = site.heads, states, groups, chunk
         self.sides = 2 if quasi_separable else 1
+        self.levels = level_count(site.max_length) if log_linear else 0
         has, width = biases(site, bias, default=False), expansion * site.inner_width
         shared = self.sides * groups * states
         self.gate_proj = projection(site.width, width, bias=has.qkv)
@@ -119,15 +133,29 @@ class Mamba2(GatedMixer):
         self.convolutions = ShortConvolutions((width, shared, shared), convolution, bias=True)
         self.norm = GatedHeadNorm(width)
         self.out_proj = projection(width, site.width, bias=has.output)
-        state = site.heads, states, width // site.heads
+        if log_linear:
+            self.level_map = projection(site.width, site.heads * self.levels, bias=False)
+            self.level_scale = nn.Parameter(torch.ones(site.heads, self.levels))
+        sums = (self.levels - 1,) if log_linear else ()
+        state = site.heads, *sums, states, width // site.heads
         self.complete(site, state=state, bidirectional=bidirectional)
-        self.whole_rows = quasi_separable
+        if log_linear:  # levels are those of places in a row
+            one_row = self.traits.supports - {"document"}
+            causal = self.traits.causal
+            self.traits = replace(
+                self.traits,
+                supports=one_row,
+                operations=Growth(1.0, log=True),
+                memory=Growth(1.0, log=True),
+                summarises=causal,
+            )
+        self.whole_rows = quasi_separable or log_linear
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         """Return what tokens read, and the states and inputs of convolutions behind the last."""
-        state, *inputs = before
+        held, inputs = before[: 1 + bool(self.levels)], before[1 + bool(self.levels) :]
         streams = (self.input_proj(x), self.write_proj(x), self.read_proj(x))
         centred = self.sides == 2
         convolved, tails = self.convolutions(streams, inputs, borders, centred=centred)
@@ -142,9 +170,8 @@ class Mamba2(GatedMixer):
             steps = steps.view(*x.shape[:2], self.sides, self.heads)[:, :, side].transpose(1, 2)
             g = borders.after_borders(-steps * self.log_rate.to(dtype).exp()[:, None])
             values = v * steps[..., None]
-        o, after = decayed_product(
-            q, k, values, g, state=state, chunk=self.chunk, keep=borders.keep
-        )
+            weights = self._weights(x) if self.levels else None
+        o, after = self._product(q, k, values, g, weights=weights, held=held, borders=borders)
         o = o.to(v.dtype)
         if centred:
             o = borders.without_first(F.pad(o[:, :, :-1], (0, 0, 1, 0)))
@@ -153,7 +180,44 @@ class Mamba2(GatedMixer):
             if centred:
                 skip = skip + self.skip_map(convolved[0])
             o = o + v * skip.expand(*x.shape[:2], -1).transpose(1, 2)[..., None]
-        return o.transpose(1, 2).flatten(2), (after, *tails)
+        return o.transpose(1, 2).flatten(2), (*after, *tails)
+
+    def _product(
+        self,
+        q: Float[Tensor, "b h l n"],
+        k: Float[Tensor, "b h l n"],
+        v: Float[Tensor, "b h l v"],
+        g: Float[Tensor, "b h l"],
+        *,
+        weights: Float[Tensor, "b h l m"] | None,
+        held: Parts,
+        borders: Borders,
+    ) -> tuple[Float[Tensor, "b h l v"], Parts]:
+        """Return what C reads, and what is held behind the last token."""
+        chunk, keep = self.chunk, borders.keep
+        if weights is None:
+            o, after = decayed_product(q, k, v, g, state=held[0], chunk=chunk, keep=keep)
+            return o, (after,)
+        if borders.whole:
+            return log_linear_product(q, k, v, g, weights, chunk=chunk, keep=keep), held
+        state, place = held
+        o, *left = log_linear_steps(
+            q, k, v, g, weights, state=state, place=place, chunk=chunk, keep=keep
+        )
+        return o, tuple(left)
+
+    def _weights(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l m"]:
+        """Return lambda of each level."""
+        dtype = sum_dtype(x)
+        mapped = self.level_map(x).to(dtype).unflatten(-1, self.level_scale.shape)
+        return F.softplus(mapped * self.level_scale.to(dtype)).transpose(1, 2)
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for the states, and with levels the place of the next token."""
+        states, *tails = super().empty(batch_size)
+        if not self.levels:
+            return states, *tails
+        return states, states.new_zeros(batch_size, dtype=torch.int64), *tails
 
     def _shared(self, x: Float[Tensor, "b l e"], side: int) -> Float[Tensor, "b h l n"]:
         """Hand B or C of one end to all heads of each group."""
@@ -174,4 +238,5 @@ class Mamba2(GatedMixer):
         return {
             **super().tuning(),
             **dict.fromkeys(("log_rate", "step_bias", "skip"), special),
+            **({"level_scale": special} if self.levels else {}),
         }

@@ -68,6 +68,7 @@ VARIANTS = {
     "mamba2": [
         {"chunk": 5, "convolution": None, "expansion": 1, "states": 4},
         {"chunk": 5, "convolution": 3, "quasi_separable": True, "states": 4},
+        {"chunk": 5, "log_linear": True, "states": 4},
     ],
     "mlstm": [{"chunk": 5, "convolution": None, "block_size": 1, "expansion": 1}],
     "moba": [{"block": 4, "top": 3}, {"block": 5, "top": 1}],

@@ -39,6 +39,8 @@ class Borders(NamedTuple):
     document: Int[Tensor, "b l"] | None
     backwards: bool = False
     """Whether the row is read from its end."""
+    whole: bool = False
+    """Whether nothing stands before it, and what is left behind it is not asked for."""
 
     def begins(self) -> Bool[Tensor, "b l"] | None:
         """Say which tokens are the first of a document behind another."""
@@ -153,7 +155,8 @@ class GatedMixer(Family):
         keep, document = (
             None if fact is None else order.of(fact) for fact in (layout.keep, layout.document)
         )
-        context, here = layout.context, Borders(keep, document, backwards)
+        context = layout.context
+        here = Borders(keep, document, backwards, state is None and context is None)
         if context is None:
             o, after = self.read(order.of(x), before, here)
             return order.back(o), after

@@ -61,6 +61,28 @@ def delta_product(
     return torch.stack(outputs, 2), state
 
 
+def log_linear_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    g: Float[Tensor, "b h l"],
+    weights: Float[Tensor, "b h l n"],
+) -> Float[Tensor, "b h l v"]:
+    """o_i = sum_(j <= i) lambda_i^n (q_i · k_j) exp(g_(j+1) + ... + g_i) v_j, pair by pair.
+
+    n is the number of binary digits of i XOR j, or the last level.
+    """
+    outputs = []
+    for i in range(q.shape[2]):
+        o = torch.zeros_like(v[:, :, 0])
+        for j in range(i + 1):
+            level = min((i ^ j).bit_length(), weights.shape[3] - 1)
+            score = (q[:, :, i] * k[:, :, j]).sum(-1) * g[:, :, j + 1 : i + 1].sum(-1).exp()
+            o = o + (weights[:, :, i, level] * score)[..., None] * v[:, :, j]
+        outputs.append(o)
+    return torch.stack(outputs, 2)
+
+
 def exponential_product(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from models.families.mamba2 import Mamba2
-from models.mixer import Layout, Site, Unsupported
+from models.mixer import Flow, Layout, Site, Unsupported
 from tests.attention import drawn
 
 LENGTH, WIDTH, HEADS = 21, 12, 4
@@ -64,6 +64,31 @@ def recurrent(mixer, x, groups):
     return mixer.out_proj(rms(o * silu(mixer.gate_proj(x)), mixer.norm.weight))
 
 
+def log_linear(mixer, x):
+    """lambda_i of the level, (C_i · B_j) and the decay between, pair by pair of each head."""
+    v, write, read = streams(mixer, x)
+    dt = (1 + (mixer.step_map(x) + mixer.step_bias).exp()).log()
+    length, values = x.shape[1], v.unflatten(-1, (HEADS, -1))
+    mapped = mixer.level_map(x).unflatten(-1, mixer.level_scale.shape)
+    weights = (1 + (mapped * mixer.level_scale).exp()).log()
+    rows = []
+    for b in range(len(x)):
+        heads = []
+        for h in range(HEADS):
+            g = -mixer.log_rate[h].exp() * dt[b, :, h]
+            matrix = torch.zeros(length, length).double()
+            for i in range(length):
+                for j in range(i + 1):
+                    level = 0 if i == j else len(f"{i ^ j:b}")
+                    score = read[b, i] @ write[b, j] * dt[b, j, h] * g[j + 1 : i + 1].sum().exp()
+                    matrix[i, j] = weights[b, i, h, level] * score
+            matrix = matrix + torch.eye(length).double() * mixer.skip[h]
+            heads.append(matrix @ values[b, :, h])
+        rows.append(torch.cat(heads, -1))
+    o = torch.stack(rows)
+    return mixer.out_proj(rms(o * silu(mixer.gate_proj(x)), mixer.norm.weight))
+
+
 def hydra(mixer, x):
     """M_ij = (C_(i-1) · B_j) exp(G_(i-1) - G_j) below, delta_i on; from the end above."""
     v, write, read = streams(mixer, x, centred=True)
@@ -96,7 +121,9 @@ def hydra(mixer, x):
 def compare(seen, wanted, mixer, x):
     torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
     leaves, direction = [x, *mixer.parameters()], drawn(*seen.shape, seed=9)
-    here, there = (torch.autograd.grad(y, leaves, direction) for y in (seen, wanted))
+    here, there = (
+        torch.autograd.grad(y, leaves, direction, retain_graph=True) for y in (seen, wanted)
+    )
     torch.testing.assert_close(here, there, atol=1e-10, rtol=0)
 
 
@@ -114,6 +141,24 @@ def test_hydra_is_its_matrix(convolution):
     mixer.log_rate.data.normal_()
     x = drawn(2, 11, WIDTH).requires_grad_()
     compare(mixer(x, Layout()), hydra(mixer, x), mixer, x)
+
+
+def test_log_linear_attention_is_its_matrix():
+    """And the same from states, cut anywhere; 64 tokens have 7 levels."""
+    mixer, x = built(log_linear=True), drawn(2, LENGTH, WIDTH).requires_grad_()
+    torch.nn.init.normal_(mixer.level_scale)
+    wanted = log_linear(mixer, x)
+    compare(mixer(x, Layout()), wanted, mixer, x)
+    flow, parts = Flow(x, mixer.initial_state(2, 64)), []
+    for part in x.split([6, 1, 1, 13], 1):
+        flow = mixer.extend(flow._replace(x=part), Layout())
+        parts.append(flow.x)
+    torch.testing.assert_close(torch.cat(parts, 1), wanted, atol=1e-10, rtol=0)
+    state, place, *_ = flow.state
+    assert state.shape == (2, HEADS, 6, 5, 6)
+    assert place.tolist() == [LENGTH, LENGTH]
+    more = sum(p.numel() for p in mixer.parameters()) - sum(p.numel() for p in built().parameters())
+    assert more == WIDTH * HEADS * 7 + HEADS * 7
 
 
 def test_parameters_and_state_are_those_of_the_paper():
