@@ -5,6 +5,7 @@ from peers import (
     convolutions,
     exact,
     feature_maps,
+    flash_linear,
     gated,
     hashing,
     low_rank,
@@ -25,6 +26,7 @@ PEERS: tuple[Peer, ...] = (
     *state_spaces.PEERS,
     *gated.PEERS,
     *recurrent.PEERS,
+    *flash_linear.PEERS,
 )
 
 

@@ -1,0 +1,90 @@
+"""Peers in flash-linear-attention: its literal forms, each file loaded by itself.
+
+The package imports kernels that want a GPU; these files want torch and einops alone.
+"""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.families.based import Based
+from models.families.forgetting import Forgetting
+from peers.peer import Missing, Peer, PeerCase, PeerPair, core_of
+
+BY_ITSELF = "no extra brings it: pip install --no-deps fla-core, and einops"
+OPEN = 3.0
+"""Added to the logits of forget gates: a half of each would leave a query a few keys."""
+
+
+def file_of(name: str) -> Any:
+    """Load one file of the package. Raises `Missing` where that or einops is absent."""
+    package = importlib.util.find_spec("fla")
+    if package is None or package.origin is None or importlib.util.find_spec("einops") is None:
+        raise Missing(f"fla or einops is not installed; {BY_ITSELF}")
+    path = Path(package.origin).parent / "ops" / name / "naive.py"
+    spec = importlib.util.spec_from_file_location(f"fla_{name}_naive", path)
+    if spec is None or spec.loader is None:
+        raise Missing(f"{path} is no module; {BY_ITSELF}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def forgetting(case: PeerCase) -> PeerPair:
+    """`naive_forgetting_attn`, whose sums and products are in float32."""
+    peer = file_of("forgetting_attn")
+    core = core_of(Forgetting(replace(case.site(), causal=True)), case)
+
+    def gates(x: Tensor) -> Tensor:
+        return F.logsigmoid(x[..., :1] + OPEN)
+
+    def ours(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        return core(q, torch.cat((k, gates(x)), -1), v)
+
+    def theirs(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        q, k, v, g = (each.transpose(1, 2) for each in (q, k, v, gates(x)))
+        out: Tensor = peer.naive_forgetting_attn(q, k, v, g[..., 0])
+        return out.transpose(1, 2).to(q.dtype)
+
+    return PeerPair(ours, theirs, case.heads_of_inputs(4))
+
+
+def based(case: PeerCase) -> PeerPair:
+    """`naive_parallel_based`, with all weights."""
+    peer = file_of("based")
+    site = replace(case.site(), causal=True)
+    ours = core_of(Based(site, feature_width=case.head_width), case)
+    return PeerPair(ours, peer.naive_parallel_based, case.heads_of_inputs())
+
+
+PEERS = (
+    Peer(
+        name="fla naive_forgetting_attn",
+        distribution="fla-core",
+        family="forgetting",
+        setting="gates about 0.95, looking back",
+        make=forgetting,
+        causal=True,
+        tolerance=1e-5,
+        rounding=2e-4,
+        note="its literal form, in float32",
+        way_out=BY_ITSELF,
+    ),
+    Peer(
+        name="fla naive_parallel_based",
+        distribution="fla-core",
+        family="based",
+        setting="features of whole heads, looking back",
+        make=based,
+        causal=True,
+        tolerance=1e-5,
+        rounding=2e-4,
+        note="its literal form, with 1e-6 added to sums of weights",
+        way_out=BY_ITSELF,
+    ),
+)
