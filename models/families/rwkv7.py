@@ -50,7 +50,7 @@ RANK_FACTORS = (2.5, 2.5, 1.7, 5.0)
 EPSILON = 1e-5
 
 
-class LowRank(nn.Module):
+class LowRankMap(nn.Module):
     """A map through few channels, initially 0, and what is added to it in float32 at least.
 
     Args:
@@ -138,12 +138,12 @@ class RWKV7(GatedMixer):
         )
         centred = linear - 0.5
         slopes = -6 + 6 * linear ** (1 + depth**0.3) + 0.5 + 2.5 * zigzag
-        self.decay = LowRank(width, ranks[0], inner, slopes)
-        self.rate = LowRank(width, ranks[1], inner, -0.19 + 0.3 * zigzag + 0.4 * centred)
-        self.residual: LowRank | None = None
+        self.decay = LowRankMap(width, ranks[0], inner, slopes)
+        self.rate = LowRankMap(width, ranks[1], inner, -0.19 + 0.3 * zigzag + 0.4 * centred)
+        self.residual: LowRankMap | None = None
         if value_residual and site.layer > 0:
-            self.residual = LowRank(width, ranks[2], inner, 0.73 - 0.4 * centred)
-        self.gate = LowRank(width, ranks[3], inner)
+            self.residual = LowRankMap(width, ranks[2], inner, 0.73 - 0.4 * centred)
+        self.gate = LowRankMap(width, ranks[3], inner)
         self.removal_scale = nn.Parameter(0.71 - 0.1 * centred)
         self.addition_scale = nn.Parameter(torch.full((inner,), 1.02))
         self.skip = nn.Parameter(torch.full((inner,), -0.04))
