@@ -1,12 +1,14 @@
 """RWKV-7 against its paper token by token, the values that layers hand on, special cases."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 from torch.nn import functional as F
 
+from models.contract import CHECKS, Case
 from models.families.rwkv7 import RWKV7
 from models.mixer import Flow, Layout, Site
 from models.ops.gated.decayed_product import decayed_product
@@ -125,6 +127,20 @@ def test_values_of_the_first_layer_reach_all_later_ones(causal):
             mine = keep[row] & (document[row] == number)
             alone = passed(x[row : row + 1, mine], Layout())
             torch.testing.assert_close(whole[row, mine], alone[0], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_first_of_two_layers_and_the_second_keep_the_contract(layer, causal):
+    """The kit's own site has one layer, which hands nothing on."""
+
+    def make(site):
+        return RWKV7(replace(site, layer=layer, depth=2), chunk=5, ranks=[1, 2, 3, 4])
+
+    case = Case(make=make, causal=causal, max_length=24, width=12, heads=3)
+    names = ("ways", "padding", "document", "context", "gradients", "extend", "half", "precisions")
+    results = {name: CHECKS[name](case) for name in names}
+    assert not {name: each.detail for name, each in results.items() if not each.passed}
 
 
 def test_one_layer_alone_or_without_residual_hands_nothing_on():
