@@ -28,7 +28,7 @@ from models.multi_head import MultiHead
 from models.ops.exact import refuse_in_stream, sdpa, visibility
 from models.ops.sparse import block_table
 from models.ops.sparse.block_choice import chosen_by_mean
-from models.ops.sparse.block_table import Table, laid_out
+from models.ops.sparse.block_table import BlockTable, laid_out
 from models.ops.sparse.chosen_blocks import chosen_attention
 
 
@@ -73,7 +73,7 @@ class MobaCore(nn.Module):
         q: Float[Tensor, "b h l k"],
         keys: Float[Tensor, "b h s k"],
         values: Float[Tensor, "b h s v"],
-        table: Table,
+        table: BlockTable,
     ) -> Float[Tensor, "b h l v"]:
         """Choose blocks, and attend to them; keys and values stand in slots."""
         causal = self.traits.causal
@@ -99,7 +99,8 @@ class MobaCore(nn.Module):
         """Attend to remembered blocks and to the new ones up to each query."""
         refuse_in_stream(layout)
         then = block_table.append(state, k, v, self.block)
-        return self.chosen(q, then.keys, then.values, then.table), then.state
+        keys, values = then.keys.to(q.dtype), then.values.to(v.dtype)
+        return self.chosen(q, keys, values, then.table), then.state
 
 
 class Moba(MultiHead):

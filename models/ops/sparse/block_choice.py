@@ -10,7 +10,7 @@ from torch import Tensor
 
 from models.device_kind import device_kind
 from models.ops.numerics import blocks, full_precision, sum_dtype
-from models.ops.sparse.block_table import Table
+from models.ops.sparse.block_table import BlockTable
 
 PASS_ELEMENTS = {"cpu": 1 << 20}
 """Scores formed at once, by kind of device."""
@@ -47,7 +47,7 @@ def block_selection(
 def chosen_by_mean(
     q: Float[Tensor, "b h l k"],
     keys: Float[Tensor, "b h s k"],
-    table: Table,
+    table: BlockTable,
     top: int,
     *,
     causal: bool,
@@ -63,7 +63,7 @@ def chosen_by_mean(
     """
     with full_precision(q):
         means, chosen = table.means(keys), []
-        for some in passes(q.shape[2], q.shape[0] * q.shape[1] * table.count, q.device):
+        for some in passes(q.shape[2], q.shape[0] * q.shape[1] * table.block_count, q.device):
             scores = q[:, :, some].to(sum_dtype(q)) @ means.mT
             scores.masked_fill_(~table.visible(some, causal=causal)[:, None], -torch.inf)
             home = (table.place[:, some, None] // table.block == table.numbers)[:, None]

@@ -16,7 +16,7 @@ from models.mixer import Layout, State
 from models.ops.numerics import sum_dtype
 
 
-class Table(NamedTuple):
+class BlockTable(NamedTuple):
     """Where tokens stand, and what each block holds."""
 
     block: int
@@ -25,8 +25,8 @@ class Table(NamedTuple):
     """Slot of each token."""
     document: Int[Tensor, "#b m"]
     """Number of the document in each block; -1: there is none."""
-    opens: Bool[Tensor, "#b m"]
-    """Whether a document begins in the block."""
+    rank: Int[Tensor, "#b m"]
+    """Number of the block in its document."""
     filled: Bool[Tensor, "#b s"] | None = None
     """Which slots hold a token that may be seen; None: all up to each query."""
     in_order: bool = True
@@ -35,13 +35,13 @@ class Table(NamedTuple):
     """How many blocks back a query sees, its own included; None: all."""
 
     @property
-    def count(self) -> int:
+    def block_count(self) -> int:
         """Return the number of blocks, m."""
         return self.document.shape[1]
 
     def lay(self, x: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h s k"]:
         """Return what each slot holds, zeros where there is no token."""
-        slots = self.count * self.block
+        slots = self.block_count * self.block
         if self.in_order:
             return F.pad(x, (0, 0, 0, slots - x.shape[2])) if slots > x.shape[2] else x
         return self.put(x.new_zeros(*x.shape[:2], slots, x.shape[3]), x)
@@ -52,12 +52,19 @@ class Table(NamedTuple):
         """Return the slots with these tokens in their places."""
         return slots.scatter(2, self.place[:, None, :, None].expand_as(x), x)
 
-    def visible(self, some: slice, *, causal: bool) -> Bool[Tensor, "#b l m"]:
-        """Return which blocks some of the tokens may see: of the same document, and in sight."""
+    def visible(self, some: slice, *, causal: bool, whole: bool = False) -> Bool[Tensor, "#b l m"]:
+        """Return which blocks some of the tokens may see: of the same document, and in sight.
+
+        Args:
+            some: The tokens.
+            causal: Whether later tokens are hidden.
+            whole: Whether, then, blocks of which some tokens are hidden are hidden, too.
+        """
         home, block = self.place[:, some] // self.block, self.numbers
         seen = self.document[:, None] == self.document.gather(1, home)[..., None]
         if causal:
-            seen &= block <= home[..., None]
+            last = (self.place[:, some] + 1) // self.block - 1 if whole else home
+            seen &= block <= last[..., None]
         if self.sight is not None:
             seen &= home[..., None] - block < self.sight
         return seen & self.nonempty[:, None]
@@ -65,20 +72,20 @@ class Table(NamedTuple):
     @property
     def numbers(self) -> Int[Tensor, " m"]:
         """Return the numbers of the blocks."""
-        return torch.arange(self.count, device=self.place.device)
+        return torch.arange(self.block_count, device=self.place.device)
 
     @property
     def nonempty(self) -> Bool[Tensor, "#b m"]:
         """Return which blocks hold a token that may be seen."""
         if self.filled is None:
             return self.document >= 0
-        return self.filled.unflatten(1, (self.count, self.block)).any(-1)
+        return torch.unflatten(self.filled, 1, (self.block_count, self.block)).any(-1)
 
     def by_block(self, slots: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h m c k"]:
         """Return what each block holds, zeros in place of what may not be seen."""
         if self.filled is not None:
             slots = slots.masked_fill(~self.filled[:, None, :, None], 0)
-        return slots.unflatten(2, (self.count, self.block))
+        return torch.unflatten(slots, 2, (-1, self.block))
 
     def means(self, slots: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h m k"]:
         """Return the mean over the tokens of each block that may be seen, in float32 or more.
@@ -88,11 +95,11 @@ class Table(NamedTuple):
         total = self.by_block(slots.to(sum_dtype(slots))).sum(3)
         if self.filled is None:
             return total / self.block
-        size = self.filled.unflatten(1, (self.count, self.block)).sum(-1)
+        size = torch.unflatten(self.filled, 1, (self.block_count, self.block)).sum(-1)
         return total / size.clamp(min=1)[:, None, :, None]
 
 
-def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Tensor) -> Table:
+def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Tensor) -> BlockTable:
     """Return where the tokens of a pass stand.
 
     Args:
@@ -113,12 +120,12 @@ def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Ten
     if filled is not None:
         filled = F.pad(filled, (0, missing))
     document = torch.zeros(1, count, dtype=torch.int64, device=device)
-    return Table(block, index, document, torch.arange(count, device=device)[None] == 0, filled)
+    return BlockTable(block, index, document, torch.arange(count, device=device)[None], filled)
 
 
 def _by_document(
     document: Int[Tensor, "b l"], keep: Bool[Tensor, "b l"] | None, block: int
-) -> Table:
+) -> BlockTable:
     """Lay tokens by document, and within one in their order."""
     numbers, order = document.sort(dim=1, stable=True)
     begins = F.pad(numbers[:, 1:] != numbers[:, :-1], (1, 0), value=True)
@@ -131,11 +138,11 @@ def _by_document(
     empty = torch.full((len(document), count), -1, device=document.device)
     kept = torch.ones_like(document, dtype=torch.bool) if keep is None else keep
     slots = torch.zeros_like(kept[:, :1]).repeat(1, count * block)
-    return Table(
+    return BlockTable(
         block,
         place,
         empty.scatter(1, block_of, begins.cumsum(1) - 1),
-        torch.zeros_like(empty, dtype=torch.bool).scatter(1, block_of, rank < block),
+        empty.scatter(1, block_of, rank // block),
         slots.scatter(1, place, kept),
         in_order=False,
     )
@@ -166,10 +173,24 @@ def empty(shape: tuple[int, int, int, int, int], block: int, like: Tensor) -> St
 class Continued(NamedTuple):
     """What new tokens attend to."""
 
-    table: Table
+    table: BlockTable
     keys: Float[Tensor, "b g s k"]
     values: Float[Tensor, "b g s v"]
-    state: State
+    moved: Int[Tensor, " b"]
+    """By how many blocks what is remembered moves on."""
+    seen: Int[Tensor, " b"]
+    """Tokens, the new ones included."""
+
+    @property
+    def state(self) -> State:
+        """Return what is remembered then."""
+        return *(self.last(x, self.table.block) for x in (self.keys, self.values)), self.seen
+
+    def last(self, x: Float[Tensor, "b h s k"], each: int = 1) -> Float[Tensor, "b h r k"]:
+        """Return what is to be remembered, `each` for a block."""
+        size = cast(int, self.table.sight) * each
+        index = self.moved[:, None] * each + torch.arange(size, device=x.device)
+        return x.gather(2, index[:, None, :, None].expand(*x.shape[:2], -1, x.shape[3]))
 
 
 def append(
@@ -181,20 +202,18 @@ def append(
     index = torch.arange(past + -(-length // block), device=k.device)
     number = (seen // block - (past - 1))[:, None] + index  # of each block in the stream
     place = (past - 1) * block + (seen % block)[:, None] + torch.arange(length, device=k.device)
-    table = Table(
+    table = BlockTable(
         block,
         place,
         torch.where(number >= 0, 0, -1),
-        number == 0,
+        number,
         in_order=False,
         sight=past,
     )
     more = (len(index) - past) * block
-    laid = [
+    keys, values = (
         table.put(F.pad(old, (0, 0, 0, more)), new.to(old.dtype))
         for old, new in ((keys, k), (values, v))
-    ]
-    moved = ((seen + length) // block - seen // block) * block
-    last = (moved[:, None] + torch.arange(past * block, device=k.device))[:, None, :, None]
-    after = [x.gather(2, last.expand(*x.shape[:2], -1, x.shape[3])) for x in laid]
-    return Continued(table, laid[0].to(k.dtype), laid[1].to(v.dtype), (*after, seen + length))
+    )
+    moved = (seen + length) // block - seen // block
+    return Continued(table, keys, values, moved, seen + length)

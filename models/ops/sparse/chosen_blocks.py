@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from models.device_kind import device_kind
 from models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
-from models.ops.sparse.block_table import Table
+from models.ops.sparse.block_table import BlockTable
 
 PASS_ELEMENTS = {"cpu": 1 << 19}
 """Scores worked on at once, by kind of device: 2 MB."""
@@ -82,7 +82,7 @@ def sorted_pairs(chosen: Int[Tensor, "r l t"], count: int, chunk: int) -> Pairs:
     return Pairs(pair.reshape(-1, chunk), (block + row * count).flatten(), lists.view(-1, top))
 
 
-class _Laid:
+class _Chunks:
     """Queries, keys and values by row, and what is seen of them: what both passes start from."""
 
     def __init__(
@@ -97,7 +97,7 @@ class _Laid:
         self.groups = keys.shape[1]
         self.shared = q.shape[1] // self.groups
         chunk = min(q.shape[2], max(4, table.block // (2 * self.shared)))
-        self.pairs = sorted_pairs(chosen.flatten(0, 1), table.count, chunk)
+        self.pairs = sorted_pairs(chosen.flatten(0, 1), table.block_count, chunk)
         self.scale = q.shape[-1] ** -0.5
         self.q = self.by_query(q)
         self.keys, self.values = (
@@ -109,7 +109,7 @@ class _Laid:
     def by_query(self, x: Float[Tensor, "b h l k"], fill: float = 0.0) -> Float[Tensor, "q j k"]:
         """Return the heads that share a list side by side, and one row more of `fill`."""
         precise = torch.promote_types(x.dtype, torch.float32)
-        x = x.to(precise).unflatten(1, (self.groups, self.shared)).transpose(2, 3)
+        x = torch.unflatten(x.to(precise), 1, (self.groups, self.shared)).transpose(2, 3)
         return F.pad(x.flatten(0, 2), (0, 0, 0, 0, 0, 1), value=fill)
 
     def by_head(self, x: Float[Tensor, "q j k"], like: Tensor) -> Float[Tensor, "b h l k"]:
@@ -145,7 +145,7 @@ class _Laid:
         scores = queries.new_empty(*queries.shape[:2], keys.shape[1])
         add_product(scores, queries, keys.mT, self.scale * LOG2_E, overwrite=True)
         query, block = self.pairs.query(part), self.pairs.block[part]
-        row, number = block // table.count, block % table.count
+        row, number = block // table.block_count, block % table.block_count
         hidden = None
         if self.sight.causal or self.sight.reach is not None:
             within = torch.arange(table.block, device=block.device)
@@ -154,7 +154,7 @@ class _Laid:
         if table.filled is not None:
             filled = table.filled.view(-1, table.block)
             example = row // self.groups if len(table.filled) > 1 else 0
-            gaps = ~filled[example * table.count + number][:, None]
+            gaps = ~filled[example * table.block_count + number][:, None]
             hidden = gaps if hidden is None else hidden | gaps
         if hidden is not None:
             by_list = scores.view(len(scores), -1, self.shared, table.block)
@@ -172,7 +172,7 @@ class _Laid:
 class Sight(NamedTuple):
     """What a query sees of the blocks on its list."""
 
-    table: Table
+    table: BlockTable
     causal: bool
     reach: int | None = None
     """Keys so many tokens away, and more, are hidden; None: none."""
@@ -203,7 +203,7 @@ class ChosenBlockAttention(torch.autograd.Function):
         """Attend. `remember`: a backward pass will come."""
         kept = None
         with full_precision(q):
-            laid = _Laid(q, keys, values, chosen, sight)
+            laid = _Chunks(q, keys, values, chosen, sight)
             places, shared = laid.pairs.pair.numel(), laid.shared
             out = laid.q.new_zeros(places + 1, shared, values.shape[-1])
             logs = laid.q.new_full((places + 1, shared, 1), NEVER / 10)
@@ -244,7 +244,7 @@ class ChosenBlockAttention(torch.autograd.Function):
         """Return the gradients by q, keys and values."""
         q, keys, values, chosen, o, level, kept = ctx.saved_tensors
         with full_precision(gradient):
-            laid = _Laid(q, keys, values, chosen, ctx.sight)
+            laid = _Chunks(q, keys, values, chosen, ctx.sight)
             given = laid.by_query(gradient)
             along = laid.by_query((gradient.to(o.dtype) * o).sum(-1, keepdim=True))
             level = laid.by_query(level, torch.inf)  # so that no query's weights are 0
@@ -277,7 +277,7 @@ def chosen_attention(
     keys: Float[Tensor, "b g s k"],
     values: Float[Tensor, "b g s v"],
     chosen: Int[Tensor, "b g l t"],
-    table: Table,
+    table: BlockTable,
     *,
     causal: bool,
     reach: int | None = None,

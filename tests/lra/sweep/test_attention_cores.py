@@ -36,6 +36,7 @@ WORDS = {
     "skyformer": ("model.mixer.gamma=0.0", "model.mixer.sampling=stratified",
                   "model.mixer.inverse=exact"),
     "sparse_transformer": ("model.mixer.stride=8",),
+    "moba": ("model.mixer.block=4",),
     "reformer": ("model.mixer.chunk=4", "model.mixer.allow_duplicates=false"),
 }  # fmt: skip
 WHOLE = {"skyformer": 2 * LENGTH}

@@ -7,7 +7,7 @@ from torch import Tensor
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.mixer import Layout
 from models.ops.sparse import chosen_blocks
-from models.ops.sparse.block_table import Table, laid_out
+from models.ops.sparse.block_table import BlockTable, laid_out
 from models.ops.sparse.chosen_blocks import chosen_attention
 from models.ops.sparse.reference import attention_in_sight
 from tests.attention import Largest, compare, drawn, holes
@@ -36,7 +36,7 @@ def heads(length: int, number: int, groups: int) -> list[Tensor]:
     return [drawn(*shape, seed=s).requires_grad_() for s, shape in enumerate(shapes)]
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, table: Table, **facts) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, table: BlockTable, **facts) -> Tensor:
     return chosen_attention(q, table.lay(k), table.lay(v), chosen, table, **facts)
 
 
@@ -50,7 +50,7 @@ def test_it_is_attention_with_a_mask(causal, number, groups, reach, padded, elem
     length = 18
     qkv, keep = heads(length, number, groups), holes(length, real=0.5) if padded else None
     table = laid_out(Layout(keep=keep), length, BLOCK, causal=causal, like=qkv[0])
-    chosen = lists(length, groups, 3, table.count)
+    chosen = lists(length, groups, 3, table.block_count)
     seen = attend(*qkv, chosen, table, causal=causal, reach=reach)
     q, k, v = qkv
     k, v = (x.repeat_interleave(number // groups, 1) for x in (k, v))
@@ -62,7 +62,7 @@ def test_it_is_attention_with_a_mask(causal, number, groups, reach, padded, elem
 def test_gradients_with_dropped_weights_are_finite_differences():
     qkv = [drawn(1, 2, 9, 2, seed=s).requires_grad_() for s in range(3)]
     table = laid_out(Layout(), 9, BLOCK, causal=True, like=qkv[0])
-    chosen = lists(9, 2, 2, table.count)[:1]
+    chosen = lists(9, 2, 2, table.block_count)[:1]
 
     def run(*qkv: Tensor) -> Tensor:
         torch.manual_seed(1)  # the same weights dropped every time
@@ -74,7 +74,7 @@ def test_gradients_with_dropped_weights_are_finite_differences():
 def test_a_mean_of_many_draws_is_attention_without_dropout():
     qkv = heads(9, 2, 2)
     table = laid_out(Layout(), 9, BLOCK, causal=True, like=qkv[0])
-    chosen = lists(9, 2, 2, table.count)
+    chosen = lists(9, 2, 2, table.block_count)
     torch.manual_seed(0)
     draws = [attend(*qkv, chosen, table, causal=True, dropout=0.3).detach() for _ in range(3000)]
     wanted = attend(*qkv, chosen, table, causal=True)

@@ -1,0 +1,286 @@
+"""Native sparse attention: compressed blocks, chosen blocks and a window, each behind a gate.
+
+    o_i = sum_b g_ib Attention(q_i, K_b, V_b),    g_i = sigmoid(W_g x_i), three numbers a head
+
+compressed  one key and one value for each block of C tokens, which a query sees once it has the
+            whole block: of the first C - 1 tokens this branch is 0
+chosen      the tokens of t blocks: the first one, the last two up to the query, and those of the
+            largest weights of the compressed branch, added up over the heads that share keys
+window      the last w tokens, the query's included
+
+Cost       per query head and token, forward: 4 k (n / C + t C + w) operations, filled up by at most
+           4 k C, and the projections. Weights of compressed blocks, n / C to a query, are formed
+           for some queries at a time and not kept. Autograd keeps q, keys, values, outputs, a
+           number a branch, and t indices for each head of keys.
+           State: keys and values of all branches, in whole blocks that hold the last tokens asked
+           for, and the compressed ones.
+Source     Yuan et al. 2025, arXiv:2502.11089, section 3; choices and the mean as in
+           fla-org/native-sparse-attention.
+Notation   the paper's l = d = l' is `block`, its n is `top`, its w `window`.
+Published  causal, compression of 32 tokens every 16, blocks of 64, top 16, window 512, 4 heads of
+           keys for 64 of queries, at 8,192 tokens.
+Differs    compressed blocks follow one another and are the chosen ones (fla's form). A network of
+           the compression has 4 k channels inside, which the paper leaves open. Equal weights give
+           the earlier block. Documents begin with a block of their own, so that each gives what it
+           gives alone. Rotary positions turn queries and keys before they are compressed.
+Both sides ours, published by nobody: all blocks are compressed and may be chosen, the window
+           reaches to both sides.
+"""
+
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from models.mixer import (
+    Family,
+    Flow,
+    Growth,
+    Layout,
+    Positions,
+    Site,
+    State,
+    Traits,
+    Tuning,
+    blanked,
+)
+from models.multi_head import APPLIED, biases, projection
+from models.ops.exact import refuse_in_stream
+from models.ops.numerics import sum_dtype
+from models.ops.sparse import block_table
+from models.ops.sparse.block_table import BlockTable, laid_out
+from models.ops.sparse.chosen_blocks import chosen_attention
+from models.ops.sparse.compressed_blocks import Choice, compressed_attention, neighbours
+from models.positions import rotate
+
+
+class BlockCompression(StrEnum):
+    """What makes one key or value of a block."""
+
+    mean = auto()
+    network = auto()
+    """A network of two layers on the whole block, with a vector for each position in it."""
+
+
+class BlockMean(nn.Module):
+    """The mean of the tokens of each block."""
+
+    def forward(
+        self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
+    ) -> Float[Tensor, "b g m k"]:
+        """Compress; `filled` says which slots hold a token, None: all."""
+        total = x.to(sum_dtype(x)).sum(3)
+        size = x.shape[3] if filled is None else filled.sum(-1).clamp(min=1)[:, None, :, None]
+        return (total / size).to(x.dtype)
+
+
+class BlockNetwork(nn.Module):
+    """A network of two layers on each block.
+
+    Args:
+        groups: Heads of keys, each with positions of its own.
+        block: Tokens of a block.
+        width: Channels of a head.
+    """
+
+    def __init__(self, groups: int, block: int, width: int) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.zeros(groups, block, width))
+        self.inner = projection(block * width, 4 * width, bias=True)
+        self.outer = projection(4 * width, width, bias=True)
+
+    def tuning(self) -> dict[str, Tuning]:
+        """Say that positions are no matrices."""
+        return {"positions": Tuning(matrix=False)}
+
+    def forward(
+        self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
+    ) -> Float[Tensor, "b g m k"]:
+        """Compress; `filled` says which slots hold a token, None: all."""
+        placed = x + self.positions[:, None].to(x.dtype)
+        if filled is not None:
+            placed = placed.masked_fill(~filled[:, None, ..., None], 0)
+        compressed: Tensor = self.outer(self.inner(placed.flatten(3)).relu())
+        return compressed
+
+
+class NativeSparseAttention(Family):
+    """Multi-head attention to compressed blocks, chosen blocks and a window.
+
+    Args:
+        site: Where it is built.
+        block: Tokens of a block, C.
+        top: Blocks that a query chooses, those of `first` and `local` included, t.
+        first: Blocks at the start that are chosen in any case.
+        local: Blocks up to the query's that are chosen in any case.
+        window: Tokens of the window, the query's included, w.
+        key_value_heads: Heads of keys and of values; divides the heads of queries.
+        own_keys: Whether each branch has projections of keys and values of its own.
+        compression: What makes one key or value of a block.
+        bias: Whether projections have biases, where the backbone leaves that open.
+
+    Raises:
+        ValueError: A number is too small, or heads do not divide.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        block: int = 32,
+        top: int = 4,
+        first: int = 1,
+        local: int = 2,
+        window: int = 128,
+        key_value_heads: int = 1,
+        own_keys: bool = True,
+        compression: BlockCompression = BlockCompression.mean,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, value, least in (
+            ("block", block, 1), ("first", first, 0), ("local", local, 1), ("window", window, 1),
+        ):  # fmt: skip
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}: got {value}")
+        if top < first + local:
+            raise ValueError(
+                f"top counts the blocks of first={first} and local={local} too: got {top}; use "
+                f"{first + local} or more"
+            )
+        if key_value_heads < 1 or site.heads % key_value_heads:
+            raise ValueError(
+                f"key_value_heads must divide the heads of queries: got {key_value_heads} of "
+                f"{site.heads}"
+            )
+        self.rotary = site.positions == Positions.rotary
+        self.width = width = site.head_width
+        if self.rotary and width % 2:
+            raise ValueError(
+                f"rotary positions need an even head width: got {width}; change heads, head_width, "
+                "or positions"
+            )
+        self.heads, self.groups, self.branches = site.heads, key_value_heads, 3 if own_keys else 1
+        self.block, self.window, self.dropout = block, window, site.attention_dropout
+        self.numbers = (top, first, local)
+        has = biases(site, bias, default=False)
+        self.q_proj = projection(site.width, site.inner_width, bias=has.qkv)
+        self.key_value_proj = projection(
+            site.width, 2 * self.branches * key_value_heads * width, bias=has.qkv
+        )
+        self.gate_proj = projection(site.width, 3 * site.heads, bias=False)
+        self.out_proj = projection(site.inner_width, site.width, bias=has.output)
+        network = compression == BlockCompression.network
+        self.compress_keys, self.compress_values = (
+            BlockNetwork(key_value_heads, block, width) if network else BlockMean()
+            for _ in range(2)
+        )
+        near = window < site.max_length
+        cut = top * block < site.max_length or network or block < site.max_length
+        self.traits = Traits(
+            supports=frozenset({"keep", "start", "document"}),
+            positions=frozenset({Positions.rotary.value}),
+            options=APPLIED,
+            causal=site.causal,
+            operations=Growth(2.0),
+            weight_dropout=True,
+            summarises=block > 1,
+            sees_order=site.causal or self.rotary or near or (block > 1 and cut),
+        )
+
+    def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
+        """Fold the width into heads."""
+        return x.view(*x.shape[:2], -1, self.width).transpose(1, 2)
+
+    def project(
+        self, x: Float[Tensor, "b l d"], layout: Layout
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b g l k"]]:
+        """Return queries, and keys and values of all branches, one branch behind the other."""
+        q, (k, v) = self.split(self.q_proj(x)), self.split(self.key_value_proj(x)).chunk(2, dim=1)
+        if self.rotary:
+            q, k = rotate(q, layout.start), rotate(k, layout.start)
+        return q, k, v
+
+    def compressed(
+        self, keys: Float[Tensor, "b g s k"], values: Float[Tensor, "b g s k"], table: BlockTable
+    ) -> tuple[Float[Tensor, "b g m k"], Float[Tensor, "b g m k"]]:
+        """Return one key and one value of each block, by the first branch."""
+        filled = table.filled
+        if filled is not None:
+            filled = torch.unflatten(filled, 1, (-1, self.block))
+        keys, values = (table.by_block(x[:, : self.groups]) for x in (keys, values))
+        return self.compress_keys(keys, filled), self.compress_values(values, filled)
+
+    def outputs(
+        self,
+        q: Float[Tensor, "b h l k"],
+        keys: Float[Tensor, "b g s k"],
+        values: Float[Tensor, "b g s k"],
+        compressed: tuple[Float[Tensor, "b c m k"], Float[Tensor, "b c m k"]],
+        table: BlockTable,
+    ) -> list[Float[Tensor, "b h l k"]]:
+        """Return what each branch gives; keys and values of all branches stand in slots."""
+        causal, rate = self.traits.causal, self.dropout if self.training else 0.0
+        choice = Choice(table, causal, *self.numbers)
+        by_block, chosen = compressed_attention(q, *compressed, choice, dropout=rate)
+        near = neighbours(table, self.window, causal=causal)
+        near = near.expand(len(q), self.groups, -1, -1)
+        given = [
+            (keys[:, here : here + self.groups], values[:, here : here + self.groups])
+            for here in (self.groups, 2 * self.groups) if self.branches == 3
+        ] or [(keys, values)] * 2  # fmt: skip
+        return [
+            by_block,
+            chosen_attention(q, *given[0], chosen, table, causal=causal, dropout=rate),
+            chosen_attention(
+                q, *given[1], near, table, causal=causal, reach=self.window, dropout=rate
+            ),
+        ]
+
+    def merge(
+        self, x: Float[Tensor, "b l d"], outputs: list[Float[Tensor, "b h l k"]]
+    ) -> Float[Tensor, "b l d"]:
+        """Return the sum of the branches, gated by the tokens, projected."""
+        gates = self.gate_proj(x).sigmoid().view(*x.shape[:2], 3, self.heads).permute(2, 0, 3, 1)
+        o = sum(gate[..., None] * each for gate, each in zip(gates, outputs, strict=True))
+        mixed: Tensor = self.out_proj(cast(Tensor, o).transpose(1, 2).flatten(-2))
+        return mixed
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        x = blanked(x, layout, self.traits)
+        q, k, v = self.project(x, layout)
+        table = laid_out(layout, x.shape[1], self.block, causal=self.traits.causal, like=x)
+        keys, values = table.lay(k), table.lay(v)
+        compressed = self.compressed(keys, values, table)
+        return self.merge(x, self.outputs(q, keys, values, compressed, table))
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return an empty memory of the last blocks: tokens, their count, and compressed ones."""
+        like, heads = self.q_proj.weight.new_empty(0), self.branches * self.groups
+        shape = (batch_size, heads, memory, self.width, self.width)
+        count = block_table.blocks_in_memory(memory, self.block)
+        compressed = like.new_zeros(2, batch_size, self.groups, count, self.width)
+        return (block_table.empty(shape, self.block, like), *compressed.unbind())
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`; with state None, exactly `forward`."""
+        if flow.state is None:
+            return flow.with_x(self.forward(flow.x, layout))
+        refuse_in_stream(layout)
+        memory, *before = cast(tuple[State, Tensor, Tensor], flow.state)
+        q, k, v = self.project(flow.x, layout)
+        then = block_table.append(memory, k, v, self.block)
+        whole = before[0].shape[2] - 1  # blocks that no new token enters
+        behind = whole * self.block
+        keys, values = then.keys.to(k.dtype), then.values.to(v.dtype)
+        fresh = self.compressed(keys[:, :, behind:], values[:, :, behind:], then.table)
+        by_key, by_value = (
+            torch.cat((old[:, :, :whole].to(new.dtype), new), dim=2)
+            for old, new in zip(before, fresh, strict=True)
+        )
+        y = self.merge(flow.x, self.outputs(q, keys, values, (by_key, by_value), then.table))
+        after = (then.last(by_key).to(before[0].dtype), then.last(by_value).to(before[1].dtype))
+        return flow._replace(x=y, state=(then.state, *after))
