@@ -21,8 +21,9 @@ Published  causal, compression of 32 tokens every 16, blocks of 64, top 16, wind
            keys for 64 of queries, at 8,192 tokens.
 Differs    compressed blocks follow one another and are the chosen ones (fla's form). A network of
            the compression has 4 k channels inside, which the paper leaves open. Equal weights give
-           the earlier block. Documents begin with a block of their own, so that each gives what it
-           gives alone. Rotary positions turn queries and keys before they are compressed.
+           the earlier block. Padding takes no place in a block, and documents begin with a block
+           of their own: both give what they give alone. Rotary positions turn queries, and keys
+           before they are compressed.
 Both sides ours, published by nobody: all blocks are compressed and may be chosen, the window
            reaches to both sides.
 """
@@ -205,7 +206,7 @@ class NativeSparseAttention(Family):
 
     def compressed(
         self, keys: Float[Tensor, "b g s k"], values: Float[Tensor, "b g s k"], table: BlockTable
-    ) -> tuple[Float[Tensor, "b g m k"], Float[Tensor, "b g m k"]]:
+    ) -> tuple[Float[Tensor, "b c m k"], Float[Tensor, "b c m k"]]:
         """Return one key and one value of each block, by the first branch."""
         filled = table.filled
         if filled is not None:

@@ -2,7 +2,8 @@
 
 A token's place is its slot among m blocks of C. Where tokens follow one another, it is its index.
 Documents are laid one behind the other, each from a new block on, so that a block holds tokens of
-one document. Behind a state, places are counted from the oldest block that is remembered.
+one document. Padding has no slot: what is laid out is the row without it. Behind a state, places
+are counted from the oldest block that is remembered.
 """
 
 from typing import NamedTuple, cast
@@ -29,6 +30,8 @@ class BlockTable(NamedTuple):
     """Number of the block in its document."""
     filled: Bool[Tensor, "#b s"] | None = None
     """Which slots hold a token that may be seen; None: all up to each query."""
+    keep: Bool[Tensor, "b l"] | None = None
+    """Which tokens have a slot; a token of padding stands with the one before it."""
     in_order: bool = True
     """Whether the place of each token is its index."""
     sight: int | None = None
@@ -49,8 +52,14 @@ class BlockTable(NamedTuple):
     def put(
         self, slots: Float[Tensor, "b h s k"], x: Float[Tensor, "b h l k"]
     ) -> Float[Tensor, "b h s k"]:
-        """Return the slots with these tokens in their places."""
-        return slots.scatter(2, self.place[:, None, :, None].expand_as(x), x)
+        """Return the slots with these tokens in their places, padding left out."""
+        place = self.place
+        if self.keep is not None:
+            slots = F.pad(slots, (0, 0, 0, 1))
+            place = place.where(self.keep, slots.shape[2] - 1)
+        return slots.scatter(2, place[:, None, :, None].expand_as(x), x)[
+            :, :, : self.block_count * self.block
+        ]
 
     def visible(self, some: slice, *, causal: bool, whole: bool = False) -> Bool[Tensor, "#b l m"]:
         """Return which blocks some of the tokens may see: of the same document, and in sight.
@@ -103,47 +112,52 @@ def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Ten
     """Return where the tokens of a pass stand.
 
     Args:
-        layout: With padding, which keeps its slots, and documents.
+        layout: With padding, which has no slot, and documents.
         length: Tokens of a row.
         block: Tokens of a block.
         causal: Whether later tokens are hidden, those that are not there among them.
         like: Gives the device.
     """
     device = like.device
-    if layout.document is not None:
-        return _by_document(layout.document, layout.keep, block)
+    if layout.document is not None or layout.keep is not None:
+        return _moved(layout.document, layout.keep, block)
     count = -(-length // block)
-    index, missing = torch.arange(length, device=device)[None], count * block - length
-    filled = layout.keep
-    if filled is None and missing and not causal:
-        filled = torch.ones_like(index, dtype=torch.bool)
-    if filled is not None:
-        filled = F.pad(filled, (0, missing))
+    index, filled = torch.arange(length, device=device)[None], None
+    if not causal and length % block:
+        filled = torch.arange(count * block, device=device)[None] < length
     document = torch.zeros(1, count, dtype=torch.int64, device=device)
     return BlockTable(block, index, document, torch.arange(count, device=device)[None], filled)
 
 
-def _by_document(
-    document: Int[Tensor, "b l"], keep: Bool[Tensor, "b l"] | None, block: int
+def _moved(
+    document: Int[Tensor, "b l"] | None, keep: Bool[Tensor, "b l"] | None, block: int
 ) -> BlockTable:
-    """Lay tokens by document, and within one in their order."""
+    """Lay tokens by document, and within one in their order, without padding."""
+    if document is None:
+        document = torch.zeros_like(cast(Tensor, keep), dtype=torch.int64)
+        count = -(-document.shape[1] // block)
+    else:
+        count = document.shape[1]  # or fewer, where tensors have contents
+    kept = torch.ones_like(document, dtype=torch.bool) if keep is None else keep
     numbers, order = document.sort(dim=1, stable=True)
     begins = F.pad(numbers[:, 1:] != numbers[:, :-1], (1, 0), value=True)
-    index = torch.arange(document.shape[1], device=document.device)
-    rank = index - torch.where(begins, index, 0).cummax(1).values
-    block_of = (rank % block == 0).cumsum(1) - 1
-    meta = document.device.type == "meta"
-    count = document.shape[1] if meta else int(block_of.max()) + 1
+    there = kept.gather(1, order)
+    so_far = there.cumsum(1)
+    before = torch.where(begins, so_far - there.long(), 0).cummax(1).values
+    rank = (so_far - before - 1).clamp_(min=0)  # in the document
+    block_of = (begins | (there & (rank % block == 0) & (rank > 0))).cumsum(1) - 1
+    if document.device.type != "meta":
+        count = min(count, int(block_of.max()) + 1)
     place = torch.empty_like(order).scatter(1, order, block_of * block + rank % block)
     empty = torch.full((len(document), count), -1, device=document.device)
-    kept = torch.ones_like(document, dtype=torch.bool) if keep is None else keep
-    slots = torch.zeros_like(kept[:, :1]).repeat(1, count * block)
+    slots = torch.zeros_like(kept[:, :1]).repeat(1, count * block + 1)
     return BlockTable(
         block,
         place,
         empty.scatter(1, block_of, begins.cumsum(1) - 1),
         empty.scatter(1, block_of, rank // block),
-        slots.scatter(1, place, kept),
+        slots.scatter(1, place.where(kept, count * block), value=True)[:, :-1],
+        keep=keep,
         in_order=False,
     )
 

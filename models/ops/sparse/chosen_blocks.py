@@ -152,7 +152,7 @@ class _Chunks:
             place = self.place[query] - (number * table.block)[:, None]
             hidden = self.sight.hidden(place[..., None], within)
         if table.filled is not None:
-            filled = table.filled.view(-1, table.block)
+            filled = table.filled.reshape(-1, table.block)
             example = row // self.groups if len(table.filled) > 1 else 0
             gaps = ~filled[example * table.block_count + number][:, None]
             hidden = gaps if hidden is None else hidden | gaps

@@ -165,7 +165,6 @@ def moba_pairs(
     top: int,
     *,
     causal: bool,
-    keep: Bool[Tensor, "b l"] | None = None,
 ) -> Bool[Tensor, "b h l l"]:
     """Return who sees whom in Mixture of Block Attention, Lu et al. 2025, arXiv:2502.13189.
 
@@ -175,22 +174,79 @@ def moba_pairs(
         block: tokens of a block; the last one may be in part filled.
         top: blocks that a query sees, its own included.
         causal: see no later token, and choose no later block.
-        keep: what is no padding, and so counts in the mean of a block.
     """
     batch, heads, length = q.shape[:3]
-    real = torch.ones(batch, length, dtype=torch.bool) if keep is None else keep
     spans = [range(m, min(m + block, length)) for m in range(0, length, block)]
     sees = torch.zeros(batch, heads, length, length, dtype=torch.bool)
     for b in range(batch):
         for h in range(heads):
+            means = [k[b, h, list(span)].mean(0) for span in spans]
             for i in range(length):
-                home, scores = i // block, []
-                for m, span in enumerate(spans):
-                    tokens = [j for j in span if real[b, j]]
-                    seen = bool(tokens) and (m <= home or not causal)
-                    mean = k[b, h, tokens].mean(0) if tokens else 0 * q[b, h, i]
-                    scores.append((q[b, h, i] @ mean).item() if seen else -math.inf)
+                home = i // block
+                scores = [
+                    (q[b, h, i] @ mean).item() if m <= home or not causal else -math.inf
+                    for m, mean in enumerate(means)
+                ]
                 for m in best_blocks(scores, top, [home]):
                     for j in spans[m]:
                         sees[b, h, i, j] = j <= i or not causal
     return sees
+
+
+def nsa_branches(
+    q: Float[Tensor, "h l k"],
+    keys: Sequence[Float[Tensor, "g l k"]],
+    values: Sequence[Float[Tensor, "g l k"]],
+    compressed: tuple[Float[Tensor, "g m k"], Float[Tensor, "g m k"]],
+    *,
+    block: int,
+    top: int,
+    first: int,
+    local: int,
+    window: int,
+    causal: bool,
+) -> list[Float[Tensor, "h l k"]]:
+    """Return the branches of native sparse attention, Yuan et al. 2025, arXiv:2502.11089.
+
+    Args:
+        q: queries of one row.
+        keys: of the branch of chosen blocks and of that of the window, for groups of heads.
+        values: the same.
+        compressed: one key and one value for each block.
+        block: tokens of a block; the last one may be in part filled.
+        top: blocks that a query chooses, the forced ones included.
+        first: forced blocks at the start.
+        local: forced blocks up to the query's.
+        window: tokens of the window, the query's included, to each side.
+        causal: see no later token; a compressed block is seen once all of it is.
+    """
+    (heads, length, width), groups = q.shape, len(keys[0])
+    shared, count = heads // groups, -(-length // block)
+    rows: list[list[list[Tensor]]] = [[[] for _ in range(heads)] for _ in range(3)]
+
+    def mean(h: int, i: int, k: Tensor, v: Tensor, seen: list[int]) -> Tensor:
+        weights = (k[seen] @ q[h, i] / math.sqrt(width)).softmax(0)
+        return weights @ v[seen]
+
+    for g in range(groups):
+        for i in range(length):
+            home = i // block
+            whole = [m for m in range(count) if not causal or (m + 1) * block - 1 <= i]
+            joined = [-math.inf] * count
+            for h in range(g * shared, (g + 1) * shared):
+                scores = compressed[0][g, whole] @ q[h, i] / math.sqrt(width)
+                for m, p in zip(whole, scores.softmax(0).tolist(), strict=True):
+                    joined[m] = max(joined[m], 0) + p
+                o = mean(h, i, compressed[0][g], compressed[1][g], whole) if whole else 0 * q[h, i]
+                rows[0][h].append(o)
+            forced = {m for m in range(count) if m < first or home - local < m <= home}
+            forced = {m for m in forced if m <= home or not causal}
+            for m in forced:
+                joined[m] = max(joined[m], 0)
+            chosen = best_blocks(joined, top, [*forced])
+            inside = [j for j in range(length) if j // block in chosen and (j <= i or not causal)]
+            near = [j for j in range(length) if abs(i - j) < window and (j <= i or not causal)]
+            for h in range(g * shared, (g + 1) * shared):
+                rows[1][h].append(mean(h, i, keys[0][g], values[0][g], inside))
+                rows[2][h].append(mean(h, i, keys[1][g], values[1][g], near))
+    return [torch.stack([torch.stack(of_head) for of_head in branch]) for branch in rows]
