@@ -179,7 +179,8 @@ class NativeSparseAttention(Family):
             for _ in range(2)
         )
         near = window < site.max_length
-        cut = top * block < site.max_length or network or block < site.max_length
+        chosen = top * block < site.max_length
+        within = block > 1 and (network or block < site.max_length)
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),
             positions=frozenset({Positions.rotary.value}),
@@ -188,7 +189,7 @@ class NativeSparseAttention(Family):
             operations=Growth(2.0),
             weight_dropout=True,
             summarises=block > 1,
-            sees_order=site.causal or self.rotary or near or (block > 1 and cut),
+            sees_order=site.causal or self.rotary or near or chosen or within,
         )
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:

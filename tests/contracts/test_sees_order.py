@@ -36,6 +36,12 @@ SIZES = {
         {"block": block, "top": top}
         for block, top in ((1, 3), (8, 2), (8, 3), (5, 4), (5, 5), (24, 1))
     ],
+    "nsa": [
+        {"block": block, "top": top, "window": window, "compression": compression}
+        for block, top in ((1, 4), (1, 24), (8, 3), (8, 4), (24, 3))
+        for window in (23, 24)
+        for compression in ("mean", "network")
+    ],
     "nystromformer": [
         {"landmarks": landmarks, "conv_kernel": taps}
         for landmarks, taps in ((1, 0), (8, 0), (24, 0), (24, 3))

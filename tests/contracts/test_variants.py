@@ -72,6 +72,19 @@ VARIANTS = {
     ],
     "mlstm": [{"chunk": 5, "convolution": None, "block_size": 1, "expansion": 1}],
     "moba": [{"block": 4, "top": 3}, {"block": 5, "top": 1}],
+    "nsa": [
+        {"block": 4, "top": 3, "window": 6},
+        {
+            "block": 5,
+            "top": 2,
+            "first": 0,
+            "local": 1,
+            "window": 3,
+            "key_value_heads": 3,
+            "own_keys": False,
+            "compression": "network",
+        },
+    ],
     "nystromformer": [{"landmarks": 7, "inverse": "ridge", "conv_kernel": 5}],
     "performer": [
         {"features": 11, "chunk": 4},

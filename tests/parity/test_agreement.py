@@ -48,7 +48,7 @@ def test_what_is_called_another_function_is_one(peer: Peer, causal: bool) -> Non
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 def test_a_disturbed_weight_is_seen(peer: Peer) -> None:
     """The comparison can fail: with one number of theirs changed, it does."""
-    pair = peer.pair(case(False, torch.float64))
+    pair = peer.pair(case(not peer.bidirectional, torch.float64))
     if pair.weights:
         with torch.no_grad():
             pair.weights[0].theirs.view(-1)[3] += 0.5
