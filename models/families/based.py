@@ -60,8 +60,8 @@ class TaylorFeatures:
         place = torch.empty(width, width, dtype=torch.int64, device=x.device)
         place[first, second] = place[second, first] = torch.arange(len(first), device=x.device)
         scale = x.new_full((width, width), width**-0.5).fill_diagonal_((width / 2) ** -0.5)
-        products = gradient[..., width + 1 :][..., place.flatten()].unflatten(-1, place.shape)
-        from_products = products.mul_(scale).mul_(x[..., None, :]).sum(-1)
+        products = gradient[..., width + 1 :][..., place.flatten()].view(*x.shape, width)
+        from_products: Tensor = products.mul_(scale).mul_(x[..., None, :]).sum(-1)
         return from_products.add_(gradient[..., 1 : width + 1], alpha=width**-0.25)
 
 
