@@ -52,7 +52,7 @@ SLOWEST = 1e-5
 """Part of ALiBi's slopes that the last layer keeps, about."""
 
 
-class Decay(StrEnum):
+class HeadDecay(StrEnum):
     """How fast heads forget."""
 
     retention = auto()
@@ -125,7 +125,7 @@ class RetNet(Family):
         *,
         value_expansion: int = 2,
         norm: HeadNorm = HeadNorm.group,
-        decay: Decay = Decay.retention,
+        decay: HeadDecay = HeadDecay.retention,
         rotary: bool = True,
         bidirectional: bool = True,
         bias: bool = False,
@@ -143,7 +143,7 @@ class RetNet(Family):
         self.heads, self.head_width, self.chunk = site.heads, site.head_width, chunk
         self.value_expansion = value_expansion
         self.norm, self.rotary = norm, rotary
-        self.factor = layer_factor(site) if decay == Decay.slopes else None
+        self.factor = layer_factor(site) if decay == HeadDecay.slopes else None
         has, width = biases(site, bias, default=False), site.inner_width
         values = value_expansion * width
         self.q_proj = projection(site.width, width, bias=has.qkv)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from models.families.retnet import EPSILON, Decay, HeadNorm, RetNet, log_decays
+from models.families.retnet import EPSILON, HeadDecay, HeadNorm, RetNet, log_decays
 from models.mixer import Flow, Layout, Site, Unsupported
 from tests.attention import drawn
 
@@ -119,7 +119,7 @@ def test_both_sides_decay_with_the_distance(rotary):
 @pytest.mark.parametrize(("layer", "depth"), [(0, 1), (0, 4), (1, 4), (3, 4)])
 def test_slopes_are_those_of_lightning_attention(layer, depth):
     """Causal, from both sides, and from a state; 1/16 and 1/256 of 2 heads in the first layer."""
-    options = {"decay": Decay.slopes, "layer": layer, "depth": depth}
+    options = {"decay": HeadDecay.slopes, "layer": layer, "depth": depth}
     mixer, x = built(causal=True, **options), drawn(2, LENGTH, WIDTH).requires_grad_()
     wanted = finished(mixer, recurrent(mixer, x), x)
     compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()])
@@ -134,7 +134,7 @@ def test_slopes_are_those_of_lightning_attention(layer, depth):
 
 
 def test_slopes_are_slower_from_layer_to_layer_and_nothing_in_the_last():
-    gates = [built(heads=2, decay=Decay.slopes, layer=n, depth=3).factor for n in range(3)]
+    gates = [built(heads=2, decay=HeadDecay.slopes, layer=n, depth=3).factor for n in range(3)]
     logs = [log_decays(torch.zeros(1, 2, 1, 4).double(), factor)[0, :, 0] for factor in gates]
     wanted = torch.tensor([1 / 16, 1 / 256], dtype=torch.float64)
     torch.testing.assert_close(-logs[0], wanted, rtol=2e-5, atol=0)
