@@ -60,9 +60,10 @@ class TaylorFeatures:
         place = torch.empty(width, width, dtype=torch.int64, device=x.device)
         place[first, second] = place[second, first] = torch.arange(len(first), device=x.device)
         scale = x.new_full((width, width), width**-0.5).fill_diagonal_((width / 2) ** -0.5)
-        products = gradient[..., width + 1 :][..., place.flatten()].view(*x.shape, width)
-        from_products: Tensor = products.mul_(scale).mul_(x[..., None, :]).sum(-1)
-        return from_products.add_(gradient[..., 1 : width + 1], alpha=width**-0.25)
+        products = gradient[..., width + 1 :][..., place.flatten()]
+        by_pair = torch.unflatten(products, -1, place.shape).mul_(scale).mul_(x[..., None, :])
+        pulled: Tensor = by_pair.sum(-1)
+        return pulled.add_(gradient[..., 1 : width + 1], alpha=width**-0.25)
 
 
 class BasedCore(FeatureCore):
