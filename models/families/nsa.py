@@ -28,12 +28,11 @@ Both sides ours, published by nobody: all blocks are compressed and may be chose
            reaches to both sides.
 """
 
-from enum import StrEnum, auto
 from typing import cast
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
 from models.mixer import (
     Family,
@@ -44,67 +43,16 @@ from models.mixer import (
     Site,
     State,
     Traits,
-    Tuning,
     blanked,
 )
 from models.multi_head import APPLIED, biases, projection
 from models.ops.exact import refuse_in_stream
-from models.ops.numerics import sum_dtype
 from models.ops.sparse import block_table
+from models.ops.sparse.block_compression import BlockCompression, BlockMean, BlockNetwork
 from models.ops.sparse.block_table import BlockTable, laid_out
 from models.ops.sparse.chosen_blocks import chosen_attention
 from models.ops.sparse.compressed_blocks import Choice, compressed_attention, neighbours
 from models.positions import rotate
-
-
-class BlockCompression(StrEnum):
-    """What makes one key or value of a block."""
-
-    mean = auto()
-    network = auto()
-    """A network of two layers on the whole block, with a vector for each position in it."""
-
-
-class BlockMean(nn.Module):
-    """The mean of the tokens of each block."""
-
-    def forward(
-        self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
-    ) -> Float[Tensor, "b g m k"]:
-        """Compress; `filled` says which slots hold a token, None: all."""
-        total = x.to(sum_dtype(x)).sum(3)
-        size = x.shape[3] if filled is None else filled.sum(-1).clamp(min=1)[:, None, :, None]
-        return (total / size).to(x.dtype)
-
-
-class BlockNetwork(nn.Module):
-    """A network of two layers on each block.
-
-    Args:
-        groups: Heads of keys, each with positions of its own.
-        block: Tokens of a block.
-        width: Channels of a head.
-    """
-
-    def __init__(self, groups: int, block: int, width: int) -> None:
-        super().__init__()
-        self.positions = nn.Parameter(torch.zeros(groups, block, width))
-        self.inner = projection(block * width, 4 * width, bias=True)
-        self.outer = projection(4 * width, width, bias=True)
-
-    def tuning(self) -> dict[str, Tuning]:
-        """Say that positions are no matrices."""
-        return {"positions": Tuning(matrix=False)}
-
-    def forward(
-        self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
-    ) -> Float[Tensor, "b g m k"]:
-        """Compress; `filled` says which slots hold a token, None: all."""
-        placed = x + self.positions[:, None].to(x.dtype)
-        if filled is not None:
-            placed = placed.masked_fill(~filled[:, None, ..., None], 0)
-        compressed: Tensor = self.outer(self.inner(placed.flatten(3)).relu())
-        return compressed
 
 
 class NativeSparseAttention(Family):

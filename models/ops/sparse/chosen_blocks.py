@@ -82,7 +82,7 @@ def sorted_pairs(chosen: Int[Tensor, "r l t"], count: int, chunk: int) -> Pairs:
     return Pairs(pair.reshape(-1, chunk), (block + row * count).flatten(), lists.view(-1, top))
 
 
-class _Chunks:
+class _PairsLaid:
     """Queries, keys and values by row, and what is seen of them: what both passes start from."""
 
     def __init__(
@@ -203,7 +203,7 @@ class ChosenBlockAttention(torch.autograd.Function):
         """Attend. `remember`: a backward pass will come."""
         kept = None
         with full_precision(q):
-            laid = _Chunks(q, keys, values, chosen, sight)
+            laid = _PairsLaid(q, keys, values, chosen, sight)
             places, shared = laid.pairs.pair.numel(), laid.shared
             out = laid.q.new_zeros(places + 1, shared, values.shape[-1])
             logs = laid.q.new_full((places + 1, shared, 1), NEVER / 10)
@@ -244,7 +244,7 @@ class ChosenBlockAttention(torch.autograd.Function):
         """Return the gradients by q, keys and values."""
         q, keys, values, chosen, o, level, kept = ctx.saved_tensors
         with full_precision(gradient):
-            laid = _Chunks(q, keys, values, chosen, ctx.sight)
+            laid = _PairsLaid(q, keys, values, chosen, ctx.sight)
             given = laid.by_query(gradient)
             along = laid.by_query((gradient.to(o.dtype) * o).sum(-1, keepdim=True))
             level = laid.by_query(level, torch.inf)  # so that no query's weights are 0

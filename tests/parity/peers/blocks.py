@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from models.families.big_bird import BigBird
-from models.families.nsa import BlockCompression, NativeSparseAttention
+from models.families.nsa import NativeSparseAttention
+from models.ops.sparse.block_compression import BlockCompression
 from peers.peer import Peer, PeerCase, PeerPair, layer_of, package, projections, twins
 
 BLOCK = 64

@@ -1,0 +1,61 @@
+"""One key or value of each block: the mean of its tokens, or what a network makes of them."""
+
+from enum import StrEnum, auto
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from models.mixer import Tuning
+from models.multi_head import projection
+from models.ops.numerics import sum_dtype
+
+
+class BlockCompression(StrEnum):
+    """What makes one key or value of a block."""
+
+    mean = auto()
+    network = auto()
+    """A network of two layers on the whole block, with a vector for each position in it."""
+
+
+class BlockMean(nn.Module):
+    """The mean of the tokens of each block."""
+
+    def forward(
+        self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
+    ) -> Float[Tensor, "b g m k"]:
+        """Compress; `filled` says which slots hold a token, None: all."""
+        total = x.to(sum_dtype(x)).sum(3)
+        size = x.shape[3] if filled is None else filled.sum(-1).clamp(min=1)[:, None, :, None]
+        return (total / size).to(x.dtype)
+
+
+class BlockNetwork(nn.Module):
+    """A network of two layers on each block.
+
+    Args:
+        groups: Heads of keys, each with positions of its own.
+        block: Tokens of a block.
+        width: Channels of a head.
+    """
+
+    def __init__(self, groups: int, block: int, width: int) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.zeros(groups, block, width))
+        self.inner = projection(block * width, 4 * width, bias=True)
+        self.outer = projection(4 * width, width, bias=True)
+
+    def tuning(self) -> dict[str, Tuning]:
+        """Say that positions are no matrices."""
+        return {"positions": Tuning(matrix=False)}
+
+    def forward(
+        self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
+    ) -> Float[Tensor, "b g m k"]:
+        """Compress; `filled` says which slots hold a token, None: all."""
+        placed = x + self.positions[:, None].to(x.dtype)
+        if filled is not None:
+            placed = placed.masked_fill(~filled[:, None, ..., None], 0)
+        compressed: Tensor = self.outer(self.inner(placed.flatten(3)).relu())
+        return compressed
