@@ -119,7 +119,7 @@ class NativeSparseAttention(Family):
         self.key_value_proj = projection(
             site.width, 2 * self.branches * key_value_heads * width, bias=has.qkv
         )
-        self.gate_proj = projection(site.width, 3 * site.heads, bias=False)
+        self.gates = projection(site.width, 3 * site.heads, bias=False)
         self.out_proj = projection(site.inner_width, site.width, bias=has.output)
         network = compression == BlockCompression.network
         self.compress_keys, self.compress_values = (
@@ -193,7 +193,7 @@ class NativeSparseAttention(Family):
         self, x: Float[Tensor, "b l d"], outputs: list[Float[Tensor, "b h l k"]]
     ) -> Float[Tensor, "b l d"]:
         """Return the sum of the branches, gated by the tokens, projected."""
-        gates = self.gate_proj(x).sigmoid().view(*x.shape[:2], 3, self.heads).permute(2, 0, 3, 1)
+        gates = self.gates(x).sigmoid().view(*x.shape[:2], 3, self.heads).permute(2, 0, 3, 1)
         o = sum(gate[..., None] * each for gate, each in zip(gates, outputs, strict=True))
         mixed: Tensor = self.out_proj(cast(Tensor, o).transpose(1, 2).flatten(-2))
         return mixed

@@ -70,7 +70,7 @@ def literal(mixer: NativeSparseAttention, x: Tensor) -> Tensor:
         block=mixer.block, top=top, first=first, local=local, window=mixer.window,
         causal=mixer.traits.causal,
     )  # fmt: skip
-    gates = (x @ mixer.gate_proj.weight.mT).sigmoid().view(len(x), 3, HEADS)
+    gates = (x @ mixer.gates.weight.mT).sigmoid().view(len(x), 3, HEADS)
     o = sum(gates[:, b].mT[..., None] * each for b, each in enumerate(branches))
     return o.transpose(0, 1).flatten(1) @ mixer.out_proj.weight.mT
 

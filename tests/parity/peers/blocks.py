@@ -104,7 +104,7 @@ def native_sparse_attention(case: PeerCase) -> PeerPair:
     weights = [
         twins(ours.q_proj.weight, peer.to_qkv.weight, lambda w: w.detach()[:inner]),
         twins(ours.key_value_proj.weight, peer.to_qkv.weight, lambda w: w.detach()[inner:]),
-        twins(ours.gate_proj.weight, peer.to_strategy_combine[0].weight),
+        twins(ours.gates.weight, peer.to_strategy_combine[0].weight),
         twins(ours.out_proj.weight, peer.combine_heads.weight),
     ]
     for kind, mine in (("k", ours.compress_keys), ("v", ours.compress_values)):
