@@ -23,7 +23,7 @@ RECORDED = {
     "-m +experiment=span task.source=sample":
         "20 de61f0be64ce1672 363fb6d6e6448ef2",
     "-m +experiment=approximation hardware.threads=2":
-        "67 62e48fe1fa991727 137b3c40923ee047",
+        "73 62e48fe1fa991727 38e62ea508754560",
     "model=softmax model.layers=[fnet,softmax] model.backbone.depth=2 hardware.device=cpu "
     "++runner.keep=last":
         "1 a8040d7d85a148a7 86d17db04a226cb3",
