@@ -157,9 +157,7 @@ class NativeSparseAttention(Family):
         self, keys: Float[Tensor, "b g s k"], values: Float[Tensor, "b g s k"], table: BlockTable
     ) -> tuple[Float[Tensor, "b c m k"], Float[Tensor, "b c m k"]]:
         """Return one key and one value of each block, by the first branch."""
-        filled = table.filled
-        if filled is not None:
-            filled = torch.unflatten(filled, 1, (-1, self.block))
+        filled = table.filled_by_block
         keys, values = (table.by_block(x[:, : self.groups]) for x in (keys, values))
         return self.compress_keys(keys, filled), self.compress_values(values, filled)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from models.mixer import Tuning
 from models.multi_head import projection
-from models.ops.numerics import sum_dtype
+from models.ops.sparse.block_table import block_means
 
 
 class BlockCompression(StrEnum):
@@ -26,9 +26,7 @@ class BlockMean(nn.Module):
         self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
     ) -> Float[Tensor, "b g m k"]:
         """Compress; `filled` says which slots hold a token, None: all."""
-        total = x.to(sum_dtype(x)).sum(3)
-        size = x.shape[3] if filled is None else filled.sum(-1).clamp(min=1)[:, None, :, None]
-        return (total / size).to(x.dtype)
+        return block_means(x, filled).to(x.dtype)
 
 
 class BlockNetwork(nn.Module):

@@ -86,9 +86,15 @@ class BlockTable(NamedTuple):
     @property
     def nonempty(self) -> Bool[Tensor, "#b m"]:
         """Return which blocks hold a token that may be seen."""
+        filled = self.filled_by_block
+        return self.document >= 0 if filled is None else filled.any(-1)
+
+    @property
+    def filled_by_block(self) -> Bool[Tensor, "#b m c"] | None:
+        """Return which slots of each block hold a token that may be seen; None: all."""
         if self.filled is None:
-            return self.document >= 0
-        return torch.unflatten(self.filled, 1, (self.block_count, self.block)).any(-1)
+            return None
+        return torch.unflatten(self.filled, 1, (self.block_count, self.block))
 
     def by_block(self, slots: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h m c k"]:
         """Return what each block holds, zeros in place of what may not be seen."""
@@ -101,11 +107,16 @@ class BlockTable(NamedTuple):
 
         The last block counts as full where later tokens are hidden.
         """
-        total = self.by_block(slots.to(sum_dtype(slots))).sum(3)
-        if self.filled is None:
-            return total / self.block
-        size = torch.unflatten(self.filled, 1, (self.block_count, self.block)).sum(-1)
-        return total / size.clamp(min=1)[:, None, :, None]
+        return block_means(self.by_block(slots), self.filled_by_block)
+
+
+def block_means(
+    x: Float[Tensor, "b h m c k"], filled: Bool[Tensor, "#b m c"] | None
+) -> Float[Tensor, "b h m k"]:
+    """Return the mean over the filled slots of each block, the others being 0; None: all are."""
+    total = x.to(sum_dtype(x)).sum(3)
+    size = x.shape[3] if filled is None else filled.sum(-1).clamp(min=1)[:, None, :, None]
+    return total / size
 
 
 def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Tensor) -> BlockTable:
