@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Site, Tuning
+from models.mixer import Growth, Site, Tuning, no_matrices
 from models.multi_head import HeadCounts, MultiHead
 from models.ops.exact import ExactCore, sdpa
 from models.ops.gated.head_norm import GatedHeadNorm
@@ -81,7 +81,7 @@ class TwoMaps(nn.Module):
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Keep the vectors from decaying as a matrix."""
-        return {"vectors": Tuning(matrix=False), "norm.weight": Tuning(matrix=False)}
+        return no_matrices(self, "vectors")
 
 
 class Differential(MultiHead):

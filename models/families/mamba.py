@@ -118,10 +118,6 @@ class Mamba(GatedMixer):
         return cast(Tensor, self.out_proj(o * F.silu(self.gate_proj(x))))
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Keep rates, steps and the skip from decaying, and taps from decaying as a matrix."""
+        """Keep rates, steps and the skip from decaying."""
         special = Tuning(weight_decay=0.0, matrix=False)
-        taps = [f"convolutions.{name}" for name, _ in self.convolutions.named_parameters()]
-        return {
-            **dict.fromkeys(taps, Tuning(matrix=False)),
-            **dict.fromkeys(("log_rate", "step_bias", "skip"), special),
-        }
+        return dict.fromkeys(("log_rate", "step_bias", "skip"), special)

@@ -235,8 +235,5 @@ class Mamba2(GatedMixer):
     def tuning(self) -> Mapping[str, Tuning]:
         """Keep rates, steps and the skip from decaying."""
         special = Tuning(weight_decay=0.0, matrix=False)
-        return {
-            **super().tuning(),
-            **dict.fromkeys(("log_rate", "step_bias", "skip"), special),
-            **({"level_scale": special} if self.levels else {}),
-        }
+        names = ("log_rate", "step_bias", "skip", *(["level_scale"] if self.levels else []))
+        return dict.fromkeys(names, special)

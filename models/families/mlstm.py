@@ -21,7 +21,6 @@ Differs    Projections are drawn as everywhere here, the gates as in the package
            to the divisor. The paper has no form that sees both sides.
 """
 
-from collections.abc import Mapping
 from typing import cast
 
 import torch
@@ -29,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning
+from models.mixer import Site
 from models.multi_head import biases, projection
 from models.ops.block_map import BlockMap
 from models.ops.gated.exponential_product import exponential_product
@@ -149,8 +148,3 @@ class MLSTM(GatedMixer):
         """Return zeros for the states and their levels, and for inputs of the convolution."""
         state, *tails = super().empty(batch_size)
         return state, state.new_zeros(batch_size, self.heads), *tails
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep what is no matrix from decaying as one."""
-        taps = [f"convolutions.{name}" for name, _ in self.convolutions.named_parameters()]
-        return {name: Tuning(matrix=False) for name in ("skip", "norm_weight", *taps)}

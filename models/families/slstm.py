@@ -139,7 +139,5 @@ class SLSTM(GatedMixer):
         return self.bias.new_zeros(shape, dtype=dtype), *self.convolutions.empty(batch_size)
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Keep what is no matrix from decaying as one, and biases from decaying at all."""
-        taps = [f"convolutions.{name}" for name, _ in self.convolutions.named_parameters()]
-        special = {name: Tuning(matrix=False) for name in ("norm_weight", *taps)}
-        return {**special, "bias": Tuning(weight_decay=0.0, matrix=False)}
+        """Keep biases from decaying."""
+        return {"bias": Tuning(weight_decay=0.0, matrix=False)}

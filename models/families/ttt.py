@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning
+from models.mixer import Site, Tuning, no_matrices
 from models.multi_head import biases, projection
 from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
 from models.ops.numerics import full_precision, sum_dtype
@@ -174,9 +174,7 @@ class TTT(GatedMixer):
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Keep what is no matrix from decaying as one."""
-        taps = [f"convolutions.{name}" for name, _ in self.convolutions.named_parameters()]
-        names = ("bias", "norm_weight", "norm_bias", *taps)
-        return {name: Tuning(matrix=False) for name in names}
+        return no_matrices(self, "bias", "norm_weight", "norm_bias")
 
 
 def _normed(x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r k"], Float[Tensor, "*r 1"]]:

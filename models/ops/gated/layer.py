@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, Tuning, blanked
+from models.mixer import Family, Flow, Layout, Site, State, Traits, Tuning, blanked, no_matrices
 from models.multi_head import APPLIED
 from models.ops.convolution.short import short_convolution
 from models.ops.gated.head_norm import Gate, GatedHeadNorm
@@ -109,11 +109,6 @@ class GatedMixer(Family):
         like = self.out_proj.weight
         states = like.new_zeros((batch_size, *self.state_shape), dtype=sum_dtype(like))
         return states, *self.convolutions.empty(batch_size)
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep what is no matrix from decaying as one."""
-        names = [f"convolutions.{name}" for name, _ in self.convolutions.named_parameters()]
-        return {name: Tuning(matrix=False) for name in ("norm.weight", *names)}
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
@@ -237,6 +232,10 @@ class ShortConvolution(nn.Module):
                 reached = reached * (around[:, tap : tap + length] == ids)[..., None]
             y = y + reached * weight[:, tap].to(x.dtype)
         return y
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep taps from decaying as a matrix."""
+        return no_matrices(self, "weight")
 
     def empty(self, batch_size: int) -> Float[Tensor, "b m d"]:
         """Return zeros for the inputs before the first."""
