@@ -298,7 +298,9 @@ def test_the_documented_way_from_a_clone(tmp_path: Path) -> None:
     )  # fmt: skip
     (file,) = store.glob("cells/*/*/rows-*.jsonl")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {row["status"] for row in rows} == {"ok"}
+    # transformers, the other peer of sdpa, is an extra: without it, its rows are skipped.
+    statuses = {row["status"] for row in rows if row["labels"]["peer"].startswith("torch ")}
+    assert statuses == {"ok"}
     assert "peer_speedup" in {row["metric"] for row in rows}
     assert "peers-step.md" in lra("report", "--results", str(store), "--plugin", "peers")
     shown = lra("show", file.parent.name, "--results", str(store))
