@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -106,13 +107,10 @@ def options(file: Path) -> Iterator[tuple[str, str, str]]:
         yield option.key.rpartition(".")[2], typed_value(option.default), option.meaning + values
 
 
-def shared(files: Iterable[Path]) -> dict[tuple[str, str], list[str]]:
-    """Return which families have an option, by its name and meaning, where these are several."""
-    holders: dict[tuple[str, str], list[str]] = {}
-    for file in files:
-        for name, _, meaning in options(file):
-            holders.setdefault((name, meaning), []).append(file.stem)
-    return {option: names for option, names in holders.items() if len(names) >= HELD_BY}
+def shared(files: Iterable[Path]) -> set[tuple[str, str]]:
+    """Return name and meaning of each option that several families have."""
+    held = Counter((name, meaning) for file in files for name, _, meaning in options(file))
+    return {option for option, families in held.items() if families >= HELD_BY}
 
 
 def described(text: str) -> tuple[str, str]:
@@ -185,18 +183,16 @@ def page(
     lines += [f"`lra run model={name}` · {source} · [code](../../{code})", ""]
     lines += ["## What it computes", "", "```text", rest, "```", ""]
     if "variant" in core:
-        compared = "[beside the released code](../protocols-lra-code.md)"
-        lines += [f"`variant=lra`: in the [code](../../{code}), and {compared}.", ""]
+        lines += ["`variant=lra` is [the released code's](../protocols-lra-code.md).", ""]
     lines += ["## Options", ""]
-    elsewhere = f"[shared](README.md#{SHARED})"
-    listed = [
-        (
-            *map(escape_markdown, (option, default)),
-            elsewhere if (option, meaning) in known else escape_markdown(meaning),
-        )
-        for option, default, meaning in options(file)
-    ]
-    lines += table(("option", "default", ""), listed) or ["None.", ""]
+    given = [*options(file)]
+    listed = [[*map(escape_markdown, each)] for each in given if each[::2] not in known]
+    lines += table(("option", "default", ""), listed) if listed else []
+    held = ", ".join(
+        f"`{name}={default}`" for name, default, text in given if (name, text) in known
+    )
+    lines += [f"[Of several families](README.md#{SHARED}): {held}.", ""] if held else []
+    lines += [] if given else ["None.", ""]
     sentences = " ".join(filter(None, capabilities(file)))
     lines += ["## What it guarantees", "", sentences, ""]
     numbers = measured(name, rows, folder)
@@ -306,7 +302,7 @@ def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) ->
 def index(
     files: Mapping[str, Path],
     rows: Sequence[tuple[Path, pd.DataFrame]],
-    known: Mapping[tuple[str, str], Sequence[str]],
+    known: Collection[tuple[str, str]],
 ) -> list[str]:
     """Return the lines of the overview."""
     made = "One page each, made by `make pages` from the code and published rows."
@@ -315,11 +311,8 @@ def index(
     lines += [line for _, frame in rows for line in scores(frame[frame["baseline"] != ""])]
     lines += ["", "## Options of several families", ""]
     lines += table(
-        ("option", "meaning", "families"),
-        [
-            (name, escape_markdown(meaning), ", ".join(f"[{one}]({one}.md)" for one in held))
-            for (name, meaning), held in known.items()
-        ],
+        ("option", "meaning"),
+        [(name, escape_markdown(meaning)) for name, meaning in sorted(known)],
     )
     by_kind = kinds()
     shown = {name for names in by_kind.values() for name in names}

@@ -51,7 +51,7 @@ class MixedAttention(Family):
         kernel: Taps of both convolutions, an odd number.
         head_ratio: gamma: heads of the model to those of each half; by default at least one
             remains, else no more than there are heads.
-        bias: Whether projections have biases.
+        bias: Whether projections have biases, where the backbone leaves that open.
 
     Raises:
         ValueError: The kernel is even or wider than the longest input, or a ratio below 1.

@@ -52,7 +52,7 @@ class GroupedQueryAttention(MultiHead):
     Args:
         site: Where it is built.
         key_value_heads: Heads of keys and of values; divides the heads of queries.
-        bias: Whether projections have biases.
+        bias: Whether projections have biases, where the backbone leaves that open.
 
     Raises:
         ValueError: They do not divide.

@@ -69,7 +69,7 @@ class Hyena(Family):
         shift: What does not decay.
         convolution: Taps of the short convolutions.
         train_positions: Whether its table is trained.
-        bidirectional: Whether later tokens are seen, where they may be.
+        bidirectional: Whether tokens see later ones too, where they may.
         rate: Learning rate of the network, in multiples of the run's.
         rate_of_positions: Learning rate of its table, likewise.
 

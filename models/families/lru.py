@@ -94,7 +94,7 @@ class LRU(StateSpace):
         radius_min: Smallest |lambda| to start from.
         radius_max: Largest |lambda| to start from, at most 1.
         phase_max: Largest phase to start from, in radians.
-        bidirectional: Whether later tokens are seen, where they may be.
+        bidirectional: Whether tokens see later ones too, where they may.
         mixing: The map behind.
         dropout: Share of what the recurrence gives that is dropped before the map.
         rate: Learning rate of nu, theta, gamma and B, in multiples of the run's.

@@ -139,7 +139,7 @@ class Mega(Family):
         attention: How scores become weights.
         chunk_length: Tokens that attend to each other; None: all.
         relative: What the distance adds to scores.
-        bidirectional: Whether later tokens are seen, where they may be.
+        bidirectional: Whether tokens see later ones too, where they may.
         truncation: Lags after which the average of either direction ends; None: none.
 
     Raises:

@@ -74,7 +74,7 @@ class S4(StateSpace):
         discretisation: How A and dt become factors.
         step_min: Shortest dt to start from, drawn log-uniformly for each channel.
         step_max: Longest dt to start from.
-        bidirectional: Whether later tokens are seen, where they may be.
+        bidirectional: Whether tokens see later ones too, where they may.
         mixing: The map behind.
         dropout: Share of what the state spaces give that is dropped before the map.
         tied_dropout: Whether that drops a channel at all positions at once.

@@ -148,7 +148,7 @@ class S5(StateSpace):
         step_max: Longest dt to start from.
         output: The law that C is drawn from.
         clip_eigenvalues: Whether real parts of eigenvalues are kept below -0.0001.
-        bidirectional: Whether later tokens are seen, where they may be.
+        bidirectional: Whether tokens see later ones too, where they may.
         mixing: The map behind.
         dropout: Share of the channels of g that a row drops at all of its tokens.
         rate: Learning rate of A, and of dt and B, in multiples of the run's.

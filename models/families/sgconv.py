@@ -93,7 +93,7 @@ class SGConv(Family):
         threshold: lambda of a free kernel.
         kernel_dropout: Share of a free kernel's lags that a training pass drops.
         kernels: Kernels of each channel, whose outputs all enter the map behind.
-        bidirectional: Whether later tokens are seen, where they may be.
+        bidirectional: Whether tokens see later ones too, where they may.
         mixing: The map behind.
         dropout: Share of what the convolution gives that is dropped before the map.
         rate: Learning rate of the kernel, in multiples of the run's.

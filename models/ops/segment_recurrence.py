@@ -35,7 +35,7 @@ class SegmentRecurrence(MultiHead):
         site: Where it is built.
         core: Exact attention, with the scores by distance; a subclass with another one has another
             `read`.
-        bias: Whether projections have biases.
+        bias: Whether projections have biases, where the backbone leaves that open.
         bias_default: What the family's option says where nobody chooses.
     """
 
