@@ -16,7 +16,6 @@ from lra.results.stored import deviations, published_cells, published_with_names
 from lra.results.style import read_style
 from reports.report import write_parts
 from reports.style import Format
-from reports.tables.table import escape_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = "tests/parity"
@@ -25,10 +24,9 @@ DPI = 130
 """Of its pictures, which are looked at on a screen."""
 INTRODUCTION = """# Gallery
 
-Every kind of figure that a report draws, here from the rows in `reports/published`. The command
-below a picture draws it again, as PDF, SVG and PNG, with its numbers as CSV and its whole caption
-as text. Fonts, colours, models and widths: [figures for papers](figures-for-papers.md).
-`make gallery` writes this page.
+Every kind of figure that a report draws, from the rows in `reports/published`. The command below
+draws it again, as PDF, SVG and PNG, with its numbers as CSV and its caption as text, in one of the
+[styles](figures-for-papers.md). `make gallery` writes this page.
 """
 
 
@@ -134,7 +132,6 @@ def write_gallery(docs: Path, exhibits: Sequence[Exhibit] = EXHIBITS) -> list[Pa
     """Write `gallery.md` and the folder `gallery` of its pictures; return the paths."""
     folder = docs / "gallery"
     folder.mkdir(parents=True, exist_ok=True)
-    captions = {}
     with tempfile.TemporaryDirectory() as temporary:
         order = sorted(exhibits, key=lambda e: (e.rows, e.style))
         for (rows, style), group in groupby(order, key=lambda e: (e.rows, e.style)):
@@ -142,12 +139,10 @@ def write_gallery(docs: Path, exhibits: Sequence[Exhibit] = EXHIBITS) -> list[Pa
             _draw(rows, style, drawn)
             for exhibit in group:
                 shutil.copyfile(drawn / f"{exhibit.stem}.png", folder / picture(exhibit))
-                text = (drawn / f"{exhibit.stem}.caption.txt").read_text("utf-8")
-                captions[exhibit] = " ".join(text.split())
     for file in {*folder.glob("*.png")} - {folder / picture(e) for e in exhibits}:
         file.unlink()
     page = docs / "gallery.md"
-    page.write_text("\n".join(_page(exhibits, captions)) + "\n", encoding="utf-8")
+    page.write_text("\n".join(_page(exhibits)) + "\n", encoding="utf-8")
     return [page, *(folder / picture(exhibit) for exhibit in exhibits)]
 
 
@@ -165,13 +160,12 @@ def _draw(rows: str, style: str, folder: Path) -> None:
     )  # fmt: skip
 
 
-def _page(exhibits: Sequence[Exhibit], captions: dict[Exhibit, str]) -> Iterator[str]:
+def _page(exhibits: Sequence[Exhibit]) -> Iterator[str]:
     yield INTRODUCTION
     for exhibit in exhibits:
         yield f"## {exhibit.heading}\n"
         yield f"![{exhibit.heading}](gallery/{picture(exhibit)})\n"
-        first, _, _ = captions[exhibit].rstrip(".").partition(". ")
-        yield f"{escape_markdown(first)}: `figures/{exhibit.stem}.pdf`.\n"
+        yield f"`figures/{exhibit.stem}.pdf`:\n"
         yield f"```\n{command(exhibit)}\n```\n"
     yield "## Kinds without published rows\n"
     for function, what in WITHOUT_ROWS.items():
