@@ -53,13 +53,19 @@ COMMANDS = {
 """What makes the rows of a published file, by the sweep that begins its name."""
 ANCHOR = "how-to-read-what-was-measured"
 READING = """\
-## What a family guarantees
+## What holds on every page
 
-Of an instance with default options. *Exact*: no value and no choice depends on later tokens;
-*selection leak*: values are exact, but later tokens move earlier choices. Growth, with n the
-sequence length, is declared and checked by counting; projections, n × width², come on top. A state
-along time serves prefill, segments and single steps. Padding is left out exactly, unless a page
-says otherwise. A family does not have what its page does not name.
+Unless a page says otherwise, costs under *What it computes* are operations of a forward pass, a
+multiply-add being two; backward takes two to two and a half times as many. Projections of queries,
+keys, values and outputs are drawn Xavier-uniform, whatever the paper's law. Where a recurrence of a
+causal paper sees both sides, the form is ours: the same weights read from both ends, both answers
+added.
+
+What a page guarantees is of an instance with default options. *Exact*: no value and no choice
+depends on later tokens; *selection leak*: values are exact, but later tokens move earlier choices.
+Growth, with n the sequence length, is declared and checked by counting; projections, n × width²,
+come on top. A state along time serves prefill, segments and single steps. Padding is left out
+exactly, unless a page says otherwise. A family does not have what its page does not name.
 
 ## How to read what was measured
 
@@ -69,8 +75,7 @@ than a factor of 2 replaces the factor. *Faster from* is the length from which t
 faster as far as measured, interpolated on logarithmic axes [95 % interval]; ≤: from the shortest
 length. The exponent is e in cost per sequence = c × length^e over all lengths [95 % interval].
 Not resolved: too few lengths, or an interval too wide to tell.
-`lra report --rows reports/published/FILE` has more: sequences per second, bytes and the growth over
-the last doubling.
+`lra report --rows reports/published/FILE` has more.
 
 Accuracy is in percent [95 % interval; what it accounts for] ([how to read it](../reading.md)).
 Baselines need no long-range model: `majority` gives the most frequent training label, `root

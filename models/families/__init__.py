@@ -1,1 +1,7 @@
-"""One file per family of sequence mixers; each has its YAML in `conf/model`."""
+"""One file per family of sequence mixers; each has its YAML in `conf/model`.
+
+Unless a module says otherwise: costs are operations of a forward pass, a multiply-add counts as
+two, and backward takes two to two and a half times as many; projections of queries, keys, values
+and outputs are drawn Xavier-uniform; where a recurrence of a causal paper sees both sides, the form
+is ours: the same weights read from both ends, and both answers are added.
+"""

@@ -4,24 +4,23 @@
     m_z(x) = clamp((R + z - x) / R, 0, 1),     z = S z', z' in [0, 1] learned by each head
     a_ij = m_z(i - j - 1) exp(s_ij) / sum_j' m_z(i - j' - 1) exp(s_ij')
 
-S is `span`, R `ramp`, p one table for all heads and layers. A token does not see itself. Where
-later tokens may be seen, the same with |i - j| <= S and a vector for each sign, itself included
-(no paper has that). Spans begin at `initial` S and cost `penalty` S mean(z') in every layer, the
-penalty `span` of a training step; after it z' is clamped. Keys beyond the longest span of the layer
-and its ramp, in steps of 64, are not looked at.
+S is `span`, R `ramp`, p one table for all heads and layers. A token does not see itself. Not causal
+(no paper has that): |i - j| <= S, a vector for each sign, itself included. Spans begin at `initial`
+S and cost `penalty` S mean(z') in every layer; after a step z' is clamped. Keys beyond the longest
+span of the layer and its ramp, in steps of 64, are not looked at.
 
 With `persistent=N` every head has N keys and values beside, without position and span, in the same
 softmax: all-attention, which takes the place of the networks (`model.backbone.feed_forward=none`).
 
-Cost: 6 n W D operations, W the longest span with its ramp: n of them at a fixed span.
+Cost: 6 n W D operations, W the longest span with its ramp.
 
 Source: Sukhbaatar et al. 2019, arXiv:1905.07799, and the code published with it; arXiv:1907.01470
 for all-attention. Notation: D is the width of all heads, d that of one.
 
-Differences: memory begins empty and masked, where zeros are attended to there; sums of weights
-lack the 1e-8 that is added there, which bounds what a key of weight 0 at the very end of a ramp
-adds to the gradient of its span: here it adds nothing; the mask is taken at i - j - 1, as in that
-code (the paper has i - j). Spans that follow the token (section 2.3) are not offered.
+Differences: memory begins empty and masked, where zeros are attended to there; sums of weights lack
+the 1e-8 of that code, so that a key of weight 0 at the end of a ramp adds nothing to the gradient
+of its span; the mask is taken at i - j - 1, as there (the paper has i - j). Spans that follow the
+token (section 2.3) are not offered.
 """
 
 from collections.abc import Iterator, Mapping

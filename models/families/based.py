@@ -8,15 +8,15 @@ over all j, or over j <= i when causal. Weights are at least a half, and product
 
 of 1 + f + f (f + 1) / 2 numbers, 153 for queries and keys of f = 16 channels a head.
 
-Cost       that of `linear` with so many features: per head and token, forward, 4 m d operations,
-           causal 2 C (m + d) + 4 m d with chunk C. State: m (d + 1) numbers a head.
+Cost       that of `linear` with m features: per head and token 4 m d operations, causal 2 C (m + d)
+           more with chunk C. State: m (d + 1) numbers a head.
 Source     Arora et al. 2024, arXiv:2402.18668, section 4, and the code, HazyResearch/based.
 Notation   the paper's d' is f, `feature_width`; its d is the width of a head of values.
 Published  causal, 16 heads, rotary positions, without biases, in every fifth layer; the next one
            attends in a window, the others are gated convolutions of 3 taps. Of windows and this
            alone: `+experiment=based`.
 Differs    The paper's features hold each product of two channels twice, 273 for 153. No epsilon in
-           the denominator. Projections are drawn as everywhere here.
+           the denominator.
 """
 
 import torch

@@ -5,21 +5,18 @@
 for head i of h, W_Q and W_K from the tokens to K columns without biases, m_i one number for each
 column, c_i the content bias: what a token adds to its scores as a key, whoever asks.
 
-Cost       2 n^2 (h (K + h) + D) operations forward for values of width D together, twice that
-           backward: scores take h times those of heads that are K / h wide each. What is saved are
-           parameters, (2 d + h) K + h d for 2 d h k, and the state, one key of K + h numbers for
-           each token; time for long sequences only where K < k. Scores are materialised, and the
-           queries of each head, n h (K + h) numbers. Content biases are h more columns of the keys.
+Cost       2 n^2 (h (K + h) + D) operations: scores take h times those of heads that are K / h wide
+           each. Saved are parameters, (2 d + h) K + h d for 2 d h k, and the state, one key of K +
+           h numbers for each token; time for long sequences only where K < k. Scores are
+           materialised, and n h (K + h) numbers of queries.
 Source     Cordonnier et al. 2020, arXiv:2006.16362, sections 3 and 4, and the released code.
 Notation   the paper's D~_k is `key_width` K; W~_Q, W~_K, M and v_i are `q_proj`, `k_proj`, `mixing`
            and `content`.
 Published  in Transformer base (WMT 2014 En-De) with K of 64 to 512, in BERT-base of 256 to 768.
 Differs    `mixing=concatenation` is the default, where the released code draws N(0, 0.04), ours
-           `normal`: a model begins as softmax attention whose heads have K / h columns each.
-           Content biases begin at 0, as biases do. Projections are drawn Xavier-uniform. Rotary
+           `normal`: a model begins as softmax attention whose heads have K / h columns each. Rotary
            positions turn the mixed queries and the shared keys; what positions add to the scores,
-           they add behind the scale. Trained heads are written this way by
-           `models.ops.shared_heads`.
+           they add behind the scale.
 """
 
 from dataclasses import replace

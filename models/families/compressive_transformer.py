@@ -13,23 +13,20 @@ keep what attention reads, `reconstruction=attention`, the squared difference of
 
     softmax(q k(old)) v(old)    and    softmax(q k(f(old))) v(f(old))
 
-by heads, without positions, with queries, keys and values of weights that do not move; or what can
-be undone, `reconstruction=autoencoding`, the squared difference of old and g(f(old)), g a
-transposed convolution. Either is the penalty `reconstruction` of a training step, summed over
-layers.
+without positions, with queries, keys and values of weights that do not move; or what can be undone,
+`reconstruction=autoencoding`, the squared difference of old and g(f(old)), g a transposed
+convolution.
 
 Cost: a segment has 6 n (c + m + n) D operations, c compressed rows and m inputs, and the
-projections of all these rows: inputs are what is remembered, in evaluation too.
-All layers reach depth * (m + rate * c) tokens back.
+projections of all these rows. All layers reach depth * (m + rate * c) tokens back.
 
 Source: Rae et al. 2020, arXiv:1911.05507, algorithms 1 and 2. Notation: n, m and c are the paper's
 n_s, n_m and n_cm; D is the width of all heads.
 
 Differences: memories begin empty and masked, in place of zeros that are attended to; squared
 differences are means over elements, for a norm (its size only scales the rate at which f learns);
-inputs wait until `rate` of them are out, so that any segment length will do; two dilated
-convolutions, of which the paper does not say how many. There is no back-propagation over two
-segments in place of the penalty.
+any segment length will do; there are two dilated convolutions (the paper gives no number). There is
+no back-propagation over two segments in place of the penalty.
 """
 
 from dataclasses import replace

@@ -4,15 +4,14 @@ Equation   o_i = sum_j w_ij v_j / sum_j w_ij,  w_ij = relu(q_i) · relu(k_j) cos
            over all j, or over j <= i when causal. The cosine of a difference splits in two, so
            w_ij = phi(q_i) · phi(k_j) with phi(x_i) = [relu(x_i) cos t_i, relu(x_i) sin t_i] and
            t_i = pi i / 2 M: linear attention with 2 d features, none of which is negative.
-Cost       per head and token, forward: 8 d^2 operations, causal 2 C (3 d + 1) more with chunk C;
-           autograd keeps q, k, v, the output and one number per row. State: 2 d (d + 1) per head.
+Cost       per head and token: 8 d^2 operations, causal 2 C (3 d + 1) more with chunk C. State: 2 d
+           (d + 1) per head.
 Source     Qin et al., "cosFormer: Rethinking Softmax in Attention", arXiv:2202.08791.
 Notation   the paper's N, d are l, k; its M is `horizon`, the distance at which weights reach 0.
 Differs    M is the site's longest length, not the current one (`horizon=current`): otherwise
-           the first tokens' outputs change with the length of what follows, padding included, and
-           a state along time has no meaning. A position from M on is refused, because weights
-           beyond the horizon would be negative. A row that finds no weight, such as one of negative
-           queries alone, is 0 instead of a quotient with 1e-6 below.
+           outputs change with the length of what follows, padding included, and there is no state
+           along time. A position from M on is refused: its weights would be negative. A row without
+           weight is 0 instead of a quotient with 1e-6 below.
 """
 
 import math

@@ -9,11 +9,10 @@ their length, so that I - beta k k^T has the eigenvalue 1 - beta at k and 1 else
 count modulo 2. With `householders` > 1 a token writes as often, each time with a key, a value and a
 beta of their own, and reads once: a product of reflections can rotate.
 
-Not causal, by default: the same weights read from both ends, and both answers are added.
+Not causal, by default: read from both ends, the answers added.
 
-Cost       8 d^2 operations a token for the projections of n = 1 (a multiply-add being two), and per
-           head those of n `delta_product`s. State: k v numbers a head, and the last 3 inputs of
-           each convolution.
+Cost       8 d^2 operations a token for the projections of n = 1, and per head those of n
+           `delta_product`s. State: k v numbers a head, and the last 3 inputs of each convolution.
 Source     Yang et al. 2024, arXiv:2406.06484, and its layer in flash-linear-attention; negative
            eigenvalues: Grazzi et al. 2024, arXiv:2411.12537; products: Siems et al. 2025,
            arXiv:2502.10297. The rule: Schlag et al. 2021, arXiv:2102.11174.
@@ -21,7 +20,6 @@ Notation   the paper's d_k, d_v are widths of one head; v / k is `value_expansio
            DeltaProduct is `householders`.
 Published  causal, 4 taps, without biases, in blocks of a gated network and RMSNorm, and no
            positions: model.backbone.positions=none.
-Differs    Projections are drawn as everywhere here. The papers have no form that sees both sides.
 """
 
 from models.ops.gated.delta_layer import DeltaRule

@@ -14,7 +14,6 @@ Notation   the paper's d is c here, its head is a whole head: for equal widths i
            as another transformer. Layers count from 0.
 Published  causal, heads of 128 channels, rotary positions, without biases, in blocks of SwiGLU and
            RMSNorm.
-Differs    Projections are drawn as everywhere here.
 """
 
 import math

@@ -6,9 +6,9 @@
 with W_h: d -> K for each head, and P = K - 1 in a causal layer, else floor((K - 1) / 2). Channels
 of a head lie side by side.
 
-Cost       6 n d^2 operations for the projections forward (4 without the gate), 2 n d H K for the
-           kernels and 2 n K d for the convolution (2 n (K + 31) d as it is computed here), twice
-           that backward; memory O(n (d + H K)). State: the last K - 1 gated tokens.
+Cost       6 n d^2 operations for the projections (4 without the gate), 2 n d H K for the kernels
+           and 2 n K d for the convolution (2 n (K + 31) d as it is computed here). State: the last
+           K - 1 gated tokens.
 Source     Wu et al. 2019, arXiv:1901.10430, equation 6. Initialisation, where the gate and dropout
            stand, as in fairseq (modules/dynamic_convolution.py, models/lightconv.py).
 Published  as `light_conv`; this form gives the paper's best scores in translation.

@@ -2,28 +2,25 @@
 
     y = Re(F_l x F_d),   (F_l)_jk = exp(-2 pi i j k / l), F_d likewise along the width
 
-and as real matrices y = C_l x C_d - S_l x S_d, with C_jk = cos(2 pi j k / l) and S the sines.
-
 Forms      fourier   the above: `method: fft` (fast transform) or `matmul` (the matrices, by blocks
                      of rows, for short sequences on machines where products are cheap)
            linear    y = A x B with learned A (max_length squared) and B (width squared)
            random    the same with A and B drawn once and frozen
-Norm       none (the paper's): values grow by sqrt(l d / 2), so the residual stream is drowned until
-           the next norm; ortho divides the transform by sqrt(l d).
-Cost       fft: 2.5 l D log2(l D) operations forward and as many backward; matmul, linear and
-           random: 2 l^2 D (matmul: twice that) and 2 l D^2. The Fourier forms keep nothing for the
-           backward pass: the map is linear, and symmetric, so that its gradient is itself.
+Norm       none (the paper's): values grow by sqrt(l d / 2); ortho divides the transform by sqrt(l
+           d).
+Cost       fft: 2.5 l D log2(l D) operations; matmul, linear and random: 2 l^2 D (matmul: twice
+           that) and 2 l D^2. The Fourier forms keep nothing for backward: the map is linear and
+           symmetric.
 Speed      a fast transform never reaches the rate of matrix products: a layer of width 256 takes
            5.9 times the bound that they set at 8,192 tokens on a CPU, and 1/124 of SDPA's time.
 Source     Lee-Thorp et al. 2021, arXiv:2105.03824. Notation: the paper's N, d_h are l, d.
-Differs    Blocks of this project put the norm before the mixer, the paper's after the residual
-           sum. In the published linear form every sequence has the length of A; here a shorter
-           one uses the first rows and columns.
+Differs    In the published linear form every sequence has the length of A; here a shorter one uses
+           the first rows and columns.
 
 Every output mixes every input, also those that are padding, and the length decides the function:
-there is no mask, no causal form and no other length than that of training. A task that pads is
-therefore unsupported unless padded vectors count as tokens (`model.backbone.padding=attended`) or
-enter as zeros that still count in the length (`zeroed`). Half precision is transformed in float32.
+there is no mask, no causal form and no other length than that of training. A task that pads needs
+padded vectors to count as tokens (`model.backbone.padding=attended`) or as zeros in the length
+(`zeroed`). Half precision is transformed in float32.
 """
 
 import math

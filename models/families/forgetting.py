@@ -9,18 +9,16 @@ So a key fades by the gates of all tokens behind it, up to the query. With `outp
 Not causal, by default: -|F_i - F_j|, a key ahead fades as one as far behind does; so do keys ahead
 under a prefix mask. Padding fades nothing, nor do tokens of other documents.
 
-Cost       that of `softmax`, and its scores once more in backward, for rows of queries at a time:
-           memory grows as n. State: keys and values, as `sdpa`, and a number a head and token.
+Cost       that of `softmax`, and its scores once more in backward. State: keys and values, as
+           `sdpa`, and a number a head and token.
 Source     Lin et al. 2025, arXiv:2503.02130, equations 6 to 10, and the code,
            zhixuan-lin/forgetting-transformer.
-Notation   the paper's d is k; F is summed from the first query of a block outwards, so that what
-           two far tokens share is never subtracted.
+Notation   the paper's d is k; F is summed from the first query of a block outwards.
 Published  causal, no positions, no biases but b_f = 0, in blocks of SwiGLU and RMSNorm; the block
            "Pro" has `output_norm`, `output_gate`, `qk_norm`, and mixes keys and values with those
            of the token before, which is not here. There `gate_start=times` is for gates that no
            token moves.
-Differs    Weights of the norms are shared by heads. Projections are drawn as everywhere here. The
-           form that sees both sides is ours.
+Differs    Weights of the norms are shared by heads. The form that sees both sides is ours.
 """
 
 import math

@@ -8,21 +8,18 @@ last two terms are 0 in its row and its column; elsewhere all tokens are of one 
 is left out, being the same for all keys.
 
 The funnel itself, which halves the sequence between blocks of layers, belongs to the backbone, and
-any family can stand in it: `model.backbone.pool_blocks` and the options beside it
-(`models.backbone.pooled`), which `conf/model/funnel.yaml` sets. There i and j are positions of
-tokens, not of what they were pooled to, for queries of one length and keys of twice that, too.
+any family can stand in it (`model.backbone.pool_blocks`). There i and j are positions of tokens,
+not of what they were pooled to, for queries of one length and keys of twice that, too.
 
-Cost       4 n m D operations of n queries and m keys, 2 n (n + m) D of distances, and n m weights
-           kept per head, like softmax attention; what the funnel saves, it saves by n and m.
-Source     Dai, Lai, Yang and Le 2020, "Funnel-Transformer: Filtering out Sequential Redundancy for
-           Efficient Language Processing", arXiv:2006.03236, section 2.2 and appendix A.2, and the
-           code published with it.
+Cost       4 n m D operations of n queries and m keys, 2 n (n + m) D of distances; what the funnel
+           saves, it saves by n and m.
+Source     Dai et al. 2020, arXiv:2006.03236, section 2.2 and appendix A.2, and the code published
+           with it.
 Notation   u, v, w are that code's r_w_bias, r_r_bias, r_s_bias; W_r its r_kernel; t one of its two
            seg_embed. D is the width of all heads, d of one.
-Differs    All tokens are of one segment: pairs are two towers here. Distances are met as appendix
-           A.2.1 does; A.2.2 is the same function by the addition theorems. Queries may have a bias.
-           u, v, w and t are drawn from N(0, 0.02) and W_r Xavier-uniform (there all from
-           U(0, 0.1)). Scores in half precision are float32.
+Differs    All tokens are of one segment: pairs are two towers here. Queries may have a bias. u, v,
+           w and t are drawn from N(0, 0.02) and W_r Xavier-uniform (there all from U(0, 0.1)).
+           Scores in half precision are float32.
 """
 
 from collections.abc import Mapping

@@ -6,17 +6,16 @@
 Queries, keys, values and beta as in DeltaNet. A_h is drawn uniformly from (0, 16), and b_h so that
 softplus(b_h) is log-uniform in [0.001, 0.1].
 
-Cost       12 d^2 operations a token for the projections with values twice as wide (a multiply-add
-           being two), and per head those of `delta_product`. State: k v numbers a head, and the
-           last 3 inputs of each convolution.
+Cost       12 d^2 operations a token for the projections with values twice as wide, and per head
+           those of `delta_product`. State: k v numbers a head, and the last 3 inputs of each
+           convolution.
 Source     Yang et al. 2024, arXiv:2412.06464, and its layer in flash-linear-attention; with
            `householders`, arXiv:2502.10297.
 Notation   the paper's d_k, d_v are widths of one head; v / k is `value_expansion`.
 Published  causal, 4 taps, `value_expansion` 2, without biases, in blocks of a gated network and
            RMSNorm, and no positions: model.backbone.positions=none. Heads of 256 keys, 3/4 as wide
            together as the model.
-Differs    A draw of A below 1e-6 is lifted to it. Projections are drawn as everywhere here. The
-           paper has no form that sees both sides.
+Differs    A draw of A below 1e-6 is lifted to it.
 """
 
 from collections.abc import Mapping

@@ -5,18 +5,16 @@
 
 The divisor, 16, lets a gate begin near 0.96: a token is still seen after tens of others.
 
-Not causal, by default: the same weights read from both ends, and both answers are added.
+Not causal, by default: read from both ends, the answers added.
 
-Cost       8 d^2 + 49 d operations a token for the projections of half as wide keys (a multiply-add
-           being two), and per head those of `decayed_product` with a decay of each channel. State:
-           k v numbers a head, and the last inputs of a convolution where there is one.
+Cost       8 d^2 + 49 d operations a token for the projections of half as wide keys, and per head
+           those of `decayed_product` with a decay of each channel. State: k v numbers a head.
 Source     Yang et al. 2023, arXiv:2312.06635, equations 3 to 6 and section 4.4, and its layer in
            flash-linear-attention.
 Notation   the paper's d_k is `key_expansion` times the width of a head, its tau is `gate_divisor`,
            the rank of its W_alpha is `gate_rank`.
 Published  causal, 4 heads, keys half as wide, without biases and convolutions, in blocks of a gated
            network and RMSNorm, and no positions: model.backbone.positions=none.
-Differs    Projections are drawn as everywhere here. The paper has no form that sees both sides.
 """
 
 from jaxtyping import Float

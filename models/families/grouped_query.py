@@ -6,13 +6,10 @@ for H query heads and G heads of keys and values; G = 1 is multi-query attention
 attention.
 
 Cost       as `sdpa`, but 4 n d k G operations for the projections of keys and values. The state of
-           a stream, and what a step reads of it, is G / H of that of softmax attention. Queries of
-           a group are read as one longer sequence, so that keys and values need no copies; where
-           the kernel masks later tokens by itself, or positions add to scores, they are copied.
+           a stream, and what a step reads of it, is G / H of that of softmax attention.
 Source     Shazeer 2019, arXiv:1911.02150 (G = 1); Ainslie et al. 2023, arXiv:2305.13245.
 Published  in T5 XXL with 8 groups of 64 heads, made from a trained model by averaging its heads of
-           keys and of values; that step is left out, models begin here as they are drawn.
-Differs    none in the function.
+           keys and of values, which is not offered.
 """
 
 from jaxtyping import Bool, Float

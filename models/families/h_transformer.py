@@ -8,24 +8,20 @@ the clusters of i and j: at level 0 the tokens themselves. When causal, j <= i, 
 query of the first token of i's cluster, since a mean would depend on later ones. So the weights
 form a hierarchical matrix: exact near the diagonal, constant on ever larger squares away from it.
 
-Cost       per token and head, forward: 20 C d operations (12 C d at level 0), causal 12 C d, and
-           twice that backward; 5 C numbers kept per token and head (causal: 3 C) besides q, k, v
-           and the output.
+Cost       per token and head: 20 C d operations (12 C d at level 0), causal 12 C d.
 Source     Zhu and Soricut 2021, arXiv:2107.11906.
 Notation   the paper's numerical rank N_r is `block`, C. A sequence of up to 2 C tokens is attended
            to exactly.
 Differs    Lengths need not be C times a power of two: the last block of each level is filled with
            empty clusters. Clusters are made of projected queries, keys and values, as in the last
-           version of the published code. A cluster is the mean of its real tokens, whichever half
-           they are in (that code: the mean of the two halves' means), and in a causal query the
-           first real token speaks for its cluster. Each token has a maximum of its own across the
-           levels (that code: one per head and example). The relative bias of that code is an
-           option, off as in the paper: one number for each head and distance in clusters, the same
-           at all levels.
+           version of the published code; a cluster is the mean of its real tokens (that code: the
+           mean of its halves' means), and in a causal query the first real token speaks for its
+           cluster. Each token has a maximum of its own across the levels (that code: one per head
+           and example). The relative bias of that code is an option: one number for each head and
+           distance in clusters, the same at all levels.
 
 State along time, when causal: two blocks of each level, 2 C (d_k + d_v) numbers and a query per
-level and head, so that it grows as log n. A prompt is read in one pass; after it tokens are worked
-on one by one, at 8 C d operations per level.
+level and head, so that it grows as log n. A step takes 8 C d operations per level.
 """
 
 from collections.abc import Mapping

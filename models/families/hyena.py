@@ -8,8 +8,8 @@ K is that of `models.ops.convolution.implicit`: a network of sines that answers 
 
 Cost       O(N d n log n) a row for the convolutions, (N + 2) d^2 n for the maps, and
            O(n w (w + N d)) for the kernels, once for all rows.
-State      the last inputs of the short convolution and the last `memory` of each long one, since no
-           recurrence makes such a kernel. A step computes the kernels anew, and takes O(N d n).
+State      the last inputs of the short convolution and the last `memory` of each long one. A step
+           takes O(N d n).
 Source     Poli et al. 2023, arXiv:2302.10866. Code: HazyResearch/safari, standalone_hyena.py.
 Notation   N is `order`, filter_order `filter_width`, w `frequency` (1 in the standalone file, 10 in
            configured models), emb_dim 1 + 2 `bands`, l_max the longest input.

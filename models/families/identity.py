@@ -1,12 +1,11 @@
 """No mixing along the length at all: y_i = W_o W_v x_i.
 
-The bound for speed at a given architecture, drawn as "OPT" in the log-log figures of the
-Performer paper (Choromanski et al. 2020, arXiv:2009.14794): all that is left of attention are the
-value and the output projection. A model of it can only count tokens, so on a task it is a baseline.
+The bound for speed at a given architecture, "OPT" in the figures of the Performer paper
+(Choromanski et al. 2020, arXiv:2009.14794): the value and the output projection are all that is
+left of attention. A model of it can only count tokens.
 
-Cost: 4 n D^2 operations, memory n D. Notation: W_v and W_o are `v_proj` and `out_proj`, under the
-same names as in every attention. Differences from the paper: no query and key projections, which
-would be work without effect and parameters without gradient.
+Cost: 4 n D^2 operations. Differences from the paper: no query and key projections, which would have
+no effect.
 """
 
 from jaxtyping import Float

@@ -8,14 +8,13 @@ softplus(b) is log-uniform in [0.001, 0.1]; with a `bound` < 0, alpha_t = exp(bo
 W_1 x_t + b))), A_h = 1 at the start. Queries, keys, values and beta as in DeltaNet.
 
 Cost       8 d^2 + 4 d (r + g) operations a token for the projections, r and g being the ranks of
-           both gates (a multiply-add being two), and per head those of `delta_product` with a decay
-           of each channel. State: k v numbers a head, and the last 3 inputs of each convolution.
+           both gates, and per head those of `delta_product` with a decay of each channel. State: k
+           v numbers a head, and the last 3 inputs of each convolution.
 Source     Kimi Team 2025, arXiv:2510.26692, equations 1 and 7 to 10, and its layer in
            flash-linear-attention.
 Notation   the paper's ranks are a head's width.
 Published  causal, 4 taps, heads of 128 channels, without biases but c; three such layers to one of
            full attention without positions, model.backbone.positions=none.
-Differs    Projections are drawn as everywhere here. The paper has no form that sees both sides.
 """
 
 from collections.abc import Mapping

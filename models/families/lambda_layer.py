@@ -9,22 +9,19 @@ the content is the same for all tokens; its part of the positions, which within 
 
     sum_u sum_m (q_n . E_(m - n),u) v_mu,
 
-is a convolution of the values whose taps each query makes of the distances, and computed as one:
-the map of a token is never formed. Without a window every distance has a vector. Causally m <= n,
-and the softmax of n is over the positions up to n.
+is a convolution of the values whose taps each query makes of the distances. Without a window every
+distance has a vector. Causally m <= n, and the softmax of n is over the positions up to n.
 
-Cost       operations forward, with keys of k and values of v = d / h channels: 2 n d (h k + u k +
-           u v) for projections, 2 n k (u + h) v for content (causally as in
-           `models.ops.linear.causal_content`), and for positions 2 n u h (r k + (r + 31) v) in a
-           window of r tokens, or 2 n^2 u h (2 k + v) without; twice that backward. Memory
-           O(n (d + u h r)), or O(n^2 u h). State: the map, its normaliser, and r - 1 values.
+Cost       operations, with keys of k and values of v = d / h channels: 2 n d (h k + u k + u v) for
+           projections, 2 n k (u + h) v for content, and for positions 2 n u h (r k + (r + 31) v) in
+           a window of r tokens, or 2 n^2 u h (2 k + v) without. Memory O(n (d + u h r)), or O(n^2 u
+           h). State: the map, its normaliser, and r - 1 values.
 Source     Bello 2021, arXiv:2102.08602, sections 2 and 3, in one dimension.
 Notation   the paper's |k|, |u|, |v|, |h|, r are `key_width`, `intra_depth`, d / h, heads, `window`.
 Published  k = 16, u = 1, h = 4 and windows of 23 x 23, on images.
 Differs    LayerNorm in place of batch normalisation, under which an example would depend on its
            batch; `norm=none` leaves both out. The causal form is ours: the paper has images. E is
-           drawn from N(0, 1 / (k u r)), with r the distances that are summed over, so that
-           positions begin as large at any window. No weights are there for attention dropout.
+           drawn from N(0, 1 / (k u r)), with r the distances that are summed over.
 """
 
 from collections.abc import Mapping

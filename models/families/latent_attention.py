@@ -6,15 +6,13 @@
 for head i; R_t rotates by the position t. x_t before Q_i and Q'_i may be compressed as well, to
 norm(W_DQ x_t). The rotary part r_t of the keys is one for all heads: c_t is not rotated.
 
-Cost       4 n^2 h (k + r) operations forward, values being padded to the width of keys so that
-           PyTorch's fused kernels take them, and about 2.5 times that backward; projections from c
-           take 4 n c h k. A state holds c + r numbers for each token, not 2 h k. From it a step
-           attends without making keys and values (the absorbed form):
+Cost       4 n^2 h (k + r) operations, values being padded to the width of keys, and 4 n c h k for
+           projections from c. A state holds c + r numbers for each token, not 2 h k. From it a step
+           may attend without making keys and values (the absorbed form):
 
                s = (U_i' q_i) . c_t + q'_i . r_t,   o_i = W_i (sum_t p_t c_t)
 
-           which takes 2 (2 c + r) operations for each head and token where the plain form takes
-           2 (2 k + r) and those of making all keys and values; what costs less is chosen.
+           which is done where it costs less.
 Source     DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 and appendix C, and the released code.
 Notation   the paper's d_c, d'_c, d_h and d_h^R are `kv_width`, `query_width`, the head width k and
            `rotary_width`; W^UK and W^UV are `k_up` and `v_up`, W^DKV and W^KR are `kv_proj`, one

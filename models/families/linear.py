@@ -6,16 +6,15 @@ Features   elu1      elu(x) + 1 (the paper's)          relu_eps  max(x, 0) + 0.0
            sqr       x^2                               exp       e^x
            softmax_dims  softmax of q over its channels, of k over the length ("efficient
            attention", Shen et al., arXiv:1812.01243), not causal
-Cost       per head and token, forward: 4 d^2 operations, causal 4 d (C + d) with chunk C; autograd
-           keeps q, k, v, the output and one number per row. State: d (d + 1) numbers per head.
+Cost       per head and token: 4 d^2 operations, causal 4 d (C + d) with chunk C. State: d (d + 1)
+           numbers per head.
 Source     Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs", arXiv:2006.16236.
 Notation   the paper's N, D, M are l, k, v; its Q, K, V are q, k, v; its S_i, Z_i are [S z] at i.
 Undivided  `denominator=root_length` divides by the square root of the length, padding included, in
            place of the weights' sum: the code of the Nystromformer's experiments.
 Differs    no epsilon in the denominator: a row with nothing to attend to is 0 and every other row
-           is an exact weighted mean (`exp` of long vectors by `models.ops.linear.exponent_sums`).
-           Queries are not divided by sqrt(k), as in the paper. elu1 is computed as
-           exp(min(x, 0)) + max(x, 0): positive also far below 0, where elu(x) + 1 rounds to 0.
+           is an exact weighted mean. elu1 is computed as exp(min(x, 0)) + max(x, 0): positive also
+           far below 0, where elu(x) + 1 rounds to 0.
 Variant    `lra`, the code of the Long Range Arena: elu1, 1e-6 added to the denominator, padding
            attended to like any token, nothing hidden from earlier tokens.
 """

@@ -11,10 +11,9 @@ Sharing    none       an E and an F for every head: 2 h matrices in a layer
            headwise   one E and one F in a layer        kv   one E = F in a layer
            layerwise  one E = F in the model
            kv_by_head, layerwise_by_head    the same for every head: h matrices
-Cost       8 n k D operations forward (4 of them E K and F V, none when pooled), memory n k H or,
-           through the fused kernel, n D; k n parameters for every matrix.
-Source     Wang, Li, Khabsa, Fang, Ma, "Linformer: Self-Attention with Linear Complexity",
-           arXiv:2006.04768, sections 4 and 5.
+Cost       8 n k D operations (4 of them E K and F V, none when pooled); k n parameters for every
+           matrix.
+Source     Wang et al. 2020, arXiv:2006.04768, sections 4 and 5.
 Notation   the paper's n, k, d are the axis l, `projected_length`, the width of a head.
 Length     E has a column for every position: sequences end at the site's max_length. A shorter one
            uses the first columns. A pooling window is w whatever the length, so that a sequence
@@ -23,8 +22,6 @@ Padding    rows of K and V that are padding become 0 before E, which is E cut to
 Refused    causal models: every slot mixes all positions, and no mask of n x k undoes that.
 Differs    `row_normalise` (ours) divides each row of E by its Euclidean norm over the tokens that
            count; a row of frozen_jl has norm sqrt(n / k), so its slots are longer than tokens.
-           E K is computed as (E x) W_k + (E 1) b_k where that pays, which is the same function
-           without projecting all n tokens.
 Variant    lra: k = 16 and sharing kv unless set, and no mask, as in the code of the Long Range
            Arena; padded tasks need model.backbone.padding=attended, as there, or zeroed.
 """

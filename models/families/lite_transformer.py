@@ -7,9 +7,8 @@ Attention is multi-head softmax attention of width d_a, the convolution that of 
 projected before the channels are parted. The network behind the mixer is as wide as the model in
 the paper ("flattened"): set `model.backbone.feed_forward_width` to the width.
 
-Cost       for d_a = d / 2: 2 n d^2 operations and 2 n^2 d for attention, 1.5 n d^2 and about
-           n (K + 31) d for a gated convolution of K taps, forward; twice that backward; memory
-           O(n d).
+Cost       for d_a = d / 2: 2 n d^2 operations and 2 n^2 d for attention, 1.5 n d^2 and about n (K +
+           31) d for a gated convolution of K taps.
 Source     Wu et al. 2020, arXiv:2004.11886, section 4; mit-han-lab/lite-transformer
            (modules/multibranch.py and configs/).
 Published  with 4 heads, kernels 3, 7, 15, 31, 31, 31 in six layers, `dynamic` with a gate in

@@ -5,29 +5,25 @@
 with block(i) = floor(i / C), where p is the softmax of q k / sqrt(d) over these j. Where nobody
 looks back or forward, no block ever learns of another one, however many layers there are.
 
-Cost: 4 n C D (1 + look_back + look_forward) operations forward, about 2.5 times that backward,
-because the weights are computed once more instead of kept; memory n D. Sequences of a few blocks
-take PyTorch's kernel with a mask instead (`models.ops.sparse.block_attention`). A causal layer
-continues a stream with the keys and values of the last C (1 + look_back) - 1 tokens.
+Cost: 4 n C D (1 + look_back + look_forward) operations. A causal layer continues a stream with the
+keys and values of the last C (1 + look_back) - 1 tokens.
 
 Source: the "local attention" of Tay et al. 2021, arXiv:2011.04006 (Long Range Arena); blocks that
-look back are those of Parmar et al. 2018, arXiv:1802.05751. Notation: `block` is C of this page. A
-window that moves with every token is `models.families.sliding_window`.
+look back are those of Parmar et al. 2018, arXiv:1802.05751. Notation: `block` is C. A window that
+moves with every token is `sliding_window`.
 
-Differences from the paper: it describes contiguous blocks, and so does `variant: faithful`; any
-length works, the last block being shorter. The code behind its numbers does something else, and
-`variant: lra` does the same, for N = the longest sequence, CLS vector included:
+Differences from the paper, for `variant: faithful`: the last block may be shorter. The code behind
+its numbers, and `variant: lra`, has no contiguous blocks. For N = the longest sequence, CLS vector
+included:
 
 - Token i is in group i mod G, G = floor(N / C) + 1, so that a group is a comb of up to C tokens
   which lie G apart, not a block. G is one more than N / C even where C divides N.
 - The C G - N slots that are left over are keys of 0 with values of 0, and are attended to: they
-  weigh exp(0) each. (They are put behind the projections here and before them there, which is the
-  same where projections have no bias, as there.)
+  weigh exp(0) each.
 - Its padding mask lies over contiguous blocks: the token in slot c of group g has the bit of
   position g C + c, and so other tokens are hidden than the padded ones, which count as any. A token
-  whose bit is False gives the mean of the C values of its group (in training no weight of it is
-  dropped). So it is here under model.backbone.padding=passed; the batch is to be padded to N, as
-  there. Bits behind the longest sequence are True.
+  whose bit is False gives the mean of the C values of its group. So it is here under
+  model.backbone.padding=passed; the batch is to be padded to N, as there.
 - Its causal form, marked there as untested, is refused, as are look_back and look_forward.
 """
 

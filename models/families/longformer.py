@@ -6,23 +6,21 @@
           q', k', v' in place of q, k, v
     With ALiBi positions every score loses slope_h |i - j|.
 
-Cost: forward 4 n D (2w + 1) operations in the ideal and (2w + C) / (2w + 1) times that in blocks of
-C queries (causal: w + 1 and w + C), 4 n D for each global token that is seen, and 4 n D H for each
-that sees (H heads), or 4 n D^2 for all together where that is less. Backward twice that; memory
-n H (2w + C + g). Nothing is dense. State along time, causal and without global tokens: the last w
-keys and values, w D of the dilated heads.
+Cost: 4 n D (2w + C) operations in blocks of C queries (causal: w + C), 4 n D for each global token
+that is seen, and 4 n D H for each that sees (H heads), or 4 n D^2 for all together where that is
+less. Memory n H (2w + C + g). State along time, causal and without global tokens: the last w keys
+and values, w D of the dilated heads.
 
 Global tokens are those of `layout.is_global`, where `global_mask` is on, and position 0 where it
 holds the CLS vector, unless `global_cls` is off. q', k', v' exist in these two cases alone; they
 start as copies of q, k, v, also when weights without them are loaded.
 
-Source: Beltagy, Peters, Cohan, "Longformer", arXiv:2004.05150, section 3; allenai/longformer.
-Notation: `window` is the one-sided w; the window of the paper and of the transformers package
-counts both sides, 512 there is 256 here. `dilation` is the distance D of two tokens that are seen;
-the paper's table of its language model counts those between them, D - 1. Both are lists by layer.
-`dilated_heads` is how many heads are dilated, the last ones; null for all. The paper's small
-language model has dilation [1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4], dilated_heads 2, and windows that
-grow with depth, about which its table and its text disagree.
+Source: Beltagy et al. 2020, arXiv:2004.05150, section 3; allenai/longformer. Notation: `window` is
+the one-sided w; the window of the paper and of the transformers package counts both sides, 512
+there is 256 here. `dilation` is the distance D of two tokens that are seen; the paper's table of
+its language model counts those between them, D - 1. The paper's small language model has dilation
+[1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4], dilated_heads 2, and windows that grow with depth, about which
+its table and its text disagree.
 
 Differences from the paper: masks are exact where the authors add -10,000.
 

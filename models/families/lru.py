@@ -15,9 +15,9 @@ Published  in blocks without a network behind the mixer (feed_forward=none), wit
            (bidirectional=false) on ListOps, text, retrieval and images, two-sided on Pathfinder and
            Path-X.
 Optimiser  nu, theta, gamma and B learn at `rate` times the run's rate, without decay of weights.
-Differs    B_re and B_im are drawn from N(0, 1 / (2 d)): the paper's words allow another scale,
-           which gamma learns. How both sides are joined is S5's way: the paper does not say.
-           Tokens of padding are left out of the distances.
+Differs    B_re and B_im are drawn from N(0, 1 / (2 d)), a scale that the paper leaves open. Both
+           sides are joined as in S5: the paper does not say. Tokens of padding are left out of the
+           distances.
 """
 
 from collections.abc import Mapping

@@ -6,12 +6,12 @@
 Causal: one layer from the first token to the last. Else, by default, a second one from the end,
 each of half the width (BiLSTM, as in ELMo, arXiv:1802.05365).
 
-Cost       8 (d + h) h operations a token and direction forward, twice that backward, n steps one
-           after the other; memory O(n h). State: h and c, whatever the length.
-Source     Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000); the cell is
-           `torch.nn.LSTM`. Regularisation: AWD-LSTM, Merity et al. 2017, arXiv:1708.02182, and its
-           code, salesforce/awd-lstm-lm: DropConnect on U, one mask for all rows and tokens of a
-           pass; locked dropout; penalties of activation and of its change.
+Cost       8 (d + h) h operations a token and direction, n steps one after the other. State: h and
+           c.
+Source     Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000). Regularisation:
+           AWD-LSTM, Merity et al. 2017, arXiv:1708.02182, and its code, salesforce/awd-lstm-lm:
+           DropConnect on U, one mask for all rows and tokens of a pass; locked dropout; penalties
+           of activation and of its change.
 Notation   wdrop is `weight_drop`; dropouti, dropouth and dropout are `input_dropout` of the first
            layer, of the others, and `output_dropout` of the last; alpha and beta are
            `activation_penalty` and `change_penalty`.

@@ -12,9 +12,9 @@ parameter in every layer, and with f(X, Y, Z)_t = X_t / t  sum_{i <= t} Y_i^T Z_
 
 where omega(a) is log2(1 + 2^a) (`softplus`) or elu(a) + 1 (`elu1`) and Q, K, V are made of x.
 
-Cost       per head, forward: 8 l s d operations with s slots, besides 6 l D^2 for the projections
-           of all heads (8 without ties); causal, by chunks of C tokens, 4 C (s + d) l more, and
-           8 l D^2. Memory grows as l. State of the causal form: 2 s d numbers per head.
+Cost       per head: 8 l s d operations with s slots, besides 6 l D^2 for the projections of all
+           heads (8 without ties); causal, by chunks of C tokens, 4 C (s + d) l more, and 8 l D^2.
+           State of the causal form: 2 s d numbers per head.
 Source     Ma et al. 2021, arXiv:2106.01540, and the authors' code.
 Notation   the paper's X, P, Y_P are x, p, Y; its n, l are l, s.
 Differs    Residual and norm stand as in this project's blocks: pre-norm, p having a norm of its own
@@ -22,11 +22,9 @@ Differs    Residual and norm stand as in this project's blocks: pre-norm, p havi
            are added to the slots, and no residual dropout falls on them. In the causal form t
            counts real tokens, so that padding is as if it were not there.
 
-`dynamic_projection` lets a sequence see no more slots than it has real tokens. A causal model
-cannot know how many there will be: there all slots are seen. Projections are drawn Xavier-uniform
-with gain 2^(-1/2), the output's with 1, as the authors do. `norm_residual` hands on LN(p) + Y in
-place of p + Y: the norm of a layer's slots then stands on their residual as well, as in a stack
-whose slots are normed behind each layer (the code of Mega, arXiv:2209.10655).
+`dynamic_projection` lets a sequence see no more slots than it has real tokens, unless causal.
+Projections are drawn Xavier-uniform with gain 2^(-1/2), the output's with 1, as the authors do.
+`norm_residual` hands on LN(p) + Y in place of p + Y, as the code of Mega (arXiv:2209.10655).
 """
 
 import math

@@ -7,18 +7,16 @@
 A is negative, from -1 to -N in every channel at the start; b so that softplus(b) is log-uniform
 between two steps; D begins at 1.
 
-Not causal, by default: the same weights read from both ends, and both answers are added.
+Not causal, by default: read from both ends, the answers added.
 
-Cost       2 (3 d e + e (2 r + 2 N)) operations a token for the projections, e = `expansion` d (a
-           multiply-add being two), and those of `selective_scan`, in about 3 sqrt(n) steps. State:
-           e N numbers, and the last 3 inputs of the convolution.
+Cost       2 (3 d e + e (2 r + 2 N)) operations a token for the projections, e = `expansion` d, and
+           those of `selective_scan`, in about 3 sqrt(n) steps. State: e N numbers, and the last 3
+           inputs of the convolution.
 Source     Gu & Dao 2023, arXiv:2312.00752, and the layer of state-spaces/mamba.
 Notation   the paper's N is `states`, its E `expansion`, the rank of its steps `step_rank`.
 Published  causal, e = 2 d, N = 16, 4 taps with biases, steps of rank ceil(d / 16); blocks of
            RMSNorm without a network: model.backbone.feed_forward=none, and no positions,
            model.backbone.positions=none.
-Differs    Projections are drawn as everywhere here, but W_t and b. The paper has no form that sees
-           both sides.
 """
 
 from collections.abc import Mapping

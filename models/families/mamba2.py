@@ -7,8 +7,8 @@
 Heads of one group share B and C. A_h is drawn uniformly from [1, 16], b so that softplus(b) is
 log-uniform between two steps, D_h begins at 1.
 
-Not causal, by default: the same weights read from both ends, and both answers are added. With
-`quasi_separable`, Hydra: each end has B, C and dt of its own, answers move on by one token,
+Not causal, by default: read from both ends, the answers added. With `quasi_separable`, Hydra: each
+end has B, C and dt of its own, answers move on by one token,
 
     o_t = f_(t-1) + r_(t+1) + (D_h + (W_D x_t)_h) x_t,
 
@@ -18,10 +18,10 @@ norm stands before the gate.
 With `log_linear` a token weighs its past by blocks of 1, 2, 4, ... tokens, lambda_t of a head and a
 level being softplus(L * W_l u); the state holds a sum for each of log2(l) + 1 levels.
 
-Cost       2 d (3 e + 2 G N + H) operations a token for the projections, e = `expansion` d (a
-           multiply-add being two), and per head those of `decayed_product` with N channels of keys.
-           State: N e numbers, and the last 3 inputs of x, B and C. With `log_linear` those of
-           `log_linear_product`, and N e numbers for each level.
+Cost       2 d (3 e + 2 G N + H) operations a token for the projections, e = `expansion` d, and per
+           head those of `decayed_product` with N channels of keys. State: N e numbers, and the last
+           3 inputs of x, B and C. With `log_linear` those of `log_linear_product`, and N e numbers
+           for each level.
 Source     Dao & Gu 2024, arXiv:2405.21060, and the layer of state-spaces/mamba; Hydra: Hwang et al.
            2024, arXiv:2407.09941, and its code; log-linear attention: Guo et al. 2025,
            arXiv:2506.04761.
@@ -30,7 +30,7 @@ Notation   the paper's N is `states`, P the width of a head, `expansion` times t
 Published  causal, e = 2 d, heads of 64 channels (heads = 2 d / 64), N = 128, one group, 4 taps with
            biases; blocks of RMSNorm without a network: model.backbone.feed_forward=none, and no
            positions, model.backbone.positions=none. Hydra: N = 64, 7 taps.
-Differs    Projections are drawn as everywhere here. The norm is over all groups together.
+Differs    The norm is over all groups together.
 """
 
 from collections.abc import Mapping

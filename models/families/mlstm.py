@@ -7,18 +7,17 @@
 q and k are c, v is u, each through a map of blocks of 4 channels, k divided by the root of its
 width; gates are linear in all three. Heads are normed by mean and variance.
 
-Not causal, by default: the same weights read from both ends, and both answers are added.
+Not causal, by default: read from both ends, the answers added.
 
-Cost       12 d^2 operations a token for the projections of e = 2 d channels (a multiply-add being
-           two), and per head those of `exponential_product`. State: k (v + 1) + 1 numbers a head,
-           and the last 3 inputs of the convolution.
+Cost       12 d^2 operations a token for the projections of e = 2 d channels, and per head those of
+           `exponential_product`. State: k (v + 1) + 1 numbers a head, and the last 3 inputs of the
+           convolution.
 Source     Beck et al. 2024, arXiv:2405.04517, equations 19 to 27 and figure 11, and its package,
            xlstm.
 Notation   the paper's n is z, its projection factor `expansion`.
 Published  causal, 4 heads, e = 2 d, blocks of 4, 4 taps; blocks of LayerNorm without a network:
            model.backbone.feed_forward=none, and no positions, model.backbone.positions=none.
-Differs    Projections are drawn as everywhere here, the gates as in the package, which adds 1e-6
-           to the divisor. The paper has no form that sees both sides.
+Differs    Gates are drawn as in the package, which adds 1e-6 to the divisor.
 """
 
 from typing import cast

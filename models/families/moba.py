@@ -6,11 +6,9 @@ A block has C tokens. Query i chooses by q_i · mean(k of the block): its own bl
 those before it the t - 1 of the highest scores, each head by itself. There is no gradient through
 the choice, and there are no parameters but the projections.
 
-Cost       per head and token, forward: 4 t C k operations, filled up by at most 2 C k, and
-           2 k n / C for the scores of n / C blocks, which are formed for some queries at a time and
-           not kept. Autograd keeps q, k, v, the output, a number and t indices. With as many
-           blocks as are chosen everything is seen, and the call is that of `sdpa`.
-           State: keys and values of whole blocks, which hold the last tokens asked for.
+Cost       per head and token: 4 t C k operations, filled up by at most 2 C k, and 2 k n / C for the
+           scores of n / C blocks. State: keys and values of whole blocks, which hold the last
+           tokens asked for.
 Source     Lu et al. 2025, arXiv:2502.13189, section 2, and the code, MoonshotAI/MoBA.
 Notation   the paper's B and k are `block` and `top`, the own block included in both.
 Published  causal, blocks of 512 and top 3 at 8,192 tokens, in Llama's blocks with rotary positions.

@@ -8,12 +8,9 @@ chosen      the tokens of t blocks: the first one, the last two up to the query,
             largest weights of the compressed branch, added up over the heads that share keys
 window      the last w tokens, the query's included
 
-Cost       per query head and token, forward: 4 k (n / C + t C + w) operations, filled up by at most
-           4 k C, and the projections. Weights of compressed blocks, n / C to a query, are formed
-           for some queries at a time and not kept. Autograd keeps q, keys, values, outputs, a
-           number a branch, and t indices for each head of keys.
-           State: keys and values of all branches, in whole blocks that hold the last tokens asked
-           for, and the compressed ones.
+Cost       per query head and token: 4 k (n / C + t C + w) operations, filled up by at most 4 k C,
+           and the projections. State: keys and values of all branches, in whole blocks that hold
+           the last tokens asked for, and the compressed ones.
 Source     Yuan et al. 2025, arXiv:2502.11089, section 3; choices and the mean as in
            fla-org/native-sparse-attention.
 Notation   the paper's l = d = l' is `block`, its n is `top`, its w `window`.

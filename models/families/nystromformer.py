@@ -6,25 +6,20 @@ Equation   o = F1 Z (F3 v) + conv(v), where F1 = S(q k~^T), F3 = S(q~ k^T), Z is
 Inverse    iterative  six steps towards the Moore-Penrose inverse, the paper's
            exact      the Moore-Penrose inverse; often far worse, see below
            ridge      (A^T A + ridge I)^-1 A^T
-Cost       per head, forward: 8 n m d + 48 m^3 operations and 2 n K d for a convolution of K taps.
-           Kept for the backward pass: q, k, v, o, one number per query and landmark row, and
-           about 10 m^2 numbers. Neither F1 nor F3 is ever stored.
+Cost       per head: 8 n m d + 48 m^3 operations and 2 n K d for a convolution of K taps.
 Source     Xiong et al., "Nyströmformer", arXiv:2102.03902.
 Notation   the paper's n, m, d are l, landmarks, k; its Q~, K~ are `queries`, `keys` below.
 Padding    stretches are cut from the real tokens of each row alone: m of them, whose lengths differ
            by at most one, the longer ones first. A row of fewer than m real tokens has as many
-           landmarks as tokens; the others are left out of F1 and of A. Padding is thus exact: a
-           padded row equals the same row alone. `padding: original` is the authors' code: stretches
-           of all positions, padding as zeros, and all landmarks are left in F1 and A.
+           landmarks as tokens. `padding: original` is the authors' code: stretches of all
+           positions, padding as zeros, and all landmarks are left in F1 and A.
 Differs    lengths that m does not divide are cut unevenly instead of being padded up. The start of
            the iteration is scaled for each matrix by its own norms; `initialisation: original`
            takes the largest of the batch, as the authors do, so that outputs depend on the batch.
 Mind       the six steps are part of the method: A of random tokens is nearly singular, and its
            exact inverse gives errors of ten times those of six steps and more. With one landmark
-           per token, six steps miss softmax attention by about a tenth, the exact inverse not at
-           all. Rows of F1 Z F3 do not sum to one. There is no causal form, because landmarks
-           average the future, and none for cross attention, where nobody says which queries are
-           padding.
+           per token, six steps miss softmax attention by about a tenth. Rows of F1 Z F3 do not sum
+           to one. There is no causal form, because landmarks average the future.
 """
 
 import torch

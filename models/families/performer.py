@@ -15,18 +15,16 @@ Kernels    softmax        phi(x) = exp(W x - |x|^2 / 2) / sqrt(m): the mean of p
 Draw       W has m rows, in blocks of d orthogonal ones: the Q of a QR decomposition with the signs
            of R's diagonal (so that it is uniform over rotations), times norms that are those of
            Gaussian vectors (`chi`, unbiased) or sqrt(d) (`sqrt_width`, a lower bound of exp(x y)).
-Cost       per head and token, forward: 8 m d operations, causal 2 C (m + d) more with chunk C;
-           autograd keeps q, k, v, the output and one number per row. State: m (d + 2) per head.
-Source     Choromanski et al., "Rethinking Attention with Performers", arXiv:2009.14794.
+Cost       per head and token: 8 m d operations, causal 2 C (m + d) more with chunk C. State: m (d +
+           2) per head.
+Source     Choromanski et al. 2020, arXiv:2009.14794.
 Notation   the paper's L, d, r or m are l, k, features; its omega are the rows of `projection`.
 Differs    exponentials refer to the maximum of each row's full exponent and, along the keys, to the
            overall or running maximum, instead of a maximum of W y alone plus an epsilon in every
-           feature: the same function, stable for long vectors, and causal without leak. There is
-           no epsilon in the denominator either. Where vectors are so long that a row's weights
-           round to 0 all the same, and along a state, `models.ops.linear.exponent_sums` refers each
-           feature to its own maximum: a row stays a weighted mean, as exact as exp of its exponents
-           (1e-7 of their size in float32), for five to ten times the time. Compiled modules, which
-           cannot look, leave such rows 0, and so does `key_max=global` when causal.
+           feature: the same function, stable for long vectors, and causal without leak. There is no
+           epsilon in the denominator either. Where a row's weights round to 0 all the same, and
+           along a state, each feature refers to its own maximum, for five to ten times the time;
+           compiled modules leave such rows 0, and so does `key_max=global` when causal.
 Parity     `stabiliser=reference` is the authors' code instead: exp(W x - |x|^2 / 2 - c) + epsilon,
            c the maximum of W x over the row for queries, over the sequence for keys, epsilon 1e-6,
            and 2e-6 added to a denominator within 1e-6 of 0. `port` is performer-pytorch: c of keys

@@ -8,16 +8,14 @@
 where * is a convolution over the last `kernel` tokens. Causal: one layer from the first token to
 the last. Else, by default, a second one from the end, each of half the width.
 
-Cost       2 g k d h operations a token and direction forward, with g = 2, 3 or 4 maps and
-           k = `kernel`; twice that backward; about 3 sqrt(n) serial steps
-           (`models.ops.recurrent`); memory O(n (g h + k d)). State: c and the last k - 1 tokens,
-           whatever the length.
+Cost       2 g k d h operations a token and direction, with g = 2, 3 or 4 maps and k = `kernel`, in
+           about 3 sqrt(n) serial steps. State: c and the last k - 1 tokens.
 Source     Bradbury et al. 2016, arXiv:1611.01576, equations 3 to 6; zoneout and biases as in
            salesforce/pytorch-qrnn. Regularisation around it as in `lstm`, but for DropConnect.
 Published  without positions and without networks between the layers, as `lstm`; the language model
            of WikiText-103 in AWD-LSTM's code has kernel=[2,1,1,1] and hidden_width=2500.
-Differs    Zoneout multiplies 1 - f by its expected value in evaluation, as that code does; the
-           paper does not say. ifo has no zoneout in it. Dense connections are not here.
+Differs    Zoneout multiplies 1 - f by its expected value in evaluation, as that code does; ifo has
+           none. Dense connections are not offered.
 """
 
 from enum import StrEnum, auto

@@ -5,16 +5,14 @@ Equation   u_i = W_u x_i is the query, u_i / |u_i| the key, v_i = W_v x_i the va
            cut into chunks of C, a chunk sees itself, `before` chunks before it and `after` after.
            o_i = sum_rj exp(s_ij) v_j / sum_rj exp(s_ij) over what i sees in any round r, where
            s_ij = u_i u_j / |u_j|, and s_ii = -100 000: a token sees itself if it sees nothing else.
-Cost       per head and token, forward: 4 r (1 + before + after) C d operations, r f d for hashing
-           with factors that add up to f, and a sort; backward 2.5 times the first. Autograd keeps
-           u, v, the output, and a number and two indices per round: scores are made again.
-Source     Kitaev et al., "Reformer: The Efficient Transformer", arXiv:2001.04451. Its reversible
-           residuals, chunked networks and axial positions are options of the frame, for all models.
+Cost       per head and token: 4 r (1 + before + after) C d operations, r f d for hashing with
+           factors that add up to f, and a sort.
+Source     Kitaev et al. 2020, arXiv:2001.04451. Its reversible residuals, chunked networks and
+           axial positions are options of the backbone.
 Notation   the paper's n_rounds and m are `rounds` and `chunk`; its buckets number 2 l / C.
 Causal     by position: no value of a later token gets through. But the bucket of a later token
            moves the borders of chunks, and with them what earlier tokens see: perplexities of this
-           model carry that leak, and it is declared as `selection_leak`. There is no state along
-           time for the same reason.
+           model carry that leak, and there is no state along time.
 Differs    buckets are counted from the model's longest input, so that padding changes nothing; more
            than 64 of them are hashed in factors (the paper's authors: more than 128). Padding is in
            no chunk. Rotations are drawn by the trainer's step, not by each pass: evaluation

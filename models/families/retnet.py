@@ -14,9 +14,9 @@ layer and hardly at all in the last, r being 1e-5:
 Not causal, by default: gamma^|t - j| over all j, a second pass from the end that reads the state
 before each token.
 
-Cost       8 d^2 operations a token for the projections with `value_expansion` 2 (twice as many, a
-           multiply-add being two), and per head C (k + v) + 4 k v with chunk C, in each direction.
-           State: k v numbers a head, and the position.
+Cost       16 d^2 operations a token for the projections with `value_expansion` 2, and per head
+           C (k + v) + 4 k v with chunk C, in each direction. State: k v numbers a head, and the
+           position.
 Source     Sun et al. 2023, arXiv:2307.08621, equations 5 to 8, and the code, microsoft/torchscale;
            slopes: Qin et al. 2024, arXiv:2401.04658, in the form of MiniMax-01, arXiv:2501.08313.
 Notation   the paper's gamma, Theta and swish are as above; its d_k is `site.head_width`, and
@@ -24,12 +24,10 @@ Notation   the paper's gamma, Theta and swish are as above; its d_k is `site.hea
 Published  causal, with heads of 256 channels, `value_expansion` 2, no biases, networks of width
            2 d, and no positions but the rotation: model.backbone.positions=none.
 Differs    The paper's GroupNorm has no weights here, as the code's; the code takes the root of the
-           mean square alone (`norm=rms`). The code's scales of rows, which keep half precision in
-           bounds, are left out: the norm undoes them. Channels are paired (i, i + k/2), the code's
-           (2 i, 2 i + 1), and the slowest pair turns by a little more than 1/10,000 a token, the
-           code's by just that. Projections are drawn as everywhere here. The paper has no form that
-           sees both sides. Of Lightning Attention only the decays are here: MiniMax-01 has SiLU on
-           queries, keys and values, no rotation, one RMSNorm over all heads and a sigmoid gate.
+           mean square alone (`norm=rms`). Channels are paired (i, i + k/2), the code's (2 i, 2 i +
+           1), and the slowest pair turns by a little more than 1/10,000 a token, the code's by just
+           that. Of Lightning Attention only the decays are here: MiniMax-01 has SiLU on queries,
+           keys and values, no rotation, one RMSNorm over all heads and a sigmoid gate.
 """
 
 from enum import StrEnum, auto

@@ -10,18 +10,17 @@ low(.) is a map through few channels. With k' = W_k .,
     kappa = k' xi / |k' xi| by head,   k = k' (1 + (a - 1) alpha)
     v = W_v . + sigma(b_v + low) (v_1 - W_v .) from the second layer on, v_1 being the first layer's
 
-Not causal, by default: the same weights read from both ends, and both answers are added.
+Not causal, by default: read from both ends, the answers added.
 
-Cost       8 d^2 + 4 d r operations a token for the projections, r being the sum of all ranks (a
-           multiply-add being two), and per head those of `delta_product` with u and a decay of
-           each channel. State: k v numbers a head, and the last token.
+Cost       8 d^2 + 4 d r operations a token for the projections, r being the sum of all ranks, and
+           per head those of `delta_product` with u and a decay of each channel. State: k v numbers
+           a head, and the last token.
 Source     Peng et al. 2025, arXiv:2503.14456, equations 3 to 19, and its code, RWKV-LM.
 Notation   the paper's r_k, kappa's factor and alpha of k are rho, xi and alpha; its head norm has
            epsilon 1e-5 times a head's width.
 Published  causal, heads of 64 channels; blocks of LayerNorm with a network of squared ReLU over
            shifted tokens, and no positions, model.backbone.positions=none.
-Differs    W_O is drawn as everywhere here, zeros in the code. The network is the backbone's. The
-           paper has no form that sees both sides.
+Differs    W_O begins as zeros in the code. The network is the backbone's.
 """
 
 import math

@@ -13,24 +13,22 @@
 With K_t = 2 Re C A_^t B_ that is y = K * u + D u. Two-sided: a second C makes the kernel of later
 tokens, from lag 1 on, with the same A, B and dt.
 
-Cost       O(n N d) operations for the kernel, once for all rows, with dplr O(d N^3 log n) besides,
-           and O(d n log n) a row for the convolution; 4 n d^2 for the map behind it. A step of a
-           stream takes O(N d), with dplr O(N^2 d).
-State      x: N real numbers a channel in float32, whatever the length.
+Cost       O(n N d) operations for the kernel, with dplr O(d N^3 log n) besides, and O(d n log n) a
+           row for the convolution; 4 n d^2 for the map behind it. A step of a stream takes O(N d),
+           with dplr O(N^2 d).
+State      x: N real numbers a channel.
 Source     Gu et al. 2021, arXiv:2111.00396 (S4); Gu et al. 2022, arXiv:2206.11893 (S4D); Gupta et
            al. 2022, arXiv:2203.14343 (DSS; its softmax form, a kernel for one length, is not here).
            Code: state-spaces/s4.
 Notation   n_ssm is `independent`, dt_min and dt_max are `step_min` and `step_max`, disc is
-           `discretisation`, B_clip is `input_limit`; real parts of Lambda are -exp(log_decay),
-           which keeps them negative.
+           `discretisation`, B_clip is `input_limit`.
 Published  in blocks without a network behind the mixer (feed_forward=none), with batch norm.
 Optimiser  A (Lambda, P), B and dt learn at `rate` and `rate_of_step` times the run's rate, without
            decay of weights; C at `rate_of_readout` times; D as the run's settings say.
-Differs    B of init=legs starts from positive numbers: C is drawn from a law that no turn of an
-           eigenvector changes. The code of dplr learns C (1 - A_^n) of the longest n, in place of
-           C, and makes the same kernels by Cauchy products. That of DSS has a dt for each part of
-           Lambda, one Lambda for all channels, and Re in place of 2 Re with C of variance 2.
-           Tokens of interior padding are left out of the distances.
+Differs    B of init=legs starts from positive numbers. The code of dplr learns C (1 - A_^n) of the
+           longest n in place of C. That of DSS has a dt for each part of Lambda, one Lambda for all
+           channels, and Re in place of 2 Re with C of variance 2. Tokens of interior padding are
+           left out of the distances.
 """
 
 from collections.abc import Mapping

@@ -10,8 +10,8 @@
 
 Two-sided: a second C reads the same recurrence from the end, the token itself included.
 
-Cost       O(n (d P + d^2)) operations, in about 3 sqrt(n) steps of the recurrence; memory O(n P).
-State      x: P real numbers in float32, whatever the length and the width.
+Cost       O(n (d P + d^2)) operations, in about 3 sqrt(n) steps.
+State      x: P real numbers, whatever the width.
 Source     Smith et al. 2023, arXiv:2208.04933; code: lindermanlab/S5.
 Notation   P is `states`, J is `blocks`, C_init is `output`, clip_eigs is `clip_eigenvalues`,
            dt_global is `fast_step`; of its sets for the optimiser, standard is the default,
@@ -22,8 +22,7 @@ Starts     from J blocks of HiPPO-N, the normal part of LegS, with eigenvectors 
            or drawn as it is with variance 1 / 2 (complex). log dt is uniform, D is N(0, 1).
 Published  in blocks without a network behind the mixer (feed_forward=none), with batch norm.
 Optimiser  A, dt and B learn at `rate` times the run's rate, without decay of weights.
-Differs    Of each pair of eigenvalues the one with positive imaginary part is kept, there the
-           other: y is the same. Tokens of padding are left out of the distances.
+Differs    Tokens of padding are left out of the distances.
 """
 
 from collections.abc import Mapping

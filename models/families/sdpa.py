@@ -3,14 +3,12 @@
 The function is that of `models.families.softmax`, the kernel PyTorch's own choice: on a CPU the
 flash kernel, on a GPU flash, memory-efficient, cuDNN or plain mathematics.
 
-Cost: 4 n^2 D operations forward; backward about 2.5 times that, because the flash kernels compute
-the scores again. Kept for the backward pass: the output and one number per query, so memory grows
-as n. Some cases fall back to n^2 bytes: dropout on a CPU, whose flash kernel has none, a mask that
-differs from query to query (causal with padding, documents, prefixes), and positions that add to
-scores (ALiBi, T5's).
+Cost: 4 n^2 D operations; backward about 2.5 times that, because the flash kernels compute the
+scores again. Memory grows as n, but as n^2 with dropout on a CPU, a mask that differs from query to
+query (causal with padding, documents, prefixes), and positions that add to scores (ALiBi, T5's).
 
-Source: Dao et al. 2022, arXiv:2205.14135, for the flash kernels. Notation and function: see
-`models.families.softmax`, its `variant: lra` as well. Differences from it: none but rounding.
+Source: Dao et al. 2022, arXiv:2205.14135, for the flash kernels. Notation, function and `variant:
+lra`: `softmax`.
 """
 
 from collections.abc import Mapping

@@ -12,9 +12,9 @@ multiplied by (t + 1)^-m.
 LongConv (kernel=free) learns every lag: K = sign(V) max(|V| - threshold, 0), of which a training
 pass drops `kernel_dropout`; there is no norm.
 
-Cost       O(d n log n) a row for the convolution, O(c d n) for the kernel, once for all rows, and
-           4 c n d^2 for the map behind it. Parameters grow as log n, those of LongConv as n.
-State      the last `memory` inputs, since no recurrence makes such a kernel: a step takes O(d n).
+Cost       O(d n log n) a row for the convolution, O(c d n) for the kernel, and 4 c n d^2 for the
+           map behind it. Parameters grow as log n, those of LongConv as n.
+State      the last `memory` inputs; a step takes O(d n).
 Source     Li et al. 2022, arXiv:2210.09298, code: ctlllll/SGConv, branch preview. LongConv: Fu et
            al. 2023, arXiv:2302.06646, code: HazyResearch/safari.
 Notation   kernel_dim is `smallest`, l_max the longest input, init_scale the logarithm of `stretch`
@@ -24,11 +24,11 @@ Published  in blocks without a network behind the mixer (feed_forward=none), as 
            kernels=2, threshold and kernel_dropout by task, and causal but on Pathfinder and
            Path-X.
 Optimiser  kernels learn at `rate` times the run's rate; those of LongConv do not decay.
-Differs    |K| is that of the kernel as drawn, over all lags, as there; it is computed here when the
-           mixer is built. There decay=lag draws m between its ends, here m is spread evenly.
-           Tokens of interior padding are left out of the distances. Longer inputs than the longest
-           are refused: there they meet zeros. Modes sum, nearest and learned decays are not here.
-           LongConv's code wraps the lags beyond a short input around, to later tokens; here none.
+Differs    |K| is that of the kernel as drawn, over all lags. There decay=lag draws m between its
+           ends, here m is spread evenly. Tokens of interior padding are left out of the distances.
+           Longer inputs than the longest are refused: there they meet zeros. Modes sum, nearest and
+           learned decays are not here. LongConv's code wraps the lags beyond a short input around,
+           to later tokens; here none.
 """
 
 from collections.abc import Mapping

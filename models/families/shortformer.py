@@ -7,9 +7,7 @@ remembered carries no position and gets those of its new place with every segmen
 of q, k and v follows; a segment sees the whole memory, itself up to each token. Until memory is
 full, places count from its first token.
 
-(y + P) W_k is y W_k + P W_k: evaluation remembers y W_k and y W_v, and projects the table alone.
-
-Cost: 4 n (m + n) D operations to a segment, without those for distances that Transformer-XL has.
+Cost: 4 n (m + n) D operations to a segment.
 
 Source: Press et al. 2021, arXiv:2012.15832, and the code published with it, whose training by
 stages is the task's. Notation: n and m are the paper's L and the length of its cache.

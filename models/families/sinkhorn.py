@@ -25,10 +25,9 @@ attention, the paper's hybrid.
 Cost: forward 8 n C D + 4 n^2 D / C operations, the second for the sorting: it stays quadratic at a
 fixed C. `block: null` takes C near sqrt(n / 2) for the model's longest input, which balances the
 two and grows as n^1.5. SortCut attends for 4 n c C D and sorts for 4 c n D, topk sorts for nothing.
-Autograd keeps 9 n D numbers and 3 H (n / C)^2, and 2 or 3 C n weights of each local head.
 
-Source: Tay, Bahri, Yang, Metzler, Juan 2020, arXiv:2002.11296. Notation: the paper's block length
-and number of blocks are `block` = C and n / C; its psi_S(K) is k~, its N_k is `iterations`.
+Source: Tay et al. 2020, arXiv:2002.11296. Notation: the paper's block length and number of blocks
+are `block` = C and n / C; its psi_S(K) is k~, its N_k is `iterations`.
 
 Differences from the paper: p_B is divided by C, which W1 absorbs. In the causal form the paper
 divides columns by sums that later blocks enter, a leak; here they run. A position of a sorted block

@@ -6,8 +6,7 @@ Equation   kernelised  o_i = sum_j kappa(q_i, k_j) v_j,  kappa(x, y) = exp(-|x -
                        an inverse of D M D
 Inverse    iterative   six steps towards the Moore-Penrose inverse, the paper's
            exact       the Moore-Penrose inverse
-Cost       per head, forward: kernelised 4 n^2 d operations; skyformer 8 n m d + 48 m^3. Kept for
-           the backward pass: q, k, v, o, and for skyformer about 15 m^2 numbers; no weights.
+Cost       per head: kernelised 4 n^2 d operations; skyformer 8 n m d + 48 m^3.
 Source     Chen, Zeng, Ji, Yang, "Skyformer", arXiv:2111.00035.
 Notation   the paper's n, p, d are l, k, landmarks; its C is kappa(q, k), its S chooses X.
 Landmarks  half of X are queries, half keys. The choice is drawn when the mixer is built and again
@@ -18,16 +17,14 @@ Landmarks  half of X are queries, half keys. The choice is drawn when the mixer 
                         every token of a row of no more than m / 2
            Padding is exact: a padded row equals the same row alone. `padding: original` is the
            authors' code: of a row of N real tokens the first N positions can be chosen, padding
-           among them as zeros, which differs where padding is not at the end.
+           among them as zeros,
 Differs    the authors draw anew in every pass, evaluation included, and divide by the root of a
            head width of 32 whatever the width is. Their start of the inverse depends on the batch:
-           see `initialisation`. Attention dropout acts on kernelised attention alone, as there, and
-           then all weights are kept. Landmarks that are sums of several tokens (their
-           `accumulation`, 1 in all of their runs) are not offered.
+           see `initialisation`. Attention dropout acts on kernelised attention alone, as there.
+           Their `accumulation` (1 in all of their runs) is not offered.
 Mind       nothing divides by the sum of the weights: outputs grow with the length, and a query far
            from all keys gives 0. With all 2 n landmarks the skyformer equals kernelised attention
-           but for `gamma`, which keeps the inverse stable (0.3 % at 0.1 and random tokens), and for
-           the six steps (3 % there). There is no causal form.
+           but for `gamma` (0.3 % at 0.1 and random tokens) and the six steps (3 % there).
 """
 
 from enum import StrEnum, auto

@@ -4,20 +4,17 @@
     C_t = sigma(f) C_(t-1) + e^i tanh(z),   n_t = sigma(f) n_(t-1) + e^i,   h_t = sigma(o) C_t / n_t
     y = norm_h(h)
 
-Each gate has a W and an R of its own, maps within heads. Heads are normed by mean and variance. No
-part of it works on several tokens at once: n steps follow each other, on any machine.
+Each gate has a W and an R of its own, maps within heads. Heads are normed by mean and variance.
 
-Not causal, by default: the same weights read from both ends, and both answers are added.
+Not causal, by default: read from both ends, the answers added.
 
-Cost       16 d^2 / h operations a token for both maps of the gates in h heads (a multiply-add being
-           two), twice that backward, n steps one after the other. State: 4 d numbers, and the last
-           3 inputs of the convolution.
+Cost       16 d^2 / h operations a token for both maps of the gates in h heads, n steps one after
+           the other. State: 4 d numbers, and the last 3 inputs of the convolution.
 Source     Beck et al. 2024, arXiv:2405.04517, equations 8 to 18 and figure 10, and its package,
            xlstm.
 Notation   the paper's m, which keeps exponentials small, is in `exponential_lstm`.
 Published  causal, 4 heads, 4 taps, no map behind the norm; blocks of LayerNorm with a gated network
            of GELU, about 4/3 d wide, and no positions, model.backbone.positions=none.
-Differs    The paper has no form that sees both sides.
 """
 
 from collections.abc import Mapping

@@ -4,12 +4,11 @@
 
 where j runs over the keys that i may see; a query that may see none gets 0.
 
-Cost: 4 n^2 D operations forward and twice that backward, and H n^2 weights kept for the backward
-pass (D width of all heads together, H heads), once more with dropout. The score matrix is
-materialised on purpose; `models.families.sdpa` is the same function without it.
+Cost: 4 n^2 D operations, and H n^2 weights kept for backward (D width of all heads, H heads), once
+more with dropout: the score matrix is materialised on purpose; `sdpa` is the same function without
+it.
 
-Source: Vaswani et al. 2017, arXiv:1706.03762. Notation: the paper's Q, K, V of one head are
-q[b, h], k[b, h], v[b, h]; its d_k is the axis k.
+Source: Vaswani et al. 2017, arXiv:1706.03762.
 
 With ALiBi positions (Press et al. 2022, arXiv:2108.12409) a score loses m_h |i - j|, m_h the slope
 of its head; with T5's (arXiv:1910.10683) it gains the learned number of its distance's bucket.

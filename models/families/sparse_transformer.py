@@ -10,22 +10,17 @@ so that two layers join any two tokens: far, then near, or one of them and the r
 sees the union) or `heads` (the first half of the heads near, the others far). Inside its pattern a
 head is softmax attention. Bidirectional models drop j <= i, and |i - j| counts: a form of our own.
 
-Cost: 4 n D times the keys per token forward, about 2.5 times that backward (weights are computed
-once more instead of kept); memory n D. Keys per token, on average and when causal: near l / 2
-(fixed) or l (strided), far n (c + 1) / (2 l) (fixed) or n / (2 l) (strided); the near ones are
-worked off in whole blocks, l and 1.5 l. With l = sqrt(n) that is n sqrt(n); with a given l it is
-quadratic, only with a small constant, and `traits` says so. A stream is continued with all keys and
-values of the past and a mask: exact, but without the savings.
+Cost: 4 n D times the keys per token, on average and when causal: near l / 2 (fixed) or l (strided),
+far n (c + 1) / (2 l) (fixed) or n / (2 l) (strided); the near ones are worked off in whole blocks,
+l and 1.5 l. With l = sqrt(n) that is n sqrt(n), with a given l quadratic with a small constant. A
+stream is continued with all keys and values of the past: exact, but without the savings.
 
 Source: Child et al. 2019, arXiv:1904.10509, sections 4 and 5. Notation: l and c are the paper's,
-`stride` and `summary` here. The union is never worked out as a mask: the two sets are attended to
-apart and joined by their logarithmic sums, see `models.ops.sparse.union`; tokens of the overlap
-belong to the near set.
+`stride` and `summary` here.
 
-Differences from the paper: the residual scaling, the embeddings and the activation of its networks
-belong to the backbone and are not part of this family. With `heads` and `fixed`, the r-th of the
-far heads has the r-th c columns from the end of a block for summary, in turn, and the first column
-besides, so that every token sees at least one. `stride: null` is sqrt(max_length), but at least 2c.
+Differences from the paper: with `heads` and `fixed`, the r-th of the far heads has the r-th c
+columns from the end of a block for summary, in turn, and the first column besides, so that every
+token sees at least one. `stride: null` is sqrt(max_length), but at least 2c.
 
 `variant: lra` is the pattern of the Long Range Arena code: fixed and merged, l = 50 and c = 10
 unless given, and lower-triangular in bidirectional models too. The CLS vector, where there is one,

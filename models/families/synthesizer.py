@@ -16,23 +16,21 @@ Several are mixed before the softmax, A = sum_c alpha_c A_c, alpha = softmax of 
 component and head. N is the longest input; shorter ones use the upper left part, longer ones are
 refused. Causal and padding masks are exact: the softmax runs over what is left.
 
-Cost: 2 n^2 D operations forward for A V always. dense and factorised_random are inner products with
-constant keys, W2 and R2, for 2 n^2 D and 2 n^2 H rank more. Autograd keeps O(n D); A is made in
-blocks and made again in backward. Parameters: random H N^2, factorised_random 2 H N rank, dense
-D^2 + D N, factorised_dense 2 D H sqrt(N).
+Cost: 2 n^2 D operations for A V, 2 n^2 D more for dense and 2 n^2 H rank for factorised_random.
+Parameters: random H N^2, factorised_random 2 H N rank, dense D^2 + D N, factorised_dense 2 D H
+sqrt(N).
 
 Without dense, factorised_dense and dot no token enters A: it is made once per step for the whole
-batch, padding included, for which numerator and row sum are two products with the same exp(A).
+batch.
 
-Source: Tay, Bahri, Metzler, Juan, Zhao, Zheng 2020, arXiv:2005.00743. Notation: the paper's l, d
-are n, D; its B(X) is A, its G(X) = X W_v; its vanilla component is dot.
+Source: Tay et al. 2020, arXiv:2005.00743. Notation: the paper's l, d are n, D; its B(X) is A, its
+G(X) = X W_v; its vanilla component is dot.
 
 Differences from the paper: R is drawn by Xavier where it is trained and from N(0, 1) where it is
 not, since it would stay a plain mean. Attention dropout drops the same weights for the whole batch
 where A is common to it.
 
-State along time, when causal: the values of all tokens, and their keys where there is dot; rows of
-logits are then written out, s numbers per head for a memory of s tokens.
+State along time, when causal: the values of all tokens, and their keys where there is dot.
 
 variant: lra follows the Long Range Arena code, whose results used [random, dot]: components are
 added, without alpha, and the fans by which it draws R count all heads. It applies padding only

@@ -4,8 +4,8 @@
     L_i = sum_h P_ih J_h,   A_i = softmax(L_i)   for each of h heads; hidden keys are masked in L
     O_j = (sum_i R_ji A_i) V_j               for each of h_v heads of values
 
-Cost       4 n^2 D operations forward for k = v = D / h, and 2 n^2 h (h_k + h_v) for the mixing,
-           twice that backward; scores are materialised, up to five times h n^2 numbers are kept.
+Cost       4 n^2 D operations forward for k = v = D / h, and 2 n^2 h (h_k + h_v) for the mixing; up
+           to five times h n^2 numbers are kept.
 Source     Shazeer et al. 2020, arXiv:2003.02436, section 4.
 Published  in T5 with 6 to 48 heads, of all three kinds as many.
 Differs    P and R begin as the identity, so that a model begins as softmax attention; the paper's

@@ -9,16 +9,16 @@ shaw, t5, alibi and rotary see distances as well; with learned or sinusoidal pos
 memory keeps the positions it was read at.
 
 Cost: a segment has 4 n (m + n) D operations of content and values and 2 n (m + n) D of positions;
-keys and values of the memory are projected anew while training, since their weights learn from
-them. Evaluation keeps keys and values. The layers together reach about depth * m tokens back.
+training projects keys and values of the memory anew. The layers together reach about depth * m
+tokens back.
 
 Source: Dai et al. 2019, arXiv:1901.02860, and the code published with it. Notation: d is the width
 of a head, D of all heads.
 
-Differences: memory begins empty and masked, as there, in slots of a fixed number; in a stack with
-norms before mixers it holds normed inputs, where theirs norms again; the encoder has distances of
-both signs, as XLNet. Of that code's other encodings (`attn_type`), 1 is positions=shaw without its
-bias for each distance, and 2 and 3 are positions of the input, which there move with the segment.
+Differences: in a stack with norms before mixers memory holds normed inputs, where theirs norms
+again; the encoder has distances of both signs, as XLNet. Of that code's other encodings
+(`attn_type`), 1 is positions=shaw without its bias for each distance, and 2 and 3 are positions of
+the input, which there move with the segment.
 """
 
 from dataclasses import replace

@@ -9,17 +9,16 @@ its last token begin the next block. r = rate * sigmoid(x w + c) / k is a rate f
 head, tau_i = max(0, 1 / i + a_i) one for each place i = 1 ... 16 of a block; queries and keys are
 rotated by their place. One more channel of ones in q and k makes b a row of W.
 
-Not causal, by default: the same weights read from both ends, and both answers are added.
+Not causal, by default: read from both ends, the answers added.
 
-Cost       8 d^2 operations a token for projections (a multiply-add being two), and per head and
-           token 6 k^2 + 64 k; one block after the other. Autograd keeps W for each block. State:
-           W, b and the sums of the block that is not full, 2 (k + 1) k numbers a head.
+Cost       8 d^2 operations a token for projections, and per head and token 6 k^2 + 64 k; one block
+           after the other. State: W, b and the sums of the block that is not full, 2 (k + 1) k
+           numbers a head.
 Source     Sun et al. 2024, arXiv:2407.04620, and the code, test-time-training/ttt-lm-pytorch.
 Notation   X_K, X_Q, X_V are k, q, v; eta_ij = tau_i r_j.
 Published  causal, without biases, positions or a gate in blocks of a Transformer; in those of Mamba
            `share_query_key` and `gate`: model.backbone.positions=none.
-Differs    Projections are drawn as everywhere here; rotated pairs are channels i and i + k / 2. The
-           paper has no form that sees both sides.
+Differs    Rotated pairs are channels i and i + k / 2.
 """
 
 from collections.abc import Mapping, Sequence

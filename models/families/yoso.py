@@ -9,22 +9,19 @@ Gradient   surrogate    the authors': tau / 2 P_ij in place of the derivative of
                         with the P of the mode, so that it is estimated by the same hashes
            true         tau (1 - acos(x) / pi)^(tau - 1) / (pi sqrt(1 - x^2)), which has no bound at
                         x = 1; of the expectation alone
-Cost       per head, forward: expectation 4 n^2 d operations and an arc cosine for each pair; hashed
-           4 n m tau d operations to hash and 2 n m d additions to sum, and backward m (8 C + 16 d)
-           n d operations, C = 64: a sum of matrices, not of vectors, for each code. Kept for the
-           backward pass: q, k, v, o, one number per row, and 2 m codes per token when hashed.
-Source     Zeng, Xiong, Ravi, Acharya, Fung, Singh, "You Only Sample (Almost) Once",
-           arXiv:2111.09714.
+Cost       per head: expectation 4 n^2 d operations and an arc cosine for each pair; hashed 4 n m
+           tau d operations to hash and 2 n m d additions to sum, and backward m (8 C + 16 d) n d
+           operations, C = 64: a sum of matrices, not of vectors, for each code.
+Source     Zeng et al. 2021, arXiv:2111.09714.
 Notation   the paper's B(Q, K) is P; its hash code length is tau, its number of hashes `hashes`.
 Padding    pads are not inserted into tables, and are no columns of P: exact.
 Differs    planes are a buffer, drawn when the mixer is built and again every `redraw_every` steps
-           of the optimiser, so that evaluation repeats; the authors draw in every pass. The cosine
-           is clamped to [-1, 1]: rounding alone passes 1 for a fifth of all equal pairs. A row
-           whose codes meet no key is 0, and has no gradient.
+           of the optimiser, so that evaluation repeats; the authors draw in every pass. A row whose
+           codes meet no key is 0, and has no gradient.
 Speed      hashed, a layer of width 256 takes 3.6 times the bound of its products and bytes at 8,192
            tokens on a CPU: the rest is sorting by code and gathering tokens in that order.
-Mind       tau is about log2 of the length: `tau: null` takes it from the longest sequence of the
-           site, 11 for 2,048 tokens. There is no causal form.
+Mind       tau is about log2 of the length: `tau: null` takes it from the model's longest sequence,
+           11 for 2,048 tokens.
 """
 
 import math
