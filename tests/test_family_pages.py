@@ -27,7 +27,9 @@ def test_every_option_of_a_family_is_on_its_page(name: str) -> None:
 def test_capabilities_are_those_of_an_instance() -> None:
     files = {file.stem: file for file in choices("model")}
     linear = " ".join(capabilities(files["linear"]))
-    assert linear.startswith("Bidirectional and causal, exact. Operations grow as n,")
+    assert linear.startswith(
+        "Bidirectional and causal, exact. Operations and activations grow as n."
+    )
     assert "a state along time" in linear
     assert "Not causal: " in " ".join(capabilities(files["tlb"]))
 

@@ -21,7 +21,7 @@ from reports.figures.panels import panel_figure
 from reports.figures.scaling import scaling_data
 from reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
 from reports.stems import stem as file_stem
-from reports.tables.costs import crossover_table, efficiency_table, growth_table, mode_name, modes
+from reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
 from reports.tables.scores import accuracy_table, splits
 from reports.tables.table import Table, escape_markdown, to_markdown
 from runners.storage.fingerprint import sources
@@ -131,6 +131,9 @@ def capabilities(file: Path) -> list[str]:
     if not facts["directions"]:
         return refused
     operations, activations = growth(facts)
+    grow = f"Operations grow as {operations}, activations as {activations}."
+    if operations == activations:
+        grow = f"Operations and activations grow as {operations}."
     ways = " and ".join(facts["directions"]).capitalize()
     if "causal" in facts["directions"]:
         ways += ", with selection leak" if facts["selection_leak"] else ", exact"
@@ -146,7 +149,7 @@ def capabilities(file: Path) -> list[str]:
         filter(None, [*(word for key, word in offers.items() if facts[key]), positions])
     )
     return [
-        f"{ways}. Operations grow as {operations}, activations as {activations}.",
+        f"{ways}. {grow}",
         "Input is at most as long as the model's longest." if facts["max_length"] else "",
         "" if "keep" in facts["supports"] else "Padding is refused.",
         f"Has {has}." if has else "",
@@ -186,7 +189,11 @@ def page(
     source = linked(str(about.get("paper", "")))
     lines = [f"# {name}", "", escape_markdown(first), ""]
     lines += [f"`lra run model={name}` · {source} · [code](../../{code})", ""]
-    lines += ["## What it computes", "", "```text", rest, "```", ""]
+    home = module.rpartition(".")[2]
+    computed = ["```text", rest, "```"]
+    if home != name:  # the family that the module is named after has the text
+        computed = [f"As [{home}]({home}.md#what-it-computes), with other defaults."]
+    lines += ["## What it computes", "", *computed, ""]
     if "variant" in core:
         lines += ["`variant=lra` is [the released code's](../protocols-lra-code.md).", ""]
     lines += ["## Options", ""]
@@ -228,7 +235,7 @@ def measured(name: str, files: Sequence[tuple[Path, pd.DataFrame]], folder: Path
                 if rows is None:
                     continue
                 joined(tables, rows)
-                after += facts(alone, mode, way)
+                after += facts(alone, way)
                 after += curve(name, frame, mode, source.stem, folder)
     drawn = [
         line for each in tables for line in (to_markdown(each).partition("\n\n")[2].strip(), "")
@@ -277,16 +284,21 @@ def by_length(points: Sequence[CostPoint], mode: str, way: str) -> Table | None:
     return replace(table, title="", caption="", stub=stub, rows=tuple(paired or rows))
 
 
-def facts(points: Sequence[CostPoint], mode: str, way: str) -> list[str]:
+def facts(points: Sequence[CostPoint], way: str) -> list[str]:
     """Return crossover and growth of one kind of pass as a line."""
+    crossover, rates = crossover_table(points), growth_table(points)
     found = [
-        f"{column.group}, {column.title}: {entry.text}".removeprefix(f"{mode_name(mode)}, ")
-        for table in (crossover_table(points), growth_table(points))
-        for column, entry in zip(
-            table.columns if table else (), table.rows[0].entries if table else (), strict=True
-        )
-        if column.title != "last doubling"
+        f"faster from: {entry.text}"
+        for row in (crossover.rows[:1] if crossover else ())
+        for entry in row.entries
     ]
+    if rates:
+        exponents = [
+            f"{column.group.rpartition(', ')[2]} {entry.text}"
+            for column, entry in zip(rates.columns, rates.rows[0].entries, strict=True)
+            if column.title == "exponent"
+        ]
+        found.append(f"exponents: {', '.join(exponents)}")
     return [f"{way.capitalize()}: {escape_markdown('; '.join(found))}.", ""] if found else []
 
 
