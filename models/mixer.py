@@ -96,7 +96,7 @@ class Variant(StrEnum):
 
 
 class PaddingRule(StrEnum):
-    """What padding is to a family that cannot leave it out by a weight of 0 alone."""
+    """What padding is where a weight of 0 alone does not leave it out."""
 
     exact = auto()
     """Nothing: a padded row equals the same row alone."""

@@ -113,9 +113,13 @@ def options(file: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def shared(files: Iterable[Path]) -> set[tuple[str, str]]:
-    """Return name and meaning of each option that several families have."""
+    """Return name and commonest meaning of each option that several families have."""
     held = Counter((name, meaning) for file in files for name, _, meaning in options(file))
-    return {option for option, families in held.items() if families >= HELD_BY}
+    commonest: dict[str, str] = {}
+    for (name, meaning), families in held.most_common():
+        if families >= HELD_BY:
+            commonest.setdefault(name, meaning)
+    return {*commonest.items()}
 
 
 def described(text: str) -> tuple[str, str]:
@@ -169,6 +173,17 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def option_lines(file: Path, known: Collection[tuple[str, str]]) -> list[str]:
+    """Return a table of a model's options, and a line of those whose meanings are in `known`."""
+    given = [*options(file)]
+    listed = [[*map(escape_markdown, each)] for each in given if each[::2] not in known]
+    lines = table(("option", "default", ""), listed) if listed else []
+    shared_ones = [f"`{each[0]}={each[1]}`" for each in given if each[::2] in known]
+    if shared_ones:
+        lines += [f"[Of several families](README.md#{SHARED}): {', '.join(shared_ones)}.", ""]
+    return lines or ["None.", ""]
+
+
 def page(
     name: str,
     file: Path,
@@ -189,22 +204,17 @@ def page(
     source = linked(str(about.get("paper", "")))
     lines = [f"# {name}", "", escape_markdown(first), ""]
     lines += [f"`lra run model={name}` · {source} · [code](../../{code})", ""]
+    lines += ["## What it computes", ""]
     home = module.rpartition(".")[2]
-    computed = ["```text", rest, "```"]
-    if home != name:  # the family that the module is named after has the text
-        computed = [f"As [{home}]({home}.md#what-it-computes), with other defaults."]
-    lines += ["## What it computes", "", *computed, ""]
-    if "variant" in core:
-        lines += ["`variant=lra` is [the released code's](../protocols-lra-code.md).", ""]
-    lines += ["## Options", ""]
-    given = [*options(file)]
-    listed = [[*map(escape_markdown, each)] for each in given if each[::2] not in known]
-    lines += table(("option", "default", ""), listed) if listed else []
-    held = ", ".join(
-        f"`{name}={default}`" for name, default, text in given if (name, text) in known
-    )
-    lines += [f"[Of several families](README.md#{SHARED}): {held}.", ""] if held else []
-    lines += [] if given else ["None.", ""]
+    if home == name:
+        lines += ["```text", rest, "```", ""]
+        if "variant" in core:
+            lines += ["`variant=lra` is [the released code's](../protocols-lra-code.md).", ""]
+        lines += ["## Options", "", *option_lines(file, known)]
+    else:
+        theirs = [*options(file.with_name(f"{home}.yaml"))]
+        other = [f"`{each[0]}={each[1]}`" for each in options(file) if each not in theirs]
+        lines += [f"As [{home}]({home}.md#what-it-computes), with {', '.join(other)}.", ""]
     sentences = " ".join(filter(None, capabilities(file)))
     lines += ["## What it guarantees", "", sentences, ""]
     numbers = measured(name, rows, folder)

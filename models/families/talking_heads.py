@@ -115,7 +115,7 @@ class TalkingHeads(MultiHead):
 
     Args:
         site: Where it is built; `heads` are those of the softmax.
-        key_heads: Heads of queries and keys; None: as many.
+        key_heads: Heads of queries and keys; None: as many as `model.backbone.heads`.
         value_heads: Heads of values; None: as many.
         mixing: How the maps across heads begin.
         bias: Whether projections have biases, where the backbone leaves that open.

@@ -48,8 +48,8 @@ class TransformerXL(SegmentRecurrence):
 
     Args:
         site: Where it is built.
-        same_length: When tokens late in a segment lose sight of the memory's first ones, so that
-            each sees as many keys as the memory holds; a matter of streams alone.
+        same_length: When each token of a stream sees as many keys as the memory holds, and no
+            more.
         clamp: Distances beyond this count as this one; None: none does.
         evaluation_clamp: The same in evaluation; None: as in training.
         untied: Whether every layer has u and v of its own.
