@@ -9,7 +9,7 @@ is left out, being the same for all keys.
 
 The funnel itself, which halves the sequence between blocks of layers, belongs to the backbone, and
 any family can stand in it (`model.backbone.pool_blocks`). There i and j are positions of tokens,
-not of what they were pooled to, for queries of one length and keys of twice that, too.
+not of what they were pooled to.
 
 Cost       4 n m D operations of n queries and m keys, 2 n (n + m) D of distances; what the funnel
            saves, it saves by n and m.

@@ -5,8 +5,7 @@
 where a = a(i, j) is the first level at which i and j stand in the same block or in neighbouring
 ones, blocks being of C clusters of 2^a tokens, and Q(i, a), K(j, a) are the means of q and k over
 the clusters of i and j: at level 0 the tokens themselves. When causal, j <= i, and Q(i, a) is the
-query of the first token of i's cluster, since a mean would depend on later ones. So the weights
-form a hierarchical matrix: exact near the diagonal, constant on ever larger squares away from it.
+query of the first token of i's cluster, since a mean would depend on later ones.
 
 Cost       per token and head: 20 C d operations (12 C d at level 0), causal 12 C d.
 Source     Zhu and Soricut 2021, arXiv:2107.11906.

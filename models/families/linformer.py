@@ -18,8 +18,7 @@ Notation   the paper's n, k, d are the axis l, `projected_length`, the width of 
 Length     E has a column for every position: sequences end at the site's max_length. A shorter one
            uses the first columns. A pooling window is w whatever the length, so that a sequence
            has the same slots alone and in front of padding; a slot without a token is hidden.
-Padding    rows of K and V that are padding become 0 before E, which is E cut to the real tokens.
-Refused    causal models: every slot mixes all positions, and no mask of n x k undoes that.
+Padding    rows of K and V that are padding become 0 before E.
 Differs    `row_normalise` (ours) divides each row of E by its Euclidean norm over the tokens that
            count; a row of frozen_jl has norm sqrt(n / k), so its slots are longer than tokens.
 Variant    lra: k = 16 and sharing kv unless set, and no mask, as in the code of the Long Range

@@ -11,9 +11,9 @@ that is seen, and 4 n D H for each that sees (H heads), or 4 n D^2 for all toget
 less. Memory n H (2w + C + g). State along time, causal and without global tokens: the last w keys
 and values, w D of the dilated heads.
 
-Global tokens are those of `layout.is_global`, where `global_mask` is on, and position 0 where it
-holds the CLS vector, unless `global_cls` is off. q', k', v' exist in these two cases alone; they
-start as copies of q, k, v, also when weights without them are loaded.
+Global tokens are those of the task, where `global_mask` is on, and a CLS vector, unless
+`global_cls` is off. q', k', v' start as copies of q, k, v, also when weights without them are
+loaded.
 
 Source: Beltagy et al. 2020, arXiv:2004.05150, section 3; allenai/longformer. Notation: `window` is
 the one-sided w; the window of the paper and of the transformers package counts both sides, 512
@@ -30,7 +30,7 @@ they are frozen here). A padded token gives the mean of the values at all positi
 a bias of -1e10 on all of its scores leaves nothing else in float32. No weight of that mean is
 dropped in training. That code forms two dense matrices for it; this one does not.
 
-The encoder of LED is this mixer, its decoder attends fully: see `models.backbone.encoder_decoder`.
+The encoder of LED is this mixer, its decoder attends fully.
 """
 
 from collections.abc import Iterator, Mapping

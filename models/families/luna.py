@@ -17,10 +17,9 @@ Cost       per head: 8 l s d operations with s slots, besides 6 l D^2 for the pr
            State of the causal form: 2 s d numbers per head.
 Source     Ma et al. 2021, arXiv:2106.01540, and the authors' code.
 Notation   the paper's X, P, Y_P are x, p, Y; its n, l are l, s.
-Differs    Residual and norm stand as in this project's blocks: pre-norm, p having a norm of its own
-           within the mixer (the authors' Long Range Arena settings are pre-norm too). No positions
-           are added to the slots, and no residual dropout falls on them. In the causal form t
-           counts real tokens, so that padding is as if it were not there.
+Differs    Pre-norm, p having a norm of its own within the mixer. No positions are added to the
+           slots, and no residual dropout falls on them. In the causal form t counts real tokens, so
+           that padding is as if it were not there.
 
 `dynamic_projection` lets a sequence see no more slots than it has real tokens, unless causal.
 Projections are drawn Xavier-uniform with gain 2^(-1/2), the output's with 1, as the authors do.

@@ -24,7 +24,8 @@ Notation   N is `ema_states`, z `key_width`, e `value_width`, C `chunk_length`; 
 Published  with a network of SiLU of width e behind (feed_forward=silu), without positions before
            (positions=none); with texts, norms behind sums and softmax; with pictures, batch norms
            in front and laplace.
-Differs    That code's constants of laplace are rounded to six digits.
+Differs    That code's constants of laplace are rounded to six digits. A query that sees no key
+           reads 0.
 """
 
 from collections.abc import Callable, Mapping

@@ -19,15 +19,15 @@ Cost       16 d^2 operations a token for the projections with `value_expansion` 
            position.
 Source     Sun et al. 2023, arXiv:2307.08621, equations 5 to 8, and the code, microsoft/torchscale;
            slopes: Qin et al. 2024, arXiv:2401.04658, in the form of MiniMax-01, arXiv:2501.08313.
-Notation   the paper's gamma, Theta and swish are as above; its d_k is `site.head_width`, and
-           v / k is `value_expansion`.
+Notation   v / k is `value_expansion`.
 Published  causal, with heads of 256 channels, `value_expansion` 2, no biases, networks of width
            2 d, and no positions but the rotation: model.backbone.positions=none.
 Differs    The paper's GroupNorm has no weights here, as the code's; the code takes the root of the
-           mean square alone (`norm=rms`). Channels are paired (i, i + k/2), the code's (2 i, 2 i +
-           1), and the slowest pair turns by a little more than 1/10,000 a token, the code's by just
-           that. Of Lightning Attention only the decays are here: MiniMax-01 has SiLU on queries,
-           keys and values, no rotation, one RMSNorm over all heads and a sigmoid gate.
+           mean square alone (`norm=rms`). The code's scales of rows are left out: the norm undoes
+           them. Channels are paired (i, i + k/2), the code's (2 i, 2 i + 1), and the slowest pair
+           turns by a little more than 1/10,000 a token, the code's by just that. Of Lightning
+           Attention only the decays are here: MiniMax-01 has SiLU on queries, keys and values, no
+           rotation, one RMSNorm over all heads and a sigmoid gate.
 """
 
 from enum import StrEnum, auto

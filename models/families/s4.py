@@ -18,8 +18,7 @@ Cost       O(n N d) operations for the kernel, with dplr O(d N^3 log n) besides,
            with dplr O(N^2 d).
 State      x: N real numbers a channel.
 Source     Gu et al. 2021, arXiv:2111.00396 (S4); Gu et al. 2022, arXiv:2206.11893 (S4D); Gupta et
-           al. 2022, arXiv:2203.14343 (DSS; its softmax form, a kernel for one length, is not here).
-           Code: state-spaces/s4.
+           al. 2022, arXiv:2203.14343 (DSS, without its softmax form). Code: state-spaces/s4.
 Notation   n_ssm is `independent`, dt_min and dt_max are `step_min` and `step_max`, disc is
            `discretisation`, B_clip is `input_limit`.
 Published  in blocks without a network behind the mixer (feed_forward=none), with batch norm.

@@ -20,9 +20,6 @@ Cost: 2 n^2 D operations for A V, 2 n^2 D more for dense and 2 n^2 H rank for fa
 Parameters: random H N^2, factorised_random 2 H N rank, dense D^2 + D N, factorised_dense 2 D H
 sqrt(N).
 
-Without dense, factorised_dense and dot no token enters A: it is made once per step for the whole
-batch.
-
 Source: Tay et al. 2020, arXiv:2005.00743. Notation: the paper's l, d are n, D; its B(X) is A, its
 G(X) = X W_v; its vanilla component is dot.
 
