@@ -15,9 +15,8 @@ Cost       2 n d' (6 d + K d / d' + h' K) operations for the projections and 4 n
            1 of x and of c.
 Source     Jiang et al. 2020, arXiv:2008.02496, section 4; yitu-opensource/ConvBert
            (model/modeling.py), whose depthwise kernels begin as N(0, 1 / K).
-Published  with K = 9 and gamma = 2; in the medium-small model the network is in two groups
-           (`model.backbone.feed_forward_groups=2`) behind an embedding of width 128
-           (`model.backbone.embedding_width=128`).
+Published  with K = 9 and gamma = 2; the medium-small model has model.backbone.feed_forward_groups=2
+           and embedding_width=128.
 Differs    Padding is 0 to both convolutions; there padded tokens reach their neighbours. Where
            causal, both look back; the paper has encoders alone. Other weights are N(0, 0.02) there.
 """

@@ -3,8 +3,7 @@
     o_i = sum_(j <= i) p_ij v_j,   p_ij = softmax_j(q_i · k_j / sqrt(k) + F_i - F_j)
     F_i = sum_(t <= i) log f_t,   f_t = sigma(w_f · x_t + b_f), one number for each head
 
-So a key fades by the gates of all tokens behind it, up to the query. With `output_norm` and
-`output_gate`: y = W_O (sigma(W_G x) * norm_h(o)).
+With `output_norm` and `output_gate`: y = W_O (sigma(W_G x) * norm_h(o)).
 
 Not causal, by default: -|F_i - F_j|, a key ahead fades as one as far behind does; so do keys ahead
 under a prefix mask. Padding fades nothing, nor do tokens of other documents.

@@ -3,7 +3,7 @@
     S_t = Diag(alpha_t) S_(t-1) + k_t v_t^T,   o_t = S_t^T q_t / sqrt(k)
     y = W_O (silu(W_G x) * norm_h(o)),   alpha_t = sigma(W_2 W_1 x_t + b)^(1 / divisor)
 
-The divisor, 16, lets a gate begin near 0.96: a token is still seen after tens of others.
+The divisor, 16, lets a gate begin near 0.96.
 
 Not causal, by default: read from both ends, the answers added.
 

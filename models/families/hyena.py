@@ -18,8 +18,8 @@ Optimiser  the network learns at `rate` and its table z at `rate_of_positions` t
            (there 0.001 and 0.00001 whatever the run's), without decay of weights.
 Differs    bidirectional=true, not published: later tokens are weighed by kernels of their own, from
            lag 1 on, by a second last map of the same network; short convolutions stay causal.
-           Tokens of interior padding are left out of the distances. Longer inputs than the longest
-           are refused: there they are cut.
+           Tokens of interior padding are left out of the distances. Longer inputs are refused:
+           there they are cut.
 """
 
 from collections.abc import Mapping

@@ -19,9 +19,9 @@ Cost       operations, with keys of k and values of v = d / h channels: 2 n d (h
 Source     Bello 2021, arXiv:2102.08602, sections 2 and 3, in one dimension.
 Notation   the paper's |k|, |u|, |v|, |h|, r are `key_width`, `intra_depth`, d / h, heads, `window`.
 Published  k = 16, u = 1, h = 4 and windows of 23 x 23, on images.
-Differs    LayerNorm in place of batch normalisation, under which an example would depend on its
-           batch; `norm=none` leaves both out. The causal form is ours: the paper has images. E is
-           drawn from N(0, 1 / (k u r)), with r the distances that are summed over.
+Differs    LayerNorm in place of batch normalisation; `norm=none` leaves both out. The causal form
+           is ours: the paper has images. E is drawn from N(0, 1 / (k u r)), with r the distances
+           that are summed over.
 """
 
 from collections.abc import Mapping

@@ -18,10 +18,9 @@ Notation   the paper's d_c, d'_c, d_h and d_h^R are `kv_width`, `query_width`, t
            `rotary_width`; W^UK and W^UV are `k_up` and `v_up`, W^DKV and W^KR are `kv_proj`, one
            below the other, W^Q (or W^DQ) and W^UQ are `q_proj` and `q_up`.
 Published  in DeepSeek-V2 with d_c = 4 d_h, d_h^R = d_h / 2 and d'_c = 12 d_h, 128 heads of 128.
-Differs    The rotary part is there where `model.backbone.positions=rotary`; its channels are
-           paired (i, i + r/2), the released weights (2 i, 2 i + 1): the same up to their order.
-           ALiBi's and T5's positions add to the scores. Queries are not compressed by default, as
-           in DeepSeek-V2-Lite. YaRN is left out.
+Differs    The rotary part is there where `model.backbone.positions=rotary`; its channels are paired
+           (i, i + r/2), the released weights (2 i, 2 i + 1): the same up to their order. Queries
+           are not compressed by default, as in DeepSeek-V2-Lite. YaRN is left out.
 """
 
 from dataclasses import replace

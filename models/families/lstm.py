@@ -17,9 +17,9 @@ Notation   wdrop is `weight_drop`; dropouti, dropouth and dropout are `input_dro
            `activation_penalty` and `change_penalty`.
 Published  as a plain stack without positions, norms and networks between the layers:
            model.backbone.positions=none, feed_forward=none, residual=none and stack_norm=false.
-Differs    AWD-LSTM's inner layers are wider than its embedding; here `hidden_width` brings a
-           linear map with it. The paper's other parts are none of a layer's: `word_dropout` of
-           the backbone, `window_deviation` of a training, `average_after` of an optimiser.
+Differs    AWD-LSTM's inner layers are wider than its embedding; here `hidden_width` brings a linear
+           map with it. Its other parts are `word_dropout` of the backbone, `window_deviation` of a
+           training, `average_after` of an optimiser.
 """
 
 import warnings

@@ -25,8 +25,7 @@ Cost       2 d (3 e + 2 G N + H) operations a token for the projections, e = `ex
 Source     Dao & Gu 2024, arXiv:2405.21060, and the layer of state-spaces/mamba; Hydra: Hwang et al.
            2024, arXiv:2407.09941, and its code; log-linear attention: Guo et al. 2025,
            arXiv:2506.04761.
-Notation   the paper's N is `states`, P the width of a head, `expansion` times the model's, G
-           `groups`, L the chunk.
+Notation   the paper's N is `states`, P the width of a head, G `groups`, L the chunk.
 Published  causal, e = 2 d, heads of 64 channels (heads = 2 d / 64), N = 128, one group, 4 taps with
            biases; blocks of RMSNorm without a network: model.backbone.feed_forward=none, and no
            positions, model.backbone.positions=none. Hydra: N = 64, 7 taps.

@@ -12,9 +12,8 @@ Cost       per head and token: 4 t C k operations, filled up by at most 2 C k, a
 Source     Lu et al. 2025, arXiv:2502.13189, section 2, and the code, MoonshotAI/MoBA.
 Notation   the paper's B and k are `block` and `top`, the own block included in both.
 Published  causal, blocks of 512 and top 3 at 8,192 tokens, in Llama's blocks with rotary positions.
-Differs    equal scores give the earlier block, so that every device chooses alike. Padding takes
-           no place in a block, and documents begin with a block of their own: a padded row, and a
-           document, give what they give alone.
+Differs    equal scores give the earlier block. Padding takes no place in a block, and documents
+           begin with a block of their own.
 Both sides ours, published by nobody: the own block and the t - 1 best of all others.
 """
 

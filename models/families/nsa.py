@@ -17,10 +17,9 @@ Notation   the paper's l = d = l' is `block`, its n is `top`, its w `window`.
 Published  causal, compression of 32 tokens every 16, blocks of 64, top 16, window 512, 4 heads of
            keys for 64 of queries, at 8,192 tokens.
 Differs    compressed blocks follow one another and are the chosen ones (fla's form). A network of
-           the compression has 4 k channels inside, which the paper leaves open. Equal weights give
-           the earlier block. Padding takes no place in a block, and documents begin with a block
-           of their own: both give what they give alone. Rotary positions turn queries, and keys
-           before they are compressed.
+           the compression has 4 k channels inside. Equal weights give the earlier block. Padding
+           takes no place in a block, and documents begin with a block of their own. Rotary
+           positions turn queries, and keys before they are compressed.
 Both sides ours, published by nobody: all blocks are compressed and may be chosen, the window
            reaches to both sides.
 """

@@ -13,13 +13,13 @@ Padding    stretches are cut from the real tokens of each row alone: m of them, 
            by at most one, the longer ones first. A row of fewer than m real tokens has as many
            landmarks as tokens. `padding: original` is the authors' code: stretches of all
            positions, padding as zeros, and all landmarks are left in F1 and A.
-Differs    lengths that m does not divide are cut unevenly instead of being padded up. The start of
-           the iteration is scaled for each matrix by its own norms; `initialisation: original`
-           takes the largest of the batch, as the authors do, so that outputs depend on the batch.
+Differs    the start of the iteration is scaled for each matrix by its own norms; `initialisation:
+           original` takes the largest of the batch, as the authors do, so that outputs depend on
+           the batch.
 Mind       the six steps are part of the method: A of random tokens is nearly singular, and its
-           exact inverse gives errors of ten times those of six steps and more. With one landmark
-           per token, six steps miss softmax attention by about a tenth. Rows of F1 Z F3 do not sum
-           to one. There is no causal form, because landmarks average the future.
+           exact inverse gives ten times their error and more. With one landmark per token, six
+           steps miss softmax attention by about a tenth. Rows of F1 Z F3 do not sum to one. There
+           is no causal form, because landmarks average the future.
 """
 
 import torch

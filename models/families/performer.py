@@ -13,8 +13,8 @@ Kernels    softmax        phi(x) = exp(W x - |x|^2 / 2) / sqrt(m): the mean of p
                           f(x) + epsilon with `projected` off; gelu, tanh, cos and identity give
                           weights of both signs as well
 Draw       W has m rows, in blocks of d orthogonal ones: the Q of a QR decomposition with the signs
-           of R's diagonal (so that it is uniform over rotations), times norms that are those of
-           Gaussian vectors (`chi`, unbiased) or sqrt(d) (`sqrt_width`, a lower bound of exp(x y)).
+           of R's diagonal, times norms of Gaussian vectors (`chi`, unbiased) or sqrt(d)
+           (`sqrt_width`, a lower bound of exp(x y)).
 Cost       per head and token: 8 m d operations, causal 2 C (m + d) more with chunk C. State: m (d +
            2) per head.
 Source     Choromanski et al. 2020, arXiv:2009.14794.

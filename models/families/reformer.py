@@ -15,9 +15,9 @@ Causal     by position: no value of a later token gets through. But the bucket o
            model carry that leak, and there is no state along time.
 Differs    buckets are counted from the model's longest input, so that padding changes nothing; more
            than 64 of them are hashed in factors (the paper's authors: more than 128). Padding is in
-           no chunk. Rotations are drawn by the trainer's step, not by each pass: evaluation
-           repeats. Duplicates, where removed, are counted in the round before as well. Rotary
-           positions turn u before it is hashed, so that buckets agree with scores.
+           no chunk. Rotations are drawn by the trainer's step, not by each pass. Duplicates, where
+           removed, are counted in the round before as well. Rotary positions turn u before it is
+           hashed.
 
 `variant=lra` is what the Long Range Arena code does: one round of 10 buckets, hashed by one matrix
 for all layers for ever, 10 chunks of any length (hence quadratic cost), scores u_i u_j multiplied

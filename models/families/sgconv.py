@@ -25,9 +25,9 @@ Published  in blocks without a network behind the mixer (feed_forward=none), as 
            Path-X.
 Optimiser  kernels learn at `rate` times the run's rate; those of LongConv do not decay.
 Differs    There decay=lag draws m between its ends, here m is spread evenly. Tokens of interior
-           padding are left out of the distances. Longer inputs than the longest are refused: there
-           they meet zeros. Modes sum, nearest and learned decays are not here. LongConv's code
-           wraps the lags beyond a short input around, to later tokens; here none.
+           padding are left out of the distances. Longer inputs are refused: there they meet zeros.
+           Modes sum, nearest and learned decays are not here. LongConv's code wraps the lags beyond
+           a short input around, to later tokens; here none.
 """
 
 from collections.abc import Mapping

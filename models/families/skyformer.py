@@ -20,8 +20,8 @@ Landmarks  half of X are queries, half keys. The choice is drawn when the mixer 
            among them as zeros,
 Differs    the authors draw anew in every pass, evaluation included, and divide by the root of a
            head width of 32 whatever the width is. Their start of the inverse depends on the batch:
-           see `initialisation`. Attention dropout acts on kernelised attention alone, as there.
-           Their `accumulation` (1 in all of their runs) is not offered.
+           see `initialisation`. Attention dropout acts on kernelised attention alone. Their
+           `accumulation` (1 in all of their runs) is not offered.
 Mind       nothing divides by the sum of the weights: outputs grow with the length, and a query far
            from all keys gives 0. With all 2 n landmarks the skyformer equals kernelised attention
            but for `gamma` (0.3 % at 0.1 and random tokens) and the six steps (3 % there).

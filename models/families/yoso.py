@@ -11,15 +11,14 @@ Gradient   surrogate    the authors': tau / 2 P_ij in place of the derivative of
                         x = 1; of the expectation alone
 Cost       per head: expectation 4 n^2 d operations and an arc cosine for each pair; hashed 4 n m
            tau d operations to hash and 2 n m d additions to sum, and backward m (8 C + 16 d) n d
-           operations, C = 64: a sum of matrices, not of vectors, for each code.
+           operations, C = 64.
 Source     Zeng et al. 2021, arXiv:2111.09714.
 Notation   the paper's B(Q, K) is P; its hash code length is tau, its number of hashes `hashes`.
-Padding    pads are not inserted into tables, and are no columns of P: exact.
-Differs    planes are a buffer, drawn when the mixer is built and again every `redraw_every` steps
-           of the optimiser, so that evaluation repeats; the authors draw in every pass. A row whose
-           codes meet no key is 0, and has no gradient.
+Differs    planes are drawn when the mixer is built and again every `redraw_every` steps of the
+           optimiser; the authors draw in every pass. A row whose codes meet no key is 0, and has no
+           gradient.
 Speed      hashed, a layer of width 256 takes 3.6 times the bound of its products and bytes at 8,192
-           tokens on a CPU: the rest is sorting by code and gathering tokens in that order.
+           tokens on a CPU.
 Mind       tau is about log2 of the length: `tau: null` takes it from the model's longest sequence,
            11 for 2,048 tokens.
 """
