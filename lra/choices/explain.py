@@ -1,6 +1,7 @@
 """`lra list NAME`: one choice in full: every option with type, values, default and meaning."""
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -34,6 +35,8 @@ class Option:
     values: dict[str, str]
     """Allowed values and what each means; empty where any of the type will do."""
     meaning: str
+    brief: str
+    """The meaning in one line, for a list of many."""
     switch: bool = False
     """Whether it is true or false, or perhaps null."""
     optional: bool = False
@@ -124,6 +127,7 @@ def _typed(
                 default=default,
                 values=dict(parameter.values),
                 meaning=_meaning(parameter, comment),
+                brief=_brief(parameter, comment),
                 switch=parameter.switch,
                 optional=parameter.optional,
             )
@@ -132,14 +136,34 @@ def _typed(
 
 
 def _meaning(parameter: Parameter, comment: str) -> str:
-    """Return what docstring and YAML say; a comment that only lists the values is left out."""
-    listed = {word.strip() for word in comment.split("|")}
-    if listed <= {name for name, _ in parameter.values}:
+    """Return what docstring and YAML say; where both say one thing, the one that says more."""
+    values = {name for name, _ in parameter.values}
+    listed, _, behind = comment.partition(": ") if " | " in comment else ("", "", comment)
+    if {word.strip() for word in listed.split("|")} == values:
+        comment = behind
+    if {word.strip() for word in comment.split("|")} <= values:
         comment = ""
-    parts = [parameter.meaning] if parameter.meaning else []
-    if comment and comment.rstrip(".").lower() not in parameter.meaning.lower():
-        parts.append(comment)
-    return " ".join(_sentence(part) for part in parts)
+    parts = [part for part in (parameter.meaning, comment) if part]
+    words, others = (
+        set(re.findall(r"[a-z]{3,}", part.lower())) for part in (parameter.meaning, comment)
+    )
+    if len(parts) == 2 and 2 * len(words & others) >= min(len(words), len(others)):
+        parts = [max(parts, key=lambda part: (not re.match(r"\w+ \|", part), len(part)))]
+    text = " ".join(_sentence(part) for part in parts)
+    return re.sub(r"\b(None|True|False)\b", lambda word: _TYPED[word[0]], text)
+
+
+def _brief(parameter: Parameter, comment: str) -> str:
+    """Return a sentence: of a choice what is chosen and its values, of others the comment."""
+    first = (
+        re.split(r"(?<=\w)\. (?=[A-Z])", _meaning(parameter, ""))[0] if parameter.meaning else ""
+    )
+    if first and parameter.values:
+        return f"{first.rstrip('.')}: {' | '.join(name for name, _ in parameter.values)}"
+    return _sentence(comment) if comment else first
+
+
+_TYPED = {"None": "null", "True": "true", "False": "false"}
 
 
 def _sentence(text: str) -> str:
@@ -148,10 +172,12 @@ def _sentence(text: str) -> str:
     return word + ("" if text.endswith((".", ":", "!", "?")) else ".")
 
 
-def explained(files: Sequence[Path], config_dirs: Sequence[Path], *, as_json: bool) -> None:
-    """Print every choice in full."""
+def explained(
+    files: Sequence[Path], config_dirs: Sequence[Path], *, everything: bool, as_json: bool
+) -> None:
+    """Print every choice: a line for each option, or all about it."""
     if as_json:
-        everything = [
+        records = [
             {
                 **asdict(read(file)),
                 "options": [asdict(option) for option in choice_options(file)],
@@ -160,43 +186,71 @@ def explained(files: Sequence[Path], config_dirs: Sequence[Path], *, as_json: bo
             }
             for file in files
         ]
-        print(json.dumps(everything, indent=2, ensure_ascii=False))
+        print(json.dumps(records, indent=2, ensure_ascii=False))
         return
     group_words = {**words(config_dirs), OF_SUBMIT: OF_SUBMIT}
     for number, file in enumerate(files):
         if number:
             print()
-        for line in lines(file, group_words[file.parent.name]):
+        for line in lines(file, group_words[file.parent.name], everything=everything):
             print(line)
 
 
-def lines(file: Path, word: str) -> Iterator[str]:
+def lines(file: Path, word: str, *, everything: bool) -> Iterator[str]:
     """Yield the text of one choice."""
     entry = read(file)
+    option_lines = _long_lines if everything else _short_lines
     yield f"{word}={entry.name}: {entry.summary}"
     about = load(file).get("about") or {}
     for key, value in about.items():
         if key != "summary":
             yield f"  {key}: {value}"
     yield f"  file: {entry.file}"
-    if options := choice_options(file):
+    options = choice_options(file)
+    if options:
         yield "\noptions"
-        for option in options:
-            yield from _option_lines(option)
-    if settings := sets(file):
+        yield from option_lines(options)
+    settings = sets(file)
+    of_one = [] if everything else [key for key in settings if re.match(r"for_\w+\.", key)]
+    if settings:
         yield "\nsets"
         for key, value in settings.items():
+            if key in of_one:
+                continue
             yield from textwrap.wrap(
                 f"{key}={typed_value(value)}",
                 WIDTH,
                 initial_indent="  ",
                 subsequent_indent="      ",
             )
-    if shared := shared_options(file):
-        model = file.parent.name == "model"
-        yield "\nshared by all " + ("models: the backbone" if model else "optimisers")
-        for option in shared:
-            yield from _option_lines(option)
+    shared = shared_options(file)
+    of_all = "models: the backbone" if file.parent.name == "model" else "optimisers"
+    if shared and everything:
+        yield f"\nshared by all {of_all}"
+        yield from option_lines(shared)
+    elif shared or options or of_one:
+        rest = ["types, values and meanings in full"] if options else []
+        rest += [f"{len(shared)} options shared by all {of_all}"] if shared else []
+        rest += [f"{len(of_one)} settings of one task, model or runner"] if of_one else []
+        yield f"\nlra list {entry.name} --all: {', and '.join(rest)}"
+
+
+def _short_lines(options: Sequence[Option]) -> Iterator[str]:
+    """Yield a line for each option, cut where it is too long."""
+    heads = [f"  {option.key}={typed_value(option.default)}" for option in options]
+    heads = [
+        textwrap.shorten(head, WIDTH // 2, placeholder=" …") if len(head) > WIDTH else head
+        for head in heads
+    ]
+    wide = min(max(map(len, heads)), WIDTH // 2)
+    for head, option in zip(heads, options, strict=True):
+        room = max(WIDTH - max(wide, len(head)) - 2, 30)
+        yield f"{head:{wide}}  {textwrap.shorten(option.brief, room, placeholder=' …')}"
+
+
+def _long_lines(options: Sequence[Option]) -> Iterator[str]:
+    for option in options:
+        yield from _option_lines(option)
 
 
 def _option_lines(option: Option) -> Iterator[str]:

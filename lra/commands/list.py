@@ -30,6 +30,9 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="models: build each one without weights and print what it guarantees (needs torch)",
     )
+    args.add_argument(
+        "--all", action="store_true", help="of one choice: also the options that others share"
+    )
     args.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return args
 
@@ -40,7 +43,7 @@ def main(argv: list[str]) -> int:
     if files := named(arguments.group, arguments.name, arguments.config_dir):
         from lra.choices.explain import explained
 
-        explained(files, arguments.config_dir, as_json=arguments.json)
+        explained(files, arguments.config_dir, everything=arguments.all, as_json=arguments.json)
         return 0
     chosen = choose_groups(
         arguments.group or ("model" if arguments.traits else None), arguments.config_dir

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lra.choices.explain import choice_options, sets, shared_options
+from lra.choices.explain import choice_options, lines, sets, shared_options
 from lra.cli import HOME, main
 from lra.composition.catalogue import choices, groups
 from lra.composition.option_sources import arguments, comments, parameters
@@ -61,14 +61,34 @@ def test_types_and_values_are_those_that_are_checked_when_it_runs() -> None:
             assert [value for value, _ in read[name].values] == members, (file.stem, name)
 
 
-def test_a_family_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_family_on_one_screen_and_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "performer"]) == 0
+    brief = capsys.readouterr().out
+    assert brief.startswith("model=performer: FAVOR+")
+    assert "arXiv:2009.14794" in brief
+    assert re.search(r"model\.mixer\.norms=chi +Lengths of the rows .*: chi \| sqrt_width", brief)
+    assert "model.backbone.depth" not in brief
+    assert main(["list", "performer", "--all"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("model=performer: FAVOR+")
-    assert "arXiv:2009.14794" in text
     assert "model.mixer.features=256   (whole number, or null)" in text
-    assert "faithful" in text
+    assert "faithful: The paper's" in text
     assert "model.backbone.depth=2" in text
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_every_choice_fits_a_screen(file: Path) -> None:
+    found = [*lines(file, file.parent.name, everything=False)]
+    assert len(found) <= 60
+    assert max(map(len, found[1:])) <= 130
+    assert len(found) <= len([*lines(file, file.parent.name, everything=True)]) + 1
+
+
+def test_an_option_is_explained_once() -> None:
+    file = next(file for file in choices("model") if file.stem == "performer")
+    (width,) = [each for each in shared_options(file) if each.key == "model.backbone.head_width"]
+    assert width.meaning.lower().count("queries") == 1
+    assert "null" in width.meaning
+    assert "None" not in width.meaning
 
 
 def test_one_name_in_two_groups_and_a_group_before_it(capsys: pytest.CaptureFixture[str]) -> None:
