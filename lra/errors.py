@@ -1,9 +1,11 @@
-"""What is wrong with what a person gave, and answers to an unknown name: near matches, then all."""
+"""What is wrong with what a person gave, and answers to an unknown name: near matches, a list."""
 
 import difflib
 from collections.abc import Iterable
 
 from conf.shown import short
+
+MOST_NAMES = 16
 
 
 class ConfigError(ValueError):
@@ -31,7 +33,7 @@ def unknown(kind: str, name: str, existing: Iterable[str], *, way_out: str = "")
     Args:
         kind: What was asked for, in the singular: model, task, option of Performer.
         name: The value seen.
-        existing: Every value that would have done.
+        existing: Every value that would have done; of more than `MOST_NAMES` not all are listed.
         way_out: One more sentence, for what is not a slip of the pen.
 
     Returns:
@@ -44,7 +46,11 @@ def unknown(kind: str, name: str, existing: Iterable[str], *, way_out: str = "")
         message += f": did you mean {' or '.join(matches)}?"
     else:
         message += "."
-    if names:
+    if len(names) > MOST_NAMES:
+        rest = f"lra list {plural(kind)}" if kind in ("model", "task", "experiment") else "lra list"
+        some = "" if matches else f"{', '.join(names[:MOST_NAMES])}, … "
+        message += f" Known {plural(kind)}: {some}all {len(names)} by {rest}."
+    elif names:
         message += f" Known {plural(kind)}: {', '.join(names)}."
     else:
         message += f" There are no {plural(kind)} to choose from."

@@ -191,6 +191,19 @@ class Store:
         hint = f"near matches: {some(nearest)}" if nearest else f"cells there: {some(keys)}"
         raise UnknownCell(f"no cell in {self.root} begins with {prefix!r}; {hint}")
 
+    def newest(self) -> str:
+        """Return the key of the cell whose rows were stored last.
+
+        Raises:
+            UnknownCell: no cell has rows.
+        """
+        files = [
+            file for folder in cell_folders(self.root, left_out=[]) for file in rows_files(folder)
+        ]
+        if not files:
+            raise UnknownCell(f"no cell in {self.root} has rows yet")
+        return max(files, key=lambda file: (file.stat().st_mtime_ns, file)).parent.name
+
     # -- writing: only the parent process does ---------------------------------------------------
 
     def check_writable(self) -> None:

@@ -12,7 +12,7 @@ from lra.composition.arguments import Parser, add_plugin, path_word
 from lra.errors import CommandError
 from lra.results.repeat import gone, origin_of, repeat
 from lra.terminal.console import print_table
-from runners.records import Cell
+from runners.records import DISTURBED, Cell
 from runners.store import Store
 
 
@@ -21,10 +21,14 @@ def parser() -> argparse.ArgumentParser:
     args = Parser(
         prog="lra show",
         description="One stored result: configuration, rows, and the exact command to repeat it.",
-        epilog="examples: lra show 3fa9 | lra show 3fa9c1 --json | lra show 3fa9 --curves",
+        epilog="examples: lra show | lra show 3fa9c1 --json | lra show 3fa9 --curves",
     )
     args.add_argument(
-        "cell", metavar="CELL", help="the beginning of a cell's key, as tables and logs print it"
+        "cell",
+        metavar="CELL",
+        nargs="?",
+        help="the beginning of a cell's key, as tables and logs print it; default: the cell that "
+        "was stored last",
     )
     args.add_argument(
         "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
@@ -49,7 +53,8 @@ def main(argv: list[str]) -> int:
 
         return cost(argv)
     arguments = parser().parse_args(argv)
-    for word in (arguments.lengths and "--lengths", "=" in arguments.cell and arguments.cell):
+    words = arguments.cell or ""
+    for word in (arguments.lengths and "--lengths", "=" in words and words):
         if word:
             raise CommandError(
                 f"{word} is for --cost: lra show --cost model=performer task=listops"
@@ -59,7 +64,7 @@ def main(argv: list[str]) -> int:
             f"no results folder {arguments.results.resolve()}: name yours by --results DIR"
         )
     store = Store(arguments.results)
-    key = store.find(arguments.cell)
+    key = store.find(arguments.cell) if arguments.cell else store.newest()
     stored = store.describe(key)
     cell = Cell(
         identity=stored["identity"],
@@ -80,25 +85,50 @@ def main(argv: list[str]) -> int:
         f"{name}={cell.columns[name]}"
         for name in ("runner", "mode", "model", "task", "length", "seed", "hardware")
     )
-    print(f"cell {key}  {title}")
-    print(f"\nconfiguration\n{indent(yaml.safe_dump(dict(cell.config), sort_keys=False))}")
-    environment = {k: v for k, v in (stored["environment"] or {}).items() if k != "sources"}
-    if environment:
-        print(f"made on\n{indent(yaml.safe_dump(environment, sort_keys=False))}")
-    print("rows" if rows else "no rows yet: the cell was begun and did not end")
+    print(f"cell      {key}  {title}")
+    print(f"status    {status_line(rows)}")
+    if scores := score_line(rows, cell.columns):
+        print(f"score     {scores}")
+    print(f"repeat    {command}")
+    if gone(cell):
+        print(
+            f"          its folder {cell.place['folder']} is gone: call this from where it is now"
+        )
     if rows:
+        print("\nrows")
         lines, hidden = row_lines(rows, str(cell.columns["model"]), curves=arguments.curves)
         print_table(lines, header=True)
         if hidden:
             print(f"  and {hidden} rows along the training steps: --curves")
-    print("\nrepeat it (results= another folder, for a complete cell is skipped)")
-    if gone(cell):
-        print(
-            f"  its folder {cell.place['folder']} is not here any more: call this from where it is "
-            "now"
-        )
-    print(f"  {command}")
+    print(f"\nconfiguration\n{indent(yaml.safe_dump(dict(cell.config), sort_keys=False))}")
+    environment = {k: v for k, v in (stored["environment"] or {}).items() if k != "sources"}
+    if environment:
+        print(f"made on\n{indent(yaml.safe_dump(environment, sort_keys=False))}", end="")
     return 0
+
+
+def status_line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return in words whether a cell ended, and how; a failure with its first reason."""
+    if not rows:
+        return "no rows yet: the cell was begun and did not end"
+    bad = [row for row in rows if row["status"] != "ok"]
+    disturbed = sum(DISTURBED in (row["labels"] or {}) for row in rows)
+    words = f"ok, {len(rows)} rows"
+    if bad:
+        words = f"{len(bad)} of {len(rows)} rows {bad[0]['status']}: {bad[0]['reason']}"
+    return words + (f"; {disturbed} disturbed by other work" if disturbed else "")
+
+
+def score_line(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> str:
+    """Return the final scores of the cell's own model, split by split; empty where it has none."""
+    scores: dict[str, str] = {}
+    for row in rows:
+        split = (row["labels"] or {}).get("split")
+        mine = row["step"] is None and row["model"] == columns["model"] and row["status"] == "ok"
+        if split and mine and split not in scores:
+            unit = "" if row["unit"] in ("", "1", "fraction") else f" {row['unit']}"
+            scores[split] = f"{row['metric']} {format_number(float(row['value']))}{unit} ({split})"
+    return ", ".join(scores.values())
 
 
 def row_lines(

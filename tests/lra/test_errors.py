@@ -16,6 +16,14 @@ def test_a_name_like_no_other_gets_the_list_alone():
     assert text == "unknown task 'zzz'. Known tasks: listops, text. See the docs."
 
 
+def test_of_many_names_the_near_ones_alone():
+    many = [f"model{number}" for number in range(40)]
+    assert unknown("model", "modle7", many).endswith("Known models: all 40 by lra list models.")
+    text = unknown("task", "zzz", many)
+    assert len(text) < 250
+    assert text.endswith("… all 40 by lra list tasks.")
+
+
 def test_nothing_to_choose_from_is_said():
     assert unknown("sweep", "a", []) == "unknown sweep 'a'. There are no sweeps to choose from."
 

@@ -1,4 +1,5 @@
 import json
+import os
 import shlex
 from itertools import pairwise
 
@@ -48,7 +49,10 @@ def results(tmp_path):
 def test_configuration_rows_and_command(results, capsys):
     assert main(["show", cell().key[:6], "--results", str(results)]) == 0
     text = capsys.readouterr().out
-    assert f"cell {cell().key}" in text
+    cell_line, status, repeat, *_ = text.splitlines()
+    assert cell().key in cell_line
+    assert status == "status    1 of 5 rows out_of_memory: wanted 9 GiB of 8"
+    assert repeat.startswith("repeat    lra run --run +experiment=quickstart")
     assert "    steps: 400" in text
     assert "0.0123457" in text
     assert "out_of_memory: wanted 9 GiB of 8" in text
@@ -58,6 +62,28 @@ def test_configuration_rows_and_command(results, capsys):
     assert "train_loss" not in text
     assert "and 1 rows along the training steps" in text
     assert "python: '3.11'" in text
+
+
+def test_without_a_key_the_cell_stored_last(results, capsys):
+    scores = [
+        Measurement(metric="accuracy", value=0.5, labels={"split": "validation"}),
+        Measurement(metric="accuracy", value=0.25, labels={"split": "test"}),
+        Measurement(metric="loss", value=1.5, labels={"split": "test"}),
+    ]
+    last = cell(runner="train", seed=7)
+    file = Store(results).write(last, scores, (), {})
+    later = file.stat().st_mtime + 10
+    os.utime(file, (later, later))
+    assert main(["show", "--results", str(results)]) == 0
+    text = capsys.readouterr().out
+    assert last.key in text
+    assert "status    ok, 3 rows" in text
+    assert "score     accuracy 0.5 (validation), accuracy 0.25 (test)" in text
+
+
+def test_a_folder_without_cells_has_no_last_one(tmp_path, capsys):
+    assert main(["show", "--results", str(tmp_path)]) == 2
+    assert "has rows yet" in capsys.readouterr().err
 
 
 def test_curves_are_shown_where_asked_for(results, capsys):
@@ -160,14 +186,13 @@ def test_where_files_of_ones_own_lie_is_kept_and_moves_no_key(tmp_path, capsys):
     Store(tmp_path / "results").write(kept, [Measurement(metric="time", value=1.0)], (), {"a": "b"})
     assert main(["show", kept.key, "--results", str(tmp_path / "results")]) == 0
     text = capsys.readouterr().out
-    line = text.splitlines()[-1].strip()
-    assert line.startswith(f"cd {other} && lra run --config-dir=my_conf model=ema")
+    assert f"repeat    cd {other} && lra run --config-dir=my_conf model=ema" in text
     assert "00ff" not in text
     other.rmdir()
     assert main(["show", kept.key, "--results", str(tmp_path / "results")]) == 0
-    *_, moved, line = capsys.readouterr().out.splitlines()
+    _, _, line, moved, *_ = capsys.readouterr().out.splitlines()
     assert str(other) in moved
-    assert line.strip().startswith("lra run --config-dir=my_conf model=ema")
+    assert line.startswith("repeat    lra run --config-dir=my_conf model=ema")
 
 
 def test_in_the_same_folder_the_command_is_as_it_was(tmp_path, monkeypatch):
