@@ -61,6 +61,7 @@ VERBS = {
     "show": Verb(
         "lra.commands.show", "one stored result: configuration, rows, the command to repeat it"
     ),
+    "clean": Verb("lra.commands.clean", "what fills the disk, and its removal"),
     "completion": Verb(
         "lra.commands.completion", "what lets bash, zsh or fish complete words with TAB"
     ),

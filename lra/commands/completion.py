@@ -50,7 +50,8 @@ def candidates(line: Sequence[str]) -> list[str]:
         complete = {"run": _run, "plan": _run, "list": _list, "data": _data, "verify": _verify,
                     "show": _show, "generate": _show, "report": _report,
                     "dashboard": _report, "submit": _submit,
-                    "watch": _planned, "work": _planned, "completion": _shells}.get(
+                    "watch": _planned, "work": _planned, "clean": _clean,
+                    "completion": _shells}.get(
                         before[0])  # fmt: skip
         try:
             completions = complete(before[1:], current) if complete else []
@@ -121,6 +122,14 @@ def _submit(before: Sequence[str], current: str) -> list[str]:
     keys = [key for key in load(file) if key not in ("name", "about", "class_path")]
     cluster_words = [f"{OF_SUBMIT}=", *(f"{OF_SUBMIT}.{key}=" for key in keys)]
     return [*cluster_words, *_run(before, current)]
+
+
+def _clean(before: Sequence[str], _: str) -> list[str]:
+    """Return what can be removed, then the names of that."""
+    from lra.commands.clean import KINDS
+
+    kind = next(iter(_positional(before)), None)
+    return [item.name for item in KINDS[kind](_results(before))] if kind in KINDS else [*KINDS]
 
 
 def _planned(before: Sequence[str], _: str) -> list[str]:

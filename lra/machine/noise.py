@@ -7,6 +7,7 @@ its median over everything: without a partner, drift counts.
 """
 
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -136,7 +137,9 @@ def noise(*, as_json: bool, each_s: float = EACH_S) -> int:
     watch = Watch(CPU)
     findings: list[NoiseFinding] = []
     unwatched: tuple[str, ...] = ()
-    for seconds in SECONDS:
+    for number, seconds in enumerate(SECONDS, 1):
+        about = f"{number} of {len(SECONDS)}: calls of {seconds * 1e3:g} ms, for {each_s:.0f} s"
+        print(about, file=sys.stderr, flush=True)
         watched = measured(seconds, watch, each_s)
         findings.append(finding(watched))
         unwatched = watched.unwatched
