@@ -40,6 +40,7 @@ OTHER_NAMES = {
     "imdb": "text", "cifar": "image", "cifar10": "image", "aan": "retrieval",
     "wikitext": "wikitext2", "uniprot": "proteins", "cost": "scaling", "speed": "scaling",
     "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",
+    "published": "full",
 }  # fmt: skip
 """What others call our models, tasks, runners and loggers."""
 OTHER_KEYS = {

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from tasks.task import Task
 
 NONE = "none"
-PUBLISHED = "published"
-"""The scale at which nothing is reduced."""
+ADHOC = "adhoc"
+FULL = "full"
+"""The scale at which nothing is reduced; until 0.1, `published`."""
+FIRST_LOOK = {"depth": 2, "width": 64, "heads": 2, "feed_forward_width": 128}
+"""The size that a run has where nobody chooses one."""
 COMPARED = ("model", "task", "optim")
 """Groups of which every option counts; of the others, those that the protocol sets."""
 PASSED_OVER = frozenset(
@@ -57,7 +60,8 @@ def marks(config: Mapping[str, Any]) -> dict[str, str]:
 
 def scale(config: Mapping[str, Any]) -> str:
     """Return the scale of a run."""
-    return str(config.get("scale", PUBLISHED))
+    name = str(config.get("scale", FULL))
+    return FULL if name == "published" else name
 
 
 def deviations(config: Mapping[str, Any]) -> dict[str, str]:
@@ -93,8 +97,9 @@ def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
         f"scale={name}: tasks, models and trainings are not as published; every row says so"
         for name in dict.fromkeys(map(scale, configs))
-        if name != PUBLISHED
+        if name != FULL
     ]
+    lines += dict.fromkeys(filter(None, map(first_look, configs)))
     for protocol in dict.fromkeys(str(config.get("protocol", NONE)) for config in configs):
         if protocol != NONE:
             runs = [config for config in configs if config["protocol"] == protocol]
@@ -102,6 +107,27 @@ def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"+protocol={protocol}: {line}" for line in _of_models(runs) + _of_changes(runs)
             ]
     return lines
+
+
+def first_look(config: Mapping[str, Any]) -> str | None:
+    """Return what to say of a training of the default size; None of what somebody chose.
+
+    A protocol and a preset choose, and a preset names its sweep.
+    """
+    backbone, steps = config["model"].get("backbone", {}), config["optim"].get("steps")
+    if (
+        not isinstance(steps, int)  # which is refused later
+        or config.get("protocol", NONE) != NONE
+        or config.get("sweep", ADHOC) != ADHOC
+        or config["runner"]["name"] != "train"
+        or any(backbone.get(name) != value for name, value in FIRST_LOOK.items())
+    ):
+        return None
+    return (
+        f"{backbone['depth']} layers of width {backbone['width']}, {steps:,} "
+        "steps: a first look, comparable with nothing published; size=base, +protocol=NAME or "
+        "+experiment=NAME choose others"
+    )
 
 
 def _of_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:

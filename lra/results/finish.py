@@ -33,6 +33,7 @@ def finish(
         multirun: Whether the command asked for a sweep.
         live: What the dashboard was told while cells ran; None: nothing had to be run.
     """
+    from lra.composition.protocol import first_look
     from lra.composition.run import LoggerMode
     from lra.composition.runner_class import first_metrics, sections
     from lra.results.accounts import stored_accounts
@@ -81,6 +82,8 @@ def finish(
             if path.suffix in suffixes:
                 print(f"{label:13} {path}")
     print(f"results       {sweep.root}")
+    for look in dict.fromkeys(filter(None, (first_look(cell.config) for cell in sweep.cells))):
+        print(f"size          {look}")
     if sentence:
         print(f"{name_of(logger):13} {sentence}")
     if live is not None and (lost := live.dropped):

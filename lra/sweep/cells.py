@@ -163,7 +163,7 @@ def marks(run: Run) -> dict[str, str]:
         labels["regime"] = run.task.spec.regime
     if run.task.spec.tokenizer:
         labels["tokenizer"] = run.task.spec.tokenizer
-    if (scale := protocol.scale(run.config)) != protocol.PUBLISHED:
+    if (scale := protocol.scale(run.config)) != protocol.FULL:
         labels["scale"] = scale
     if not run.runner.models:
         return labels

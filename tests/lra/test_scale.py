@@ -31,7 +31,7 @@ def chosen(found):
 
 
 def test_table_1_is_eleven_models_six_tasks_and_baselines():
-    found = configs("+experiment=lra_table1", "seed=0", "scale=published")
+    found = configs("+experiment=lra_table1", "seed=0", "scale=full")
     assert {each["protocol"] for each in found} == {"lra_code"}
     wanted = {("train", task, model, 0) for task in TASKS for model in MODELS}
     assert {each for each in chosen(found) if each[0] == "train"} == wanted
@@ -110,7 +110,7 @@ def test_tiny_stands_behind_protocol_and_preset_and_before_other_words(tmp_path)
                 "runner=train", *words)[0]
         for words in ((), ("scale=tiny",), ("optim.steps=7", "size=small", "scale=tiny"))
     )  # fmt: skip
-    assert (plain["optim"]["steps"], plain["scale"]) == (300, "published")
+    assert (plain["optim"]["steps"], plain["scale"]) == (300, "full")
     assert (tiny["optim"]["steps"], tiny["scale"]) == (100, "tiny")
     assert (tiny["task"]["max_length"], plain["task"]["max_length"]) == (256, 1000)
     assert (ours["optim"]["steps"], ours["model"]["backbone"]["depth"]) == (7, 4)
@@ -182,3 +182,27 @@ def test_every_protocol_is_built_at_tiny_scale(name):
         with torch.device("meta"):
             build_model(run)
         assert protocol.changes(config) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("model=linear", True),
+        ("-m model=linear seed=0,1", True),
+        ("size=base", False),
+        ("model.backbone.depth=3", False),
+        ("+experiment=quickstart", False),
+        ("+protocol=lra_code", False),
+        ("runner=scaling", False),
+    ],
+)
+def test_a_training_of_the_default_size_is_called_a_first_look(words, says, capsys):
+    found = configs(*words.split(), "task.source=sample")
+    err = capsys.readouterr().err
+    assert ("2 layers of width 64, 1,000 steps: a first look" in err) == says
+    assert err.count("a first look") == says
+    assert any(map(protocol.first_look, found)) == says
+
+
+def test_stores_that_call_the_full_scale_published_are_read():
+    assert protocol.scale({"scale": "published"}) == protocol.scale({}) == protocol.FULL
