@@ -10,7 +10,8 @@ from reports.arena.scores import AT_CHANCE, REFUSED, ArenaLine, ArenaScores
 from reports.rows import DAGGER
 from reports.statistics.intervals import LEVEL
 from reports.tables.marks import absent
-from reports.tables.scores import BASELINES, CAVEAT
+from reports.tables.ranking import ranked
+from reports.tables.scores import ACCURACY, BASELINES, CAVEAT
 from reports.tables.table import Column, Entry, Table, TableRow
 
 PUBLISHED = "published"
@@ -28,10 +29,12 @@ def score_table(scores: ArenaScores) -> Table:
     every = [entry for entries in measured.values() for entry in entries]
     bases = Counter(str(entry.facts["basis"]) for entry in every if "basis" in entry.facts)
     usual = max(bases, key=lambda basis: bases[basis], default="")
-    ranked = _ranked([measured[line.name] for line in scores.lines])
+    ranks, marks = ranked(
+        [measured[line.name] for line in scores.lines], ACCURACY.decimals, higher=True
+    )
     rows: list[TableRow] = []
     used: list[PublishedScore] = []
-    for line, line_entries in zip(scores.lines, ranked, strict=True):
+    for line, line_entries in zip(scores.lines, ranks, strict=True):
         annotated = [_with_basis(e, usual) for e in line_entries]
         rows.append(TableRow(title=line.name, entries=tuple(annotated)))
         printed = published_scores(scores.runs.protocol, line.family)
@@ -51,7 +54,7 @@ def score_table(scores: ArenaScores) -> Table:
         rows.append(TableRow(title=title, entries=entries, section=BASELINES))
     return Table(
         title=f"Long Range Arena, table 1, {scores.runs.title}",
-        caption=" ".join(_caption(scores, usual, used)),
+        caption=" ".join(_caption(scores, usual, used, marks)),
         stub="model",
         columns=tuple(heads),
         rows=tuple(rows),
@@ -76,22 +79,6 @@ def _with_basis(entry: Entry, usual: str) -> Entry:
     return entry if basis == usual else replace(entry, notes=(str(basis), *entry.notes))
 
 
-def _ranked(lines: Sequence[Sequence[Entry]]) -> list[list[Entry]]:
-    """Mark the best and the second of every column; equal as printed is equal."""
-    ranks = []
-    for column in zip(*lines, strict=True):
-        good = {round(e.value, 3) for e in column if e.status == "ok" and e.value is not None}
-        best = sorted(good, reverse=True)[:2]
-        ranks.append({value: rank for rank, value in enumerate(best, 1)} if len(good) > 1 else {})
-    return [
-        [
-            replace(e, rank=rank.get(round(e.value, 3), 0)) if e.status == "ok" and e.value else e
-            for e, rank in zip(line, ranks, strict=True)
-        ]
-        for line in lines
-    ]
-
-
 def _caveats(scores: ArenaScores, line: ArenaLine, measured: Entry) -> tuple[str, ...]:
     """Return how the run above a published number differs from it."""
     notes = []
@@ -114,7 +101,9 @@ def _paper_entry(score: PublishedScore | None, notes: tuple[str, ...]) -> Entry:
     return Entry(text=score.text, value=score.percent / 100, notes=notes)
 
 
-def _caption(scores: ArenaScores, usual: str, used: Sequence[PublishedScore]) -> list[str]:
+def _caption(
+    scores: ArenaScores, usual: str, used: Sequence[PublishedScore], marks: str
+) -> list[str]:
     sentences = []
     if scores.runs.scale:
         sentences.append(
@@ -124,9 +113,8 @@ def _caption(scores: ArenaScores, usual: str, used: Sequence[PublishedScore]) ->
     sentences.append(
         f"Percent of the test split, mean over seeds [{100 * LEVEL:g} % interval: over seeds, or, "
         f"of one seed, Wilson's over examples]; {usual or 'no score'} where no note says otherwise."
-        " Bold: best of the column; underlined: second; neither says that a difference is "
-        "significant."
     )
+    sentences += [marks] if marks else []
     sentences += [
         f"Lines ({PUBLISHED}): {source} ({remark})."
         for source, remark in dict.fromkeys((score.source, score.remark) for score in used)

@@ -9,7 +9,9 @@ from reports.names import display_name
 from reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
 from reports.statistics.intervals import LEVEL, Interval, mean_interval, wilson_interval
 from reports.tables.marks import absent
+from reports.tables.ranking import ranked
 from reports.tables.table import Column, Entry, Table, TableRow
+from runners.metrics import METRICS
 
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -38,6 +40,16 @@ class Score:
     digits: int = 3
     shares: bool = False
     """Whether it is a share of examples, which lies in [0, 1] and has Wilson's interval."""
+
+    @property
+    def decimals(self) -> int:
+        """Return to how many decimals of the stored number it is printed."""
+        return self.digits + (2 if self.shares else 0)
+
+    @property
+    def higher(self) -> bool:
+        """Return whether higher is better."""
+        return METRICS[self.metric].higher_is_better is not False
 
 
 ACCURACY = Score(
@@ -99,7 +111,6 @@ def accuracy_table(
     heads = tuple(
         Column(group=c[0], title=_title(c, with_length=c[0] not in same_length)) for c in columns
     )
-    table_rows = []
     means = final[final["status"] == "ok"].groupby("name")["value"].mean()
     by_baseline = final[final["baseline"] != ""].drop_duplicates("name").to_dict("records")
     titles = {
@@ -113,15 +124,24 @@ def accuracy_table(
     )
     parts = {(str(n), c): part for (n, c), part in final.groupby(["name", "column"], sort=False)}
     nothing = final.iloc[:0]
-    for name in [*models, *baselines]:
-        entries = tuple(
+
+    def line(name: str) -> list[Entry]:
+        return [
             absent(f"trained, without {_words(score, split)}")
             if (name, c) in lacking
             else entry(parts.get((name, c), nothing), score)
             for c in columns
-        )
-        section = BASELINES if name in titles else ""
-        table_rows.append(TableRow(title=titles.get(name, name), entries=entries, section=section))
+        ]
+
+    lines, marks = ranked([line(name) for name in models], score.decimals, higher=score.higher)
+    table_rows = [
+        TableRow(title=name, entries=tuple(entries))
+        for name, entries in zip(models, lines, strict=True)
+    ]
+    table_rows += [
+        TableRow(title=titles[name], entries=tuple(line(name)), section=BASELINES)
+        for name in baselines
+    ]
     percent = f"{100 * LEVEL:g} %"
     caption = f"{score.unit}, mean over seeds [{percent} interval; what it accounts for]. "
     if score.shares:
@@ -131,6 +151,7 @@ def accuracy_table(
         )
     else:
         caption += "It is a t interval over seeds; one seed has none."
+    caption += f" {marks}" if marks else ""
     if ARENA & {column[0] for column in columns}:
         caption += f" {CAVEAT}"
     return Table(
@@ -214,6 +235,7 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
         interval=interval,
         notes=notes,
         facts={"seeds": len(good), "seeds_failed": len(bad), "examples": examples or ""},
+        by_seed=dict(zip(map(int, good["seed"]), values, strict=True)),
         cells=cells,
     )
 

@@ -24,6 +24,8 @@ class Entry:
     """1: the best of its column, printed in bold; 2: the second, underlined; 0: neither."""
     facts: Mapping[str, float | int | str] = field(default_factory=dict)
     """Further numbers for the CSV alone: seeds, examples, batch size …"""
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+    """What the value is the mean of."""
     cells: tuple[str, ...] = ()
     """Keys of the cells behind it, where they are recorded."""
 

@@ -3,9 +3,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from reports.page.document import to_html
 from reports.rows import prepare
-from reports.tables.scores import BASELINES, accuracy_table, splits
-from reports.tables.table import Entry, Table
+from reports.tables.latex_tables import to_latex
+from reports.tables.scores import BASELINES, LANGUAGE, accuracy_table, splits
+from reports.tables.table import Entry, Table, to_csv, to_markdown
 
 
 def table(rows: pd.DataFrame, split: str = "test") -> Table:
@@ -154,3 +156,55 @@ def test_splits_that_have_results(make: SimpleNamespace) -> None:
     )
     assert splits(prepare(rows)) == ["test", "validation"]
     assert accuracy_table(prepare(make.frame(make.row("loss", 1.0)))) is None
+
+
+def scores_of(make: SimpleNamespace, seeds: int) -> pd.DataFrame:
+    """A good model, one like it, and one that is far worse at every seed."""
+    spread = [0.01 * seed for seed in range(seeds)]
+    return make.frame(
+        make.baseline("majority", 0.99, "It is no model, and has no rank."),
+        *(make.accuracy("sdpa", s, 0.90 + x) for s, x in enumerate(spread)),
+        *(make.accuracy("linear", s, 0.89 + 1.1 * x) for s, x in enumerate(reversed(spread))),
+        *(make.accuracy("identity", s, 0.30 + 1.01 * x) for s, x in enumerate(spread)),
+    )
+
+
+def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleNamespace) -> None:
+    found = table(scores_of(make, seeds=4))
+    ranks = {row.title: (row.entries[0].rank, row.entries[0].text) for row in found.rows}
+    assert ranks["sdpa"] == (1, "91.5 [89.4, 93.6; 4 seeds]")
+    assert ranks["linear"][0] == 2
+    assert "*" not in ranks["linear"][1]
+    assert ranks["identity"] == (0, "31.5* [29.4, 33.6; 4 seeds]")
+    assert ranks["majority"][0] == 0
+    assert (
+        "Bold: best of the column; underlined: second. *: differs from the best: paired t test"
+        in (found.caption)
+    )
+    assert "| sdpa | **91.5** [89.4, 93.6; 4 seeds] |" in to_markdown(found)
+    assert "| identity | 31.5\\* [29.4, 33.6; 4 seeds] |" in to_markdown(found)
+    assert r"\textbf{91.5} {}[89.4, 93.6; 4 seeds]" in to_latex(found)
+    assert r"\underline{90.6} {}[" in to_latex(found)
+    assert "31.5*" in to_latex(found)
+    assert "<b>91.5</b>" in to_html(found)
+    assert "31.5* [29.4, 33.6; 4 seeds]" in to_csv(found)
+
+
+def test_one_seed_is_ranked_and_not_tested(make: SimpleNamespace) -> None:
+    found = table(scores_of(make, seeds=1))
+    assert [row.entries[0].rank for row in found.rows] == [1, 0, 2, 0]
+    assert not any("*" in row.entries[0].text for row in found.rows)
+    assert "No two models share two seeds, so no difference is tested" in found.caption
+    assert "Bold" not in table(make.frame(make.accuracy("linear", 0, 0.3))).caption
+
+
+def test_where_lower_is_better_the_lowest_is_best(make: SimpleNamespace) -> None:
+    values = {"sdpa": 1.2, "linear": 1.3, "local": 1.3001, "identity": 2.0}
+    rows = make.frame(
+        *(make.row("bits_per_character", v, model=name, labels={"split": "test"})
+          for name, v in values.items())
+    )  # fmt: skip
+    found = accuracy_table(prepare(rows), "test", LANGUAGE[0])
+    assert found is not None
+    ranks = {row.title: row.entries[0].rank for row in found.rows}
+    assert ranks == {"sdpa": 1, "linear": 2, "local": 2, "identity": 0}

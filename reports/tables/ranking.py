@@ -1,0 +1,74 @@
+"""Ranks in the columns of a table, and which entries a test tells from the best."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from reports.statistics.intervals import LEVEL
+from reports.statistics.paired import holm, mean_difference
+from reports.tables.table import Entry, Table
+
+DIFFERS = "*"
+"""Stands behind a number that differs significantly from the best of its column."""
+
+
+def ranked(
+    lines: Sequence[Sequence[Entry]], decimals: int, *, higher: bool
+) -> tuple[list[list[Entry]], str]:
+    """Rank the entries of every column, and say what the marks mean.
+
+    Args:
+        lines: the entries of each line; what is no result, such as a baseline, is not among them.
+        decimals: of a value as printed: what is equal then shares a rank.
+        higher: whether higher values are better.
+    """
+    tests = [_tests(column) for column in zip(*lines, strict=True)]
+    columns = [
+        _ranked(column, p, decimals, higher=higher)
+        for column, p in zip(zip(*lines, strict=True), tests, strict=True)
+    ]
+    result = [list(line) for line in zip(*columns, strict=True)]
+    if not any(entry.rank for line in result for entry in line):
+        return result, ""
+    words = "Bold: best of the column; underlined: second. "
+    if not any(tests):
+        return result, f"{words}No two models share two seeds, so no difference is tested."
+    return result, (
+        f"{words}{DIFFERS}: differs from the best: paired t test over the seeds that both have, "
+        f"p < {1 - LEVEL:.2g} by Holm's correction for all pairs of models of the column."
+    )
+
+
+def _tests(column: Sequence[Entry]) -> Mapping[tuple[int, int], float]:
+    """Return corrected p values of pairs of entries that share seeds, by their places.
+
+    All pairs count, since the best is known from the same numbers.
+    """
+    raw = {}
+    for i, j in combinations(range(len(column)), 2):
+        first, second = column[i].by_seed, column[j].by_seed
+        shared = [seed for seed in first if seed in second]
+        if len(shared) > 1:
+            p = mean_difference([first[s] for s in shared], [second[s] for s in shared]).p
+            if p is not None:
+                raw[i, j] = p
+    return dict(zip(raw, holm([*raw.values()]), strict=True))
+
+
+def _ranked(
+    column: Sequence[Entry], p: Mapping[tuple[int, int], float], decimals: int, *, higher: bool
+) -> list[Entry]:
+    values = {i: e.value for i, e in enumerate(column) if e.status == "ok" and e.value is not None}
+    printed = {i: round(value, decimals) for i, value in values.items()}
+    first_two = sorted(set(printed.values()), reverse=higher)[:2]
+    if len(first_two) < 2:
+        return [*column]
+    best = (max if higher else min)(values, key=lambda i: values[i])
+
+    def marked(i: int, entry: Entry) -> Entry:
+        rank = 1 + first_two.index(printed[i]) if printed[i] in first_two else 0
+        differs = rank != 1 and p.get((min(i, best), max(i, best)), 1.0) < 1 - LEVEL
+        number, rest = Table.number(entry)
+        return replace(entry, rank=rank, text=number + DIFFERS * differs + rest)
+
+    return [marked(i, entry) if i in printed else entry for i, entry in enumerate(column)]
