@@ -16,15 +16,17 @@ from lra import guard
 
 if TYPE_CHECKING:
     from lra.api.building import model, task
+    from lra.api.comparing import compare
     from lra.api.drawing import figure
     from lra.api.results import rows
     from lra.api.running import run
     from lra.api.tabling import table
     from lra.api.verifying import verify
 
-__all__ = ["figure", "model", "rows", "run", "table", "task", "verify"]
+__all__ = ["compare", "figure", "model", "rows", "run", "table", "task", "verify"]
 
 _MODULES = {
+    "compare": "lra.api.comparing",
     "figure": "lra.api.drawing",
     "model": "lra.api.building",
     "rows": "lra.api.results",

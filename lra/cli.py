@@ -46,6 +46,9 @@ VERBS = {
     "watch": Verb("lra.commands.watch", "how far a submitted sweep is, and who works on it"),
     "work": Verb("lra.commands.work", "a worker that runs cells of a submitted sweep"),
     "report": Verb("lra.commands.report", "tables and figures from stored results"),
+    "compare": Verb(
+        "lra.commands.compare", "is one model better than another? differences, intervals, p-values"
+    ),
     "dashboard": Verb(
         "lra.commands.dashboard", "a W&B workspace and report over stored results, as code"
     ),

@@ -49,7 +49,7 @@ def candidates(line: Sequence[str]) -> list[str]:
     else:
         complete = {"run": _run, "plan": _run, "list": _list, "data": _data, "verify": _verify,
                     "show": _show, "generate": _show, "report": _report,
-                    "dashboard": _report, "submit": _submit,
+                    "compare": _compare, "dashboard": _report, "submit": _submit,
                     "watch": _planned, "work": _planned, "clean": _clean,
                     "completion": _shells}.get(
                         before[0])  # fmt: skip
@@ -267,6 +267,17 @@ def _report(before: Sequence[str], _: str) -> list[str]:
     if not before or before[-1] != "--sweep" or not folder.is_dir():
         return []
     return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
+def _compare(before: Sequence[str], current: str) -> list[str]:
+    """Return the names of models, metrics behind --metric, and what `lra report` completes."""
+    if before and before[-1] == "--metric":
+        from runners.metrics import METRICS
+
+        return [*METRICS]
+    if before and before[-1] in ("--sweep", "--split", "--where"):
+        return _report(before, current)
+    return names("model", [])
 
 
 def _shells(_: Sequence[str], __: str) -> list[str]:

@@ -75,8 +75,8 @@ def with_distinct_names(
         flat: dict[str, dict[str, str]] = {}
         set_by_hand: dict[str, set[str]] = {}
         for cell in group["cell"]:
-            flat[cell] = _flat(cells.get(cell, {}).get("described", {}))
-            set_by_hand[cell] = {*_flat(cells.get(cell, {}).get("identity", {}))}
+            flat[cell] = flat_options(cells.get(cell, {}).get("described", {}))
+            set_by_hand[cell] = {*flat_options(cells.get(cell, {}).get("identity", {}))}
         _fill(flat, set_by_hand)
         keys = sorted(set().union(*flat.values()))
         fixed = _fixed(flat, set_by_hand)
@@ -93,7 +93,8 @@ def with_distinct_names(
     return rows.assign(model=names, family=families, options=pd.Series(options, rows.index, object))
 
 
-def _flat(described: Mapping[str, Any]) -> dict[str, str]:
+def flat_options(described: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of a cell by dotted name, as text; without its seed and the like."""
     options = flatten({k: v for k, v in described.items() if k not in AXES})
     return options | flatten(described.get("runner", {}), "runner.")
 

@@ -15,10 +15,6 @@ TASKS: Mapping[str, str] = {
     "pathx": "Path-X",
 }
 """Titles of the columns, in the order of the paper."""
-CHANCE: Mapping[str, float] = {
-    "listops": 0.1, "text": 0.5, "retrieval": 0.5, "image": 0.1, "pathfinder": 0.5, "pathx": 0.5,
-}  # fmt: skip
-"""Accuracy of guessing, where no majority baseline is among the rows."""
 HARDEST = "pathx"
 """The task at which a model at chance has failed; the paper prints FAIL."""
 MODELS = (

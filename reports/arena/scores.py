@@ -9,7 +9,6 @@ import pandas as pd
 from reports.arena.rules import (
     AVERAGES,
     BEST_OF_LENGTHS,
-    CHANCE,
     EXACT,
     HARDEST,
     PARAMETERS,
@@ -20,7 +19,7 @@ from reports.arena.rules import (
 from reports.arena.runs import SHARED, ProtocolRuns
 from reports.rows import AMBIGUOUS, DAGGER, MISSING, as_text
 from reports.statistics.intervals import Interval, wilson_interval
-from reports.tables.scores import ACCURACY, entry, final_scores
+from reports.tables.scores import ACCURACY, CHANCE, entry, final_scores
 from reports.tables.table import Entry
 from runners.records import Status, baseline_model
 

@@ -19,9 +19,11 @@ _USED = (*TASK, "name", "cell", "seed", "value", "status", "reason", "baseline",
          "labels", "device", "precision")  # fmt: skip
 """Columns of a score: fewer are split faster."""
 BASELINES = "baselines: scores that need no long-range model"
-ARENA = frozenset(
-    {"listops", "text", "retrieval", "image", "pathfinder", "pathfinder64", "pathx", "path256"}
-)
+CHANCE = {
+    "listops": 0.1, "text": 0.5, "retrieval": 0.5, "image": 0.1, "pathfinder": 0.5,
+    "pathfinder64": 0.5, "pathx": 0.5, "path256": 0.5,
+}  # fmt: skip
+"""Accuracy of guessing at the tasks of the Long Range Arena."""
 CAVEAT = (
     "A high score on a task of the Long Range Arena is no proof of long-range modelling: networks "
     "that see short windows come near the best models on several of them (arXiv:2501.14850)."
@@ -152,7 +154,12 @@ def accuracy_table(
     else:
         caption += "It is a t interval over seeds; one seed has none."
     caption += f" {marks}" if marks else ""
-    if ARENA & {column[0] for column in columns}:
+    tasks = {column[0] for column in columns}
+    if without := sorted(tasks - {*final["task"][final["baseline"] != ""]}):
+        guessed = [f"{t} {100 * CHANCE[t]:.1f}" for t in without if t in CHANCE and score.shares]
+        chance = f"; chance: {', '.join(guessed)}" if guessed else ""
+        caption += f" No baselines of {', '.join(without)} here: runner=certify has them{chance}."
+    if CHANCE.keys() & tasks:
         caption += f" {CAVEAT}"
     return Table(
         title=f"{score.title} on the {split} split",

@@ -1,0 +1,85 @@
+"""Comparisons of two or more models over stored rows."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lra.api.plain_errors import plainly
+from lra.api.results import DamagedCell
+from lra.api.tabling import ResultTable
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ComparisonTable(ResultTable):
+    """Differences between models: a table whose `print` begins with what they show.
+
+    Attributes:
+        verdicts: What each comparison shows, in a sentence.
+        numbers: Every number at full precision, as `lra compare --json` prints them.
+    """
+
+    verdicts: tuple[str, ...]
+    numbers: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return "\n".join([*self.verdicts, "", self.to_markdown()])
+
+
+@plainly
+def compare(
+    path: "str | Path | Sequence[str | Path]",
+    *names: str,
+    sweep: str | None = None,
+    metric: str | None = None,
+    split: str | None = None,
+    where: Sequence[str] = (),
+    best: bool = False,
+) -> ComparisonTable:
+    """Tell whether one model is better than another: paired differences with intervals and tests.
+
+    Args:
+        path: The folder of a store, a file of published rows (`.jsonl`), or several such files.
+        names: Two or more: a model as reports name it, its family, or KEY=VALUE of any option or
+            column; several words are separated by spaces, as in `linear optim.steps=400`.
+        sweep: Name of a sweep of the store; None: all that is stored.
+        metric: What is compared; None: the first score that all have.
+        split: Of the data; None: `test`.
+        where: KEY=VALUE words that hold for all names, as in `["task=listops"]`.
+        best: Compare all with the best, not with the first.
+
+    Returns:
+        A table of differences, first minus second, by task and over all tasks.
+
+    Raises:
+        ValueError: A name stands for nothing, or no two results form a pair.
+
+    Warns:
+        DamagedCell: A cell of the store cannot be read and is left out.
+
+    Examples:
+        >>> import lra
+        >>> file = "reports/published/tutorial_longer-epyc-2026-11-23.jsonl"
+        >>> found = lra.compare(file, "linear", "sdpa")
+        >>> found.verdicts[0].partition(";")[0]
+        'linear − sdpa at mqar: −6.4 [−14.8, +2.0] over 5 seeds, p = 0.10: no difference is shown'
+    """
+    from lra.results.comparing import compared
+    from reports.comparison.wording import as_json, comparison_table, verdict
+    from reports.style import TableStyle
+
+    paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(each) for each in path]
+    in_store = len(paths) == 1 and not paths[0].is_file()
+    numbers, comparisons, left_out = compared(
+        names, root=paths[0], sweep=sweep, files=[] if in_store else paths, metric=metric,
+        split=split, where=where, best=best,
+    )  # fmt: skip
+    for line in left_out:
+        warnings.warn(f"left out: {line}", DamagedCell, stacklevel=3)
+    return ComparisonTable(
+        table=comparison_table(numbers, comparisons),
+        style=TableStyle(),
+        verdicts=tuple(verdict(numbers, each) for each in comparisons),
+        numbers=as_json(numbers, comparisons),
+    )

@@ -1,0 +1,64 @@
+"""`lra compare`: is one model better than another? Needs no torch and no network."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from lra.composition.arguments import Parser, path_word
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra compare`."""
+    args = Parser(
+        prog="lra compare",
+        description="Is A better than B? Paired differences of stored results (same task, same "
+        "seed) with confidence interval, p-value (paired t test, Holm's correction) and the "
+        "smallest difference that could be detected. Exit code 1 where cells were left out because "
+        "a file of theirs is damaged.",
+        epilog="examples: lra compare linear sdpa --sweep tutorial | lra compare sdpa linear "
+        "performer --best | lra compare optim.peak_learning_rate=1e-3 "
+        "optim.peak_learning_rate=3e-3 --where model=linear",
+    )
+    args.add_argument(
+        "names", nargs="+", metavar="NAME",
+        help="two or more: a model as reports name it, or KEY=VALUE of any option or column; "
+        "several in quotes: 'linear optim.steps=400'. Each is compared with the first",
+    )  # fmt: skip
+    args.add_argument("--best", action="store_true", help="compare each with the best instead")
+    args.add_argument("--metric", help="default: the first score that all have")
+    args.add_argument("--split", help="of the data; default: test")
+    args.add_argument(
+        "--where", action="append", default=[], metavar="KEY=VALUE",
+        help="only such results, as in task=listops; may be repeated",
+    )  # fmt: skip
+    args.add_argument("--results", type=path_word, default=Path("results"), help="the store")
+    args.add_argument("--sweep", help="name of a sweep; default: every stored result")
+    args.add_argument(
+        "--rows", type=path_word, action="append", default=[],
+        help="a published file of rows, instead of a store; may be repeated",
+    )  # fmt: skip
+    args.add_argument("--json", action="store_true", help="print JSON")
+    return args
+
+
+def main(argv: list[str]) -> int:
+    """Print what the comparison shows, and its table."""
+    choice = parser().parse_intermixed_args(argv)
+    from lra.results.comparing import compared
+    from lra.terminal.console import print_result
+    from reports.comparison.wording import as_json, comparison_table, verdict
+
+    numbers, comparisons, left_out = compared(
+        choice.names, root=choice.results, sweep=choice.sweep, files=choice.rows,
+        metric=choice.metric, split=choice.split, where=choice.where, best=choice.best,
+    )  # fmt: skip
+    if choice.json:
+        print(json.dumps(as_json(numbers, comparisons), indent=1, ensure_ascii=False))
+    else:
+        for comparison in comparisons:
+            print(verdict(numbers, comparison))
+        print_result(comparison_table(numbers, comparisons))
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    return 1 if left_out else 0

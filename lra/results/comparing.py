@@ -1,0 +1,215 @@
+"""From words to the sides of a comparison, over a store or files of published rows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lra.errors import ConfigError, UnknownName, near, unknown
+from lra.results.stored import published, published_cells, stored
+from runners.records import CELL_COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from reports.comparison.pairs import Comparison, Numbers, Side
+
+Settings = dict[str, dict[str, str]]
+MODEL = ("model", "mixer.")
+"""Beginnings of the settings that a model's name is about."""
+LABELS = ("protocol", "scale", "variant", "start")
+"""That are settings of a cell."""
+
+
+class Compared(NamedTuple):
+    """What `compared` returns."""
+
+    numbers: "Numbers"
+    comparisons: "list[Comparison]"
+    left_out: list[str]
+
+
+def compared(
+    words: Sequence[str],
+    *,
+    root: Path,
+    sweep: str | None = None,
+    files: Sequence[Path] = (),
+    metric: str | None = None,
+    split: str | None = None,
+    where: Sequence[str] = (),
+    best: bool = False,
+) -> Compared:
+    """Compare what words choose: the first with each other one, or the best with all.
+
+    Args:
+        words: names of models, or KEY=VALUE words, several of which are separated by spaces.
+        root: the store.
+        sweep: of the store; None: all of it.
+        files: published rows, in place of the store.
+        metric: what is compared; None: the first score that every side has.
+        split: of the data; None: test.
+        where: further KEY=VALUE words, which hold for all sides.
+        best: whether the best is compared with all.
+
+    Raises:
+        ConfigError: two words choose the same, or too few are given.
+        UnknownName: a word names nothing that is stored.
+        NoPair: no two results belong together.
+    """
+    from lra.sweep.model_names import with_distinct_names
+    from reports.comparison.pairs import compare, numbers_of
+    from reports.rows import prepare
+
+    if len(words) < 2:
+        raise ConfigError(f"got {len(words)} name; wanted two or more, as in: linear sdpa")
+    left_out: list[str] = []
+    cells: dict[str, dict[str, Any]] = {}
+    if files:
+        import pandas as pd
+
+        for file in files:
+            cells |= published_cells(file)
+        whole = pd.concat([published(file) for file in files], ignore_index=True)
+        rows = with_distinct_names(whole, cells)
+    else:
+        rows, cells, left_out = stored(root, sweep)
+    frame = prepare(rows)
+    settings = _settings(frame, cells)
+    sides = [_side(word, frame, settings, where) for word in words]
+    for number, side in enumerate(sides):
+        for other in sides[:number]:
+            if both := side.cells & other.cells:
+                raise ConfigError(
+                    f"{other.title!r} and {side.title!r} choose {len(both)} results in common: "
+                    "add what tells them apart, as in 'linear seed=0'"
+                )
+    metric, split = _what(frame, sides, metric, split)
+    hits = _no_hits if files else _hits(root)
+    numbers = numbers_of(frame, settings, metric, split, hits)
+    return Compared(numbers, compare(numbers, sides, best=best), left_out)
+
+
+def _settings(frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """Return every option and column of each cell as text, by dotted name."""
+    from lra.sweep.model_names import TRAININGS, flat_options
+    from reports.rows import as_text
+
+    settings: Settings = {}
+    of_models = frame[frame["baseline"] == ""]
+    columns = [column for column in CELL_COLUMNS if column != "model"]
+    for row in of_models.drop_duplicates("cell").to_dict("records"):
+        cell = str(row["cell"])
+        options = flat_options(cells.get(cell, {}).get("described", {}))
+        settings[cell] = {k: v for k, v in options.items() if not k.startswith(TRAININGS)}
+        settings[cell] |= {column: as_text(row[column]) for column in columns}
+        settings[cell]["model"] = str(row["family"])
+    for cell, labels in zip(of_models["cell"], of_models["labels"], strict=True):
+        settings[cell] |= {name: labels[name] for name in LABELS if name in labels}
+    return settings
+
+
+def _side(word: str, frame: "pd.DataFrame", settings: Settings, where: Sequence[str]) -> "Side":
+    from reports.comparison.pairs import Side
+
+    cells, about = {*settings}, list[str]()
+    names = _named(frame)
+    for part in [word] if word in names else word.split():
+        if part in names or "=" not in part:
+            if part not in names:
+                raise UnknownName(unknown("model", part, names))
+            cells &= names[part]
+            about += [*MODEL, *(key for key in _options(frame, part))]
+        else:
+            key, chosen = _matching(part, settings)
+            cells &= chosen
+            about += MODEL if key == "model" else [key]
+    for part in where:
+        cells &= _matching(part, settings)[1]
+    if not cells:
+        raise UnknownName(f"no result is {' '.join([word, *where])!r}, taken together")
+    return Side(title=word, cells=frozenset(cells), about=tuple(about))
+
+
+def _named(frame: "pd.DataFrame") -> dict[str, set[str]]:
+    """Return the cells of every name and every family."""
+    models = frame[frame["baseline"] == ""]
+    cells: dict[str, set[str]] = {}
+    for column in ("family", "name"):
+        for name, cell in zip(models[column], models["cell"], strict=True):
+            cells.setdefault(str(name), set()).add(str(cell))
+    return cells
+
+
+def _options(frame: "pd.DataFrame", name: str) -> Iterable[str]:
+    return {key for options in frame["options"][frame["name"] == name] for key in options}
+
+
+def _matching(word: str, settings: Settings) -> tuple[str, set[str]]:
+    """Return the setting that a KEY=VALUE word is about, and the cells that have the value."""
+    key, equals, value = word.partition("=")
+    if not equals:
+        raise ConfigError(f"got {word!r}; wanted KEY=VALUE, as in task=listops")
+    key = _key(key, {name for options in settings.values() for name in options})
+    values = {cell: options[key] for cell, options in settings.items() if key in options}
+    cells = {cell for cell, text in values.items() if _plain(text) == _plain(value)}
+    if not cells:
+        raise UnknownName(unknown(f"value of {key}", value, {*values.values()}))
+    return key, cells
+
+
+def _key(key: str, names: set[str]) -> str:
+    """Return a setting by its name on the command line, in a report, or its last part."""
+    plain = key.removeprefix("model.") if key != "model" else key
+    tried = [plain, f"mixer.{plain}", plain.replace("task.", "task.options.", 1)]
+    found = [name for name in tried if name in names]
+    found += sorted(name for name in names if name.endswith(f".{plain}"))
+    if not found:
+        last = {name.rpartition(".")[2] for name in names}
+        raise UnknownName(unknown("setting", key, near(plain, names | last) or names))
+    return found[0]
+
+
+def _plain(text: str) -> str | float:
+    """Return a value such that 1e-3 is 0.001, true True and null None."""
+    try:
+        return float(text)
+    except ValueError:
+        lower = text.lower().replace(" ", "")
+        return "none" if lower == "null" else lower
+
+
+def _what(
+    frame: "pd.DataFrame", sides: "Sequence[Side]", metric: str | None, split: str | None
+) -> tuple[str, str]:
+    """Return metric and split: those asked for, or the first score that every side has."""
+    from reports.comparison.pairs import SCORES
+
+    final = frame[frame["step"].isna() & (frame["status"] == "ok") & (frame["baseline"] == "")]
+    shared = set.intersection(*({*final["metric"][final["cell"].isin(s.cells)]} for s in sides))
+    if metric is None:
+        metric = next((name for name in [*SCORES, *sorted(shared)] if name in shared), None)
+    if not shared:
+        raise ConfigError(
+            f"no metric has final numbers of all of {', '.join(s.title for s in sides)}"
+        )
+    if metric is None or metric not in shared:
+        raise UnknownName(unknown("metric of all names", metric or "(none)", shared))
+    splits = {*final["split"][final["metric"] == metric]}
+    split = split or "test"
+    if splits != {""} and split not in splits:
+        raise UnknownName(unknown(f"split of {metric}", split, splits - {""}))
+    return metric, split
+
+
+def _no_hits(_: str, __: str) -> None:
+    """Published rows come without the outcomes of examples."""
+
+
+def _hits(root: Path) -> Any:
+    from runners.store import read_outcomes
+
+    def hits(cell: str, split: str) -> tuple[Any, Any] | None:
+        found = [each for each in read_outcomes(root, cell) if each.split == split]
+        return (found[0].index, found[0].hit) if found else None
+
+    return hits

@@ -1,0 +1,1 @@
+"""Comparisons of two or more models over stored rows."""

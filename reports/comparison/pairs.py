@@ -1,0 +1,417 @@
+"""Is one model better than another? Stored rows in pairs.
+
+A pair is two results of the same task, seed and whatever else varies within one side; what differs
+between the sides for all pairs, beyond what was asked for, is named in a note.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.rows import MARKS, as_text, labels_of
+from reports.sections.generic import SETTING
+from reports.statistics.intervals import Interval, Uncertainty, mean_interval
+from reports.statistics.paired import (
+    MeanDifference,
+    holm,
+    mean_difference,
+    share_difference_interval,
+    sign_flip_p,
+)
+from reports.tables.costs import significant
+from reports.tables.scores import ACCURACY, CHANCE, LANGUAGE, TASK, Score, at_task_length
+from runners.metrics import METRICS
+
+SCORES = {score.metric: score for score in (*LANGUAGE, ACCURACY)}
+"""By metric; the first that all sides have is compared unless another is asked for."""
+_MOST = 3
+"""Further settings that a note names."""
+Hits = Callable[[str, str], tuple[Any, Any] | None]
+"""From a cell and a split to places and outcomes of its examples; None where none are stored."""
+Row = Mapping[Hashable, Any]
+Key = tuple[Any, ...]
+"""The seed of a pair, and the values of what varies within a side."""
+Place = tuple[tuple[str, str], ...]
+"""Task, data, length and the like, by name: what the two of a pair share."""
+
+
+class NoPair(ValueError):
+    """Nothing to compare; the message says what each side has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """The results that one word of a comparison chooses."""
+
+    title: str
+    cells: frozenset[str]
+    about: tuple[str, ...]
+    """Beginnings of the settings that the word is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Two sides at one task, or over all tasks."""
+
+    task: str
+    first: float | None = None
+    second: float | None = None
+    difference: MeanDifference | None = None
+    over: str = ""
+    better: int = 0
+    equal: int = 0
+    worse: int = 0
+    p_holm: float | None = None
+    baseline: tuple[str, float] | None = None
+    """The best one, by name."""
+    notes: tuple[str, ...] = ()
+    by_seed: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """Of seeds that count once each: the first and the second mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two sides at every task that one of them has."""
+
+    first: str
+    second: str
+    lines: tuple[Line, ...]
+    over_all: bool
+    """Whether the last line is over all tasks."""
+
+    @property
+    def conclusion(self) -> Line | None:
+        """Return the line over all tasks, or the only one; None where there are several."""
+        paired = [line for line in self.lines if line.difference]
+        return paired[-1] if len(paired) == 1 or self.over_all else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """The rows of one metric, and how its numbers are compared and printed."""
+
+    metric: str
+    split: str
+    places: Mapping[Place, Mapping[str, Row]]
+    """Rows by place (task, length and the like) and cell."""
+    lost: Mapping[str, tuple[str, str, str]]
+    """Task, length and ending of cells without a number."""
+    settings: Mapping[str, Mapping[str, str]]
+    """Of each cell, by dotted name."""
+    hits: Hits
+
+    @property
+    def score(self) -> Score:
+        """Return title and unit of the metric."""
+        m = self.metric
+        return SCORES.get(m) or Score(metric=m, title=m, unit=METRICS[m].unit)
+
+    def text(self, value: float, *, signed: bool = False) -> str:
+        """Return a value as printed."""
+        score = self.score
+        known = score.metric in SCORES
+        text = f"{score.factor * value:.{score.digits}f}" if known else significant(value)
+        return f"+{text}" if signed and not text.startswith("-") else text.replace("-", "−")
+
+
+def numbers_of(
+    frame: pd.DataFrame,
+    settings: Mapping[str, Mapping[str, str]],
+    metric: str,
+    split: str,
+    hits: Hits,
+) -> Numbers:
+    """Return the final rows of a metric.
+
+    Args:
+        frame: prepared rows.
+        settings: of each cell, by dotted name.
+        metric: what is compared.
+        split: of metrics that have splits.
+        hits: outcomes of examples.
+    """
+    final = frame[frame["step"].isna()]
+    final = at_task_length(final) if metric in SCORES else final
+    bad = final[(final["status"] != "ok") & final["metric"].isin((metric, "accuracy"))]
+    lost = {
+        str(row["cell"]): (str(row["task"]), as_text(row["length"]), MARKS[row["status"]])
+        for row in bad.to_dict("records")
+    }
+    rows = final[(final["metric"] == metric) & final["split"].isin((split, ""))]
+    columns = TASK if metric in SCORES else ("mode", "length", *SETTING)
+    records = [
+        (row, {**labels_of(row["labels"]), "runner": "" if row["baseline"] else row["runner"]})
+        for row in rows.to_dict("records")
+    ]
+    within = _varying([row for row, _ in records], "cell", [labels for _, labels in records])
+    places: dict[Place, dict[str, Row]] = {}
+    for row, labels in records:
+        place = [(column, as_text(row[column])) for column in columns]
+        place += [(name, labels[name]) for name in ("runner", *sorted(within)) if name in labels]
+        places.setdefault((*place,), {})[f"{row['cell']} {row['baseline']}".rstrip()] = row
+    return Numbers(
+        metric=metric, split=split, places=places, lost=lost, settings=settings, hits=hits
+    )
+
+
+def compare(numbers: Numbers, sides: Sequence[Side], *, best: bool = False) -> list[Comparison]:
+    """Compare the first side, or the best, with every other one.
+
+    All p values that are shown are corrected together by Holm's method; of the best, which is known
+    from the same numbers, those of all pairs of sides.
+
+    Raises:
+        NoPair: no two sides have a pair.
+    """
+    first = _best(numbers, sides) if best else sides[0]
+    ordered = [first, *(side for side in sides if side is not first)]
+    every = [_compared(numbers, a, b) for a, b in combinations(ordered, 2) if best or a is first]
+    if not any(line.difference for each in every for line in each.lines):
+        why = [*dict.fromkeys(n for e in every for x in e.lines for n in x.notes)]
+        raise NoPair("; ".join(why[:_MOST]) + (" …" if len(why) > _MOST else ""))
+    raw = {id(x): p for each in every for x in each.lines if (p := _p(x)) is not None}
+    by_line = dict(zip(raw, holm([*raw.values()]), strict=True))
+    return [
+        replace(e, lines=tuple(replace(x, p_holm=by_line.get(id(x))) for x in e.lines))
+        for e in every
+        if e.first == first.title
+    ]
+
+
+def _p(line: Line) -> float | None:
+    return line.difference.p if line.difference else None
+
+
+def _best(numbers: Numbers, sides: Sequence[Side]) -> Side:
+    """Return the side with the best mean over the places that all sides have."""
+    means = [
+        [np.mean([r["value"] for r in rows]) if (rows := _rows(numbers, p, s)) else None
+         for p in numbers.places]
+        for s in sides
+    ]  # fmt: skip
+    common = [column for column in zip(*means, strict=True) if None not in column]
+    if not common:
+        raise NoPair("no task has numbers of every side, so none is the best: leave out --best")
+    averages = np.mean(common, axis=0)
+    return sides[int(averages.argmax() if numbers.score.higher else averages.argmin())]
+
+
+def _rows(numbers: Numbers, place: Place, side: Side) -> list[Row]:
+    rows = numbers.places[place]
+    return [r for c, r in rows.items() if c in side.cells and c not in numbers.lost]
+
+
+def _compared(numbers: Numbers, first: Side, second: Side) -> Comparison:
+    lines = []
+    tried = [
+        p
+        for p in sorted(numbers.places, key=_order)
+        if any(_rows(numbers, p, s) for s in (first, second))
+    ]
+    for place in tried:
+        lines.append(_line(numbers, place, _title(place, tried), first, second))
+    paired = [line for line in lines if line.difference]
+    over_all = len(paired) > 1 and len({dict(p)["task"] for p in tried}) == len(tried)
+    if over_all:
+        lines.append(_over_all(paired, higher=numbers.score.higher))
+    if not lines:
+        neither = f"neither {first.title} nor {second.title} has a number of {numbers.metric}"
+        lines.append(Line(task="", notes=(neither,)))
+    return Comparison(first=first.title, second=second.title, lines=tuple(lines), over_all=over_all)
+
+
+def _order(place: Place) -> list[str]:
+    return [value.zfill(12) if value.isdigit() else value for _, value in place]
+
+
+def _title(place: Place, places: Sequence[Place]) -> str:
+    """Return the task, and in what its place differs from others of that task."""
+    here = dict(place)
+    others = [dict(p) for p in places if dict(p)["task"] == here["task"]]
+    keys = [k for k in here if len({o.get(k) for o in others}) > 1]
+    return ", ".join([str(here["task"]), *(f"{k} {here[k]}" for k in keys)])
+
+
+def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) -> Line:
+    sides = [(side, _rows(numbers, place, side)) for side in (first, second)]
+    options_of = numbers.settings
+    varying = sorted(
+        {
+            name
+            for _, rows in sides
+            for name in _varying(rows, "seed", [options_of[str(row["cell"])] for row in rows])
+        }
+    )
+    keyed: list[dict[Key, Row]] = []
+    notes: list[str] = []
+    for side, rows in sides:
+        by_key: dict[Key, list[Row]] = {}
+        for row in rows:
+            options = options_of[str(row["cell"])]
+            key = (int(row["seed"]), *(options.get(k, "none") for k in varying))
+            by_key.setdefault(key, []).append(row)
+        if any(len(found) > 1 for found in by_key.values()):
+            notes.append(f"{side.title} has results of one seed that nothing tells apart: left out")
+        keyed.append({key: found[0] for key, found in by_key.items() if len(found) == 1})
+        lost = [numbers.lost[cell] for cell in sorted(side.cells & numbers.lost.keys())]
+        here = (dict(place)["task"], dict(place)["length"])
+        if ended := [how for *where, how in lost if (*where,) == here]:
+            how = ", ".join(dict.fromkeys(ended))
+            notes.append(f"{side.title}: {len(ended)} failed ({how}), left out")
+    shared = sorted(set(keyed[0]) & set(keyed[1]))
+    has = [f"{s.title} has {_has(k, varying)}" for (s, _), k in zip(sides, keyed, strict=True)]
+    if not shared:
+        return Line(task=task, notes=(f"no pair at {task}: {'; '.join(has)}", *notes))
+    if len(shared) < max(map(len, keyed)):
+        notes.append(f"{len(shared)} pair{'s'[: len(shared) - 1]}: {'; '.join(has)}")
+    pairs = [(keyed[0][key], keyed[1][key]) for key in shared]
+    for text in dict.fromkeys(row["disturbed"] for pair in pairs for row in pair):
+        notes += [f"measured while something disturbed the machine: {text}"] if text else []
+    notes += _further(pairs, numbers.settings, (*first.about, *second.about, *varying))
+    values = [(float(a["value"]), float(b["value"])) for a, b in pairs]
+    groups: dict[Key, dict[int, tuple[float, float]]] = {}
+    for (seed, *setting), value in zip(shared, values, strict=True):
+        groups.setdefault((*setting,), {})[seed] = value
+    line = _over(task, [*groups.values()], "settings")
+    if len(groups) > 1:
+        notes.append(f"means over {len(groups)} settings of {', '.join(varying)}")
+    elif len(shared) == 1 and line.difference:
+        interval, count, words = _over_examples(numbers, *pairs[0])
+        over = f"{count:,} examples" if count else line.over
+        line = replace(line, difference=replace(line.difference, interval=interval), over=over)
+        notes.append(f"one seed: nothing can be said about the variation between seeds{words}")
+    return replace(
+        line, **_counts([a - b for a, b in values], numbers.score.higher),
+        baseline=_baseline(numbers, place), notes=(*notes, *line.notes),
+    )  # fmt: skip
+
+
+def _over(task: str, groups: Sequence[Mapping[int, tuple[float, float]]], kind: str) -> Line:
+    """Compare means over groups (settings, or tasks) that stay as they are, while seeds vary.
+
+    A seed counts once, as its mean over groups: results of one seed are not independent. Where the
+    groups share fewer than two seeds, they themselves are the sample.
+    """
+    seeds = sorted(set.intersection(*({*group} for group in groups)))
+    notes: tuple[str, ...] = ()
+    if len(seeds) > 1 or len(groups) == 1:
+        means = np.array([[group[seed] for seed in seeds] for group in groups]).mean(axis=0)
+        found = mean_difference(means[:, 0].tolist(), means[:, 1].tolist())
+        by_seed = dict(zip(seeds, map(tuple, means.tolist()), strict=True))
+        over = f"{len(seeds)} seeds" if len(seeds) > 1 else "one seed"
+        if len(seeds) > 1 and found.p is None:
+            notes = ("all differences are equal, so there is no spread to test them by",)
+    else:
+        means = np.array([np.mean([*group.values()], axis=0) for group in groups])
+        gains = means[:, 0] - means[:, 1]
+        found = MeanDifference(
+            mean=float(gains.mean()), pairs=len(groups), p=sign_flip_p(gains.tolist())
+        )
+        by_seed, over = {}, f"{len(groups)} {kind}"
+        notes = (
+            f"the {kind} share no two seeds: p is the share of all choices of signs of their "
+            f"differences with a mean as large, which takes these {kind} for a sample; nothing can "
+            "be said about the variation between seeds",
+        )
+    first, second = means.mean(axis=0).tolist()
+    return Line(
+        task=task, first=first, second=second, difference=found, over=over, notes=notes,
+        by_seed=by_seed,
+    )  # fmt: skip
+
+
+def _varying(rows: Sequence[Row], column: str, options: Sequence[Mapping[str, str]]) -> set[str]:
+    """Return the options in which rows differ that are equal in a column."""
+    groups: dict[Any, list[Mapping[str, str]]] = {}
+    for row, of_row in zip(rows, options, strict=True):
+        groups.setdefault(row[column], []).append(of_row)
+    return {
+        key
+        for group in groups.values()
+        for key in set().union(*group)
+        if len({each[key] for each in group if key in each}) > 1
+    }
+
+
+def _has(keyed: Mapping[Key, Any], varying: Sequence[str]) -> str:
+    """Say which seeds, and which values of what varies, one side has."""
+    if not keyed:
+        return "no number"
+    columns = [[*dict.fromkeys(map(str, column))] for column in zip(*sorted(keyed), strict=True)]
+    names = ["seed" if len(columns[0]) == 1 else "seeds", *varying]
+    return ", ".join(f"{n} {' and '.join(c)}" for n, c in zip(names, columns, strict=True))
+
+
+def _further(
+    rows: Sequence[tuple[Row, Row]],
+    settings: Mapping[str, Mapping[str, str]],
+    about: tuple[str, ...],
+) -> list[str]:
+    """Say in which settings the sides differ beyond what was asked for."""
+    differing: dict[str, str] = {}
+    for a, b in rows:
+        x, y = settings[str(a["cell"])], settings[str(b["cell"])]
+        # what one lacks is of another version or family; a protocol stands for all that it sets
+        for key in sorted(x.keys() & y.keys(), key=lambda name: (name != "protocol", name)):
+            if x[key] != y[key] and not key.startswith(about):
+                differing.setdefault(key, f"{key} ({x[key]}, {y[key]})")
+    if not differing:
+        return []
+    rest = f" and {len(differing) - _MOST} more" if len(differing) > _MOST else ""
+    return [f"they differ in further settings: {', '.join([*differing.values()][:_MOST])}{rest}"]
+
+
+def _over_examples(numbers: Numbers, a: Row, b: Row) -> tuple[Interval | None, int, str]:
+    """Return the interval over test examples of two trained models, their number, and words."""
+    words = "; the interval is of these two trained models over other test examples, their answers "
+    if numbers.metric != ACCURACY.metric:
+        return None, 0, ""
+    stored = [numbers.hits(str(row["cell"]), numbers.split) for row in (a, b)]
+    if stored[0] and stored[1] and np.array_equal(stored[0][0], stored[1][0]):
+        gains = np.subtract(stored[0][1], stored[1][1], dtype=np.float64)
+        if gains.size > 1 and abs(gains.mean() - (a["value"] - b["value"])) < 1e-6:
+            interval = mean_interval([*gains], Uncertainty.examples)
+            return interval, gains.size, f"{words}paired"
+    counts = [int(labels_of(row["labels"]).get("examples", 0)) for row in (a, b)]
+    if not all(counts):
+        return None, 0, ""
+    shares = [(min(1.0, float(r["value"])), n) for r, n in zip((a, b), counts, strict=True)]
+    interval = share_difference_interval(shares[0], shares[1])
+    return interval, min(counts), f"{words}taken for independent (Newcombe's interval)"
+
+
+def _baseline(numbers: Numbers, place: Place) -> tuple[str, float] | None:
+    """Return the best baseline on the data of a place, or chance at the Long Range Arena."""
+    here = dict(place)
+    of_data = {k: here[k] for k in TASK if k in here}
+    scores = {
+        str(row["baseline"]).replace("_", " "): float(row["value"])
+        for other, rows in numbers.places.items()
+        for row in rows.values()
+        if row["baseline"] and row["status"] == "ok" and of_data.items() <= dict(other).items()
+    }
+    task = str(here["task"])
+    if not scores and numbers.metric == ACCURACY.metric and task in CHANCE:
+        scores = {"chance": CHANCE[task]}
+    name = (max if numbers.score.higher else min)(scores, key=lambda n: scores[n], default="")
+    return (name, scores[name]) if name else None
+
+
+def _counts(differences: Sequence[float], higher: bool) -> dict[str, Any]:
+    signs = [0 if abs(d) < 1e-12 else 1 if (d > 0) == higher else -1 for d in differences]
+    return {"better": signs.count(1), "equal": signs.count(0), "worse": signs.count(-1)}
+
+
+def _over_all(lines: Sequence[Line], *, higher: bool) -> Line:
+    """Compare means over tasks, each of which counts alike."""
+    alone = [{0: (line.first or 0.0, line.second or 0.0)} for line in lines]
+    by_seed = [line.by_seed for line in lines]
+    together = len(set.intersection(*({*group} for group in by_seed))) > 1
+    line = _over(f"all {len(lines)} tasks", by_seed if together else alone, "tasks")
+    gains = [x.difference.mean for x in lines if x.difference]
+    notes = (f"{line.over} that all tasks have",) if together else ()
+    return replace(line, **_counts(gains, higher), notes=(*notes, *line.notes))

@@ -1,0 +1,139 @@
+"""`lra compare` and `lra.compare` on a store, a sweep and published files."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lra
+from lra.cli import main
+from runners.records import CELL_COLUMNS, Cell, Measurement, Outcomes
+from runners.store import Store
+
+EXAMPLES = 40
+RATES = {"1e-3": 0.001, "3e-3": 0.003}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a store: two models at two tasks, three seeds, two rates; better by 0.1 and 0.2."""
+    store = Store(tmp_path_factory.mktemp("compare") / "results")
+    for model, gain in (("linear", 8), ("sdpa", 0)):
+        for task in ("listops", "text"):
+            for seed in (0, 1, 2):
+                for rate in RATES.values():
+                    right = 15 + gain + seed + 4 * (rate > 0.002) + (gain > 0) * seed
+                    columns = dict.fromkeys(CELL_COLUMNS, "x") | {
+                        "model": model, "task": task, "task_version": 1, "length": 9, "seed": seed,
+                        "threads": 1, "runner": "train", "mode": "train", "causal": False,
+                    }  # fmt: skip
+                    identity = {
+                        "model": model, "seed": seed, "runner": {"name": "train"},
+                        "mixer": {"features": 4} if model == "linear" else {},
+                        "task": {"name": task, "options": {"classes": 2}},
+                        "optim": {"peak_learning_rate": rate},
+                    }  # fmt: skip
+                    cell = Cell(identity=identity, columns=columns, config={}, fingerprint="ab")
+                    labels = {"split": "test", "examples": str(EXAMPLES)}
+                    row = Measurement(metric="accuracy", value=right / EXAMPLES, labels=labels)
+                    index = np.arange(EXAMPLES)
+                    outcomes = Outcomes(
+                        split="test", index=index, hit=index < right,
+                        nll=np.zeros(EXAMPLES, dtype=np.float32),
+                    )  # fmt: skip
+                    store.write(cell, [row], [outcomes], {"torch": "2"})
+                    store.record_in_sweep("mine", cell.key)
+    return store.root
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> str:
+    assert main(["compare", *map(str, words)]) == code
+    out, err = capsys.readouterr()
+    return err if code else out
+
+
+def test_models_over_tasks(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "linear", "sdpa", "--results", results, "--sweep", "mine")
+    first, *_ = text.splitlines()
+    assert first.startswith("linear − sdpa at all 2 tasks: +22.5 [+16.3, +28.7] over 3 seeds, p =")
+    assert first.endswith(": linear is better.")
+    assert "means over 2 settings of optim.peak_learning_rate" in text
+    assert "**+22.5** [+16.3, +28.7]" in text
+
+
+def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rates = [f"optim.peak_learning_rate={rate}" for rate in RATES]
+    where = ("--where", "task=listops", "--where", "seed=0")
+    text = printed(capsys, *reversed(rates), "--results", results, *where)
+    assert f"{rates[1]} − {rates[0]} at listops: +10.0 over 2 settings" in text
+    one = printed(capsys, f"linear {rates[1]}", f"sdpa {rates[1]}", "--results", results, *where)
+    assert "listops: +20.0 [+7.0, +33.0] over 40 examples, and no test: one seed" in one
+    assert "their answers paired" in one
+    assert "further" not in one
+    crossed = printed(capsys, f"linear {rates[1]}", f"sdpa {rates[0]}", "--results", results)
+    assert "further" not in crossed  # what the words are about is no further setting
+    for key in ("features=4", "model.mixer.features=4", "mixer.features=4", "linear",
+                "model=linear task.classes=2"):  # fmt: skip
+        assert "+22.5" in printed(capsys, key, "model=sdpa", "--results", results).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["linear"], "got 1 name; wanted two or more"),
+        (["linaer", "sdpa"], "unknown model 'linaer': did you mean 'linear'?"),
+        (["linear", "sdpa linear"], "no result is 'sdpa linear', taken together"),
+        (["linear", "linear"], "'linear' and 'linear' choose 12 results in common"),
+        (["seed=0", "seed=1"], "seed=0 has seed 0, model linear and sdpa, optim"),
+        (["linear", "peak_learning_rat=1"], "unknown setting 'peak_learning_rat': did you mean"),
+        (["linear", "seed=7"], "unknown value of seed '7'. Known values of seed: 0, 1, 2."),
+        (["linear", "sdpa", "--metric", "acuracy"], "did you mean 'accuracy'?"),
+        (["linear", "sdpa", "--split", "train"], "unknown split of accuracy 'train'"),
+        (["linear", "sdpa", "--where", "listops"], "got 'listops'; wanted KEY=VALUE"),
+        (["linear", "sdpa", "--sweep", "mien"], "unknown sweep 'mien': did you mean 'mine'?"),
+        (["linear", "sdpa seed=0", "--where", "seed=1"], "taken together"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(
+    words: list[str], message: str, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in printed(capsys, *words, "--results", results, code=2)
+
+
+def test_published_files_json_and_python_agree(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    words = ["report", "--results", str(results), "--sweep", "mine", "--publish", str(kept)]
+    assert main(words) == 0
+    capsys.readouterr()
+    stored = json.loads(printed(capsys, "linear", "sdpa", "--results", results, "--json"))
+    public = json.loads(printed(capsys, "linear", "sdpa", "--rows", kept, "--json"))
+    assert stored == public
+    (comparison,) = stored["comparisons"]
+    assert [line["task"] for line in comparison["lines"]] == ["listops", "text", "all 2 tasks"]
+    assert comparison["lines"][2]["difference"]["mean"] == pytest.approx(0.225)
+    for found in (lra.compare(results, "linear", "sdpa"), lra.compare([kept], "linear", "sdpa")):
+        assert json.loads(json.dumps(found.numbers)) == stored
+        assert found.to_pandas()["first − second"].iloc[2] == pytest.approx(0.225)
+        assert repr(found).startswith(found.verdicts[0])
+    lines = kept.read_text().splitlines(keepends=True)
+    halves = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for number, half in enumerate(halves):
+        half.write_text("".join(lines[number::2]))
+        half.with_suffix(".json").write_text(kept.with_suffix(".json").read_text())
+    split = printed(capsys, "linear", "sdpa", "--json", *(w for h in halves for w in ("--rows", h)))
+    assert json.loads(split) == stored
+    with pytest.raises(ValueError, match="unknown model 'spda': did you mean 'sdpa'"):
+        lra.compare(results, "linear", "spda")
+
+
+def test_a_damaged_cell_is_left_out_and_named(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "results"
+    shutil.copytree(results, copy)
+    next(copy.glob("cells/*/*/rows-*.jsonl")).write_text("{")
+    assert "left out: " in printed(capsys, "linear", "sdpa", "--results", copy, code=1)

@@ -1,0 +1,264 @@
+"""Which results form pairs, and what is concluded of them, from planted rows."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from reports.comparison.pairs import Comparison, Line, NoPair, Numbers, Side, compare, numbers_of
+from reports.comparison.wording import comparison_table, verdict
+from reports.rows import prepare
+from reports.statistics.paired import share_difference_interval
+from reports.tables.table import to_markdown
+
+Options = dict[str, dict[str, str]]
+
+
+def numbers(rows: pd.DataFrame, options: Options | None = None, **more: Any) -> Numbers:
+    """Return the numbers of rows whose cells have these options besides their model."""
+    frame = prepare(rows)
+    settings = {
+        str(cell): {"model": str(model), **(options or {}).get(str(cell), {})}
+        for cell, model in zip(frame["cell"], frame["model"], strict=True)
+    }
+    given = {"metric": "accuracy", "split": "test", "hits": lambda cell, split: None} | more
+    return numbers_of(frame, settings, **given)
+
+
+def side(found: Numbers, **options: str) -> Side:
+    """Return the side of the cells that have some options."""
+    cells = {c for c, own in found.settings.items() if options.items() <= own.items()}
+    title = " ".join(options.values())
+    return Side(title=title, cells=frozenset(cells), about=("model", *options))
+
+
+def only(found: Numbers, first: str = "linear", second: str = "sdpa") -> Comparison:
+    (result,) = compare(found, [side(found, model=first), side(found, model=second)])
+    return result
+
+
+def one_line(found: Numbers) -> Line:
+    (line,) = only(found).lines
+    return line
+
+
+def scores(make: SimpleNamespace, model: str, values: list[float], **columns: Any) -> list[Any]:
+    return [make.accuracy(model, seed, value, **columns) for seed, value in enumerate(values)]
+
+
+A, B = [0.60, 0.64, 0.61, 0.66], [0.55, 0.60, 0.59, 0.59]
+
+
+def test_seeds_are_paired_whatever_the_order_of_rows(make: SimpleNamespace) -> None:
+    rows = [*scores(make, "linear", A), *reversed(scores(make, "sdpa", B))]
+    found = numbers(make.frame(*rows))
+    line = one_line(found)
+    assert line.difference is not None
+    assert line.difference.p == pytest.approx(stats.ttest_rel(A, B).pvalue)
+    assert (line.first, line.second) == (pytest.approx(np.mean(A)), pytest.approx(np.mean(B)))
+    assert (line.better, line.equal, line.worse, line.over) == (4, 0, 0, "4 seeds")
+    assert "linear is better." in verdict(found, only(found))
+    other = only(found, "sdpa", "linear")
+    assert "p = 0.023: linear is better." in verdict(found, other)
+    assert (other.lines[0].better, other.lines[0].worse) == (0, 4)
+
+
+def test_lower_is_better_where_the_metric_says_so(make: SimpleNamespace) -> None:
+    rows = [
+        make.row("bits_per_character", value, model=model, seed=seed, labels={"split": "test"})
+        for model, values in (("linear", A), ("sdpa", B))
+        for seed, value in enumerate(values)
+    ]
+    found = numbers(make.frame(*rows), metric="bits_per_character")
+    assert "sdpa is better." in verdict(found, only(found))
+    assert one_line(found).worse == 4
+
+
+def test_no_difference_says_what_would_have_been_found(make: SimpleNamespace) -> None:
+    rows = [*scores(make, "linear", [0.5, 0.6]), *scores(make, "sdpa", [0.6, 0.52])]
+    text = verdict(found := numbers(make.frame(*rows)), only(found))
+    assert "no difference is shown; one of 147.0 would be, in 80 % of repetitions" in text
+    assert one_line(found).better == one_line(found).worse == 1
+
+
+def test_other_seeds_are_named(make: SimpleNamespace) -> None:
+    rows = [make.accuracy("linear", s, 0.5) for s in (0, 1)]
+    rows += [make.accuracy("sdpa", s, 0.5) for s in (2, 3)]
+    with pytest.raises(NoPair, match="linear has seeds 0 and 1; sdpa has seeds 2 and 3"):
+        only(numbers(make.frame(*rows)))
+    rows.append(make.accuracy("sdpa", 1, 0.4))
+    line = one_line(numbers(make.frame(*rows)))
+    assert line.over == "2,000 examples"
+    assert "1 pair: linear has seeds 0 and 1; sdpa has seeds 1 and 2 and 3" in line.notes
+
+
+def test_tasks_are_never_mixed_and_each_has_its_line(make: SimpleNamespace) -> None:
+    rows = [
+        row
+        for task, add in (("listops", 0.0), ("text", 0.2))
+        for model, values in (("linear", A), ("sdpa", B))
+        for row in scores(make, model, [v + add for v in values], task=task)
+    ]
+    found = numbers(make.frame(*rows))
+    result = only(found)
+    assert [line.task for line in result.lines] == ["listops", "text", "all 2 tasks"]
+    raw = [line.difference.p for line in result.lines if line.difference]
+    assert raw[2] == pytest.approx(raw[0])  # equal gains: a task more is no evidence more
+    assert [line.p_holm for line in result.lines] == pytest.approx([3 * raw[0]] * 3)
+    text = to_markdown(comparison_table(found, [result]))
+    assert "p, Holm" in text
+    versions = [*rows, *scores(make, "linear", A, task_version=2)]
+    versions += scores(make, "sdpa", B, task_version=2)
+    lines = only(numbers(make.frame(*versions))).lines
+    assert [line.task for line in lines][:2] == ["listops, task_version 1",
+                                                 "listops, task_version 2"]  # fmt: skip
+    assert len(lines) == 3  # without a mean over versions
+
+
+def test_over_tasks_a_seed_counts_once() -> None:
+    """Coverage of the interval over tasks, where results of one seed go together."""
+    from reports.comparison.pairs import _over
+
+    rng, inside = np.random.default_rng(0), []
+    for _ in range(2000):
+        by_seed = rng.normal(0, 1, 4)
+        groups = [
+            {s: (float(by_seed[s] + rng.normal(0, scale)), 0.0) for s in range(4)}
+            for scale in (0.1, 1.0, 3.0)
+        ]
+        line = _over("all", groups, "tasks")
+        assert line.difference is not None
+        assert line.difference.interval is not None
+        inside.append(line.difference.interval.low <= 0 <= line.difference.interval.high)
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.02)
+
+
+def test_one_seed_at_several_tasks_flips_their_signs(make: SimpleNamespace) -> None:
+    tasks = ["listops", "text", "image", "retrieval", "pathx"]
+    rows = [
+        make.accuracy(model, 0, value + 0.01 * number, task=task)
+        for number, task in enumerate(tasks)
+        for model, value in (("linear", 0.6), ("sdpa", 0.5))
+    ]
+    found = numbers(make.frame(*rows))
+    last = only(found).lines[-1]
+    assert last.difference is not None
+    assert (last.difference.p, last.over, last.better) == (2 / 32, "5 tasks", 5)
+    assert "nothing can be said about the variation between seeds" in last.notes[-1]
+    assert [line.difference.p for line in only(found).lines[:-1] if line.difference] == [None] * 5
+
+
+def test_one_seed_has_an_interval_over_examples(make: SimpleNamespace) -> None:
+    rows = [make.accuracy("linear", 0, 0.6), make.accuracy("sdpa", 0, 0.5)]
+    line = one_line(numbers(make.frame(*rows)))
+    assert line.difference is not None
+    assert line.difference.interval == share_difference_interval((0.6, 2000), (0.5, 2000))
+    assert (line.over, line.difference.p) == ("2,000 examples", None)
+    assert line.notes[-1].startswith("one seed: nothing can be said about the variation")
+    outcomes = {
+        row["cell"]: (np.arange(10), np.array([1] * right + [0] * (10 - right)))
+        for row, right in zip(rows, (6, 5), strict=True)
+    }
+    paired = one_line(numbers(make.frame(*rows), hits=lambda cell, split: outcomes[cell]))
+    gains = outcomes[rows[0]["cell"]][1] - outcomes[rows[1]["cell"]][1]
+    wanted = stats.ttest_1samp(gains, 0).confidence_interval(0.95)
+    assert paired.difference is not None
+    assert paired.difference.interval is not None
+    assert paired.difference.interval.low == pytest.approx(wanted.low)
+    assert paired.over == "10 examples"
+    others = {cell: (index + at, hit) for at, (cell, (index, hit)) in enumerate(outcomes.items())}
+    unlike = one_line(numbers(make.frame(*rows), hits=lambda cell, split: others[cell]))
+    assert unlike.over == "2,000 examples"  # other examples are no pairs
+
+
+def test_what_varies_within_a_side_pairs_and_what_differs_between_is_named(
+    make: SimpleNamespace,
+) -> None:
+    rows, options = [], {}
+    for model in ("linear", "sdpa"):
+        for rate in ("0.001", "0.003"):
+            for seed in (0, 1):
+                cell = f"{model}{rate}{seed}"
+                value = 0.5 + (model == "linear") * (0.1 + seed / 50) + (rate == "0.003") * 0.2
+                rows.append(make.accuracy(model, seed, value, cell=cell))
+                options[cell] = {"optim.rate": rate, "depth": "2" if model == "linear" else "4"}
+    found = numbers(make.frame(*rows), options)
+    line = one_line(found)
+    assert (line.better, line.over) == (4, "2 seeds")
+    assert line.difference is not None
+    assert line.difference.mean == pytest.approx(0.11)
+    assert "they differ in further settings: depth (2, 4)" in line.notes
+    assert "means over 2 settings of optim.rate" in line.notes
+    rates = [side(found, **{"optim.rate": rate}) for rate in ("0.003", "0.001")]
+    (by_rate,) = compare(found, rates)
+    assert by_rate.lines[0].difference is not None
+    assert by_rate.lines[0].difference.mean == pytest.approx(0.2)
+    assert not any("further" in note for note in by_rate.lines[0].notes)
+
+
+def test_failures_and_results_that_nothing_tells_apart_are_left_out(make: SimpleNamespace) -> None:
+    rows = [*scores(make, "linear", A), *scores(make, "sdpa", B)]
+    rows.append(make.failed("accuracy", "sdpa", "diverged", "nan", seed=3, labels={}))
+    line = one_line(numbers(make.frame(*rows)))
+    assert line.over == "3 seeds"
+    assert "sdpa: 1 failed (diverged), left out" in line.notes
+    rows.append(make.accuracy("linear", 0, 0.9, cell="twice"))
+    line = one_line(numbers(make.frame(*rows)))
+    assert line.over == "2 seeds"
+    assert "linear has results of one seed that nothing tells apart: left out" in line.notes
+
+
+def test_the_best_baseline_stands_beside_and_is_to_be_beaten(make: SimpleNamespace) -> None:
+    rows = [*scores(make, "linear", A), *scores(make, "sdpa", B)]
+    assert one_line(numbers(make.frame(*rows))).baseline == ("chance", 0.1)
+    rows += [make.baseline("majority", 0.3, "x"), make.baseline("last_token", 0.7, "y")]
+    rows += [make.baseline("other_data", 0.8, "z", source="sample")]
+    found = numbers(make.frame(*rows))
+    assert one_line(found).baseline == ("last token", 0.7)
+    assert verdict(found, only(found)).endswith(
+        "Neither is better than the baseline last token, 70.0."
+    )
+
+
+def test_several_are_compared_with_the_first_or_the_best(make: SimpleNamespace) -> None:
+    rows = [*scores(make, "linear", A), *scores(make, "sdpa", B), *scores(make, "local", A[::-1])]
+    found = numbers(make.frame(*rows))
+    sides = [side(found, model=name) for name in ("sdpa", "linear", "local")]
+    by_first = compare(found, sides)
+    assert [(c.first, c.second) for c in by_first] == [("sdpa", "linear"), ("sdpa", "local")]
+    by_best = compare(found, sides, best=True)
+    assert {c.first for c in by_best} == {"linear"}
+    raw = {c.second: c.lines[0].difference.p for c in by_best if c.lines[0].difference}
+    corrected = {c.second: c.lines[0].p_holm for c in by_best}
+    assert corrected["sdpa"] == pytest.approx(3 * raw["sdpa"])  # of all three pairs
+    assert len(comparison_table(found, by_first).rows) == 2
+
+
+def test_differences_without_spread_have_no_p(make: SimpleNamespace) -> None:
+    rows = [*scores(make, "linear", [0.3, 0.4, 0.7]), *scores(make, "sdpa", [0.2, 0.3, 0.6])]
+    found = numbers(make.frame(*rows))
+    line = one_line(found)
+    assert (line.p_holm, line.better) == (None, 3)
+    assert "no test: all differences are equal" in verdict(found, only(found))
+
+
+def test_rows_of_one_cell_have_lines_of_their_own(make: SimpleNamespace) -> None:
+    rows = [
+        make.row("time_ratio", value, model=model, cell=model, length=length, runner="scaling",
+                 labels={"reference": reference, "kernel": model})
+        for model, value in (("linear", 0.5), ("local", 0.6))
+        for length in (512, 1024)
+        for reference in ("sdpa", "softmax")
+    ]  # fmt: skip
+    found = numbers(make.frame(*rows), metric="time_ratio")
+    result = only(found, "linear", "local")
+    assert [line.task for line in result.lines][:2] == [
+        "listops, length 512, reference sdpa",
+        "listops, length 512, reference softmax",
+    ]
+    assert verdict(found, result) == (
+        "linear is better than local in 4 of 4 lines; 0 of 4 differences are significant."
+    )
