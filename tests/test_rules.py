@@ -120,6 +120,7 @@ READS_TEXT = {
     ("runs", "_line"),  # the same
     ("names", "_without"),  # the path of an option, of which a name is made
     ("runs", "_line"),  # the path of an option
+    ("pairs", "_further"),  # the path of an option
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("child", "ask"),  # lines of JSON that a child process writes
     ("configurations", "cells_json"),  # words of commands, which the page holds once each

@@ -113,9 +113,10 @@ class Numbers:
     def text(self, value: float, *, signed: bool = False) -> str:
         """Return a value as printed."""
         score = self.score
-        known = score.metric in SCORES
-        text = f"{score.factor * value:.{score.digits}f}" if known else significant(value)
-        return f"+{text}" if signed and not text.startswith("-") else text.replace("-", "−")
+        size = f"{score.factor * abs(value):.{score.digits}f}"
+        if score.metric not in SCORES:
+            size = significant(abs(value))
+        return ("−" if value < 0 else "+" if signed else "") + size
 
 
 def numbers_of(

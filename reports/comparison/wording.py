@@ -39,7 +39,7 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
     p = found.p if line.p_holm is None else line.p_holm
     test = f"p = {p_text(p)}"
     if p is None:
-        words = f"{at}, and no test: {line.notes[-1].partition(';')[0]}."
+        words = f"{at}; {line.notes[-1]}."
     elif p < 1 - LEVEL:
         words = f"{at}, {test}: {a if (found.mean > 0) == higher else b} is {word}."
     else:
@@ -50,11 +50,8 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
         words += "."
     if line.baseline and line.first is not None and line.second is not None:
         name, score = line.baseline
-        if (
-            max(line.first, line.second) <= score
-            if higher
-            else min(line.first, line.second) >= score
-        ):
+        best = max(line.first, line.second) if higher else min(line.first, line.second)
+        if best == score or (best < score) == higher:
             words += f" Neither is better than the baseline {name}, {numbers.text(score)}."
     return words
 

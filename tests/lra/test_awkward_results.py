@@ -95,11 +95,22 @@ def failures(store: Store) -> None:
 
 
 SHOWN: dict[Callable[[Store], None], tuple[str, ...]] = {
-    schemas: (r"linear \(features=4\) \| 75", r"linear \(features=none\) \| 25", "schema 1, 2"),
-    machines: (r"linear \(hardware=cpu\) \| 25", r"linear \(hardware=h100\) \| 75", "cpu, h100"),
-    protocols: (r"linear .*one.* \| 25", r"linear .*two.* \| 75"),
+    schemas: (
+        r"linear \(features=4\) \| \*\*75",
+        r"linear \(features=none\) \| <ins>25",
+        "schema 1, 2",
+    ),
+    machines: (
+        r"linear \(hardware=cpu\) \| <ins>25",
+        r"linear \(hardware=h100\) \| \*\*75",
+        "cpu, h100",
+    ),
+    protocols: (r"linear .*one.* \| <ins>25", r"linear .*two.* \| \*\*75"),
     versions: (r"\| 25\.0 .*\| –¹ \|", r"\| –¹ \| 75\.0", "version 1 .*; listops version 2"),
-    one_seed: (r"linear \| 25\.0 \|", r"softmax \| 75\.0 \[65\.7, 82\.5; 100 examples\]"),
+    one_seed: (
+        r"linear \| <ins>25\.0</ins> \|",
+        r"softmax \| \*\*75\.0\*\* \[65\.7, 82\.5; 100 examples\]",
+    ),
     no_score: (r"linear \| –¹ \|", "¹ trained, without accuracy on the test split"),
     failures: (r"linear \| diverged¹ \|", "¹ diverged: nan"),
 }

@@ -69,7 +69,7 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
     text = printed(capsys, *reversed(rates), "--results", results, *where)
     assert f"{rates[1]} − {rates[0]} at listops: +10.0 over 2 settings" in text
     one = printed(capsys, f"linear {rates[1]}", f"sdpa {rates[1]}", "--results", results, *where)
-    assert "listops: +20.0 [+7.0, +33.0] over 40 examples, and no test: one seed" in one
+    assert "listops: +20.0 [+7.0, +33.0] over 40 examples; one seed: nothing" in one
     assert "their answers paired" in one
     assert "further" not in one
     crossed = printed(capsys, f"linear {rates[1]}", f"sdpa {rates[0]}", "--results", results)

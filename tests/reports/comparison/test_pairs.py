@@ -242,7 +242,7 @@ def test_differences_without_spread_have_no_p(make: SimpleNamespace) -> None:
     found = numbers(make.frame(*rows))
     line = one_line(found)
     assert (line.p_holm, line.better) == (None, 3)
-    assert "no test: all differences are equal" in verdict(found, only(found))
+    assert "; all differences are equal" in verdict(found, only(found))
 
 
 def test_rows_of_one_cell_have_lines_of_their_own(make: SimpleNamespace) -> None:
