@@ -85,7 +85,8 @@ def compared(
                 )
     metric, split = _what(frame, sides, metric, split)
     hits = _no_hits if files else _hits(root)
-    numbers = numbers_of(frame, settings, metric, split, hits)
+    chosen = frame["cell"].isin(set().union(*(side.cells for side in sides)))
+    numbers = numbers_of(frame[chosen | (frame["baseline"] != "")], settings, metric, split, hits)
     return Compared(numbers, compare(numbers, sides, best=best), left_out)
 
 

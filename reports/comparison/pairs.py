@@ -136,7 +136,9 @@ def numbers_of(
         hits: outcomes of examples.
     """
     final = frame[frame["step"].isna()]
-    final = at_task_length(final) if metric in SCORES else final
+    usual = at_task_length(final)
+    if metric in SCORES and (usual["metric"][usual["baseline"] == ""] == metric).any():
+        final = usual
     bad = final[(final["status"] != "ok") & final["metric"].isin((metric, "accuracy"))]
     lost = {
         str(row["cell"]): (str(row["task"]), as_text(row["length"]), MARKS[row["status"]])
