@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from reports.style import Captions, TableSpan, TableStyle
 from reports.tables.latex import breakable, escape_latex, stacked
+from reports.tables.ranking import RANKS
 from reports.tables.table import Entry, Table, TableRow, groups_of, sections_of
 
 
@@ -77,7 +78,7 @@ def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[s
     """Return the caption of one part; the list of tables has the title of the first alone."""
     words = f"{table.title}."
     if number == 1 and style.captions is Captions.long:
-        words += f" {table.caption}"
+        words += f" {table.caption if style.bold_best else table.caption.replace(RANKS, '')}"
     if count > 1:
         words += f" Part {number} of {count}."
     short = f"[{{{escape_latex(table.title)}}}]" if words != f"{table.title}." else ""

@@ -10,6 +10,8 @@ from reports.tables.table import Entry, Table
 
 DIFFERS = "*"
 """Stands behind a number that differs significantly from the best of its column."""
+RANKS = "Bold: best of the column; underlined: second. "
+"""What a caption says where ranks are shown."""
 
 
 def ranked(
@@ -30,11 +32,10 @@ def ranked(
     result = [list(line) for line in zip(*columns, strict=True)]
     if not any(entry.rank for line in result for entry in line):
         return result, ""
-    words = "Bold: best of the column; underlined: second. "
     if not any(tests):
-        return result, f"{words}No two models share two seeds, so no difference is tested."
+        return result, f"{RANKS}No two models share two seeds, so no difference is tested."
     return result, (
-        f"{words}{DIFFERS}: differs from the best: paired t test over the seeds that both have, "
+        f"{RANKS}{DIFFERS}: differs from the best: paired t test over the seeds that both have, "
         f"p < {1 - LEVEL:.2g} by Holm's correction for all pairs of models of the column."
     )
 

@@ -158,7 +158,8 @@ def accuracy_table(
     if without := sorted(tasks - {*final["task"][final["baseline"] != ""]}):
         guessed = [f"{t} {100 * CHANCE[t]:.1f}" for t in without if t in CHANCE and score.shares]
         chance = f"; chance: {', '.join(guessed)}" if guessed else ""
-        caption += f" No baselines of {', '.join(without)} among the rows: runner=certify measures some{chance}."
+        caption += f" No baselines of {', '.join(without)} among the rows: runner=certify measures "
+        caption += f"some{chance}."
     if CHANCE.keys() & tasks:
         caption += f" {CAVEAT}"
     return Table(

@@ -5,6 +5,7 @@ import pytest
 
 from reports.page.document import to_html
 from reports.rows import prepare
+from reports.style import TableStyle
 from reports.tables.latex_tables import to_latex
 from reports.tables.scores import BASELINES, LANGUAGE, accuracy_table, splits
 from reports.tables.table import Entry, Table, to_csv, to_markdown
@@ -186,6 +187,9 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
     assert r"\textbf{91.5} {}[89.4, 93.6; 4 seeds]" in to_latex(found)
     assert r"\underline{90.6} {}[" in to_latex(found)
     assert "31.5*" in to_latex(found)
+    plain = to_latex(found, TableStyle(bold_best=False))
+    assert "Bold" not in plain
+    assert "*: differs from the best" in plain
     assert "<b>91.5</b>" in to_html(found)
     assert "31.5* [29.4, 33.6; 4 seeds]" in to_csv(found)
 
@@ -196,6 +200,14 @@ def test_one_seed_is_ranked_and_not_tested(make: SimpleNamespace) -> None:
     assert not any("*" in row.entries[0].text for row in found.rows)
     assert "No two models share two seeds, so no difference is tested" in found.caption
     assert "Bold" not in table(make.frame(make.accuracy("linear", 0, 0.3))).caption
+
+
+def test_without_baselines_the_caption_says_so(make: SimpleNamespace) -> None:
+    rows = [make.accuracy("linear", 0, 0.3), make.accuracy("linear", 0, 0.3, task="mqar")]
+    words = "No baselines of listops, mqar among the rows: runner=certify measures some; chance: "
+    assert f"{words}listops 10.0." in table(make.frame(*rows)).caption
+    rows.append(make.baseline("majority", 0.2, "x"))
+    assert "No baselines of mqar among the rows" in table(make.frame(*rows)).caption
 
 
 def test_where_lower_is_better_the_lowest_is_best(make: SimpleNamespace) -> None:
