@@ -145,6 +145,8 @@ def numbers_of(
         for row in bad.to_dict("records")
     }
     rows = final[(final["metric"] == metric) & final["split"].isin((split, ""))]
+    broken_off = rows["cell"].isin([*lost]) if metric in SCORES else rows["status"] != "ok"
+    rows = rows[~broken_off]
     columns = TASK if metric in SCORES else ("mode", "length", *SETTING)
     records = [
         (row, {**labels_of(row["labels"]), "runner": "" if row["baseline"] else row["runner"]})
@@ -204,8 +206,7 @@ def _best(numbers: Numbers, sides: Sequence[Side]) -> Side:
 
 
 def _rows(numbers: Numbers, place: Place, side: Side) -> list[Row]:
-    rows = numbers.places[place]
-    return [r for c, r in rows.items() if c in side.cells and c not in numbers.lost]
+    return [row for cell, row in numbers.places[place].items() if cell in side.cells]
 
 
 def _compared(numbers: Numbers, first: Side, second: Side) -> Comparison:
@@ -260,7 +261,8 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
         if any(len(found) > 1 for found in by_key.values()):
             notes.append(f"{side.title} has results of one seed that nothing tells apart: left out")
         keyed.append({key: found[0] for key, found in by_key.items() if len(found) == 1})
-        lost = [numbers.lost[cell] for cell in sorted(side.cells & numbers.lost.keys())]
+        gone = side.cells & numbers.lost.keys() - numbers.places[place].keys()
+        lost = [numbers.lost[cell] for cell in sorted(gone)]
         here = (dict(place)["task"], dict(place)["length"])
         if ended := [how for *where, how in lost if (*where,) == here]:
             how = ", ".join(dict.fromkeys(ended))

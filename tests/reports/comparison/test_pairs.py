@@ -262,3 +262,8 @@ def test_rows_of_one_cell_have_lines_of_their_own(make: SimpleNamespace) -> None
     assert verdict(found, result) == (
         "linear is better than local in 4 of 4 lines; 0 of 4 differences are significant."
     )
+    rows[0] |= {"value": None, "status": "out_of_memory", "reason": "8 GiB"}
+    lines = only(numbers(make.frame(*rows), metric="time_ratio"), "linear", "local").lines
+    assert [line.difference is not None for line in lines] == [False, True, True, True]
+    assert lines[0].notes[-1] == "linear: 1 failed (OOM), left out"
+    assert not any("failed" in note for note in lines[1].notes)
