@@ -1,8 +1,8 @@
 """From words to the sides of a comparison, over a store or files of published rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lra.errors import ConfigError, UnknownName, near, unknown
 from lra.results.stored import published, published_cells, stored
@@ -20,14 +20,6 @@ LABELS = ("protocol", "scale", "variant", "start")
 """That are settings of a cell."""
 
 
-class Compared(NamedTuple):
-    """What `compared` returns."""
-
-    numbers: "Numbers"
-    comparisons: "list[Comparison]"
-    left_out: list[str]
-
-
 def compared(
     words: Sequence[str],
     *,
@@ -38,8 +30,10 @@ def compared(
     split: str | None = None,
     where: Sequence[str] = (),
     best: bool = False,
-) -> Compared:
+) -> "tuple[Numbers, list[Comparison], list[str]]":
     """Compare what words choose: the first with each other one, or the best with all.
+
+    The numbers, the comparisons, and what was left out because it is damaged, are returned.
 
     Args:
         words: names of models, or KEY=VALUE words, several of which are separated by spaces.
@@ -84,10 +78,10 @@ def compared(
                     "add what tells them apart, as in 'linear seed=0'"
                 )
     metric, split = _what(frame, sides, metric, split)
-    hits = _no_hits if files else _hits(root)
+    hits = (lambda *_: None) if files else _hits(root)
     chosen = frame["cell"].isin(set().union(*(side.cells for side in sides)))
     numbers = numbers_of(frame[chosen | (frame["baseline"] != "")], settings, metric, split, hits)
-    return Compared(numbers, compare(numbers, sides, best=best), left_out)
+    return numbers, compare(numbers, sides, best=best), left_out
 
 
 def _settings(frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> Settings:
@@ -119,7 +113,7 @@ def _side(word: str, frame: "pd.DataFrame", settings: Settings, where: Sequence[
             if part not in names:
                 raise UnknownName(unknown("model", part, names))
             cells &= names[part]
-            about += [*MODEL, *(key for key in _options(frame, part))]
+            about += [*MODEL, *set().union(*frame["options"][frame["name"] == part])]
         else:
             key, chosen = _matching(part, settings)
             cells &= chosen
@@ -141,10 +135,6 @@ def _named(frame: "pd.DataFrame") -> dict[str, set[str]]:
     return cells
 
 
-def _options(frame: "pd.DataFrame", name: str) -> Iterable[str]:
-    return {key for options in frame["options"][frame["name"] == name] for key in options}
-
-
 def _matching(word: str, settings: Settings) -> tuple[str, set[str]]:
     """Return the setting that a KEY=VALUE word is about, and the cells that have the value."""
     key, equals, value = word.partition("=")
@@ -162,8 +152,10 @@ def _key(key: str, names: set[str]) -> str:
     """Return a setting by its name on the command line, in a report, or its last part."""
     plain = key.removeprefix("model.") if key != "model" else key
     tried = [plain, f"mixer.{plain}", plain.replace("task.", "task.options.", 1)]
-    found = [name for name in tried if name in names]
-    found += sorted(name for name in names if name.endswith(f".{plain}"))
+    found = [name for name in tried if name in names][:1]
+    found = found or sorted(name for name in names if name.endswith(f".{plain}"))
+    if len(found) > 1:
+        raise UnknownName(f"setting {key!r} may be {' or '.join(found)}: write more of its name")
     if not found:
         last = {name.rpartition(".")[2] for name in names}
         raise UnknownName(unknown("setting", key, near(plain, names | last) or names))
@@ -187,23 +179,17 @@ def _what(
 
     final = frame[frame["step"].isna() & (frame["status"] == "ok") & (frame["baseline"] == "")]
     shared = set.intersection(*({*final["metric"][final["cell"].isin(s.cells)]} for s in sides))
-    if metric is None:
-        metric = next((name for name in [*SCORES, *sorted(shared)] if name in shared), None)
     if not shared:
-        raise ConfigError(
-            f"no metric has final numbers of all of {', '.join(s.title for s in sides)}"
-        )
-    if metric is None or metric not in shared:
-        raise UnknownName(unknown("metric of all names", metric or "(none)", shared))
+        titles = " and ".join(side.title for side in sides)
+        raise ConfigError(f"{titles} share no metric with final numbers")
+    metric = metric or next(name for name in [*SCORES, *sorted(shared)] if name in shared)
+    if metric not in shared:
+        raise UnknownName(unknown("metric of all names", metric, shared))
     splits = {*final["split"][final["metric"] == metric]}
     split = split or "test"
     if splits != {""} and split not in splits:
         raise UnknownName(unknown(f"split of {metric}", split, splits - {""}))
     return metric, split
-
-
-def _no_hits(_: str, __: str) -> None:
-    """Published rows come without the outcomes of examples."""
 
 
 def _hits(root: Path) -> Any:

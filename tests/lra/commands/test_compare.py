@@ -88,6 +88,7 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
         (["linear", "linear"], "'linear' and 'linear' choose 12 results in common"),
         (["seed=0", "seed=1"], "seed=0 has seed 0, model linear and sdpa, optim"),
         (["linear", "peak_learning_rat=1"], "unknown setting 'peak_learning_rat': did you mean"),
+        (["linear", "name=train"], "setting 'name' may be runner.name or task.name: write more"),
         (["linear", "seed=7"], "unknown value of seed '7'. Known values of seed: 0, 1, 2."),
         (["linear", "sdpa", "--metric", "acuracy"], "did you mean 'accuracy'?"),
         (["linear", "sdpa", "--split", "train"], "unknown split of accuracy 'train'"),
