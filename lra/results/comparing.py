@@ -11,7 +11,8 @@ from runners.records import CELL_COLUMNS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reports.comparison.pairs import Comparison, Numbers, Side
+    from reports.comparison.numbers import Numbers
+    from reports.comparison.pairs import Comparison, Side
 
 Settings = dict[str, dict[str, str]]
 MODEL = ("model", "mixer.")
@@ -51,7 +52,8 @@ def compared(
         NoPair: no two results belong together.
     """
     from lra.sweep.model_names import with_distinct_names
-    from reports.comparison.pairs import compare, numbers_of
+    from reports.comparison.numbers import numbers_of
+    from reports.comparison.pairs import compare
     from reports.rows import prepare
 
     if len(words) < 2:
@@ -175,7 +177,7 @@ def _what(
     frame: "pd.DataFrame", sides: "Sequence[Side]", metric: str | None, split: str | None
 ) -> tuple[str, str]:
     """Return metric and split: those asked for, or the first score that every side has."""
-    from reports.comparison.pairs import SCORES
+    from reports.comparison.numbers import SCORES
 
     final = frame[frame["step"].isna() & (frame["status"] == "ok") & (frame["baseline"] == "")]
     shared = set.intersection(*({*final["metric"][final["cell"].isin(s.cells)]} for s in sides))

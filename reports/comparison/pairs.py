@@ -4,16 +4,15 @@ A pair is two results of the same task, seed and whatever else varies within one
 between the sides for all pairs, beyond what was asked for, is named in a note.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from reports.rows import MARKS, as_text, labels_of
-from reports.sections.generic import SETTING
+from reports.comparison.numbers import Numbers, Place, Row, varying_options
+from reports.rows import labels_of
 from reports.statistics.intervals import Interval, Uncertainty, mean_interval
 from reports.statistics.paired import (
     MeanDifference,
@@ -22,21 +21,12 @@ from reports.statistics.paired import (
     share_difference_interval,
     sign_flip_p,
 )
-from reports.tables.costs import significant
-from reports.tables.scores import ACCURACY, CHANCE, LANGUAGE, TASK, Score, at_task_length
-from runners.metrics import METRICS
+from reports.tables.scores import ACCURACY, CHANCE, TASK
 
-SCORES = {score.metric: score for score in (*LANGUAGE, ACCURACY)}
-"""By metric; the first that all sides have is compared unless another is asked for."""
 _MOST = 3
 """Further settings that a note names."""
-Hits = Callable[[str, str], tuple[Any, Any] | None]
-"""From a cell and a split to places and outcomes of its examples; None where none are stored."""
-Row = Mapping[Hashable, Any]
 Key = tuple[Any, ...]
 """The seed of a pair, and the values of what varies within a side."""
-Place = tuple[tuple[str, str], ...]
-"""Task, data, length and the like, by name: what the two of a pair share."""
 
 
 class NoPair(ValueError):
@@ -88,79 +78,6 @@ class Comparison:
         """Return the line over all tasks, or the only one; None where there are several."""
         paired = [line for line in self.lines if line.difference]
         return paired[-1] if len(paired) == 1 or self.over_all else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
-    """The rows of one metric, and how its numbers are compared and printed."""
-
-    metric: str
-    split: str
-    places: Mapping[Place, Mapping[str, Row]]
-    """Rows by place (task, length and the like) and cell."""
-    lost: Mapping[str, tuple[str, str, str]]
-    """Task, length and ending of cells without a number."""
-    settings: Mapping[str, Mapping[str, str]]
-    """Of each cell, by dotted name."""
-    hits: Hits
-
-    @property
-    def score(self) -> Score:
-        """Return title and unit of the metric."""
-        m = self.metric
-        return SCORES.get(m) or Score(metric=m, title=m, unit=METRICS[m].unit)
-
-    def text(self, value: float, *, signed: bool = False) -> str:
-        """Return a value as printed."""
-        score = self.score
-        size = f"{score.factor * abs(value):.{score.digits}f}"
-        if score.metric not in SCORES:
-            size = significant(abs(value))
-        return ("−" if value < 0 else "+" if signed else "") + size
-
-
-def numbers_of(
-    frame: pd.DataFrame,
-    settings: Mapping[str, Mapping[str, str]],
-    metric: str,
-    split: str,
-    hits: Hits,
-) -> Numbers:
-    """Return the final rows of a metric.
-
-    Args:
-        frame: prepared rows.
-        settings: of each cell, by dotted name.
-        metric: what is compared.
-        split: of metrics that have splits.
-        hits: outcomes of examples.
-    """
-    final = frame[frame["step"].isna()]
-    usual = at_task_length(final)
-    if metric in SCORES and (usual["metric"][usual["baseline"] == ""] == metric).any():
-        final = usual
-    bad = final[(final["status"] != "ok") & final["metric"].isin((metric, "accuracy"))]
-    lost = {
-        str(row["cell"]): (str(row["task"]), as_text(row["length"]), MARKS[row["status"]])
-        for row in bad.to_dict("records")
-    }
-    rows = final[(final["metric"] == metric) & final["split"].isin((split, ""))]
-    broken_off = rows["cell"].isin([*lost]) if metric in SCORES else rows["status"] != "ok"
-    rows = rows[~broken_off]
-    columns = TASK if metric in SCORES else ("mode", "length", *SETTING)
-    records = [
-        (row, {**labels_of(row["labels"]), "runner": "" if row["baseline"] else row["runner"]})
-        for row in rows.to_dict("records")
-    ]
-    within = _varying([row for row, _ in records], "cell", [labels for _, labels in records])
-    places: dict[Place, dict[str, Row]] = {}
-    for row, labels in records:
-        place = [(column, as_text(row[column])) for column in columns]
-        place += [(name, labels[name]) for name in ("runner", *sorted(within)) if name in labels]
-        places.setdefault((*place,), {})[f"{row['cell']} {row['baseline']}".rstrip()] = row
-    return Numbers(
-        metric=metric, split=split, places=places, lost=lost, settings=settings, hits=hits
-    )
 
 
 def compare(numbers: Numbers, sides: Sequence[Side], *, best: bool = False) -> list[Comparison]:
@@ -247,7 +164,9 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
         {
             name
             for _, rows in sides
-            for name in _varying(rows, "seed", [options_of[str(row["cell"])] for row in rows])
+            for name in varying_options(
+                rows, "seed", [options_of[str(row["cell"])] for row in rows]
+            )
         }
     )
     keyed: list[dict[Key, Row]] = []
@@ -327,19 +246,6 @@ def _over(task: str, groups: Sequence[Mapping[int, tuple[float, float]]], kind: 
         task=task, first=first, second=second, difference=found, over=over, notes=notes,
         by_seed=by_seed,
     )  # fmt: skip
-
-
-def _varying(rows: Sequence[Row], column: str, options: Sequence[Mapping[str, str]]) -> set[str]:
-    """Return the options in which rows differ that are equal in a column."""
-    groups: dict[Any, list[Mapping[str, str]]] = {}
-    for row, of_row in zip(rows, options, strict=True):
-        groups.setdefault(row[column], []).append(of_row)
-    return {
-        key
-        for group in groups.values()
-        for key in set().union(*group)
-        if len({each[key] for each in group if key in each}) > 1
-    }
 
 
 def _has(keyed: Mapping[Key, Any], varying: Sequence[str]) -> str:

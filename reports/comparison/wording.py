@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from reports.comparison.pairs import Comparison, Line, Numbers
+from reports.comparison.numbers import Numbers
+from reports.comparison.pairs import Comparison, Line
 from reports.statistics.intervals import LEVEL, Interval
 from reports.statistics.paired import POWER
 from reports.tables.marks import absent

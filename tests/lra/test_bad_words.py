@@ -55,6 +55,7 @@ BLANK = tuple(
     (verb, f"{flag} {word}")
     for verb, flag in (
         ("report", "--results"), ("report", "--out"), ("report", "--rows"), ("report", "--publish"),
+        ("compare a b", "--results"), ("compare a b", "--rows"),
         ("dashboard", "--out"), ("dashboard", "--results"), ("show x", "--results"),
         ("watch x", "--results"), ("work x", "--results"), ("submit --stop x", "--results"),
         ("generate x", "--results"), ("generate x", "--prompt-file"), ("doctor", "--results"),
@@ -71,6 +72,8 @@ OTHERS = (
     "report --results=empty", "report --results=empty --sweep=nope", "report --rows=nope",
     "report --results=empty --sweep=../x", "report --rows=afile", "report --rows=empty",
     "report --publish=x", "report --publish=x --sweep=y --results=empty", "report --nope",
+    "compare", "compare a", "compare a b --results=nope", "compare a b --results=empty",
+    "compare a b --rows=nope", "compare a b --rows=afile", "compare a b --nope",
     "report --config-dir=nope", "report --config-dir=afile", "doctor --nope",
     *(f"{verb} {option}" for verb, option in BLANK),
     "doctor x", "", "nope", "--nope", "-x",

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from reports.comparison.pairs import Comparison, Line, NoPair, Numbers, Side, compare, numbers_of
+from reports.comparison.numbers import Numbers, numbers_of
+from reports.comparison.pairs import Comparison, Line, NoPair, Side, compare
 from reports.comparison.wording import comparison_table, verdict
 from reports.rows import prepare
 from reports.statistics.paired import share_difference_interval

@@ -1,0 +1,109 @@
+"""The numbers of one metric, by the places at which they may be compared."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from reports.rows import MARKS, as_text, labels_of
+from reports.sections.generic import SETTING
+from reports.tables.costs import significant
+from reports.tables.scores import ACCURACY, LANGUAGE, TASK, Score, at_task_length
+from runners.metrics import METRICS
+
+SCORES = {score.metric: score for score in (*LANGUAGE, ACCURACY)}
+"""By metric; the first that all sides have is compared unless another is asked for."""
+Hits = Callable[[str, str], tuple[Any, Any] | None]
+"""From a cell and a split to places and outcomes of its examples; None where none are stored."""
+Row = Mapping[Hashable, Any]
+Place = tuple[tuple[str, str], ...]
+"""Task, data, length and the like, by name: what the two of a pair share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """The rows of one metric, and how its numbers are compared and printed."""
+
+    metric: str
+    split: str
+    places: Mapping[Place, Mapping[str, Row]]
+    """Rows by place (task, length and the like) and cell."""
+    lost: Mapping[str, tuple[str, str, str]]
+    """Task, length and ending of cells without a number."""
+    settings: Mapping[str, Mapping[str, str]]
+    """Of each cell, by dotted name."""
+    hits: Hits
+
+    @property
+    def score(self) -> Score:
+        """Return title and unit of the metric."""
+        m = self.metric
+        return SCORES.get(m) or Score(metric=m, title=m, unit=METRICS[m].unit)
+
+    def text(self, value: float, *, signed: bool = False) -> str:
+        """Return a value as printed."""
+        score = self.score
+        size = f"{score.factor * abs(value):.{score.digits}f}"
+        if score.metric not in SCORES:
+            size = significant(abs(value))
+        return ("−" if value < 0 else "+" if signed else "") + size
+
+
+def numbers_of(
+    frame: pd.DataFrame,
+    settings: Mapping[str, Mapping[str, str]],
+    metric: str,
+    split: str,
+    hits: Hits,
+) -> Numbers:
+    """Return the final rows of a metric.
+
+    Args:
+        frame: prepared rows.
+        settings: of each cell, by dotted name.
+        metric: what is compared.
+        split: of metrics that have splits.
+        hits: outcomes of examples.
+    """
+    final = frame[frame["step"].isna()]
+    usual = at_task_length(final)
+    if metric in SCORES and (usual["metric"][usual["baseline"] == ""] == metric).any():
+        final = usual
+    bad = final[(final["status"] != "ok") & final["metric"].isin((metric, "accuracy"))]
+    lost = {
+        str(row["cell"]): (str(row["task"]), as_text(row["length"]), MARKS[row["status"]])
+        for row in bad.to_dict("records")
+    }
+    rows = final[(final["metric"] == metric) & final["split"].isin((split, ""))]
+    broken_off = rows["cell"].isin([*lost]) if metric in SCORES else rows["status"] != "ok"
+    rows = rows[~broken_off]
+    columns = TASK if metric in SCORES else ("mode", "length", *SETTING)
+    records = [
+        (row, {**labels_of(row["labels"]), "runner": "" if row["baseline"] else row["runner"]})
+        for row in rows.to_dict("records")
+    ]
+    within = varying_options([row for row, _ in records], "cell", [labels for _, labels in records])
+    places: dict[Place, dict[str, Row]] = {}
+    for row, labels in records:
+        place = [(column, as_text(row[column])) for column in columns]
+        place += [(name, labels[name]) for name in ("runner", *sorted(within)) if name in labels]
+        places.setdefault((*place,), {})[f"{row['cell']} {row['baseline']}".rstrip()] = row
+    return Numbers(
+        metric=metric, split=split, places=places, lost=lost, settings=settings, hits=hits
+    )
+
+
+def varying_options(
+    rows: Sequence[Row], column: str, options: Sequence[Mapping[str, str]]
+) -> set[str]:
+    """Return the options in which rows differ that are equal in a column."""
+    groups: dict[Any, list[Mapping[str, str]]] = {}
+    for row, of_row in zip(rows, options, strict=True):
+        groups.setdefault(row[column], []).append(of_row)
+    return {
+        key
+        for group in groups.values()
+        for key in set().union(*group)
+        if len({each[key] for each in group if key in each}) > 1
+    }
