@@ -36,6 +36,8 @@ def test_words_of_every_kind() -> None:
     assert candidates(["run", "report."]) == ["report.write=", "report.style="]
     assert candidates(["run", "report.style=paper_c"]) == ["report.style=paper_column"]
     assert "slides" in candidates(["report", "--style", ""])
+    assert candidates(["compare", "linear", "performe"]) == ["performer"]
+    assert candidates(["compare", "linear", "sdpa", "--metric", "accur"]) == ["accuracy"]
     assert candidates(["run", "logger=tens"]) == ["logger=tensorboard"]
     assert "--sweep" in candidates(["dashboard", "--"])
     assert candidates(["list", "performe"]) == ["performer"]
