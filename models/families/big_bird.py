@@ -9,9 +9,13 @@ Plan       uniform    the r blocks are any that the row does not see anyway, all
                       than 2r + 5
            verbatim   official, with two oddities of that code: rows 1 and 2r + 3 of sequences
                       longer than 2r + 5 blocks do not draw each other; at 1,024 tokens the two rows
-                      before the last may draw what they see anyway, which then counts twice
-           Numbers are drawn once for every layer, head and row of the longest sequence, and saved
-           with the weights. A length's plan is made from them: shorter sequences also see r blocks.
+                      before the last may draw what they see anyway, which then counts twice. The
+                      longest sequence, of 1,024, 3,072 or 4,096 tokens or longer than 2r + 5
+                      blocks, sees what the Skyformer repository's copy of that code draws by its
+                      default seed, 42: alike in all layers
+           Else numbers are drawn once for every layer, head and row of the longest sequence. They
+           are saved with the weights. A length's plan is made from them: shorter sequences also see
+           r blocks.
 Exact      below 5 + r blocks everything is seen anyway, and the call runs as exact attention.
 Cost       4 n C D (7 + r) operations forward; kept for backward: q, k, v, the output and one number
            per query. Backward computes the scores again.
@@ -95,6 +99,8 @@ class BigBirdCore(nn.Module):
             draws = released_blocks(
                 site.heads, blocks, block=pattern.block, drawn=pattern.drawn, seed=site.layer
             )
+        elif pattern.plan == PlanChoice.verbatim:
+            draws = pattern.published_draws(site.heads, blocks)
         else:
             draws = torch.randint(
                 2**31 - 1, (site.heads, blocks, pattern.drawn),

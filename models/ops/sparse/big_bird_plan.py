@@ -1,7 +1,9 @@
 """Which blocks a block sees in Big Bird: fixed ones, and random ones drawn without repetition."""
 
 from enum import StrEnum, auto
+from itertools import product
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -11,6 +13,8 @@ from models.ops.sparse.block_lists import Lists
 FORMER_LENGTHS = (1024, 3072, 4096)
 """Lengths for which the published code keeps its first plan, within `FORMER_REACH` tokens."""
 FORMER_REACH = 1024
+PUBLISHED_SEED = 42
+"""Of numpy's generator, in every layer, where the command of the Skyformer code names no other."""
 
 
 class PlanChoice(StrEnum):
@@ -59,7 +63,9 @@ class BigBirdPlan:
         return self.drawn + (4 if self.causal else 5)
 
     def random(self, count: int) -> bool:
-        """Return whether draws decide anything in sequences of `count` blocks."""
+        """Return whether a run's draws decide anything in sequences of `count` blocks."""
+        if self.plan == PlanChoice.verbatim:
+            return False
         front = self.plan != PlanChoice.uniform and count * self.block in FORMER_LENGTHS
         number = FORMER_REACH // self.block - 1 if front else count
         return 0 < self.drawn < number and count >= self.least
@@ -109,6 +115,12 @@ class BigBirdPlan:
         self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
     ) -> tuple[Int[Tensor, "b h r t"], Bool[Tensor, "b h r t"]]:
         """Return the random blocks of `rows`, and False for what is no block."""
+        return choose(draws[:, rows % draws.shape[1]], *self.candidates(count, rows))
+
+    def candidates(
+        self, count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
+    ) -> tuple[Int[Tensor, "b r"], Int[Tensor, "b r"], Int[Tensor, "b r"], Int[Tensor, "b r"]]:
+        """Return what `rows` may draw: where it starts and ends, the first left out, how many."""
         end = self.end(count, rows)
         skip = torch.minimum((rows - 1).clamp(min=1), end)
         skipped = 0 * skip if self.causal else torch.minimum(rows + 2, end) - skip
@@ -119,4 +131,25 @@ class BigBirdPlan:
             start = start + (later & (rows == top)).int()
             end = end - (later & (rows == 1)).int()
             skipped = skipped.masked_fill(former & (rows >= count[:, None] - 3), 0)
-        return choose(draws[:, rows % draws.shape[1]], start, end, skip, skipped)
+        return start, end, skip, skipped
+
+    def published_draws(self, heads: int, count: int) -> Int[Tensor, "h m t"]:
+        """Return the draws by which sequences of `count` blocks see what the Skyformer code draws.
+
+        They are places among a row's candidates, in rising order, which `choose` takes as they are.
+        """
+        random, blocks = np.random.RandomState(PUBLISHED_SEED), torch.tensor([count], device="cpu")
+        bounds = self.candidates(blocks, torch.arange(count, device="cpu"))
+        spans = torch.cat(bounds).T.tolist()
+        former = bool(self.former(blocks))
+        turns = [*product(range(heads), range(1, count - 1))]
+        if not former:  # the last row draws as well, and is not read
+            turns = [(head, row) for row, head in product(range(1, count), range(heads))]
+        draws = np.zeros((heads, count, self.drawn), np.int32)
+        for head, row in turns:
+            start, end, skip, skipped = spans[row]
+            legal = [*range(start, skip), *range(skip + skipped, end)]
+            permuted = random.permutation(legal if former else 2 * self.drawn + 5).tolist()
+            places = sorted([legal.index(each) for each in permuted if each in legal][: self.drawn])
+            draws[head, row, : len(places)] = places
+        return torch.from_numpy(draws)

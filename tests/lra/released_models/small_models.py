@@ -97,7 +97,7 @@ def built(protocol: str, task: str, model: str, length: int) -> torch.nn.Module:
         block = getattr(found.model, f"transformer_{layer}")
         block.mha.grad_checkpointing = False
         block.mha.attn.hash_seed = cases.HASH_SEED
-        block.mha.attn.layer = block.mha.attn.seed = layer
+        block.mha.attn.layer = layer
     return found
 
 
@@ -107,16 +107,6 @@ def chosen(attention: torch.nn.Module, n: int, rows: int, columns: int, real: to
     picks[:, rows * columns // 2 :] += n
     picks = picks.reshape(-1, rows, columns)
     return picks, torch.ones(picks.shape, dtype=torch.float64)
-
-
-class FirstOrLast:
-    """Stands for numpy's generator in Big Bird: layer 0 draws the first blocks, others the last."""
-
-    def seed(self, layer: int) -> None:
-        self.step = -1 if layer else 1
-
-    def permutation(self, blocks: np.ndarray) -> np.ndarray:
-        return blocks[:: self.step]
 
 
 def answer(protocol: str, task: str, model: str) -> np.ndarray:
@@ -138,8 +128,6 @@ def main(protocol: str, checkout: Path, libraries: Path) -> None:
     if protocol == "skyformer":
         sky = importlib.import_module("models.attention_skyformer")
         sky.Skyformer.uniform_sketching = chosen
-        bird = importlib.import_module("models.attention_bigbird")
-        bird.np = types.SimpleNamespace(**{**vars(np), "random": FirstOrLast()})
     found = {
         f"{task}.{model}": answer(protocol, task, model)
         for task in TASKS[protocol]

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -118,16 +119,38 @@ def published_candidates(row: int, count: int, r: int) -> set[int]:
     return {*middle[: row - 2], *(middle[row + 1 : last] if row + 1 != last else [])}
 
 
-@pytest.mark.parametrize("length", [1024, 2048, 3072, 4096])
-def test_verbatim_plans_draw_all_that_the_published_code_may(length: int) -> None:
-    found: dict[int, set[int]] = {}
-    for seed in range(40):
-        mixer = built(length, block=64, random_blocks=3, plan=PlanChoice.verbatim, seed=seed)
-        for row, blocks in random_of(mixer, length // 64):
-            assert len(blocks) == 3
-            found.setdefault(row, set()).update(blocks)
-    count = length // 64
-    assert found == {row: published_candidates(row, count, 3) for row in range(1, count - 1)}
+def published_plan(count: int, r: int) -> list[tuple[int, set[int]]]:
+    """Return what each row of each head draws in the Skyformer code, by head and row."""
+    random, found = np.random.RandomState(42), {}
+    turns = [(head, row) for head in range(HEADS) for row in range(1, count - 1)]
+    if count * 64 not in {1024, 3072, 4096}:
+        turns = [(head, row) for row in range(1, count) for head in range(HEADS)]
+    for head, row in turns:
+        candidates = published_candidates(row, count, r)
+        if count * 64 in {1024, 3072, 4096}:
+            found[head, row] = {*random.permutation(sorted(candidates))[:r].tolist()}
+        else:
+            permuted = random.permutation(np.arange(2 * r + 5)).tolist()
+            found[head, row] = {*[block for block in permuted if block in candidates][:r]}
+    return [(row, found[head, row]) for head in range(HEADS) for row in range(1, count - 1)]
+
+
+@pytest.mark.parametrize("random_blocks", [2, 3])
+@pytest.mark.parametrize("length", [1024, 1088, 2048, 3072, 4096])
+def test_verbatim_plans_are_those_that_the_published_code_draws(length, random_blocks) -> None:
+    facts = {"block": 64, "random_blocks": random_blocks, "plan": PlanChoice.verbatim}
+    for layer in range(2):
+        mixer = built(length, **facts, layer=layer, seed=layer)
+        assert random_of(mixer, length // 64) == published_plan(length // 64, random_blocks)
+    assert not mixer.traits.random_draws
+
+
+@pytest.mark.parametrize("longest", [1024, 2048])
+def test_shorter_sequences_of_verbatim_plans_also_see_blocks_that_they_may(longest) -> None:
+    mixer = built(longest, block=64, random_blocks=3, plan=PlanChoice.verbatim)
+    for row, blocks in random_of(mixer, 14):
+        assert len(blocks) == 3
+        assert blocks <= published_candidates(row, 14, 3)
 
 
 def test_lra_plans_draw_from_the_first_1024_tokens() -> None:
