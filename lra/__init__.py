@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from lra.api.running import run
     from lra.api.tabling import table
     from lra.api.verifying import verify
+    from models.wrap import wrap
 
-__all__ = ["compare", "figure", "model", "rows", "run", "table", "task", "verify"]
+__all__ = ["compare", "figure", "model", "rows", "run", "table", "task", "verify", "wrap"]
 
 _MODULES = {
     "compare": "lra.api.comparing",
@@ -34,6 +35,7 @@ _MODULES = {
     "table": "lra.api.tabling",
     "task": "lra.api.building",
     "verify": "lra.api.verifying",
+    "wrap": "models.wrap",
 }
 
 guard.settle()  # here, because every process of ours imports this first, whatever it goes on to do

@@ -69,12 +69,15 @@ LONG = {
     "lra doctor --noise",
     "lra doctor --rates",
     "lra doctor --rates h100",
+    "lra verify x_transformers.x_transformers:Attention flash=true --wrap operations=n^2 "
+    "sees_order=false",
     "lra work SWEEP --workers 8",
     "lra work quickstart --workers 2 --wait 0",
 }
-"""Take long; the first fails on a busy machine, that of the H100 without a GPU. See test_noise.py
-and test_doctor_rates.py in tests/lra/commands. Several workers are forks, which a process with
-threads, as this one, cannot make: test_workers.py in tests/lra/cluster starts them by a program."""
+"""Take long, or a package that is not ours (tests/parity/test_wrapped_layers.py); the first fails
+on a busy machine, that of the H100 without a GPU. See test_noise.py and test_doctor_rates.py in
+tests/lra/commands. Several workers are forks, which a process with threads, as this one, cannot
+make: test_workers.py in tests/lra/cluster starts them by a program."""
 BROUGHT = "source=sample is a trial|source=sample for a trial"
 """Said where real data are wanted that are not there."""
 MIXER = """\
@@ -92,6 +95,22 @@ class MyMixer(Family):
 
     def forward(self, x, layout):
         return self.up(self.down(blanked(x, layout, self.traits)))
+"""
+LAYERS = """\
+import lra
+from torch import nn
+
+
+class MyLayer(nn.Module):
+    def __init__(self, dim, bias=True, causal=False):
+        super().__init__()
+        self.map = nn.Linear(dim, dim, bias=bias)
+
+    def forward(self, x, key_padding_mask=None):
+        return self.map(x), None
+
+
+Mine = Bert = Llama = Gla = lra.wrap(MyLayer)
 """
 MODEL = """\
 name: my_family
@@ -124,7 +143,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "models/mine.py").write_text("raise RuntimeError('this is another project')\n")
     (folder / "my_package/__init__.py").touch()
     (folder / "my_package/mixer.py").write_text(MIXER)
+    (folder / "my_package/layers.py").write_text(LAYERS)
     (folder / "my_conf/model/my_family.yaml").write_text(MODEL)
+    layer = MODEL.replace("my_family", "my_layer").replace(
+        "mixer.MyMixer, features: 8", "layers.Mine"
+    )
+    (folder / "my_conf/model/my_layer.yaml").write_text(layer)
     (folder / "mine.csv").write_text("text,label\nas it should be,good\nnot at all,bad\n" * 20)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -1,6 +1,7 @@
 """The contract checks on a mixer: a class, a name, or the place of a class."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -23,7 +24,7 @@ class Findings:
 
     Attributes:
         mixer: What was checked.
-        findings: One for each check and direction: `check`, `passed`, `detail`.
+        findings: One for each check and direction: `check`, `passed`, `detail`, `applies`.
     """
 
     mixer: str
@@ -40,10 +41,10 @@ class Findings:
         return [finding for finding in self.findings if not finding.passed]
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return a frame with the columns `check`, `passed` and `detail`."""
+        """Return a frame with the columns `check`, `passed`, `detail` and `applies`."""
         import pandas as pd
 
-        return pd.DataFrame(list(self.findings), columns=["check", "passed", "detail"])
+        return pd.DataFrame(list(self.findings), columns=["check", "passed", "detail", "applies"])
 
     def __iter__(self) -> "Iterator[Finding]":
         return iter(self.findings)
@@ -61,9 +62,10 @@ class Findings:
         rows = [f"<p><b>{escape(_sentence(self))}</b></p>"]
         good = [finding for finding in self.findings if finding.passed]
         if self.failed:
-            rows.append(_table(self.failed))
+            rows.append(_table(lines(self.failed)))
         if good:
-            rows.append(f"<details><summary>{len(good)} passed</summary>{_table(good)}</details>")
+            folded = _table(lines(good))
+            rows.append(f"<details><summary>{len(good)} passed</summary>{folded}</details>")
         return "\n".join(rows)
 
 
@@ -72,24 +74,39 @@ def _sentence(findings: Findings) -> str:
 
 
 def lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
-    """Return the sentence of each finding."""
-    return [("ok" if f.passed else "NO", f.check, f.detail) for f in findings]
+    """Return a row of each finding, failures last and one for all that say the same.
+
+    They say the same where they raise the same error, or differ in numbers alone.
+    """
+    rows: list[tuple[str, str, str]] = []
+    failures: dict[str, list[Finding]] = {}
+    for each in findings:
+        if each.passed:
+            rows.append(("ok" if each.applies else "--", each.check, each.detail))
+        else:
+            error = re.search(r"\w+(Error|Exception|Unsupported): .*", each.detail, re.DOTALL)
+            cause = re.sub(r"[\d.]+(e[-+]\d+)?", "0", error[0] if error else each.detail)
+            failures.setdefault(cause, []).append(each)
+    for first, *others in failures.values():
+        more = [each.check for each in others]
+        rest = f"{', '.join(more[:3])}{f' and {len(more) - 3} more' if len(more) > 3 else ''}"
+        detail = f"{first.detail}; the same in {rest}" if more else first.detail
+        rows.append(("NO", first.check, detail))
+    return rows
 
 
 def counted(mixer: str, findings: "Sequence[Finding]") -> str:
-    """Return how many checks passed."""
-    passed = sum(finding.passed for finding in findings)
-    return f"{mixer}: {passed} of {len(findings)} checks passed"
+    """Return how many checks passed, failed and did not apply."""
+    failed = sum(not finding.passed for finding in findings)
+    idle = sum(not finding.applies for finding in findings)
+    passed = len(findings) - failed - idle
+    return f"{mixer}: {passed} checks passed, {failed} failed, {idle} not applicable"
 
 
-def _table(findings: "Sequence[Finding]") -> str:
-    lines = "".join(
-        f'<tr><td style="text-align: left">{"ok" if f.passed else "NO"}</td>'
-        f'<td style="text-align: left">{escape(f.check)}</td>'
-        f'<td style="text-align: left">{escape(f.detail)}</td></tr>'
-        for f in findings
-    )
-    return f"<table>{lines}</table>"
+def _table(rows: list[tuple[str, str, str]]) -> str:
+    start = '<td style="text-align: left">'
+    cells = (f"{start}{f'</td>{start}'.join(map(escape, row))}</td>" for row in rows)
+    return f"<table>{''.join(f'<tr>{each}</tr>' for each in cells)}</table>"
 
 
 @plainly

@@ -23,7 +23,8 @@ def parser() -> argparse.ArgumentParser:
         "A failed check names the likely cause (docs/contract.md). Exit code 1 where one fails.",
         epilog="examples: lra verify performer | lra verify performer features=128 | "
         "lra verify my_pkg.mixer:MyMixer window=64 | lra verify performer --device cuda | "
-        "lra verify my_family --config-dir my_conf --plugin my_pkg",
+        "lra verify my_family --config-dir my_conf --plugin my_pkg | "
+        "lra verify my_pkg.layers:MyLayer --wrap causal=false mask=padding operations=n^2",
     )
     args.add_argument(
         "mixer",
@@ -33,6 +34,13 @@ def parser() -> argparse.ArgumentParser:
     )
     args.add_argument(
         "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the constructor"
+    )
+    args.add_argument(
+        "--wrap",
+        nargs="*",
+        metavar="CLAIM=VALUE",
+        help="the class is no mixer, but any nn.Module of (hidden states, mask): what it claims, "
+        "as arguments of lra.wrap (docs/own-module.md)",
     )
     args.add_argument(
         "--width", type=whole(1, 65_536), default=32, help="of the model; default: 32"
@@ -63,7 +71,8 @@ def main(argv: list[str]) -> int:
     flags = parser()
     arguments = flags.parse_intermixed_args(argv)
     by_name = options(arguments.options)
-    factory = resolve(arguments.mixer, by_name, arguments.config_dir, arguments.plugin)
+    claims = None if arguments.wrap is None else options(arguments.wrap)
+    factory = resolve(arguments.mixer, by_name, arguments.config_dir, arguments.plugin, claims)
     findings = checked(
         factory,
         width=arguments.width,

@@ -59,8 +59,8 @@ def schema(target: Callable[..., Any]) -> type:
         ) from error
     specification: list[Any] = []
     for name, parameter in inspect.signature(call).parameters.items():
-        if name in GIVEN:
-            continue
+        if name in GIVEN or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            continue  # given by whoever calls
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or name not in hints:
             raise ConfigError(
                 f"{getattr(target, '__qualname__', target)}: parameter {name!r} must be "

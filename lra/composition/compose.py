@@ -86,7 +86,8 @@ def bound_mixer(
     if not GIVEN & parameters(family):
         raise ConfigError(
             f"{name} takes no `site`; wanted a class or a function of "
-            "(site, *, option: type = default)"
+            "(site, *, option: type = default); any other nn.Module becomes one by --wrap of lra "
+            "verify, or by lra.wrap in Python (docs/own-module.md)"
         )
     bound = bind(family, options, where)
     return partial(family, **bound), plain(bound)

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra.composition.binding import bind
 from lra.composition.catalogue import names
-from lra.composition.class_path import ROOMS, name_plugins
-from lra.composition.compose import build_task, group_file, mixer_factory
+from lra.composition.class_path import ROOMS, locate, name_plugins
+from lra.composition.compose import bound_mixer, build_task, group_file, mixer_factory
 from lra.errors import ConfigError, UnknownName, unknown
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def resolve(
     options: Mapping[str, Any],
     config_dirs: Sequence[Path] = (),
     plugins: Sequence[str] = (),
+    claims: Mapping[str, Any] | None = None,
 ) -> "MixerFactory":
     """Return the mixer's class with its options bound.
 
@@ -76,6 +78,7 @@ def resolve(
         options: Options by name; the constructor's annotations say how a value is read.
         config_dirs: Folders of the user's own choices.
         plugins: Packages that these may name.
+        claims: Of a class that is no mixer: arguments of `models.wrap.wrap`.
 
     Raises:
         UnknownName: for a name that is neither.
@@ -84,6 +87,8 @@ def resolve(
     name_plugins(plugins)
     if ":" not in mixer and "." not in mixer:
         existing = names("model", config_dirs)
+        if claims is not None:
+            raise ConfigError(f"--wrap is for a class that is no mixer: got the name {mixer!r}")
         if mixer not in existing:
             way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
             raise UnknownName(unknown("model", mixer, existing, way_out=way_out))
@@ -99,5 +104,15 @@ def resolve(
     package = class_path.partition(".")[0]
     packages = [*plugins] if package in ROOMS else [*plugins, package]
     name_plugins(packages)
-    factory, _ = mixer_factory({"class_path": class_path, **options}, packages, class_path)
+    family = locate(class_path, packages)
+    if claims is not None:
+        from models.wrap import wrap
+
+        try:
+            family = wrap(family, **bind(wrap, claims, "--wrap"))
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"{mixer}: {error}") from error
+    factory, _ = bound_mixer(family, options, class_path, class_path)
     return factory

@@ -44,6 +44,8 @@ class Finding(NamedTuple):
     passed: bool
     detail: str
     """The value seen and the value wanted, or why the check does not apply."""
+    applies: bool = True
+    """False: there was nothing to check, which passes."""
 
 
 class Result(NamedTuple):
@@ -51,10 +53,16 @@ class Result(NamedTuple):
 
     passed: bool
     detail: str
+    applies: bool = True
 
     def because(self, cause: str) -> "Result":
         """Return a failure with its likely cause; a success as it is."""
         return self if self.passed else Result(False, f"{self.detail}; likely cause: {cause}")
+
+
+def inapplicable(reason: str) -> Result:
+    """Return the answer of a check that has nothing to look at."""
+    return Result(True, f"not applicable: {reason}", applies=False)
 
 
 @contextmanager
@@ -259,8 +267,8 @@ def call(
 
 
 def worst(seen: list[Result]) -> Result:
-    """Return the first failure, or the last success."""
+    """Return the first failure, or the last success, of what applies if anything does."""
     for one in seen:
         if not one.passed:
             return one
-    return seen[-1]
+    return next((one for one in reversed(seen) if one.applies), seen[-1])

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from models.contract.case import Case, Result, call, edges, ends, traits_of, worst
+from models.contract.case import Case, Result, call, edges, ends, inapplicable, traits_of, worst
 
 TOKENS_AT_ONCE = 2**13
 """Cut sequences go through the mixer as rows of batches of about as many tokens."""
@@ -18,10 +18,10 @@ def check_no_lookahead(case: Case) -> Result:
     mixer = case.mixer()
     traits = traits_of(mixer)
     if not traits.causal:
-        return Result(True, "not applicable: traits.causal is False")
+        return inapplicable("traits.causal is False")
     near, every = edges(case.max_length), case.cuts()
     if not near:
-        return Result(True, "not applicable: a single token has none behind it")
+        return inapplicable("a single token has none behind it")
     masks = [None, *([case.holes()[:1]] if "keep" in traits.supports else [])]
     seen = [later_gradients(case, mixer, near, mask) for mask in masks]
     if traits.selection_leak:

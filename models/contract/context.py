@@ -16,7 +16,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from models.context import Context, shares
-from models.contract.case import AGREEMENT, ROWS, SHORT, Case, Result, traits_of, worst
+from models.contract.case import (
+    AGREEMENT,
+    ROWS,
+    SHORT,
+    Case,
+    Result,
+    inapplicable,
+    traits_of,
+    worst,
+)
 from models.contract.facts import Facts, few_layouts, layout_of, layouts
 from models.contract.layout import NOT_CLAIMED
 from models.mixer import Extends, Flow, Layout, Positions, Traits, Unsupported
@@ -177,7 +186,7 @@ def check_context(case: Case) -> Result:
     if "context" not in traits.supports:
         return NOT_CLAIMED
     if case.max_length < RANKS:
-        return Result(True, f"not applicable: max_length is {case.max_length}")
+        return inapplicable(f"max_length is {case.max_length}")
     seen = []
     for positions in (Positions.none, *case.inside(traits)):
         mixer = case.mixer(positions=positions)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.contract.case import Case, Result, call, traits_of
+from models.contract.case import Case, Result, call, inapplicable, traits_of
 from models.contract.counting import ElementCounter, count_operations, pretending, saved_bytes
 from models.mixer import Growth
 
@@ -51,7 +51,7 @@ LADDER = frozenset(
     }
 )
 """What a declaration is compared with."""
-SIMULATED = Result(True, "not applicable: traits.simulated, a dense mask stands for sparsity")
+SIMULATED = inapplicable("traits.simulated, a dense mask stands for sparsity")
 
 
 class TrainingCost(NamedTuple):
@@ -193,7 +193,7 @@ def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Result:
         return Result(found == declared, text)
 
     if not all(count(*LENGTHS).values()):
-        return Result(True, f"{what}: nothing to count")
+        return inapplicable(f"{what}: nothing to count")
     if found := exact_growth(count(), declared):
         return answer(found)
     for length in FURTHER_LENGTHS:

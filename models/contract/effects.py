@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from models.contract.case import Case, Result, call, seeded, traits_of, worst
+from models.contract.case import Case, Result, call, inapplicable, seeded, traits_of, worst
 from models.contract.form import tensors_of
 from models.contract.states import empty, remembering, stream
 from models.contract.ways import DROPPED, ways
@@ -194,7 +194,7 @@ def check_dropout(case: Case) -> Result:
                 f"traits.weight_dropout is {declared}",
             )
     if not declared and not traits.training_noise:
-        return Result(True, "not applicable: traits.weight_dropout is False, and it has no effect")
+        return inapplicable("traits.weight_dropout is False, and it has no effect")
     how = "with dropout" if declared else "with noise"
     return _apart(case, mixer, how).because("what is drawn depends on what it must not")
 

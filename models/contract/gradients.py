@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.contract.case import ROWS, Case, Result, call, seeded, traits_of, worst
+from models.contract.case import ROWS, Case, Result, call, inapplicable, seeded, traits_of, worst
 from models.contract.facts import layouts
 from models.contract.states import MEMORY
 from models.mixer import MASKS, Flow, Layout, Traits
@@ -96,7 +96,7 @@ def check_slopes(case: Case) -> Result:
     mixer = case.mixer().double().train()
     traits = traits_of(mixer)
     if traits.surrogate_gradient:
-        return Result(True, "not compared: traits.surrogate_gradient says that it is no derivative")
+        return inapplicable("traits.surrogate_gradient says that it is no derivative")
     x = case.input().double().requires_grad_()
     learnt = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
     moved = {"the input": x, **learnt}

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.contract.case import ROWS, Case, Result, call, edges, traits_of, worst
+from models.contract.case import ROWS, Case, Result, call, edges, inapplicable, traits_of, worst
 from models.contract.states import remembering, stream
 from models.contract.values import attention
 from models.mixer import Layout, Positions, Remembers, Unsupported
@@ -15,7 +15,7 @@ from models.multi_head import MultiHead
 from models.positions import At, Spacing
 from models.state import join
 
-NOT_CLAIMED = Result(True, "not applicable: traits.supports leaves it out")
+NOT_CLAIMED = inapplicable("traits.supports leaves it out")
 STEPS = 3
 """Tokens behind prompts of different lengths."""
 
@@ -40,7 +40,7 @@ def _shifted(case: Case, positions: Positions) -> Result:
     try:
         y = call(mixer, x, start=start)
     except Unsupported as refusal:
-        return Result(True, f"refused without a state: {refusal}")
+        return inapplicable(f"refused without a state: {refusal}")
     plain = call(mixer, x)
     encoding = f"positions={positions.value}"
     seen = [case.agree(f"start of 0 against none, {encoding}", y[0], plain[0])]
@@ -77,7 +77,7 @@ def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Result:
         ]
         return worst(seen)
     if positions == Positions.none or "keep" not in traits_of(mixer).supports:
-        return Result(True, "no positions inside to shift")
+        return inapplicable("no positions inside to shift")
     keep = (torch.arange(case.max_length, device=case.device) >= shift).expand(ROWS, -1)
     return case.agree(what, call(mixer, x, start=start), call(mixer, longer, keep)[:, shift:])
 
@@ -86,10 +86,10 @@ def _behind_prompts(case: Case, positions: Positions) -> Result:
     """Continue rows that stand at different places in one batch, and compare with one pass."""
     mixer = remembering(case, positions)
     if isinstance(mixer, str):
-        return Result(True, mixer)
+        return inapplicable(mixer)
     x = case.input(case.middling)
     if case.middling < STEPS + 2:
-        return Result(True, "not applicable: sequences are too short to be continued")
+        return inapplicable("sequences are too short to be continued")
     prompts = [0, case.middling // 3, case.middling - STEPS]
     states, pieces, wanted = [], [], []
     whole = call(mixer, x)

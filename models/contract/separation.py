@@ -6,7 +6,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import ROWS, Case, Result, call, edges, ends, traits_of, worst
+from models.contract.case import (
+    ROWS,
+    Case,
+    Result,
+    call,
+    edges,
+    ends,
+    inapplicable,
+    traits_of,
+    worst,
+)
 from models.contract.ways import ways
 from models.mixer import Layout, Positions, Unsupported
 
@@ -46,7 +56,7 @@ def check_heads(case: Case) -> Result:
     queries = [getattr(mixer, name, None) for name in ("q_proj", "k_proj")]
     value, out = getattr(mixer, "v_proj", None), getattr(mixer, "out_proj", None)
     if not isinstance(value, nn.Linear) or not isinstance(out, nn.Linear):
-        return Result(True, "skipped: it has no linear v_proj and out_proj to look between")
+        return inapplicable("it has no linear v_proj and out_proj to look between")
     heads = int(getattr(mixer, "heads", HEADS))
     counts = getattr(mixer, "head_counts", None)
     shared = counts is not None and counts.queries == 1  # one of queries and keys for all heads
@@ -100,7 +110,7 @@ def _with_heads(case: Case) -> nn.Module:
 def check_order(case: Case) -> Result:
     """Permuted tokens give outputs permuted alike exactly where `traits.sees_order` is False."""
     if case.max_length < 3:  # reversal alone may look like no order
-        return Result(True, "not applicable: sequences are too short to be permuted")
+        return inapplicable("sequences are too short to be permuted")
     seen, x = [], case.input()
     generator = torch.Generator().manual_seed(case.seed)
     order = torch.randperm(case.max_length, generator=generator).to(case.device)
@@ -123,9 +133,7 @@ def check_padding(case: Case) -> Result:
     """Padding changes nothing, neither its content nor its presence, and receives no gradient."""
     mixer, x, keep = case.mixer(), case.input(), case.keep()
     if "keep" not in traits_of(mixer).supports:
-        return Result(
-            True, "not applicable: traits.supports leaves out keep, so padding is refused"
-        )
+        return inapplicable("traits.supports leaves out keep, so padding is refused")
     padded = call(mixer, x, keep)
     loud = torch.where(keep[..., None], x, case.noise(x))
     seen = [case.agree("padding replaced by outliers", call(mixer, loud, keep)[keep], padded[keep])]
@@ -145,7 +153,8 @@ def check_padding(case: Case) -> Result:
     seen.append(case.agree("keep of all True", call(mixer, x, full), call(mixer, x)))
     found = worst(seen)
     if not found.passed:
-        return found.because("a mask that is not applied, or padding in a sum or a mean")
+        cause = "a mask that is not applied, or padding in a sum or a mean"
+        return found.because(cause + getattr(mixer, "padding_hint", ""))
     for mask in (keep, holes):
         source = case.input().requires_grad_()
         scalar = (call(mixer, source, mask) * case.input(salt=3))[mask].sum()
@@ -192,7 +201,7 @@ def check_masked_rows(case: Case) -> Result:
     """An example of nothing but padding gives finite values and gradients."""
     mixer = case.mixer()
     if "keep" not in traits_of(mixer).supports:
-        return Result(True, "not applicable: traits.supports leaves out keep")
+        return inapplicable("traits.supports leaves out keep")
     x, keep = case.input().requires_grad_(), case.keep()
     keep[1] = False
     learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
@@ -211,7 +220,7 @@ def check_cross(case: Case) -> Result:
     mixer = case.mixer()
     traits, attend = traits_of(mixer), getattr(mixer, "attend", None)
     if not traits.cross or traits.causal:
-        return Result(True, "not applicable: traits.cross is False, or it is causal")
+        return inapplicable("traits.cross is False, or it is causal")
     if not callable(attend):
         return Result(False, "traits.cross is True: it needs attend(x, layout, source, layout)")
     modes = (False,) if traits.training_noise else (False, True)

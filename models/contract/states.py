@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import ROWS, SHORT, Case, Result, call, traits_of, worst
+from models.contract.case import ROWS, SHORT, Case, Result, call, inapplicable, traits_of, worst
 from models.mixer import Extends, Flow, Layout, Positions, Remembers, State, Unsupported
 from models.state import join, select
 
@@ -26,13 +26,13 @@ def remembering(
     """Return the mixer, or the reason why it has no state along time to check."""
     mixer = case.mixer(positions=positions, max_length=max_length)
     if not traits_of(mixer).causal:
-        return "not applicable: it is not causal"
+        return "it is not causal"
     if not isinstance(mixer, Remembers):
-        return "not offered: it has no `initial_state` and `extend`"
+        return "it has no `initial_state` and `extend`"
     try:
         mixer.initial_state(ROWS, case.middling)
     except Unsupported as refusal:
-        return f"not offered: {refusal}"
+        return f"refused: {refusal}"
     return mixer
 
 
@@ -78,7 +78,7 @@ def check_flow(case: Case) -> Result:
     """
     mixer = case.mixer().train()
     if not isinstance(mixer, Extends):
-        return Result(True, "not offered: it has no `extend`")
+        return inapplicable("it has no `extend`")
     length = min(SHORT, case.max_length)
     pieces = list(torch.split(case.input(length), -(-length // 3), dim=1))
     seen = _flowing(case, mixer, pieces, None)
@@ -126,7 +126,7 @@ def check_extend(case: Case) -> Result:
     for positions in (Positions.none, *case.inside(traits_of(case.build()))):
         mixer = remembering(case, positions)
         if isinstance(mixer, str):
-            return Result(True, mixer)
+            return inapplicable(mixer)
         wanted = call(mixer, x)
         for name, cut in ways.items():
             y, _ = stream(mixer, list(torch.split(x, cut, dim=1)), empty(mixer, case))
@@ -151,7 +151,7 @@ def check_prefill(case: Case) -> Result:
     longest = case.max_length + 1 + STEPS  # so that a chunk of the longest length is among them
     mixer = remembering(case, max_length=longest)
     if isinstance(mixer, str):
-        return Result(True, mixer)
+        return inapplicable(mixer)
     x, seen = case.input(longest), []
     with torch.no_grad():
         wanted = call(mixer, x)
@@ -182,7 +182,7 @@ def check_state(case: Case) -> Result:
     """A state starts as zeros, has the batch first, keeps its shape, and can be cut and joined."""
     mixer = remembering(case)
     if isinstance(mixer, str):
-        return Result(True, mixer)
+        return inapplicable(mixer)
     length = case.middling
     cut = length // 2 + 1
     early, late = torch.split(case.input(length), [cut, length - cut], dim=1)
@@ -212,7 +212,7 @@ def check_history(case: Case) -> Result:
     """
     mixer = remembering(case)
     if isinstance(mixer, str):
-        return Result(True, mixer)
+        return inapplicable(mixer)
     mixer.train()
     length = case.middling
     third = -(-length // 3)
@@ -236,7 +236,7 @@ def check_history(case: Case) -> Result:
             case.agree(f"gradient of segment {number + 1} by {name}", here, there)
             for name, here, there in pairs
         ]
-    return worst(seen) if seen else Result(True, "not applicable: a single segment")
+    return worst(seen) if seen else inapplicable("a single segment")
 
 
 def check_forgetting(case: Case) -> Result:
@@ -246,10 +246,10 @@ def check_forgetting(case: Case) -> Result:
     """
     mixer = remembering(case)
     if isinstance(mixer, str):
-        return Result(True, mixer)
+        return inapplicable(mixer)
     pieces = [REMEMBERED, 1, 1, REMEMBERED + 2, 3, 1]
     if (reason := _never_full(case, mixer, pieces)) is not None:
-        return Result(True, f"not applicable: {reason}")
+        return inapplicable(f"{reason}")
     traits, x = traits_of(mixer), case.input(sum(pieces))
     place, seen = torch.arange(sum(pieces), device=case.device)[:, None], []
 

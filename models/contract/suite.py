@@ -161,7 +161,7 @@ def check_mixer(
     try:
         case.build()
     except Unsupported as refusal:
-        return [Finding(f"{name}.builds", True, f"refused: {refusal}")]
+        return [Finding(f"{name}.builds", True, f"refused: {refusal}", applies=False)]
     except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
         hint = ""
         if isinstance(error, TypeError) and "Traits.__init__" in str(error):

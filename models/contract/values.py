@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.contract.case import Case, Result, call, traits_of, worst
+from models.contract.case import Case, Result, call, inapplicable, traits_of, worst
 from models.mixer import Layout
 
 SINGLE_PRECISION = 1e-4
@@ -145,7 +145,7 @@ def _means(case: Case, mixer: nn.Module, scale: float) -> Result:
     """Compare weighted means of ones with ones, in float32 and at large logits."""
     parts = attention(mixer)
     if parts is None:
-        return Result(True, "no core and projections")
+        return inapplicable("no core and projections")
     core, project = parts
     q, k, v = project(case.input(case.middling, scale=scale).float(), Layout())
     o = core(q, k, torch.ones_like(v), Layout())
@@ -163,10 +163,10 @@ def check_weighted_mean(case: Case) -> Result:
     mixer = case.mixer()
     traits = traits_of(mixer)
     if not traits.row_stochastic:
-        return Result(True, "not applicable: traits.row_stochastic is False")
+        return inapplicable("traits.row_stochastic is False")
     parts = attention(mixer)
     if parts is None:
-        return Result(True, "skipped: it has no core and projections to give values of ones to")
+        return inapplicable("it has no core and projections to give values of ones to")
     core, project = parts
     seen = []
     for name, mask in case.masks(traits).items():

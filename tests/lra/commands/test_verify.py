@@ -1,8 +1,11 @@
+import re
 import subprocess
 import sys
 
 import pytest
+import torch
 
+import lra
 from lra.cli import HOME, main
 from lra.commands.verify import options
 from lra.composition.named import resolve
@@ -59,6 +62,102 @@ def test_a_faulty_mixer_fails(folder, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("NO ") for line in lines[:-1])
     assert len(lines) > 1
+
+
+LAYERS = '''
+import lra
+from torch import nn
+
+class Pointwise(nn.Module):
+    """No token sees another."""
+
+    def __init__(self, dim, bias=True):
+        super().__init__()
+        self.map = nn.Linear(dim, dim, bias=bias)
+
+    def forward(self, x, attention_mask=None):
+        return self.map(x), None
+
+class Narrow(Pointwise):
+    def forward(self, x, attention_mask=None):
+        return self.map(x)[..., 1:]
+
+class Blank(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+
+def ready(site, *, bias: bool = False):
+    return Pointwise(site.width, bias)
+
+Ready = lra.wrap(ready, causal=None, mask="keep", sees_order=False)
+'''
+CLAIMS = ("causal=false", "mask=keep", "sees_order=false")
+SMALL = ("--max-length", "32", "--width", "8")
+
+
+@pytest.fixture
+def layers(folder):
+    """Layers of somebody who knows nothing of mixers, and how they are given a name here."""
+    (folder / "their_layers.py").write_text(LAYERS)
+    (folder / "their_conf/model").mkdir(parents=True)
+    (folder / "their_conf/model/ready.yaml").write_text(
+        "name: ready\nabout: {summary: theirs}\n"
+        "mixer: {class_path: their_layers.Ready, bias: true}\n"
+    )
+    yield folder
+    sys.modules.pop("their_layers", None)
+
+
+def test_a_module_that_is_no_mixer_is_wrapped(layers, capsys):
+    words = ["their_layers:Pointwise", "bias=false", *SMALL, "--wrap", *CLAIMS]
+    assert main(["verify", *words]) == 0
+    text = capsys.readouterr().out
+    assert "Pointwise sees later tokens (causal=false)" in text
+    assert "0 failed" in text
+
+
+def test_one_cause_is_one_line_at_the_end(layers, capsys):
+    assert main(["verify", "their_layers:Narrow", *SMALL, "--wrap", *CLAIMS]) == 1
+    *lines, failed, counts = capsys.readouterr().out.splitlines()
+    assert not any(line.startswith("NO") for line in lines)
+    assert failed.startswith("NO  bidirectional.lengths")
+    assert "returned shape [3, 1, 7] for hidden states of shape [3, 1, 8]" in failed
+    assert (
+        "the same in bidirectional.half, bidirectional.strides, bidirectional.copies and" in failed
+    )
+    passed, number, idle = map(int, re.findall(r"\d+", counts.partition(": ")[2]))
+    assert number > 20
+    assert len(lines) == passed + idle
+    assert sum(line.startswith("--") for line in lines) == idle
+
+
+def test_a_wrapped_module_has_a_name_and_weights_of_its_seed(layers):
+    own = {"config_dir": "their_conf", "plugins": ["their_layers"], "backbone": {"width": 8}}
+    first, again, other = (lra.model("ready", seed=seed, **own).state_dict() for seed in (0, 0, 1))
+    name = "stack.blocks.0.mixer.inner.map.weight"
+    assert torch.equal(first[name], again[name])
+    assert not torch.equal(first[name], other[name])
+    assert not torch.equal(first[name], first[name.replace("0", "1")])
+    assert first[name.replace("weight", "bias")].shape == (8,)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["their_layers:Blank", "--wrap"], "cannot be built from width and heads alone: its"),
+        (["their_layers:Pointwise", "--wrap"], "nothing tells whether Pointwise looks at later"),
+        (["their_layers:Pointwise", "--wrap", "masks=ones"], "'masks': did you mean 'mask'"),
+        (["their_layers:Pointwise", "--wrap", "mask=one"], "did you mean --wrap.mask=ones"),
+        (["their_layers:Pointwise", "bais=1", "--wrap", CLAIMS[0]], "'bais': did you mean 'bias'"),
+        (["their_layers:Pointwise"], "takes no `site`; "),
+        (["linear", "--wrap"], "--wrap is for a class that is no mixer: got the name 'linear'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_wrapped_is_answered(layers, capsys, words, complaint):
+    assert main(["verify", *words]) == 2
+    text = capsys.readouterr().err
+    assert complaint in text
+    assert "Traceback" not in text
 
 
 def test_a_family_of_ours_is_named_alone(capsys):

@@ -62,6 +62,8 @@ def test_padding_that_is_not_supported_passes_and_says_so():
     found = {finding.check: finding for finding in check_mixer(Open, causal=False, **SMALL)}
     assert all(finding.passed for finding in found.values())
     assert "leaves out keep" in found["bidirectional.padding"].detail
+    assert not found["bidirectional.padding"].applies
+    assert found["bidirectional.start"].applies
 
 
 def test_a_detached_maximum_hides_from_gradients_but_not_from_outliers():
@@ -148,7 +150,9 @@ def test_no_direction_is_too_few():
     def never(site: Site) -> nn.Module:
         raise Unsupported("nothing works")
 
-    assert verify(never)[-1] == ("directions", False, "works in no direction: wanted one")
+    assert verify(never)[-1] == (
+        "directions", False, "works in no direction: wanted one", True,
+    )  # fmt: skip
 
 
 def test_options_must_be_bound():
