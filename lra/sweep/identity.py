@@ -20,6 +20,7 @@ from lra.composition.compose import build_model, bundled_family, core_of, facts,
 from lra.composition.run import Run
 from lra.errors import ConfigError
 from models.idle import fixed_in
+from models.transfer.files import files_of
 from runners.measurement.hardware import Device, HardwareProfile
 from runners.records import SCHEMA, Memo
 from tasks.data.sources import remembered_sha256
@@ -172,10 +173,16 @@ def _machine(hardware: HardwareProfile, device: str) -> dict[str, Any]:
 def _runner_options(options: Any) -> dict[str, Any]:
     """Return the options of a runner that may decide a number."""
     described = plain(options)
-    for name in options.files:
-        if described[name] is not None:  # what is in a file decides, not where it lies
-            described[name] = remembered_sha256(Path(described[name]))
-    left_out = {"lengths", "modes", *options.incidental}
+    named = {
+        name for name in options.files if described[name] not in (None, options.stored_weights)
+    }
+    for name in named:  # what is in a file decides, not where it lies
+        try:
+            files = files_of(Path(described[name]))
+        except ValueError as error:
+            raise ConfigError(f"runner.{error}") from error
+        described[name] = " ".join(map(remembered_sha256, files))
+    left_out = {"lengths", "modes", *options.incidental} - named
     return {name: value for name, value in described.items() if name not in left_out}
 
 

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from conf.plain_files import NoJson, parse_json, read_bytes, typed
-from conf.shown import listed, reason, short_repr
-from models.backbone.model import FeedForward, Positions, Residual
-from models.transfer.weights import Weights
+from conf.shown import listed, short_repr
+from models.backbone.model import Backbone, FeedForward, Positions, Residual
+from models.transfer.files import read_tensors
+from models.transfer.weights import Parts, TransferReport, Weights, fill, transfer
 
 ACTIVATIONS = {
     "gelu": FeedForward.gelu,
@@ -47,8 +47,8 @@ class _Tensors:
         """Return a tensor of this shape; -1 stands for any number."""
         if name not in self.left:
             raise ValueError(
-                f"{self.path} has no tensor {name}: it is cut short, or one file of several; save "
-                "the whole model as one file"
+                f"{self.path} has no tensor {name}: it is cut short, or one file of several, whose "
+                "index is to be named"
             )
         tensor = self.left.pop(name)
         if len(tensor.shape) != len(shape) or any(
@@ -202,14 +202,26 @@ FORMATS = {
 }
 
 
+def load_checkpoint(path: Path, model: Backbone, parts: Parts = Parts.all) -> TransferReport:
+    """Let a model start from a file: of GPT-2, of BERT, or of the same model, trained elsewhere.
+
+    Raises:
+        ValueError: As of `read_checkpoint`, `transfer` or `fill`.
+    """
+    tensors = read_tensors(path)
+    if _format(tensors) is None and parts == Parts.all:
+        return fill(model, tensors, path.name)
+    return transfer(read_checkpoint(path), model, parts)
+
+
 def read_checkpoint(path: Path) -> Weights:
-    """Read a safetensors file with GPT-2's or BERT's names.
+    """Read a safetensors file, or several by their index, with GPT-2's or BERT's names.
 
     Raises:
         ValueError: There is no such file, it is damaged or of another kind, a tensor is missing,
             unknown or of the wrong shape, or its config.json names what this backbone lacks.
     """
-    tensors = _load(path)
+    tensors = read_tensors(path)
     kind, plain = _kind(path, tensors)
     form = FORMATS[kind]
     file = _Tensors(path, plain)
@@ -229,36 +241,23 @@ def read_checkpoint(path: Path) -> Weights:
     )
 
 
+def _format(tensors: Mapping[str, Tensor]) -> str | None:
+    """Return the name of a file's format, where it is known."""
+    for kind, form in FORMATS.items():
+        if form.key in tensors or form.prefix + form.key in tensors:
+            return kind
+    return None
+
+
 def _kind(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
     """Return the name of a file's format, and its tensors without the prefix of their names."""
-    for kind, form in FORMATS.items():
-        plain = {_modern(name.removeprefix(form.prefix)): v for name, v in tensors.items()}
-        if form.key in plain:
-            return kind, plain
+    if (kind := _format(tensors)) is not None:
+        prefix = FORMATS[kind].prefix
+        return kind, {_modern(name.removeprefix(prefix)): v for name, v in tensors.items()}
     raise ValueError(
         f"{path} has the names of neither {' nor '.join(FORMATS)}: got "
         f"{listed(sorted(tensors)[:3]) or 'no tensors'}; convert it to one of these"
     )
-
-
-def _load(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise ValueError(f"weights: there is no file {path}; name a .safetensors file")
-    index = path.with_name("model.safetensors.index.json")
-    if path == index or (index.is_file() and "-of-" in path.name):
-        raise ValueError(
-            f"{path} is a part of a checkpoint in several files: save the whole model as one, by "
-            'save_pretrained(…, max_shard_size="100GB")'
-        )
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(
-            f"{path} cannot be read as safetensors ({reason(error)}): it is cut short or of "
-            "another "
-            "format; get it anew, or save the model with safe_serialization=True"
-        ) from error
 
 
 def _modern(name: str) -> str:

@@ -20,6 +20,7 @@ family has. Random features stay as drawn, too: a Performer with softmax's weigh
 softmax, and the more features, the better.
 """
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, auto
@@ -29,6 +30,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from conf.shown import listed
 from models.backbone.model import Backbone, Residual
 from models.backbone.stack import Stack
 from models.mixer import INSIDE, Unsupported
@@ -151,6 +153,52 @@ def transfer(
         counted[origins[key]] += parameter.numel()
     unused = tuple(sorted(set(weights.tensors) - set(state)))
     return TransferReport(origins=origins, lengths=lengths, unused=unused, parameters=counted)
+
+
+def fill(model: Backbone, tensors: Mapping[str, Tensor], name: str) -> TransferReport:
+    """Let a model have the weights of one that is built alike; every tensor is copied.
+
+    A tensor that the model has under two names may be stored under one of them.
+
+    Raises:
+        ValueError: Names or shapes differ, or numbers are not finite; nothing was changed.
+    """
+    state, places = model.state_dict(keep_vars=True), dict[int, str]()
+    for key, tensor in state.items():
+        if key in tensors:
+            places[id(tensor)] = key
+    stored = {key: tensors[places[id(t)]] for key, t in state.items() if id(t) in places}
+    missing = [key for key in state if key not in stored]
+    foreign = sorted(set(tensors) - set(state))
+    if missing or foreign:
+        pairs = [(key, difflib.get_close_matches(key, foreign, n=1)) for key in missing[:3]]
+        near = [f"{key} (near: {close[0]})" if close else key for key, close in pairs]
+        raise ValueError(
+            f"{name} does not fit this model: {len(missing)} of its {len(state)} tensors are "
+            f"missing{f', such as {listed(near)}' if near else ''}; {len(foreign)} of the file's "
+            f"{len(tensors)} have no place{f', such as {_some(foreign)}' if foreign else ''}. "
+            "Build the model with the options it was trained with, or rename the tensors: "
+            "`lra.model(...).state_dict()` has the names"
+        )
+    for key, tensor in stored.items():
+        if tensor.shape != state[key].shape:
+            raise ValueError(
+                f"{key} of {name} has shape {list(tensor.shape)}, this model's "
+                f"{list(state[key].shape)}: build it with the options it was trained with"
+            )
+        if odd := tensor.numel() - int(tensor.isfinite().sum()):
+            raise ValueError(
+                f"{name}: {odd:,} of {tensor.numel():,} numbers of {key} are not finite; save the "
+                "model from before it diverged"
+            )
+    model.load_state_dict(stored)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return TransferReport(
+        origins=dict.fromkeys(state, Origin.copied),
+        lengths=None,
+        unused=(),
+        parameters={**dict.fromkeys(Origin, 0), Origin.copied: count},
+    )
 
 
 def _parameters(model: Backbone) -> list[tuple[str, torch.nn.Parameter]]:

@@ -259,7 +259,7 @@ class Compress(Timing, TrainedRunner):
         Raises:
             Unsupported: The teacher was trained on another task.
         """
-        if self.method is not CompressionMethod.distillation or self.weights is None:
+        if self.method is not CompressionMethod.distillation or self.stored_weights is None:
             return super().model_of(work)
         if work.stored_task() != work.task.spec.name:
             raise Unsupported(

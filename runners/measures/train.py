@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from conf.choices import by_name
 from models.backbone.model import Backbone, Outcome
-from models.transfer.weights import transfer
+from models.transfer.files import checkpoint_name, is_checkpoint
 from runners.measurement.hardware import HardwareProfile
 from runners.measures.passes import padded_length, size
 from runners.runner import Passes, Runner, Uncounted, Work
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
-from runners.training.initial import initial_parameters
+from runners.training.initial import started
 from runners.training.learned_spans import learned_span_rows
 from runners.training.loop import Item, Trainer
 from runners.training.optim import OptimConfig
@@ -33,13 +33,21 @@ class Train(TrainConfig, Runner):
     # The key of what it names stands in the identity.
     incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {"weights"}
 
+    files: ClassVar[tuple[str, ...]] = ("weights",)
+
     weights: str | None = None
-    """A completed training to start from: its key, the beginning of it, or its folder."""
+    """A completed training to start from: its key, the beginning of it, or its folder; or a
+    checkpoint of the run's model: a .safetensors file, or the index of several."""
 
     @property
     def stored_weights(self) -> str | None:
         """A completed training whose weights a run starts from."""
-        return self.weights
+        return None if is_checkpoint(self.weights) else self.weights
+
+    @property
+    def started_from(self) -> str | None:
+        """The name of a checkpoint, for tables."""
+        return checkpoint_name(self.weights)
 
     def passes(self, work: Work) -> list[Passes]:
         """Return the steps, the validations among them and the final evaluation."""
@@ -76,7 +84,7 @@ class Train(TrainConfig, Runner):
         """
         model = work.build()
         if self.weights is not None:
-            yield from initial_parameters(transfer(work.stored(), model))
+            yield from started(model, self.weights, work.stored)
         yield from train(
             model,
             work.task,

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from models.backbone.model import Backbone
-from models.transfer.weights import transfer
+from models.transfer.files import checkpoint_name, is_checkpoint
 from runners.records import Measurement
 from runners.runner import OWN, Runner, Work
-from runners.training.initial import initial_parameters
+from runners.training.initial import started
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,13 +18,21 @@ class TrainedRunner(Runner):
     incidental: ClassVar[frozenset[str]] = frozenset({"weights"})
     # The key of what it names stands in the identity.
 
+    files: ClassVar[tuple[str, ...]] = ("weights",)
+
     weights: str | None = None
-    """A completed training: its key or folder; None: the run's own model, trained first."""
+    """A completed training: its key or folder; or a checkpoint of the run's model, a .safetensors
+    file or the index of several; None: the run's own model, trained first."""
 
     @property
     def stored_weights(self) -> str | None:
         """A completed training whose weights a run starts from."""
-        return self.weights
+        return None if is_checkpoint(self.weights) else self.weights
+
+    @property
+    def started_from(self) -> str | None:
+        """The name of a checkpoint, for tables."""
+        return checkpoint_name(self.weights)
 
     def starts_from(self) -> list[str]:
         """Return the trainings that must be there: the run's own model, unless one is named."""
@@ -35,8 +43,9 @@ class TrainedRunner(Runner):
 
         Raises:
             Unsupported: Weights of the named training have no place in the model.
+            ValueError: Those of the checkpoint have none.
         """
         if self.weights is None:
             return work.trained(), iter(())
         model = work.build()
-        return model, initial_parameters(transfer(work.stored(), model))
+        return model, started(model, self.weights, work.stored)

@@ -18,7 +18,7 @@ import torch
 
 from conf.choices import by_name
 from models.backbone.model import Backbone
-from models.transfer.checkpoints import read_checkpoint
+from models.transfer.checkpoints import load_checkpoint
 from models.transfer.weights import Parts, transfer
 from runners.isolation.progress import phase, within
 from runners.measurement.device import autocast
@@ -50,7 +50,7 @@ class Transfer(TrainConfig, Runner):
     source: str | None = "softmax"
     """A family that the sweep trains first, with its default options; `scratch` for none."""
     weights: str | None = None
-    """Instead of a source: a safetensors file with GPT-2's or BERT's names."""
+    """Instead of a source: a safetensors file with the names of GPT-2, BERT or the run's model."""
     parts: Parts = Parts.all
     pretraining: dict[str, Any] | None = None
     """What the training of the source has other than the run: options of `optim` and `task`."""
@@ -150,9 +150,7 @@ def fine_tune(
         Interrupted: SIGTERM came; the next call goes on from the last checkpoint.
     """
     if config.weights is not None:
-        yield from initial_parameters(
-            transfer(read_checkpoint(Path(config.weights)), model, config.parts)
-        )
+        yield from initial_parameters(load_checkpoint(Path(config.weights), model, config.parts))
     elif source is not None:
         yield from initial_parameters(transfer(source.model, model, config.parts))
         yield from _scored(source, config, hardware)

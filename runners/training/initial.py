@@ -1,8 +1,12 @@
 """Rows that say where the first weights of a training come from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from models.transfer.weights import TransferReport
+from models.backbone.model import Backbone
+from models.transfer.checkpoints import load_checkpoint
+from models.transfer.files import is_checkpoint
+from models.transfer.weights import TransferReport, transfer
 from runners.records import Measurement
 
 
@@ -13,3 +17,20 @@ def initial_parameters(report: TransferReport) -> Iterator[Measurement]:
         parts = dict.fromkeys(name.partition(".")[0] for name in names)
         labels = {"origin": origin.value, **({"parts": ", ".join(parts)} if parts else {})}
         yield Measurement(metric="initial_parameters", value=float(count), labels=labels)
+
+
+def started(model: Backbone, weights: str, stored: Callable[[], Backbone]) -> Iterator[Measurement]:
+    """Let a model start from what `runner.weights` names; yield what became of its parameters.
+
+    Args:
+        model: As drawn.
+        weights: A file of a checkpoint, or a completed training.
+        stored: Makes the model of that training.
+
+    Raises:
+        Unsupported: Weights of the training have no place in the model.
+        ValueError: The file's have none.
+    """
+    if is_checkpoint(weights):
+        return initial_parameters(load_checkpoint(Path(weights), model))
+    return initial_parameters(transfer(stored(), model))

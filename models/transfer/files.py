@@ -1,0 +1,72 @@
+"""Checkpoints in the safetensors format, in one file or in several with an index of them."""
+
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from conf.plain_files import NoJson, parse_json, read_bytes, typed
+from conf.shown import listed, reason
+
+INDEX = ".index.json"
+"""How the name of a file ends that says in which files the tensors of a model are."""
+
+
+def is_checkpoint(named: str | None) -> bool:
+    """Return whether a text names a file of weights, and not a training of a store."""
+    return named is not None and named.endswith((".safetensors", INDEX))
+
+
+def checkpoint_name(named: str | None) -> str | None:
+    """Return the name of such a file in short; None for anything else."""
+    return Path(str(named)).name.split(".")[0] if is_checkpoint(named) else None
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files that hold a checkpoint's tensors: itself, or those that its index names.
+
+    Raises:
+        ValueError: There is no such file, it is one of several, or the index names none.
+    """
+    if not path.is_file():
+        raise ValueError(f"weights: there is no file {path}; name a .safetensors file")
+    if not path.name.endswith(INDEX):
+        if "-of-" in path.name and (index := next(path.parent.glob(f"*{INDEX}"), None)):
+            raise ValueError(f"{path} is one file of several: name their index, {index}")
+        return [path]
+    try:
+        stored = typed(parse_json(read_bytes(path)), {}).get("weight_map")
+    except NoJson as error:
+        raise ValueError(f"{path}: {error}; get it anew") from error
+    names = sorted({*stored.values()}) if isinstance(stored, dict) else []
+    if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
+        raise ValueError(f"{path}: its weight_map names no files of its own folder; get it anew")
+    files = [path.with_name(name) for name in names]
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise ValueError(
+            f"{path} names {len(files)} files, of which {len(missing)} are not there: "
+            f"{listed(missing[:3])}; copy them into {path.parent}"
+        )
+    return files
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return all tensors by name, without what `torch.compile` and data parallelism put before.
+
+    Raises:
+        ValueError: As of `files_of`, or a file cannot be read.
+    """
+    tensors: dict[str, Tensor] = {}
+    for part in files_of(path):
+        try:
+            with safe_open(part, framework="pt") as file:
+                tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise ValueError(
+                f"{part} cannot be read as safetensors ({reason(error)}): it is cut short or of "
+                "another format; get it anew, or save the model with safe_serialization=True"
+            ) from error
+    tensors = {name.replace("_orig_mod.", ""): tensor for name, tensor in tensors.items()}
+    while tensors and all(name.startswith("module.") for name in tensors):
+        tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
+    return tensors
