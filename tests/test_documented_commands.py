@@ -149,6 +149,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "mixer.MyMixer, features: 8", "layers.Mine"
     )
     (folder / "my_conf/model/my_layer.yaml").write_text(layer)
+    (folder / "mine.safetensors").touch()
     (folder / "mine.csv").write_text("text,label\nas it should be,good\nnot at all,bad\n" * 20)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

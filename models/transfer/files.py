@@ -38,10 +38,10 @@ def files_of(path: Path) -> list[Path]:
         stored = typed(parse_json(read_bytes(path)), {}).get("weight_map")
     except NoJson as error:
         raise ValueError(f"{path}: {error}; get it anew") from error
-    names = sorted({*stored.values()}) if isinstance(stored, dict) else []
+    names = [*stored.values()] if isinstance(stored, dict) else []
     if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
         raise ValueError(f"{path}: its weight_map names no files of its own folder; get it anew")
-    files = [path.with_name(name) for name in names]
+    files = [path.with_name(name) for name in sorted({*names})]
     if missing := [file.name for file in files if not file.is_file()]:
         raise ValueError(
             f"{path} names {len(files)} files, of which {len(missing)} are not there: "

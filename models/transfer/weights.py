@@ -30,7 +30,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from conf.shown import listed
 from models.backbone.model import Backbone, Residual
 from models.backbone.stack import Stack
 from models.mixer import INSIDE, Unsupported
@@ -161,7 +160,7 @@ def fill(model: Backbone, tensors: Mapping[str, Tensor], name: str) -> TransferR
     A tensor that the model has under two names may be stored under one of them.
 
     Raises:
-        ValueError: Names or shapes differ, or numbers are not finite; nothing was changed.
+        Unsupported: Names or shapes differ, or numbers are not finite; nothing was changed.
     """
     state, places = model.state_dict(keep_vars=True), dict[int, str]()
     for key, tensor in state.items():
@@ -172,22 +171,22 @@ def fill(model: Backbone, tensors: Mapping[str, Tensor], name: str) -> TransferR
     foreign = sorted(set(tensors) - set(state))
     if missing or foreign:
         pairs = [(key, difflib.get_close_matches(key, foreign, n=1)) for key in missing[:3]]
-        near = [f"{key} (near: {close[0]})" if close else key for key, close in pairs]
-        raise ValueError(
+        near = ", ".join(f"{key} (near: {close[0]})" if close else key for key, close in pairs)
+        raise Unsupported(
             f"{name} does not fit this model: {len(missing)} of its {len(state)} tensors are "
-            f"missing{f', such as {listed(near)}' if near else ''}; {len(foreign)} of the file's "
+            f"missing{f', such as {near}' if near else ''}; {len(foreign)} of the file's "
             f"{len(tensors)} have no place{f', such as {_some(foreign)}' if foreign else ''}. "
             "Build the model with the options it was trained with, or rename the tensors: "
             "`lra.model(...).state_dict()` has the names"
         )
     for key, tensor in stored.items():
         if tensor.shape != state[key].shape:
-            raise ValueError(
+            raise Unsupported(
                 f"{key} of {name} has shape {list(tensor.shape)}, this model's "
                 f"{list(state[key].shape)}: build it with the options it was trained with"
             )
         if odd := tensor.numel() - int(tensor.isfinite().sum()):
-            raise ValueError(
+            raise Unsupported(
                 f"{name}: {odd:,} of {tensor.numel():,} numbers of {key} are not finite; save the "
                 "model from before it diverged"
             )

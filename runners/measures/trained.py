@@ -42,8 +42,7 @@ class TrainedRunner(Runner):
         """Return the model with its weights, and rows of what these were copied from.
 
         Raises:
-            Unsupported: Weights of the named training have no place in the model.
-            ValueError: Those of the checkpoint have none.
+            Unsupported: Weights of the named training, or checkpoint, have no place in the model.
         """
         if self.weights is None:
             return work.trained(), iter(())

@@ -28,8 +28,8 @@ def started(model: Backbone, weights: str, stored: Callable[[], Backbone]) -> It
         stored: Makes the model of that training.
 
     Raises:
-        Unsupported: Weights of the training have no place in the model.
-        ValueError: The file's have none.
+        Unsupported: The weights have no place in the model.
+        ValueError: The file cannot be read.
     """
     if is_checkpoint(weights):
         return initial_parameters(load_checkpoint(Path(weights), model))

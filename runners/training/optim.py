@@ -163,7 +163,7 @@ AT_LEAST_1: Range = (lambda value: value >= 1, "must be at least 1")
 FRACTION: Range = (lambda value: 0 <= value <= 1, "lies between 0 and 1")
 SHARE: Range = (lambda value: 0 <= value < 1, "lies from 0 to below 1")
 RANGES: Mapping[str, Range] = {
-    "steps": AT_LEAST_1, "batch_size": AT_LEAST_1, "warmup_steps": AT_LEAST_0,
+    "steps": AT_LEAST_0, "batch_size": AT_LEAST_1, "warmup_steps": AT_LEAST_0,
     "peak_learning_rate": POSITIVE, "epsilon": POSITIVE, "weight_decay": AT_LEAST_0,
     "betas": (_decays, "are two numbers from 0 to below 1"), "momentum": SHARE,
     "initial_accumulator": AT_LEAST_0, "update_clip": AT_LEAST_1, "least_scale": POSITIVE,

@@ -38,7 +38,7 @@ class Stage:
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
         for name in ("steps", "length", "batch_size", "micro_batch_size", "memory", "accumulate"):
-            if (value := getattr(self, name)) is not None and value < 1:
+            if (value := getattr(self, name)) is not None and value < (name != "steps"):
                 raise ValueError(f"{name} must be at least 1: got {value}")
         if not self.learning_rate_scale > 0:
             raise ValueError(
@@ -70,7 +70,10 @@ def read_stages(listed: Iterable[Any]) -> list[Stage]:
             if key not in options:
                 raise ValueError(f"{where}.{key} is missing: wanted a whole number")
         try:
-            stages.append(Stage(**options))
+            stage = Stage(**options)
+            if stage.steps < 1:  # of what no stage lists there may be none
+                raise ValueError("steps must be at least 1: got 0")
+            stages.append(stage)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
     return stages
@@ -145,7 +148,7 @@ class TrainingStages:
                 f"runner.stages take {total} steps together, more than optim.steps={optim.steps}: "
                 f"type optim.steps={total} or more, or shorten a stage"
             )
-        if total < optim.steps:
+        if total < optim.steps or not stages:
             stages.append(Stage(steps=optim.steps - total))
         self.parts: list[TrainingStage] = []
         for number, stage in enumerate(stages):

@@ -1,5 +1,6 @@
 """Fine-tuning from other weights as users run it: the source first, once, and files by content."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import lra
 from lra.cli import main
 from runners.store import Store, read_rows
 
@@ -168,3 +170,67 @@ def test_bad_words_are_explained_before_anything_runs(
 ) -> None:
     assert run(tmp_path, *words) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_checkpoint_is_scored_as_it_is_and_known_by_its_content(tmp_path: Path, capsys) -> None:
+    """With no step; in two files, one of which changes; and in a model that it does not fit."""
+    words = {"task.source": "sample", "backbone": {"depth": 1}}
+    tensors = lra.model("linear", seed=5, task="listops", **words).state_dict()
+    places = {
+        name: f"w-0000{number % 2 + 1}-of-00002.safetensors" for number, name in enumerate(tensors)
+    }
+    files = tmp_path / "files"
+    files.mkdir()
+    for file in {*places.values()}:
+        save_file({name: tensors[name] for name in tensors if places[name] == file}, files / file)
+    index = files / "w.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    shared = (word for word in TINY if not word.startswith(("runner", "optim.steps")))
+    score = (*shared, "runner=train", "optim.steps=0", "runner.evaluate_splits=[test]")
+    results = f"results={tmp_path / 'store'}"
+
+    def scored(path: Path, *more: str) -> int:
+        return main(["run", *score, results, "model=linear", f"runner.weights={path}", *more])
+
+    assert scored(index) == 0
+    rows = read_rows(tmp_path / "store")
+    assert {labels["start"] for labels in map(dict, rows["labels"])} == {"w"}
+    (accuracy,) = rows[rows["metric"] == "accuracy"]["value"]
+    assert rows[rows["metric"] == "examples_seen"]["value"].item() == 0
+    moved = shutil.copytree(files, tmp_path / "moved") / index.name
+    capsys.readouterr()
+    assert scored(moved) == 0
+    assert "complete already" in capsys.readouterr().out
+
+    changed = {name: tensors[name] + 1 for name in tensors if "00001" in places[name]}
+    save_file(changed, moved.with_name("w-00001-of-00002.safetensors"))
+    assert scored(moved) == 0
+    assert read_rows(tmp_path / "store")["cell"].nunique() == 2
+    assert 0 <= accuracy <= 1
+
+    scored(index, "model.backbone.width=32")
+    rows = read_rows(tmp_path / "store")
+    (refused,) = rows[rows["status"] != "ok"].itertuples()
+    assert refused.status == "unsupported"
+    assert "w.safetensors.index.json has shape" in refused.reason
+    assert scored(tmp_path / "nowhere.safetensors") == 2
+    assert "runner.weights: there is no file" in capsys.readouterr().err
+
+
+def test_a_probe_takes_a_checkpoint(tmp_path: Path) -> None:
+    words = {"task.source": "sample", "backbone": {"depth": 1}}
+    save_file(
+        lra.model("softmax", task="listops", **words).state_dict(), tmp_path / "mine.safetensors"
+    )
+    score = [word for word in TINY if not word.startswith(("runner", "optim"))]
+    file = f"runner.weights={tmp_path / 'mine.safetensors'}"
+    results = f"results={tmp_path / 'store'}"
+    assert main(["run", *score, results, "runner=attention_maps", "model=softmax", file]) == 0
+    rows = read_rows(tmp_path / "store")
+    assert rows[rows["metric"] == "distance"]["status"].eq("ok").all()
+    assert {dict(labels)["start"] for labels in rows["labels"]} == {"mine"}
+    origins = rows[rows["metric"] == "initial_parameters"]
+    taken = origins["value"].where(
+        origins["labels"].map(lambda labels: dict(labels)["origin"] == "copied"), 0
+    )
+    assert taken.sum() == origins["value"].sum() > 0
