@@ -1,6 +1,5 @@
 """Fine-tuning from other weights as users run it: the source first, once, and files by content."""
 
-import itertools
 import json
 import shutil
 from pathlib import Path
