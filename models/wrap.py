@@ -192,7 +192,7 @@ class Wrapped(Family):
         self.inner, self.name = inner, name
         parameters = [*inspect.signature(inner.forward).parameters.values()]
         names = [each.name for each in parameters]
-        if mask_argument is None and mask is not MaskForm.none:
+        if mask_argument is None and mask != MaskForm.none:
             mask_argument = next((each for each in MASK_NAMES if each in names[1:]), None)
         self.mask = _form(inner, name, mask, mask_argument)
         self.mask_argument = mask_argument or ""
@@ -213,7 +213,7 @@ class Wrapped(Family):
             f"; {name} gets mask={self.mask.name} as {mask_argument}: say another form, or "
             "mask=none where it leaves no padding out"
         )
-        supports = frozenset[str]() if self.mask is MaskForm.none else frozenset({"keep"})
+        supports = frozenset[str]() if self.mask == MaskForm.none else frozenset({"keep"})
         self.traits = replace(claims, supports=supports)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
@@ -223,13 +223,13 @@ class Wrapped(Family):
             Unsupported: The batch is padded, and the module takes no mask.
             ValueError: What comes back are no hidden states of the same shape.
         """
-        if layout.keep is not None and self.mask is MaskForm.none:
+        if layout.keep is not None and self.mask == MaskForm.none:
             raise Unsupported(
                 f"{self.name} takes no mask, and this batch is padded: choose a task without "
                 "padding, or model.backbone.padding=attended, which changes the function"
             )
         arguments = {}
-        if self.mask is not MaskForm.none:
+        if self.mask != MaskForm.none:
             hidden = self._mask(x, layout.keep)
             if hidden is not None:
                 arguments[self.mask_argument] = hidden
@@ -249,7 +249,7 @@ class Wrapped(Family):
 
     def _mask(self, x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None) -> Tensor | None:
         """Return the mask in the form that the module wants; None: it may be left out."""
-        triangle = self.mask is MaskForm.additive and self.traits.causal
+        triangle = self.mask == MaskForm.additive and self.traits.causal
         if keep is None:
             if not (self.required or triangle):
                 return None
