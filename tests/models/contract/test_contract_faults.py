@@ -27,7 +27,7 @@ def case_of(fault: Fault) -> Case:
 
 @pytest.mark.parametrize("fault", PLANTED, ids=lambda f: f"{f.check}-{f.name}")
 def test_a_planted_fault_is_named(fault):
-    passed, detail = CHECKS[fault.check](case_of(fault))
+    passed, detail, _ = CHECKS[fault.check](case_of(fault))
     assert not passed, detail
     assert fault.says in detail
 
@@ -96,7 +96,7 @@ def test_every_field_of_a_layout_has_a_check():
 
 def test_a_claim_that_nothing_exercises_is_refused(monkeypatch):
     monkeypatch.setattr("models.contract.form.EXERCISED", {"keep": "padding"})
-    passed, detail = CHECKS["traits"](Case(make=with_core(Reader), causal=False))
+    passed, detail, _ = CHECKS["traits"](Case(make=with_core(Reader), causal=False))
     assert not passed
     assert "supports names ['document', 'is_global', 'order', 'prefix', 'start']" in detail
 

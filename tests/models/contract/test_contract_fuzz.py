@@ -23,7 +23,7 @@ def drawn(number: int) -> list[random.Random]:
 
 def found(check: str, make: object, *, causal: bool = False) -> bool:
     case = Case(make=make, causal=causal, max_length=LONGEST, width=16)  # type: ignore[arg-type]
-    passed, detail = CHECKS[check](case)
+    passed, detail, _ = CHECKS[check](case)
     assert not detail.startswith("not applicable")
     return not passed
 
