@@ -267,8 +267,9 @@ class Wrapped(Family):
         if triangle:
             length = x.shape[1]
             seen = seen & torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
-        kind = x.device.type
-        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        kind, low = x.device.type, x.dtype
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            low = torch.get_autocast_dtype(kind)
         return x.new_zeros(()).where(seen, torch.finfo(low).min)
 
 

@@ -195,6 +195,15 @@ def test_an_additive_mask_holds_causality_too(causal: bool, autocast: bool) -> N
     assert torch.equal(plain[0, 0], triangle) if causal else plain is None
 
 
+def test_an_additive_mask_has_a_shape_alone_on_the_meta_device() -> None:
+    site = Site(width=4, heads=1, max_length=3, causal=True)
+    with torch.device("meta"):
+        mixer = wrap(Seen, causal=True, mask="additive")(site)
+        mixer(torch.zeros(2, 3, 4), Layout())
+    assert mixer.inner.mask.is_meta
+    assert mixer.inner.mask.shape == (2, 1, 3, 3)
+
+
 def test_the_form_is_told_by_name_and_by_package(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(width=16, heads=2, max_length=8)
     assert wrap(Attention, causal=False)(site).mask is MaskForm.padding
