@@ -286,6 +286,14 @@ def blanked(x: Float[Tensor, "b l d"], layout: Layout, traits: Traits) -> Float[
     return x.masked_fill(~layout.keep[..., None], 0.0)
 
 
+class TiedDropout(nn.Dropout):
+    """Dropout of a channel at all positions of a row at once."""
+
+    def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Drop."""
+        return nn.functional.dropout1d(x.mT, self.p, self.training).mT
+
+
 class Flow(NamedTuple):
     """What passes through a layer, in and out."""
 
@@ -384,6 +392,10 @@ class Family(ByName, nn.Module):
         """
         del options
         return {}
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length: `extend` without a state."""
+        return cast(Extends, self).extend(Flow(x), layout).x
 
     def __init_subclass__(cls, **options: Any) -> None:
         if "__init__" in vars(cls) and {"needs", "fixed"} & vars(cls).keys():

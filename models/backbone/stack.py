@@ -22,6 +22,7 @@ from models.mixer import (
     Layout,
     Remembers,
     State,
+    TiedDropout,
     Traits,
     Unsupported,
 )
@@ -39,14 +40,6 @@ class KeySource(NamedTuple):
     layout: Layout
     blank: Blank
     at: At
-
-
-class TiedDropout(nn.Dropout):
-    """Dropout of a channel at all positions of a sequence at once."""
-
-    def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Drop."""
-        return nn.functional.dropout1d(x.mT, self.p, self.training).mT
 
 
 def family(mixer: object) -> str:

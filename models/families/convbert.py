@@ -98,10 +98,6 @@ class MixedAttention(Family):
             sees_order=traits.sees_order or kernel > 1,
         )
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
-        return self.extend(Flow(x), layout).x
-
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`: that of attention, and what both convolutions still see."""
         before, tokens, values = cast(

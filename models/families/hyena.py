@@ -156,10 +156,6 @@ class Hyena(Family):
             summarises=convolution > 1 or order > 2,
         )
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length, then over channels."""
-        return self.extend(Flow(x), layout).x
-
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue behind the inputs in `flow.state`; with state None, behind nothing.
 

@@ -183,10 +183,6 @@ class LambdaLayer(Family):
         """Say what is no matrix."""
         return no_matrices(self, "offsets")
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
-        return self.extend(Flow(x), layout).x
-
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue behind the map of the content so far and the values that a window still sees."""
         x, dtype = blanked(flow.x, layout, self.traits), sum_dtype(flow.x)

@@ -22,8 +22,6 @@ from enum import StrEnum, auto
 from typing import cast
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits
 from models.multi_head import MultiHead
@@ -89,10 +87,6 @@ class LongShortRangeAttention(Family):
             weight_dropout=True,
             sees_order=attention_traits.sees_order or convolution_traits.sees_order,
         )
-
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
-        return self.extend(Flow(x), layout).x
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue both branches; with state None, from nothing."""

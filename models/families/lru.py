@@ -151,7 +151,7 @@ class LRU(StateSpace):
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what the gated map makes of each token."""
-        g = F.dropout(F.gelu(y), self.dropout, self.training)
+        g = self.dropout(F.gelu(y))
         gates = self.out_proj(g)
         return F.glu(gates, dim=-1) if self.mixing == GatedMap.glu else g * gates.sigmoid()
 

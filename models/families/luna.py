@@ -203,10 +203,6 @@ class Luna(Family):
         """Return the dropout probability of this moment."""
         return self.dropout if self.training else 0.0
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length, beginning with the slots of the first layer."""
-        return self.extend(Flow(x), layout).x
-
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Take the slots from `flow.stream` and hand them on; causal: continue from the state."""
         flow = flow.with_x(blanked(flow.x, layout, self.traits))

@@ -209,10 +209,6 @@ class Mega(Family):
             summarises=causal and whole,
         )
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length, the input being the residual as well."""
-        return self.extend(Flow(x), layout).x
-
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, from an empty one."""
         return self.gated_extend(flow, layout, flow.x, nn.Identity())

@@ -31,6 +31,7 @@ from models.mixer import Site
 from models.multi_head import biases, projection
 from models.ops.block_map import BlockMap
 from models.ops.gated.exponential_product import exponential_product
+from models.ops.gated.head_norm import normed_heads
 from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
 from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import BOTH_WAYS
@@ -136,10 +137,8 @@ class MLSTM(GatedMixer):
     ) -> Float[Tensor, "b l d"]:
         """Norm by head, add the skip, gate and project."""
         o, c = o.chunk(2, -1)
-        heads = o.view(*o.shape[:-1], self.heads, -1)
-        with full_precision(o):
-            wide = F.layer_norm(heads.to(sum_dtype(o)), heads.shape[-1:], eps=EPSILON)
-        normed = wide.flatten(-2).to(o.dtype) * self.norm_weight.to(o.dtype)
+        heads = normed_heads(o.view(*o.shape[:-1], self.heads, -1), EPSILON)
+        normed = heads.flatten(-2).to(o.dtype) * self.norm_weight.to(o.dtype)
         y = (normed + self.skip.to(o.dtype) * c) * F.silu(self.gate_proj(x))
         return cast(Tensor, self.out_proj(y))
 

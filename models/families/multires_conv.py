@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -45,7 +45,7 @@ from models.mixer import (
 from models.ops.channel_map import ChannelMixing, channel_projection, gated
 from models.ops.convolution.tree import depth_for, dilated_tree
 from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import Reading, check_share, reading
+from models.ops.recurrent.layer import Reading, check_share, locked_dropout, reading
 
 
 def together(layout: Layout) -> tuple[Reading, Int[Tensor, "b l"] | None]:
@@ -117,10 +117,6 @@ class MultiresConv(Family):
             summarises=True,
         )
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length, then over channels."""
-        return self.extend(Flow(x), layout).x
-
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue behind the inputs in `flow.state`; with state None, behind nothing."""
         if flow.state is not None and layout.document is not None:
@@ -138,8 +134,7 @@ class MultiresConv(Family):
                 document=document,
             )
         y = F.gelu(blanked(order.back(z.to(x.dtype)), layout, self.traits))
-        if self.dropout and self.training:
-            y = y * F.dropout(torch.ones_like(y[:, :1]), self.dropout)
+        y = locked_dropout(y, self.dropout, training=self.training)
         y = gated(self.out_proj(y), self.mixing)
         return flow._replace(x=y, state=None if before is None else after)
 

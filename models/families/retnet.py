@@ -41,7 +41,8 @@ from torch.nn import functional as F
 from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
 from models.multi_head import APPLIED, biases, projection
 from models.ops.gated.decayed_product import Reads, decayed_product
-from models.ops.numerics import full_precision, sum_dtype
+from models.ops.gated.head_norm import normed_heads
+from models.ops.numerics import sum_dtype
 from models.ops.recurrent.layer import BOTH_WAYS
 from models.positions import Spacing, rotate, rotation
 
@@ -87,15 +88,6 @@ def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Floa
     else:
         logs = -factor * torch.exp2(-8 * (head + 1) / heads)
     return logs[:, None].expand(q.shape[:3])
-
-
-def head_norm(o: Float[Tensor, "b h l v"], norm: HeadNorm) -> Float[Tensor, "b h l v"]:
-    """Norm each head's channels, in float32 at least."""
-    wide, width = o.to(sum_dtype(o)), (o.shape[-1],)
-    with full_precision(o):
-        if norm == HeadNorm.rms:
-            return F.rms_norm(wide, width, eps=EPSILON).to(o.dtype)
-        return F.layer_norm(wide, width, eps=EPSILON).to(o.dtype)
 
 
 class RetNet(Family):
@@ -173,7 +165,8 @@ class RetNet(Family):
         self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
         """Norm and gate what heads read, join and project it."""
-        normed = head_norm(o, self.norm).transpose(1, 2).flatten(-2)
+        heads = normed_heads(o, EPSILON, centred=self.norm == HeadNorm.group)
+        normed = heads.to(o.dtype).transpose(1, 2).flatten(-2)
         return cast(Tensor, self.out_proj(F.silu(self.gate_proj(x)) * normed))
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:

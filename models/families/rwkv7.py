@@ -36,6 +36,7 @@ from torch.nn import functional as F
 from models.mixer import Flow, Layout, Site, Tuning
 from models.multi_head import biases, projection
 from models.ops.gated.delta_product import delta_product
+from models.ops.gated.head_norm import normed_heads
 from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
 from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import BOTH_WAYS
@@ -206,7 +207,7 @@ class RWKV7(GatedMixer):
                 borders.after_borders(decays), u=u, state=state, chunk=self.chunk,
                 keep=borders.keep,
             )  # fmt: skip
-            normed = F.layer_norm(o, o.shape[-1:], eps=EPSILON * o.shape[-1])
+            normed = normed_heads(o, EPSILON * o.shape[-1])
             skip = by_head(self.skip.to(dtype)[None, None], self.heads)
             direct = (q * u * skip).sum(-1, keepdim=True) * v
             heads = normed.transpose(1, 2).flatten(2) * self.norm_weight.to(dtype)

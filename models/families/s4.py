@@ -136,8 +136,7 @@ class S4(StateSpace):
             if not value > 0:
                 raise ValueError(f"{name} must be positive: got {value}")
         check_share("convolution_dropout", convolution_dropout)
-        self.mixing, self.tied_dropout = mixing, tied_dropout
-        self.convolution_dropout = convolution_dropout
+        self.mixing, self.convolution_dropout = mixing, convolution_dropout
         sides = directions(site, bidirectional=bidirectional)
         rates, inputs = spectrum(init, states)
         steps = step_min, step_max
@@ -156,7 +155,7 @@ class S4(StateSpace):
         nn.init.normal_(self.readout, std=0.5**0.5)
         gates = 2 if mixing == ChannelMixing.glu else 1
         self.complete(
-            site, state=(width, states // 2), gates=gates, dropout=dropout,
+            site, state=(width, states // 2), gates=gates, dropout=dropout, tied=tied_dropout,
             operations=Growth(1.0, log=True),
         )  # fmt: skip
         if convolution_dropout > 0:
@@ -178,11 +177,7 @@ class S4(StateSpace):
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what the map over channels makes of each token."""
         y = F.gelu(F.dropout(y, self.convolution_dropout, self.training))
-        if self.tied_dropout:
-            y = F.dropout1d(y.mT, self.dropout, self.training).mT
-        else:
-            y = F.dropout(y, self.dropout, self.training)
-        return gated(self.out_proj(y), self.mixing)
+        return gated(self.out_proj(self.dropout(y)), self.mixing)
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Let A, B and dt learn slowly and without decay, and C at its rate."""

@@ -209,8 +209,9 @@ class S5(StateSpace):
         self.readout = readout(output, sides, site.width, states, blocks)
         gates = {GatedMixing.full_glu: 2, GatedMixing.none: 0}.get(mixing, 1)
         self.complete(
-            site, state=(states // 2,), gates=gates, dropout=dropout, operations=Growth(1.0)
-        )
+            site, state=(states // 2,), gates=gates, dropout=dropout, tied=True,
+            operations=Growth(1.0),
+        )  # fmt: skip
 
     def read(
         self,
@@ -223,8 +224,7 @@ class S5(StateSpace):
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what the map makes of each token; GELU is the released code's, by tanh."""
-        g = F.gelu(y, approximate="tanh")
-        g = F.dropout1d(g.mT, self.dropout, self.training).mT
+        g: Tensor = self.dropout(F.gelu(y, approximate="tanh"))
         if self.mixing == GatedMixing.none:
             return g
         gates: Tensor = self.out_proj(g)

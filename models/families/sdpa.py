@@ -11,39 +11,12 @@ Source: Dao et al. 2022, arXiv:2205.14135, for the flash kernels. Notation, func
 lra`: `softmax`.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from models.mixer import Growth, Need, Site, Variant
-from models.multi_head import MultiHead
-from models.ops.exact import ExactCore, sdpa
+from models.mixer import Growth
+from models.ops.exact import ExactAttention, sdpa
 
 
-class SDPA(MultiHead):
+class SDPA(ExactAttention):
     """Multi-head softmax attention through the fastest kernel that PyTorch has here."""
 
-    needs = (Need("variant", causal=False),)
-
-    @classmethod
-    def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` fixes."""
-        lra = options.variant == Variant.lra
-        return {"output_gate": False, "qk_norm": False} if lra else {}
-
-    def __init__(
-        self,
-        site: Site,
-        *,
-        variant: Variant = Variant.faithful,
-        bias: bool = True,
-        output_gate: bool = False,
-        qk_norm: bool = False,
-    ) -> None:
-        super().__init__(
-            site,
-            ExactCore(site, sdpa, memory=Growth(1.0)),
-            bias=bias,
-            mean_at_padding=variant == Variant.lra,
-            output_gate=output_gate,
-            qk_norm=qk_norm,
-        )
+    attend_by = staticmethod(sdpa)
+    kept = Growth(1.0)

@@ -167,10 +167,6 @@ class SGConv(Family):
             training_noise=dropout > 0 or (free and kernel_dropout > 0),
         )
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length, then over channels."""
-        return self.extend(Flow(x), layout).x
-
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue behind the inputs in `flow.state`; with state None, behind nothing.
 

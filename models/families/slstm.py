@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from models.mixer import Site, Tuning
 from models.ops.block_map import BlockMap
+from models.ops.gated.head_norm import normed_heads
 from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
 from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.exponential_lstm import exponential_lstm
@@ -125,10 +126,8 @@ class SLSTM(GatedMixer):
         self, o: Float[Tensor, "b l d"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
         """Norm by head."""
-        heads = o.view(*o.shape[:-1], self.heads, -1)
-        with full_precision(o):
-            wide = F.layer_norm(heads.to(sum_dtype(o)), heads.shape[-1:], eps=EPSILON)
-        return wide.flatten(-2).to(x.dtype) * self.norm_weight.to(x.dtype)
+        heads = normed_heads(o.view(*o.shape[:-1], self.heads, -1), EPSILON)
+        return heads.flatten(-2).to(x.dtype) * self.norm_weight.to(x.dtype)
 
     def empty(self, batch_size: int) -> Parts:
         """Return zeros for h, C, n and m, in float32 at least, and for the convolution."""

@@ -21,39 +21,12 @@ positions, since a bias of -1e10 on all of its scores leaves nothing else in flo
 that mean is dropped in training.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from models.mixer import Growth, Need, Site, Variant
-from models.multi_head import MultiHead
-from models.ops.exact import ExactCore, softmax_attention
+from models.mixer import Growth
+from models.ops.exact import ExactAttention, softmax_attention
 
 
-class SoftmaxAttention(MultiHead):
+class SoftmaxAttention(ExactAttention):
     """Multi-head softmax attention with materialised scores."""
 
-    needs = (Need("variant", causal=False),)
-
-    @classmethod
-    def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` fixes."""
-        lra = options.variant == Variant.lra
-        return {"output_gate": False, "qk_norm": False} if lra else {}
-
-    def __init__(
-        self,
-        site: Site,
-        *,
-        variant: Variant = Variant.faithful,
-        bias: bool = True,
-        output_gate: bool = False,
-        qk_norm: bool = False,
-    ) -> None:
-        super().__init__(
-            site,
-            ExactCore(site, softmax_attention, memory=Growth(2.0)),
-            bias=bias,
-            mean_at_padding=variant == Variant.lra,
-            output_gate=output_gate,
-            qk_norm=qk_norm,
-        )
+    attend_by = staticmethod(softmax_attention)
+    kept = Growth(2.0)

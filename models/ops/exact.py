@@ -8,15 +8,26 @@ forms the scores, `sdpa` leaves them to PyTorch's choice of kernel; the function
 Source: Vaswani et al. 2017, arXiv:1706.03762, and Dao et al. 2022, arXiv:2205.14135.
 """
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import SCORED, Growth, Layout, Positions, Site, State, Traits
+from models.mixer import (
+    SCORED,
+    Growth,
+    Layout,
+    Need,
+    Positions,
+    Site,
+    State,
+    Traits,
+    Variant,
+)
+from models.multi_head import MultiHead
 from models.ops import kv_cache
 from models.ops.numerics import sum_dtype
 from models.ops.ring import ring_attention, spread_heads
@@ -329,3 +340,35 @@ def _biased(
     mask = bias.to(q.dtype).masked_fill(~visible, torch.finfo(q.dtype).min / 2)
     o = F.scaled_dot_product_attention(q, k, v, mask, dropout)
     return o.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+
+
+class ExactAttention(MultiHead):
+    """Heads of softmax attention: a family says which function computes it, and what that keeps."""
+
+    attend_by: ClassVar[Attend]
+    kept: ClassVar[Growth]
+    needs = (Need("variant", causal=False),)
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` fixes."""
+        lra = options.variant == Variant.lra
+        return {"output_gate": False, "qk_norm": False} if lra else {}
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        variant: Variant = Variant.faithful,
+        bias: bool = True,
+        output_gate: bool = False,
+        qk_norm: bool = False,
+    ) -> None:
+        super().__init__(
+            site,
+            ExactCore(site, self.attend_by, memory=self.kept),
+            bias=bias,
+            mean_at_padding=variant == Variant.lra,
+            output_gate=output_gate,
+            qk_norm=qk_norm,
+        )

@@ -97,10 +97,6 @@ class GatedConvolution(Family):
         remembered ones, or stand on other ranks.
         """
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
-        return self.extend(Flow(x), layout).x
-
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue behind the last `kernel - 1` tokens, which are the state; None: zeros."""
         x = blanked(flow.x, layout, self.traits)

@@ -33,6 +33,21 @@ def gated(
     return y * (F.silu(gate) if kind == Gate.silu else gate.sigmoid())
 
 
+def normed_heads(
+    o: Float[Tensor, "*r v"], epsilon: float, *, centred: bool = True
+) -> Float[Tensor, "*r v"]:
+    """Norm the channels of each head, in float32 at least.
+
+    Args:
+        o: Heads.
+        epsilon: Added to the variance or the mean square.
+        centred: Whether means are removed first.
+    """
+    norm = F.layer_norm if centred else F.rms_norm
+    with full_precision(o):
+        return norm(o.to(sum_dtype(o)), o.shape[-1:], eps=epsilon)
+
+
 class GatedHeadNorm(nn.Module):
     """Norm each head's channels, and gate them.
 
@@ -52,8 +67,6 @@ class GatedHeadNorm(nn.Module):
     ) -> Float[Tensor, "*r e"]:
         """Return the normed channels of all heads, which lie behind each other, gated."""
         heads = o.view(*o.shape[:-1], -1, len(self.weight))
-        wide = heads.to(sum_dtype(o))
-        with full_precision(o):
-            normed = F.rms_norm(wide, (len(self.weight),), eps=self.epsilon)
+        normed = normed_heads(heads, self.epsilon, centred=False)
         y = (normed * self.weight.to(normed.dtype)).to(o.dtype).flatten(-2)
         return gated(y, gate, self.gate)

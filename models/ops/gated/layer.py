@@ -110,10 +110,6 @@ class GatedMixer(Family):
         states = like.new_zeros((batch_size, *self.state_shape), dtype=sum_dtype(like))
         return states, *self.convolutions.empty(batch_size)
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
-        return self.extend(Flow(x), layout).x
-
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, from an empty one.
 

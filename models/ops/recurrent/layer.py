@@ -119,6 +119,15 @@ def check_share(name: str, value: float) -> None:
         raise ValueError(f"{name} must lie in [0, 1): got {value}")
 
 
+def locked_dropout(
+    x: Float[Tensor, "b l d"], share: float, *, training: bool
+) -> Float[Tensor, "b l d"]:
+    """Drop the same channels of all tokens of a row; on a GPU others than `TiedDropout` draws."""
+    if not (share and training):
+        return x
+    return x * nn.functional.dropout(torch.ones_like(x[:, :1]), share)
+
+
 class RecurrentMixer(Family):
     """One cell, or one from each end, with dropout, penalties and a projection where asked for.
 
@@ -182,14 +191,11 @@ class RecurrentMixer(Family):
             reversible=not self.penalised,
         )
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
-        return self.extend(Flow(x), layout).x
-
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, from an empty one."""
         chosen = self.regularisation
-        x = self._locked(blanked(flow.x, layout, self.traits), chosen.input_dropout)
+        x = blanked(flow.x, layout, self.traits)
+        x = locked_dropout(x, chosen.input_dropout, training=self.training)
         outputs, state = [], flow.state
         for number, cell in enumerate(self.cells):
             order: Reading = reading(layout.keep, backwards=number == 1)
@@ -201,7 +207,7 @@ class RecurrentMixer(Family):
             state = state if flow.state is None else after
         y = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
         y = blanked(y, layout, self.traits)
-        handed_on = self._locked(y, chosen.output_dropout)
+        handed_on = locked_dropout(y, chosen.output_dropout, training=self.training)
         flow = flow._replace(
             x=handed_on if self.out_proj is None else self.out_proj(handed_on), state=state
         )
@@ -238,13 +244,6 @@ class RecurrentMixer(Family):
         (cell,) = self.cells
         state: State = cell.empty(batch_size)  # type: ignore[operator]
         return state
-
-    def _locked(self, x: Float[Tensor, "b l d"], share: float) -> Float[Tensor, "b l d"]:
-        """Drop the same channels of all tokens of a row."""
-        if not (share and self.training):
-            return x
-        mask = nn.functional.dropout(torch.ones_like(x[:, :1]), share)
-        return x * mask
 
     def _with_penalties(
         self,

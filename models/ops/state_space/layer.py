@@ -17,7 +17,7 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits, blanked
+from models.mixer import Family, Flow, Growth, Layout, Site, State, TiedDropout, Traits, blanked
 from models.multi_head import projection
 from models.ops.numerics import full_precision, sum_dtype
 from models.ops.recurrent.layer import check_share, reading
@@ -33,7 +33,14 @@ class StateSpace(Family):
     """C, one for each end that a row is read from."""
 
     def complete(
-        self, site: Site, *, state: tuple[int, ...], gates: int, dropout: float, operations: Growth
+        self,
+        site: Site,
+        *,
+        state: tuple[int, ...],
+        gates: int,
+        dropout: float,
+        operations: Growth,
+        tied: bool = False,
     ) -> None:
         """Add D, the map over channels and what the layer guarantees.
 
@@ -43,12 +50,13 @@ class StateSpace(Family):
             gates: What the map behind gives, in multiples of the width; 0: there is none.
             dropout: Share of what the states give that `mixed` drops.
             operations: How they grow with the length.
+            tied: Whether that drops channels at all positions at once.
 
         Raises:
             ValueError: `dropout` is no share.
         """
         check_share("dropout", dropout)
-        self.dropout, self.remembered = dropout, state
+        self.dropout, self.remembered = (TiedDropout if tied else nn.Dropout)(dropout), state
         self.skip = nn.Parameter(torch.empty(site.width))
         nn.init.normal_(self.skip)
         if gates:
@@ -78,10 +86,6 @@ class StateSpace(Family):
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what the map over channels makes of each token."""
         raise NotImplementedError
-
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length, then over channels."""
-        return self.extend(Flow(x), layout).x
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, from an empty one."""
