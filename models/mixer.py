@@ -371,6 +371,13 @@ class Family(ByName, nn.Module):
     `models.idle`. A batch without rows or without tokens passes `forward`, `extend` and
     `gated_extend` as it is: no formula of a family has to divide nothing into blocks. A state
     continues full rows of a causal mixer; anything else is refused here, once for all families.
+
+    Constructors raise ValueError for values out of range. What `Args` of a base class describe,
+    those of a family repeat only where it means something else.
+
+    Args:
+        site: Where it is built.
+        bidirectional: Whether tokens see later ones too, where they may.
     """
 
     version: ClassVar[int] = 1

@@ -122,7 +122,6 @@ class MultiHead(Family):
     the core.
 
     Args:
-        site: Where it is built.
         core: The attention.
         bias: Whether projections have biases, where the backbone leaves that open.
         bias_default: The default of that option of the family.

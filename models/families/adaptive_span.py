@@ -139,13 +139,11 @@ class AdaptiveSpan(SegmentRecurrence):
     """Multi-head attention whose heads learn their windows.
 
     Args:
-        site: Where it is built.
         span: The longest window, S.
         ramp: Tokens in which a window fades out, R.
         initial: Share of `span` that windows begin with.
         penalty: What a token of a head's span costs, mean over heads, in each layer.
         persistent: Learned keys and values of each head that every token sees.
-        bias: Whether projections have biases, where the backbone leaves that open.
     """
 
     def __init__(

@@ -92,13 +92,8 @@ class Based(MultiHead):
     """Based's linear attention between the four projections.
 
     Args:
-        site: Where it is built.
         feature_width: Channels of a head's queries and keys.
-        bias: Whether projections have biases, where the backbone leaves that open.
         chunk: Tokens whose weights are formed directly; changes the cost alone.
-
-    Raises:
-        ValueError: A number is none that it can be.
     """
 
     needs = (Need("chunk", causal=True),)

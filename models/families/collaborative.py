@@ -86,7 +86,6 @@ class CollaborativeAttention(MultiHead):
     """Multi-head attention whose heads share queries and keys.
 
     Args:
-        site: Where it is built.
         key_width: Columns of the shared projections; None: as many as all heads together have.
         mixing: How the weights of these columns begin.
         bias: Whether the projections of values and back have biases, and scores content biases,

@@ -57,13 +57,11 @@ class CompressiveTransformer(SegmentRecurrence):
     """Multi-head attention to a segment, to the memory before it and to a compressed one.
 
     Args:
-        site: Where it is built.
         rate: Inputs that become one compressed row.
         compressed: Rows of the compressed memory; null: as many as the memory has inputs.
         evaluation_compressed: The same in evaluation; null: as in training.
         compression: What makes one row of several.
         reconstruction: What teaches that, where it has parameters.
-        bias: Whether projections have biases, where the backbone leaves that open.
     """
 
     needs = (

@@ -45,7 +45,6 @@ class MixedAttention(Family):
     W_o is held as two maps whose outputs are added, which is the same.
 
     Args:
-        site: Where it is built.
         kernel: Taps of both convolutions, an odd number.
         head_ratio: gamma: heads of the model to those of each half; by default at least one
             remains, else no more than there are heads.

@@ -26,22 +26,4 @@ from models.ops.gated.delta_layer import DeltaRule
 
 
 class DeltaNet(DeltaRule):
-    """A delta rule by head in a state that does not decay.
-
-    Args:
-        site: Where it is built.
-        value_expansion: Width of a head's values, in widths of a head.
-        convolution: Tokens that the convolution of queries, keys and values sees; None: there is
-            none.
-        householders: How often a token writes.
-        negative_eigenvalues: Whether beta reaches to 2 in place of 1.
-        gate: What the gate of the outputs passes.
-        activation: What queries, keys and values pass.
-        key_norm: By what queries and keys are divided.
-        bidirectional: Whether tokens see later ones too, where they may.
-        bias: Whether projections have biases, where the backbone leaves that open.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
-
-    Raises:
-        ValueError: A number is none that it can be.
-    """
+    """A delta rule by head in a state that does not decay."""

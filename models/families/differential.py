@@ -87,9 +87,7 @@ class Differential(MultiHead):
     """Multi-head differential attention.
 
     Args:
-        site: Where it is built.
         deviation: Of the vectors that lambda starts from.
-        bias: Whether projections have biases, where the backbone leaves that open.
 
     Raises:
         ValueError: The width of a head is odd, or `deviation` is no deviation.

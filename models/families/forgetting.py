@@ -199,14 +199,11 @@ class Forgetting(MultiHead):
     """Multi-head forgetting attention.
 
     Args:
-        site: Where it is built.
         gate_start: What forget gates begin as.
         time_min: Tokens within which the first head forgets at first.
         time_max: The same of the last head.
         output_norm: Whether what each head reads is divided by the root of its mean square, times
             weights.
-        bidirectional: Whether tokens see later ones too, where they may.
-        bias: Whether projections have biases, where the backbone leaves that open.
 
     Raises:
         ValueError: A time is none.

@@ -47,12 +47,7 @@ from models.relative import SinusoidScores, drawn
 
 
 class FunnelScores(SinusoidScores):
-    """Scores of sinusoids and of the kind of tokens, but to and from the CLS vector.
-
-    Args:
-        site: Where it is built.
-        dropout: Of the sinusoids, while training.
-    """
+    """Scores of sinusoids and of the kind of tokens, but to and from the CLS vector."""
 
     kind_bias: nn.Parameter | None
     kind_vector: nn.Parameter
@@ -105,7 +100,6 @@ class Funnel(MultiHead):
         site: Where it is built; with another encoding than positions=transformer_xl this is exact
             attention.
         position_dropout: Share of the sinusoids of distances that training sets to 0.
-        bias: Whether projections have biases, where the backbone leaves that open.
 
     Raises:
         Unsupported: Asked for a causal model.

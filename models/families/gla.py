@@ -34,7 +34,6 @@ class GLA(GatedMixer):
     """Heads with a vector gate, normed and gated.
 
     Args:
-        site: Where it is built.
         key_expansion: Width of a head's queries and keys, in widths of a head.
         value_expansion: Width of a head's values, in widths of a head.
         gate_rank: Channels between the two maps of a decay.
@@ -42,12 +41,6 @@ class GLA(GatedMixer):
         convolution: Tokens that the convolution of queries, keys and values sees, a SiLU behind it;
             None: there is none.
         gate: What the gate of the outputs passes.
-        bidirectional: Whether tokens see later ones too, where they may.
-        bias: Whether projections have biases, where the backbone leaves that open.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
-
-    Raises:
-        ValueError: A number is none that it can be.
     """
 
     needs = (BOTH_WAYS,)

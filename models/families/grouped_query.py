@@ -47,9 +47,7 @@ class GroupedQueryAttention(MultiHead):
     """Multi-head attention with fewer heads of keys and values.
 
     Args:
-        site: Where it is built.
         key_value_heads: Heads of keys and of values; divides the heads of queries.
-        bias: Whether projections have biases, where the backbone leaves that open.
 
     Raises:
         ValueError: They do not divide.

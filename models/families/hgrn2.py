@@ -59,14 +59,7 @@ class HGRN2(GatedMixer):
     """Heads with tied gates and keys, normed together.
 
     Args:
-        site: Where it is built.
         lower_bounds: Whether decays of later layers have a lower bound.
-        bidirectional: Whether tokens see later ones too, where they may.
-        bias: Whether projections have biases, where the backbone leaves that open.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
-
-    Raises:
-        ValueError: `chunk` is below 1.
     """
 
     needs = (BOTH_WAYS,)

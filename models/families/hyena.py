@@ -57,7 +57,6 @@ class Hyena(Family):
     """A hierarchy of gates and long convolutions.
 
     Args:
-        site: Where it is built.
         order: N, the gates; N - 1 long convolutions stand between them.
         filter_width: Units of each layer of the network.
         bands: Frequencies of its table, each as a cosine and a sine.
@@ -69,12 +68,8 @@ class Hyena(Family):
         shift: What does not decay.
         convolution: Taps of the short convolutions.
         train_positions: Whether its table is trained.
-        bidirectional: Whether tokens see later ones too, where they may.
         rate: Learning rate of the network, in multiples of the run's.
         rate_of_positions: Learning rate of its table, likewise.
-
-    Raises:
-        ValueError: A value is out of range.
     """
 
     needs = (BOTH_WAYS, Need("rate_of_positions", train_positions=True))

@@ -38,18 +38,8 @@ class KimiDelta(DeltaRule):
     """A delta rule with a vector gate.
 
     Args:
-        site: Where it is built.
-        convolution: Tokens that the convolution of queries, keys and values sees; None: there is
-            none.
         gate_rank: Channels between the two maps of a gate; None: a head's width.
-        negative_eigenvalues: Whether beta reaches to 2 in place of 1.
         bound: Logarithm of the strongest decay, below 0; None: there is no bound.
-        bidirectional: Whether tokens see later ones too, where they may.
-        bias: Whether projections have biases, where the backbone leaves that open.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
-
-    Raises:
-        ValueError: A number is none that it can be.
     """
 
     needs = (BOTH_WAYS,)

@@ -120,7 +120,6 @@ class LambdaLayer(Family):
     """Three projections, and the maps that the context makes of two of them for the third.
 
     Args:
-        site: Where it is built.
         key_width: Channels of a query of one head, and of a key.
         intra_depth: Maps that are summed, each with keys, values and positions of its own.
         window: Tokens whose positions count, around each or, where causal, up to it; None: all.

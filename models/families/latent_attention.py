@@ -72,7 +72,6 @@ class LatentAttention(Family):
     """Attention over keys and values that are made of one compressed vector for each token.
 
     Args:
-        site: Where it is built.
         kv_width: Width of the compressed vector; None: 4 times that of a head.
         query_width: Width that queries are compressed to; None: they are not.
         rotary_width: Width of the rotary part of queries and keys; None: half a head, made even.

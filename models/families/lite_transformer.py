@@ -40,7 +40,6 @@ class LongShortRangeAttention(Family):
     """Attention and a convolution side by side, each with channels of its own.
 
     Args:
-        site: Where it is built.
         attention_width: Channels that attend, the first ones; None: half.
         convolution: Which one the others go through.
         kernel: Its taps, one number or one per layer.

@@ -89,18 +89,13 @@ class LRU(StateSpace):
     """A linear recurrent unit and the gated map behind it.
 
     Args:
-        site: Where it is built.
         states: N, the complex numbers that a layer remembers; None: the width of the model.
         radius_min: Smallest |lambda| to start from.
         radius_max: Largest |lambda| to start from, at most 1.
         phase_max: Largest phase to start from, in radians.
-        bidirectional: Whether tokens see later ones too, where they may.
         mixing: The map behind.
         dropout: Share of what the recurrence gives that is dropped before the map.
         rate: Learning rate of nu, theta, gamma and B, in multiples of the run's.
-
-    Raises:
-        ValueError: A value is out of range.
     """
 
     needs = (BOTH_WAYS,)

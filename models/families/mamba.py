@@ -40,18 +40,12 @@ class Mamba(GatedMixer):
     """A selective state space between two gated projections; it has no heads.
 
     Args:
-        site: Where it is built.
         expansion: Width of what is scanned, in multiples of what the site has.
         states: N, states of each channel.
         convolution: Tokens that the convolution of the inputs sees; None: there is none.
         step_rank: Channels that steps are made of; None: a sixteenth of the width of the model.
         step_min: Shortest dt to start from.
         step_max: Longest dt to start from.
-        bidirectional: Whether tokens see later ones too, where they may.
-        bias: Whether projections have biases, where the backbone leaves that open.
-
-    Raises:
-        ValueError: A number is none that it can be.
     """
 
     needs = (BOTH_WAYS,)

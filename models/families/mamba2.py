@@ -56,18 +56,14 @@ class Mamba2(GatedMixer):
     """State space duality, or Hydra's quasi-separable form of it.
 
     Args:
-        site: Where it is built.
         expansion: Width of all heads together, in multiples of what the site has.
         states: N, channels of B and C.
         groups: Of heads that share B and C.
         convolution: Tokens that the convolution of x, B and C sees; None: there is none.
         step_min: Shortest dt to start from.
         step_max: Longest dt to start from.
-        bidirectional: Whether tokens see later ones too, where they may.
         quasi_separable: Whether each end has B, C and dt of its own, and the diagonal a weight.
         log_linear: Whether tokens weigh their past by blocks of 1, 2, 4, ... tokens.
-        bias: Whether projections have biases, where the backbone leaves that open.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
 
     Raises:
         ValueError: A number is none that it can be.

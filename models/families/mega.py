@@ -132,18 +132,13 @@ class Mega(Family):
     """The gated attention of Mega, without the network behind it.
 
     Args:
-        site: Where it is built.
         ema_states: N, the dimensions of each channel's average.
         value_width: Of values, e; None: twice the width of the model.
         key_width: Of queries and keys, z; even for relative=rotary.
         attention: How scores become weights.
         chunk_length: Tokens that attend to each other; None: all.
         relative: What the distance adds to scores.
-        bidirectional: Whether tokens see later ones too, where they may.
         truncation: Lags after which the average of either direction ends; None: none.
-
-    Raises:
-        ValueError: A value is out of range.
     """
 
     needs = (

@@ -43,17 +43,10 @@ class MLSTM(GatedMixer):
     """A matrix memory between two projections.
 
     Args:
-        site: Where it is built.
         expansion: Width of all heads together, in multiples of what the site has.
         block_size: Channels of a block of the maps to queries, keys and values.
         convolution: Tokens that the convolution in front of queries and keys sees; None: there is
             none, nor a SiLU.
-        bidirectional: Whether tokens see later ones too, where they may.
-        bias: Whether projections have biases, where the backbone leaves that open.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
-
-    Raises:
-        ValueError: A number is none that it can be.
     """
 
     needs = (BOTH_WAYS,)

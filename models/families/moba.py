@@ -104,13 +104,8 @@ class Moba(MultiHead):
     """Multi-head attention to chosen blocks.
 
     Args:
-        site: Where it is built.
         block: Tokens of a block.
         top: Blocks that a query attends to, its own included.
-        bias: Whether projections have biases, where the backbone leaves that open.
-
-    Raises:
-        ValueError: A number is below 1.
     """
 
     def __init__(self, site: Site, *, block: int = 64, top: int = 4, bias: bool = True) -> None:

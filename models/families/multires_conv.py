@@ -66,16 +66,12 @@ class MultiresConv(Family):
     """A tree of short convolutions and the map behind it.
 
     Args:
-        site: Where it is built.
         taps: k, of each filter, at least 2.
         levels: J; None: so many that the longest input is seen whole.
         wide_skip: Whether the weight of the token itself starts from U(-1, 1), as a residual would,
             in place of the others' U(+-sqrt(1 / (J + 2))).
         mixing: The map behind.
         dropout: Share of the channels that the tree gives which is dropped for a whole row.
-
-    Raises:
-        ValueError: A value is out of range.
     """
 
     def __init__(

@@ -55,7 +55,6 @@ class NativeSparseAttention(Family):
     """Multi-head attention to compressed blocks, chosen blocks and a window.
 
     Args:
-        site: Where it is built.
         block: Tokens of a block, C.
         top: Blocks that a query chooses, those of `first` and `local` included, t.
         first: Blocks at the start that are chosen in any case.

@@ -94,17 +94,12 @@ class RetNet(Family):
     """Retention at several scales, normed by head and gated.
 
     Args:
-        site: Where it is built.
         value_expansion: Width of a head's values, in widths of a head.
         norm: What is normed of a head's output at a token.
         decay: How fast heads forget.
         rotary: Whether queries and keys are rotated by their position.
-        bidirectional: Whether tokens see later ones too, where they may.
         bias: Whether projections have biases, where the backbone leaves that open.
         chunk: Tokens whose weights are formed directly; changes the cost alone.
-
-    Raises:
-        ValueError: A number is none that it can be.
     """
 
     needs = (BOTH_WAYS,)

@@ -83,16 +83,9 @@ class RWKV7(GatedMixer):
     """A generalised delta rule over shifted tokens.
 
     Args:
-        site: Where it is built.
         ranks: Channels between the two maps of w, a, v and g; None: about 2.5, 2.5, 1.7 and 5 times
             the root of the width, in steps of 32.
         value_residual: Whether later layers mix their values with those of the first.
-        bidirectional: Whether tokens see later ones too, where they may.
-        bias: Whether projections have biases, where the backbone leaves that open.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
-
-    Raises:
-        ValueError: A number is none that it can be.
     """
 
     needs = (BOTH_WAYS,)

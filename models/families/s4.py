@@ -61,7 +61,6 @@ class S4(StateSpace):
     """State spaces of each channel.
 
     Args:
-        site: Where it is built.
         kernel: The matrices: of S4D, of S4, or of DSS.
         init: Eigenvalues to start from, see `models.ops.state_space.hippo`.
         input_limit: Largest B of init=legs to start from, 2 in the code of today; None: as HiPPO
@@ -71,7 +70,6 @@ class S4(StateSpace):
         discretisation: How A and dt become factors.
         step_min: Shortest dt to start from, drawn log-uniformly for each channel.
         step_max: Longest dt to start from.
-        bidirectional: Whether tokens see later ones too, where they may.
         mixing: The map behind.
         dropout: Share of what the state spaces give that is dropped before the map.
         tied_dropout: Whether that drops a channel at all positions at once.
@@ -79,9 +77,6 @@ class S4(StateSpace):
         rate: Learning rate of A and B, in multiples of the run's.
         rate_of_step: Learning rate of dt, likewise.
         rate_of_readout: Learning rate of C, likewise.
-
-    Raises:
-        ValueError: A value is out of range.
     """
 
     needs = (

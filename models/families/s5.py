@@ -139,7 +139,6 @@ class S5(StateSpace):
     """A state space of many inputs and outputs, and the gated map behind it.
 
     Args:
-        site: Where it is built.
         states: P, the real numbers that a layer remembers.
         blocks: J, how many blocks of HiPPO-N the eigenvalues start from; an even part of P each.
         discretisation: How A and dt become factors.
@@ -147,16 +146,12 @@ class S5(StateSpace):
         step_max: Longest dt to start from.
         output: The law that C is drawn from.
         clip_eigenvalues: Whether real parts of eigenvalues are kept below -0.0001.
-        bidirectional: Whether tokens see later ones too, where they may.
         mixing: The map behind.
         dropout: Share of the channels of g that a row drops at all of its tokens.
         rate: Learning rate of A, and of dt and B, in multiples of the run's.
         decay_input: Whether the weights of B decay as those of the run.
         fast_input: Whether B learns, and decays, as the parameters of the run.
         fast_step: Whether dt does.
-
-    Raises:
-        ValueError: A value is out of range.
     """
 
     needs = (BOTH_WAYS, Need("decay_input", fast_input=False))

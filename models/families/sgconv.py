@@ -81,7 +81,6 @@ class SGConv(Family):
     """A long convolution and the map behind it.
 
     Args:
-        site: Where it is built.
         kernel: What the kernel is made of.
         smallest: Parameters of each piece, and lags of the first one.
         stretch: How many times as many lags every piece has, a power of two.
@@ -92,13 +91,9 @@ class SGConv(Family):
         threshold: lambda of a free kernel.
         kernel_dropout: Share of a free kernel's lags that a training pass drops.
         kernels: Kernels of each channel, whose outputs all enter the map behind.
-        bidirectional: Whether tokens see later ones too, where they may.
         mixing: The map behind.
         dropout: Share of what the convolution gives that is dropped before the map.
         rate: Learning rate of the kernel, in multiples of the run's.
-
-    Raises:
-        ValueError: A value is out of range.
     """
 
     needs = (

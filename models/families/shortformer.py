@@ -30,7 +30,6 @@ class Shortformer(SegmentRecurrence):
     Args:
         site: Where it is built; with other positions than position_infused inside it is segment
             recurrence by itself.
-        bias: Whether projections have biases, where the backbone leaves that open.
     """
 
     def __init__(self, site: Site, *, bias: bool = True) -> None:

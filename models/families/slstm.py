@@ -58,15 +58,10 @@ class SLSTM(GatedMixer):
     """A scalar memory with exponential gates.
 
     Args:
-        site: Where it is built.
         convolution: Tokens that the convolution in front of input and forget gates sees; None:
             there is none, nor a SiLU.
         forget_bias: What biases of forget gates begin with.
         recurrent: What maps of the last outputs begin with.
-        bidirectional: Whether tokens see later ones too, where they may.
-
-    Raises:
-        ValueError: A number is none that it can be.
     """
 
     needs = (BOTH_WAYS,)

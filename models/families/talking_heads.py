@@ -118,7 +118,6 @@ class TalkingHeads(MultiHead):
         key_heads: Heads of queries and keys; None: as many as `model.backbone.heads`.
         value_heads: Heads of values; None: as many.
         mixing: How the maps across heads begin.
-        bias: Whether projections have biases, where the backbone leaves that open.
     """
 
     version = 2  # no projections are drawn but those that are used

@@ -47,14 +47,12 @@ class TransformerXL(SegmentRecurrence):
     """Multi-head attention to a segment and to the memory before it.
 
     Args:
-        site: Where it is built.
-        same_length: When each token of a stream sees as many keys as the memory holds, and no
-            more.
+        same_length: When tokens late in a segment lose sight of the memory's first ones, so that
+            each sees as many keys as the memory holds; a matter of streams alone.
         clamp: Distances beyond this count as this one; None: none does.
         evaluation_clamp: The same in evaluation; None: as in training.
         untied: Whether every layer has u and v of its own.
         position_dropout: Share of the sinusoids of distances that training sets to 0.
-        bias: Whether projections have biases, where the backbone leaves that open.
     """
 
     needs = (

@@ -45,13 +45,10 @@ class TTT(GatedMixer):
     """TTT-Linear.
 
     Args:
-        site: Where it is built.
         block: Tokens whose gradients are taken at the same weights.
         rate: The largest rate of a token, before it is divided by the width of a head.
         share_query_key: Whether queries and keys are one projection behind two convolutions.
         gate: Whether the normed outputs are gated.
-        bidirectional: Whether tokens see later ones too, where they may.
-        bias: Whether projections have biases, where the backbone leaves that open.
 
     Raises:
         ValueError: A number is none that it can be, or the width of a head is odd.

@@ -32,10 +32,8 @@ class SegmentRecurrence(MultiHead):
     """Multi-head attention of a segment to itself and to the inputs remembered before it.
 
     Args:
-        site: Where it is built.
         core: Exact attention, with the scores by distance; a subclass with another one has another
             `read`.
-        bias: Whether projections have biases, where the backbone leaves that open.
         bias_default: What the family's option says where nobody chooses.
     """
 

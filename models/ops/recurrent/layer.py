@@ -132,7 +132,6 @@ class RecurrentMixer(Family):
     """One cell, or one from each end, with dropout, penalties and a projection where asked for.
 
     Args:
-        site: Where it is built.
         cell: Makes a cell from the width that it reads and its own.
         hidden_width: Of each direction, with a linear map back; None: the width of the model, or
             half of it for each of two directions, without a map.
