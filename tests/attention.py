@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from models.mixer import Flow, Layout, State
+from models.state import size_bytes
+
 
 def drawn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
     """Return N(0, scale) in float64, the same for the same seed."""
@@ -47,6 +50,25 @@ def compare(
     )
     for one, other in zip(here, there, strict=True):
         torch.testing.assert_close(one, other, atol=looser * atol, rtol=looser * rtol)
+
+
+def streamed(mixer: Any, x: Tensor, cuts: list[int], memory: int) -> tuple[Tensor, State]:
+    """Return what a stream of rows gives, so cut, and its state, whose size stays the same."""
+    state, outputs = mixer.initial_state(len(x), memory), []
+    size = size_bytes(state)
+    for piece in x.split(cuts, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        outputs, state = [*outputs, flow.x], flow.state
+        assert size_bytes(state) == size
+    return torch.cat(outputs, dim=1), state
+
+
+def compare_rows_alone(mixer: Any, x: Tensor, keep: Tensor) -> None:
+    """Compare the real tokens of each row with what they give without padding."""
+    y = mixer(x, Layout(keep=keep))
+    for row, real in enumerate(keep):
+        wanted = mixer(x[row, real][None], Layout())[0]
+        torch.testing.assert_close(y[row, real], wanted, atol=1e-10, rtol=0)
 
 
 class Largest(TorchDispatchMode):

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from models.families.based import Based, TaylorFeatures
-from models.mixer import Flow, Layout, Positions, Site
+from models.mixer import Layout, Positions, Site
 from models.positions import rotate
-from tests.attention import drawn, holes
+from tests.attention import drawn, holes, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 
@@ -70,13 +70,9 @@ def test_padding_weighs_nothing(causal):
 @pytest.mark.parametrize("cuts", [[1] * LENGTH, [8, 13], [3, 17, 1]])
 def test_a_stream_continues_the_sums(cuts):
     mixer, x = built(), drawn(2, LENGTH, WIDTH)
-    state, parts = mixer.initial_state(2, 4), []
-    for piece in x.split(cuts, 1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        parts.append(flow.x)
-        state = flow.state
+    parts, _ = streamed(mixer, x, cuts, 4)
     wanted = literal(mixer, x, causal=True)
-    torch.testing.assert_close(torch.cat(parts, 1), wanted, atol=1e-10, rtol=0)
+    torch.testing.assert_close(parts, wanted, atol=1e-10, rtol=0)
 
 
 def test_products_of_features_are_the_polynomial():

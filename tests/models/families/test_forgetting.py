@@ -5,9 +5,9 @@ import torch
 
 from models.families.forgetting import Forgetting, fading_attention, levels
 from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout, Positions, Site
+from models.mixer import Layout, Positions, Site
 from models.positions import rotate
-from tests.attention import Largest, drawn, holes
+from tests.attention import Largest, drawn, holes, streamed
 
 LENGTH, WIDTH, HEADS = 13, 12, 3
 EVERYTHING = {"output_norm": True, "output_gate": True, "qk_norm": True, "bias": True}
@@ -130,12 +130,8 @@ def test_a_stream_sees_the_last_tokens(memory, cuts):
     def sees(_, i):
         return list(range(max(0, i + 1 - memory), i + 1) if isinstance(i, int) else range(LENGTH))
 
-    state, parts = mixer.initial_state(2, memory), []
-    for piece in x.split(cuts, 1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        parts.append(flow.x)
-        state = flow.state
-    torch.testing.assert_close(torch.cat(parts, 1), literal(mixer, x, sees), atol=1e-11, rtol=0)
+    parts, _ = streamed(mixer, x, cuts, memory)
+    torch.testing.assert_close(parts, literal(mixer, x, sees), atol=1e-11, rtol=0)
 
 
 def test_far_from_the_first_token_nothing_is_lost():

@@ -18,7 +18,7 @@ from models.ops.convolution.reference import (
 from models.state import size_bytes
 from models.tuning import Tuning
 from runners.training.optimisers.groups import tunings
-from tests.attention import compare, drawn, holes
+from tests.attention import compare, compare_rows_alone, drawn, holes, streamed
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, LONGEST, LENGTH = 6, 20, 13
@@ -139,38 +139,27 @@ def test_without_backward_kernels_it_is_causal(options):
 def test_padding_is_as_if_it_were_not_there(options, bidirectional):
     mixer, keep = built(bidirectional=bidirectional, **options), holes(LENGTH, end=9)
     x = drawn(2, LENGTH, WIDTH)
-    y = mixer(x, Layout(keep=keep))
-    for row in range(2):
-        wanted = mixer(x[row, keep[row]][None], Layout())[0]
-        torch.testing.assert_close(y[row, keep[row]], wanted, atol=1e-10, rtol=0)
+    compare_rows_alone(mixer, x, keep)
 
 
 @CASES
 @pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
 def test_however_a_stream_is_cut_the_outputs_are_the_same(options, cut):
     mixer, x = built(causal=True, **options), drawn(2, LENGTH, WIDTH)
-    state, outputs = mixer.initial_state(2, LENGTH), []
-    held = size_bytes(state)
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        outputs.append(flow.x)
-    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-10, rtol=0)
+    outputs, state = streamed(mixer, x, cut, LENGTH)
+    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
     order, taps = options.get("order", 2), options.get("convolution", 3)
     inputs = (order - 1) * (LENGTH - 1) + (taps - 1) * (order + 1)
-    assert size_bytes(state) == held == 8 * 2 * WIDTH * inputs
+    assert size_bytes(state) == 8 * 2 * WIDTH * inputs
 
 
 @pytest.mark.parametrize("memory", [1, 3])
 def test_a_short_memory_shows_the_last_inputs_of_each_convolution(memory):
     mixer, x = built(causal=True, convolution=1), drawn(1, 50, WIDTH)
     assert not mixer.traits.summarises
-    state = mixer.initial_state(1, memory)
-    for piece in x.split([27, 1, 22], dim=1):  # further than the kernel
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
+    outputs, _ = streamed(mixer, x, [27, 1, 22], memory)  # further than the kernel
     wanted = mixer(x[:, -memory:], Layout())[:, -1]
-    torch.testing.assert_close(flow.x[:, -1], wanted, atol=1e-10, rtol=0)
+    torch.testing.assert_close(outputs[:, -1], wanted, atol=1e-10, rtol=0)
     assert built(causal=True).traits.summarises
     assert built(causal=True, convolution=1, order=3).traits.summarises
 

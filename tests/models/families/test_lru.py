@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional as F
 
 from models.families.lru import LRU
-from models.mixer import Flow, Layout, Site, Unsupported
+from models.mixer import Layout, Site, Unsupported
 from models.state import size_bytes
 from runners.training.optimisers.groups import tunings
-from tests.attention import drawn, holes
+from tests.attention import compare_rows_alone, drawn, holes, streamed
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
@@ -60,23 +60,15 @@ def test_it_is_its_equations(options, mixing):
 def test_padding_is_as_if_it_were_not_there(bidirectional):
     mixer, keep = built(bidirectional=bidirectional), holes(LENGTH, end=9)
     x = drawn(2, LENGTH, 6)
-    y = mixer(x, Layout(keep=keep))
-    for row in range(2):
-        wanted = mixer(x[row, keep[row]][None], Layout())[0]
-        torch.testing.assert_close(y[row, keep[row]], wanted, atol=1e-10, rtol=0)
+    compare_rows_alone(mixer, x, keep)
 
 
 @pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
 def test_however_a_stream_is_cut_the_outputs_are_the_same(cut):
     mixer, x = built(causal=True), drawn(2, LENGTH, 6)
-    state, outputs = mixer.initial_state(2, LENGTH), []
-    held = size_bytes(state)
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        outputs.append(flow.x)
-    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-10, rtol=0)
-    assert size_bytes(state) == held == 8 * 2 * 2 * 4
+    outputs, state = streamed(mixer, x, cut, LENGTH)
+    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
+    assert size_bytes(state) == 8 * 2 * 2 * 4
 
 
 @pytest.mark.parametrize("sides", [1, 2])

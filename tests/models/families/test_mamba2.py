@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from models.families.mamba2 import Mamba2
-from models.mixer import Flow, Layout, Site, Unsupported
-from tests.attention import drawn
+from models.mixer import Layout, Site, Unsupported
+from tests.attention import drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 4
 
@@ -149,12 +149,8 @@ def test_log_linear_attention_is_its_matrix():
     torch.nn.init.normal_(mixer.level_scale)
     wanted = log_linear(mixer, x)
     compare(mixer(x, Layout()), wanted, mixer, x)
-    flow, parts = Flow(x, mixer.initial_state(2, 64)), []
-    for part in x.split([6, 1, 1, 13], 1):
-        flow = mixer.extend(flow._replace(x=part), Layout())
-        parts.append(flow.x)
-    torch.testing.assert_close(torch.cat(parts, 1), wanted, atol=1e-10, rtol=0)
-    state, place, *_ = flow.state
+    outputs, (state, place, *_) = streamed(mixer, x, [6, 1, 1, 13], 64)
+    torch.testing.assert_close(outputs, wanted, atol=1e-10, rtol=0)
     assert state.shape == (2, HEADS, 6, 5, 6)
     assert place.tolist() == [LENGTH, LENGTH]
     more = sum(p.numel() for p in mixer.parameters()) - sum(p.numel() for p in built().parameters())

@@ -16,7 +16,7 @@ from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.state_space import reference
 from models.state import size_bytes
 from runners.training.optimisers.groups import tunings
-from tests.attention import drawn, holes
+from tests.attention import drawn, holes, streamed
 from tests.models.families.released import mega as released
 
 WIDTH, CHUNK = 6, 4
@@ -190,41 +190,27 @@ def test_one_dimension_without_damping_is_the_classical_average():
 def test_however_a_stream_is_cut_the_outputs_are_the_same(cut, chunk, relative, attention):
     mixer = built(causal=True, chunk_length=chunk, relative=relative, attention=attention)
     x = drawn(2, 17, WIDTH)
-    state, outputs = mixer.initial_state(2, 17), []
-    held = size_bytes(state)
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        outputs.append(flow.x)
-    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-10, rtol=0)
+    outputs, state = streamed(mixer, x, cut, 17)
+    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
     remembered = (chunk or 17) - 1
-    assert size_bytes(state) == held == 2 * 8 * (3 * WIDTH + remembered * (4 + 5) + 1)
+    assert size_bytes(state) == 2 * 8 * (3 * WIDTH + remembered * (4 + 5) + 1)
 
 
 @pytest.mark.parametrize("attention", ["softmax", "laplace"])
 def test_without_chunks_a_stream_sees_the_last_tokens_of_its_memory(attention):
     """Keys, that is; the average has all of the past."""
     mixer, x, memory = built(causal=True, attention=attention), drawn(2, 17, WIDTH), 3
-    state, outputs = mixer.initial_state(2, memory), []
-    for piece in x.split([5, 1, 11], dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        outputs.append(flow.x)
-    found = torch.cat(outputs, 1)
+    found, _ = streamed(mixer, x, [5, 1, 11], memory)
     torch.testing.assert_close(found[:, :memory], mixer(x[:, :memory], Layout()))
     assert (found[:, memory:] - mixer(x, Layout())[:, memory:]).abs().amax(-1).min() > 1e-6
     with torch.no_grad():
         mixer.average.gamma.zero_()  # so that tokens out of sight say nothing
         loud = x.clone()
         loud[:, :8] = 50.0
-        for tokens in (x, loud):
-            state, outputs = mixer.initial_state(2, memory), []
-            for piece in tokens.split([5, 1, 11], dim=1):
-                flow = mixer.extend(Flow(piece, state), Layout())
-                state = flow.state
-                outputs.append(flow.x)
-            found = torch.cat(outputs, 1)[:, 8 + memory - 1 :]
-            wanted = found if tokens is x else wanted
+        found, wanted = (
+            streamed(mixer, tokens, [5, 1, 11], memory)[0][:, 8 + memory - 1 :]
+            for tokens in (loud, x)
+        )
     torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
 
 

@@ -8,7 +8,7 @@ from models.families.moba import Moba
 from models.families.sdpa import SDPA
 from models.mixer import Flow, Layout, Site
 from models.ops.sparse.reference import attention_in_sight, moba_pairs
-from tests.attention import compare, drawn, holes
+from tests.attention import compare, drawn, holes, streamed
 
 WIDTH, HEADS = 12, 3
 BOTH = pytest.mark.parametrize("causal", [False, True])
@@ -111,12 +111,8 @@ def test_each_document_gives_what_it_gives_alone(causal, padded):
 @pytest.mark.parametrize("cuts", [[19], [1] * 19, [7, 1, 1, 10], [4, 4, 11]], ids=str)
 def test_a_stream_is_one_pass_however_it_is_cut(cuts):
     mixer, x = built(causal=True, block=4, top=2), drawn(2, 19, WIDTH)
-    state, seen = mixer.initial_state(2, 19), []
-    for piece in x.split(cuts, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        seen.append(flow.x)
-    torch.testing.assert_close(torch.cat(seen, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+    seen, _ = streamed(mixer, x, cuts, 19)
+    torch.testing.assert_close(seen, mixer(x, Layout()), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize(("memory", "blocks"), [(1, 1), (2, 2), (5, 2), (6, 3), (9, 3)])

@@ -10,7 +10,7 @@ from models.mixer import Flow, Layout, Site
 from models.ops.convolution.reference import dilated_tree
 from models.state import size_bytes
 from runners.training.optimisers.groups import tunings
-from tests.attention import compare, drawn, holes
+from tests.attention import compare, drawn, holes, streamed
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, LONGEST, LENGTH = 6, 20, 13
@@ -89,15 +89,10 @@ def test_padding_and_other_documents_are_as_if_they_were_not_there(options, leve
 @pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
 def test_however_a_stream_is_cut_the_outputs_are_the_same(options, levels, cut):
     mixer, x = built(causal=True, **options), drawn(2, LENGTH, WIDTH)
-    state, outputs = mixer.initial_state(2, 1), []
-    held = size_bytes(state)
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        outputs.append(flow.x)
-    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-10, rtol=0)
+    outputs, state = streamed(mixer, x, cut, 1)
+    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
     taps = options.get("taps", 2)
-    assert size_bytes(state) == held == 8 * 2 * WIDTH * (taps - 1) * (2**levels - 1)
+    assert size_bytes(state) == 8 * 2 * WIDTH * (taps - 1) * (2**levels - 1)
 
 
 @CASES

@@ -9,7 +9,7 @@ from models.families.nsa import NativeSparseAttention
 from models.mixer import Flow, Layout, Site
 from models.ops.banded.sliding_window import window_attention
 from models.ops.sparse.reference import attention_in_sight, nsa_branches
-from tests.attention import Largest, compare, drawn, holes
+from tests.attention import Largest, compare, drawn, holes, streamed
 
 WIDTH, HEADS = 16, 4
 BOTH = pytest.mark.parametrize("causal", [False, True])
@@ -166,24 +166,15 @@ def test_the_first_branch_is_0_until_a_block_is_whole(monkeypatch):
 @pytest.mark.parametrize("cuts", [[19], [1] * 19, [7, 1, 1, 10], [4, 4, 11]], ids=str)
 def test_a_stream_is_one_pass_however_it_is_cut(options, cuts):
     mixer, x = built(causal=True, **options), drawn(2, 19, WIDTH)
-    state, seen = mixer.initial_state(2, 19), []
-    for piece in x.split(cuts, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        seen.append(flow.x)
-    torch.testing.assert_close(torch.cat(seen, 1), mixer(x, Layout()), atol=1e-11, rtol=0)
+    seen, _ = streamed(mixer, x, cuts, 19)
+    torch.testing.assert_close(seen, mixer(x, Layout()), atol=1e-11, rtol=0)
 
 
 def test_a_short_memory_gives_the_same_however_the_stream_is_cut():
     mixer, x = built(causal=True, block=4, window=6), drawn(2, 40, WIDTH)
     pieces = []
     for cuts in ([40], [1] * 40, [9, 1, 3, 27]):
-        state, seen = mixer.initial_state(2, 11), []
-        for piece in x.split(cuts, dim=1):
-            flow = mixer.extend(Flow(piece, state), Layout())
-            state = flow.state
-            seen.append(flow.x)
-        pieces.append(torch.cat(seen, 1))
+        pieces.append(streamed(mixer, x, cuts, 11)[0])
     for other in pieces[1:]:
         torch.testing.assert_close(other, pieces[0], atol=1e-11, rtol=0)
     assert not torch.allclose(pieces[0], mixer(x, Layout()))

@@ -7,7 +7,7 @@ import torch
 
 from models.families.retnet import EPSILON, HeadDecay, HeadNorm, RetNet, log_decays
 from models.mixer import Flow, Layout, Site, Unsupported
-from tests.attention import drawn
+from tests.attention import drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 SITE = {"width": WIDTH, "heads": HEADS, "max_length": 64}
@@ -123,11 +123,7 @@ def test_slopes_are_those_of_lightning_attention(layer, depth):
     mixer, x = built(causal=True, **options), drawn(2, LENGTH, WIDTH).requires_grad_()
     wanted = finished(mixer, recurrent(mixer, x), x)
     compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()])
-    flow, parts = Flow(x, mixer.initial_state(2, 8)), []
-    for part in x.split([5, 1, 15], 1):
-        flow = mixer.extend(flow._replace(x=part), Layout())
-        parts.append(flow.x)
-    torch.testing.assert_close(torch.cat(parts, 1), wanted, atol=1e-10, rtol=0)
+    torch.testing.assert_close(streamed(mixer, x, [5, 1, 15], 8)[0], wanted, atol=1e-10, rtol=0)
     both = built(**options)
     wanted = finished(both, parallel(both, x, both=True), x)
     compare(both(x, Layout()), wanted, [x, *both.parameters()])

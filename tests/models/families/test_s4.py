@@ -15,7 +15,7 @@ from models.ops.state_space.reference import diagonal, low_rank
 from models.state import size_bytes
 from models.tuning import Tuning
 from runners.training.optimisers.groups import tunings
-from tests.attention import drawn, holes
+from tests.attention import compare_rows_alone, drawn, holes, streamed
 from tests.models.families.released import s4 as released
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
@@ -110,25 +110,16 @@ def test_short_rows_are_its_recurrence(form, length):
 def test_padding_is_as_if_it_were_not_there(form, causal):
     mixer, keep = built(causal=causal, **form), holes(LENGTH, end=9)
     x = drawn(2, LENGTH, 6)
-    y = mixer(x, Layout(keep=keep))
-    for row in range(2):
-        real = keep[row]
-        wanted = mixer(x[row, real][None], Layout())[0]
-        torch.testing.assert_close(y[row, real], wanted, atol=1e-10, rtol=0)
+    compare_rows_alone(mixer, x, keep)
 
 
 @FORMS
 @pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
 def test_however_a_stream_is_cut_the_outputs_are_the_same(form, cut):
     mixer, x = built(causal=True, **form), drawn(2, LENGTH, 6)
-    state, outputs = mixer.initial_state(2, LENGTH), []
-    held = size_bytes(state)
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        outputs.append(flow.x)
-    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-10, rtol=0)
-    assert size_bytes(state) == held == 8 * 2 * 6 * 8
+    outputs, state = streamed(mixer, x, cut, LENGTH)
+    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
+    assert size_bytes(state) == 8 * 2 * 6 * 8
 
 
 @pytest.mark.parametrize("init", [*Initial])

@@ -7,14 +7,14 @@ import torch
 
 from models.families.s4 import S4
 from models.families.s5 import HIGHEST_REAL, S5, GatedMixing, Output
-from models.mixer import Flow, Layout, Site, Unsupported
+from models.mixer import Layout, Site, Unsupported
 from models.ops.state_space import reference
 from models.ops.state_space.discretisation import Discretisation, discretise
 from models.ops.state_space.hippo import legs_vectors
 from models.state import size_bytes
 from models.tuning import Tuning
 from runners.training.optimisers.groups import tunings
-from tests.attention import drawn, holes
+from tests.attention import compare_rows_alone, drawn, holes, streamed
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
@@ -150,24 +150,16 @@ def test_one_channel_is_the_diagonal_recurrence_of_its_reference():
 def test_padding_is_as_if_it_were_not_there(causal):
     mixer, keep = built(causal=causal), holes(LENGTH, end=9)
     x = drawn(2, LENGTH, 6)
-    y = mixer(x, Layout(keep=keep))
-    for row in range(2):
-        wanted = mixer(x[row, keep[row]][None], Layout())[0]
-        torch.testing.assert_close(y[row, keep[row]], wanted, atol=1e-10, rtol=0)
+    compare_rows_alone(mixer, x, keep)
 
 
 @RULES
 @pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
 def test_however_a_stream_is_cut_the_outputs_are_the_same(rule, cut):
     mixer, x = built(causal=True, discretisation=rule), drawn(2, LENGTH, 6)
-    state, outputs = mixer.initial_state(2, LENGTH), []
-    held = size_bytes(state)
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        outputs.append(flow.x)
-    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-10, rtol=0)
-    assert size_bytes(state) == held == 8 * 2 * 8
+    outputs, state = streamed(mixer, x, cut, LENGTH)
+    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
+    assert size_bytes(state) == 8 * 2 * 8
 
 
 @pytest.mark.parametrize("states", [8, 32])

@@ -5,9 +5,9 @@ import torch
 
 from models.families.softmax import SoftmaxAttention
 from models.families.talking_heads import TalkingHeads
-from models.mixer import Flow, Layout, Positions, Site
+from models.mixer import Layout, Positions, Site
 from models.positions import alibi_slopes
-from tests.attention import drawn, holes
+from tests.attention import drawn, holes, streamed
 
 SITE = {"width": 12, "heads": 3, "max_length": 32}
 LENGTH = 9
@@ -110,12 +110,8 @@ def test_positions_are_added_behind_the_first_map():
 def test_however_a_stream_is_cut_the_outputs_are_the_same(heads):
     mixer = built(facts={"causal": True}, mixing="normal", **heads)
     x = drawn(2, LENGTH, 12)
-    state, found = mixer.initial_state(2, LENGTH), []
-    for piece in x.split([2, 1, LENGTH - 3], dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        found.append(flow.x)
-    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+    found, _ = streamed(mixer, x, [2, 1, LENGTH - 3], LENGTH)
+    torch.testing.assert_close(found, mixer(x, Layout()), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize(

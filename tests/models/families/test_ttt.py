@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from models.families.ttt import TTT
 from models.mixer import Flow, Layout, Site
 from models.positions import ROTARY_BASE
-from tests.attention import drawn
+from tests.attention import drawn, streamed
 
 WIDTH, HEADS, BLOCK = 12, 3, 4
 KEYS = WIDTH // HEADS
@@ -86,12 +86,8 @@ def test_it_is_the_paper_token_by_token(length, options):
 @pytest.mark.parametrize("cut", [1, 3, 4, 7])
 def test_segments_of_any_length_are_one_pass(cut):
     mixer, x = built(share_query_key=True), drawn(2, 19, WIDTH)
-    state, outputs = mixer.initial_state(2, 19), []
-    for segment in x.split(cut, 1):
-        flow = mixer.extend(Flow(segment, state), Layout())
-        outputs.append(flow.x)
-        state = flow.state
-    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+    outputs, _ = streamed(mixer, x, cut, 19)
+    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-12, rtol=0)
 
 
 def test_rows_may_stand_at_different_places_of_their_blocks():
