@@ -10,7 +10,7 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Layout, Positions, Site
 from models.ops.shared_heads import shared_heads
 from models.positions import alibi_slopes, rotate
-from tests.attention import drawn, holes
+from tests.attention import compare, drawn, holes
 from tests.models.families.released import collaborative as released
 
 STORED = np.load(released.OUTPUTS)
@@ -61,16 +61,6 @@ def literal(mixer, x, *, keep=None, slopes=None, rotary=False) -> torch.Tensor:
     return mixer.out_proj(o)
 
 
-def agree(found, wanted, leaves, atol=1e-12) -> None:
-    torch.testing.assert_close(found, wanted, atol=atol, rtol=0)
-    direction = drawn(*found.shape, seed=4)
-    here, there = (
-        torch.autograd.grad(y, leaves, direction, materialize_grads=True) for y in (found, wanted)
-    )
-    for one, other in zip(here, there, strict=True):
-        torch.testing.assert_close(one, other, atol=atol, rtol=0)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     "options", [{}, {"key_width": 8, "mixing": "normal"}, {"mixing": "ones", "bias": False}]
@@ -79,7 +69,7 @@ def test_it_is_the_equations(causal, options):
     mixer = built(facts={"causal": causal}, **options)
     x, keep = drawn(2, LENGTH, 12).requires_grad_(), holes(LENGTH)
     wanted = literal(mixer, x.masked_fill(~keep[..., None], 0), keep=keep)
-    agree(mixer(x, Layout(keep=keep)), wanted, [x, *mixer.parameters()])
+    compare(mixer(x, Layout(keep=keep)), wanted, [x, *mixer.parameters()])
 
 
 @pytest.mark.parametrize("positions", [Positions.alibi, Positions.rotary])

@@ -10,7 +10,7 @@ from models.families.lru import LRU
 from models.mixer import Layout, Site, Unsupported
 from models.state import size_bytes
 from runners.training.optimisers.groups import tunings
-from tests.attention import compare_rows_alone, drawn, holes, streamed
+from tests.attention import compare, compare_rows_alone, drawn, holes, streamed
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
@@ -49,11 +49,7 @@ def test_it_is_its_equations(options, mixing):
     mixer = built(mixing=mixing, **options)
     x = drawn(2, LENGTH, 6).requires_grad_()
     y, wanted = mixer(x, Layout()), equations(mixer, x)
-    torch.testing.assert_close(y, wanted, atol=1e-10, rtol=0)
-    leaves, direction = [x, *mixer.parameters()], drawn(*wanted.shape, seed=9)
-    here, there = (torch.autograd.grad(each, leaves, direction) for each in (y, wanted))
-    for one, other in zip(here, there, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+    compare(y, wanted, [x, *mixer.parameters()], atol=1e-10)
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])

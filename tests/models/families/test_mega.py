@@ -16,7 +16,7 @@ from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.state_space import reference
 from models.state import size_bytes
 from runners.training.optimisers.groups import tunings
-from tests.attention import drawn, holes, streamed
+from tests.attention import compare, drawn, holes, streamed
 from tests.models.families.released import mega as released
 
 WIDTH, CHUNK = 6, 4
@@ -114,17 +114,6 @@ def equations(mixer, x, keep=None, residual=None):
     return u.sigmoid() * (g - (x if residual is None else residual))
 
 
-def agree(found, wanted, leaves, atol=1e-10):
-    torch.testing.assert_close(found, wanted, atol=atol, rtol=0)
-    direction = drawn(*wanted.shape, seed=9)
-    here, there = (
-        torch.autograd.grad(each, leaves, direction, materialize_grads=True)
-        for each in (found, wanted)
-    )
-    for one, other in zip(here, there, strict=True):
-        torch.testing.assert_close(one, other, atol=atol, rtol=atol)
-
-
 @pytest.mark.parametrize("attention", ["softmax", "laplace"])
 @pytest.mark.parametrize("chunk", [CHUNK, None])
 @pytest.mark.parametrize("causal", [True, False])
@@ -133,7 +122,7 @@ def test_it_is_its_equations(length, causal, chunk, attention):
     relative = "rotary" if length == CHUNK + 1 else "simple"
     mixer = built(causal=causal, chunk_length=chunk, attention=attention, relative=relative)
     x = drawn(2, length, WIDTH).requires_grad_()
-    agree(mixer(x, Layout()), equations(mixer, x), [x, *mixer.parameters()])
+    compare(mixer(x, Layout()), equations(mixer, x), [x, *mixer.parameters()], atol=1e-10)
 
 
 @pytest.mark.parametrize("attention", ["softmax", "laplace"])
@@ -145,14 +134,14 @@ def test_padding_is_no_key_and_counts_for_nothing(causal, relative, attention):
     keep, x = holes(length, end=9), drawn(2, length, WIDTH).requires_grad_()
     there = keep[..., None]
     found, wanted = mixer(x, Layout(keep=keep)) * there, equations(mixer, x, keep) * there
-    agree(found, wanted, [x, *mixer.parameters()])
+    compare(found, wanted, [x, *mixer.parameters()], atol=1e-10)
 
 
 @pytest.mark.parametrize("truncation", [1, 3, 40])
 def test_averages_end_behind_their_last_lag(truncation):
     mixer = built(truncation=truncation)
     x = drawn(2, 11, WIDTH).requires_grad_()
-    agree(mixer(x, Layout()), equations(mixer, x), [x, *mixer.parameters()])
+    compare(mixer(x, Layout()), equations(mixer, x), [x, *mixer.parameters()], atol=1e-10)
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -7,7 +7,7 @@ from models.contract.counting import count_operations
 from models.families.qrnn import QRNN, PoolingGates
 from models.mixer import Layout, Site, Unsupported
 from models.ops.recurrent.reference import qrnn as literal
-from tests.attention import drawn
+from tests.attention import compare, drawn
 
 POOLING = pytest.mark.parametrize("pooling", [*PoolingGates])
 KERNELS = pytest.mark.parametrize("kernel", [1, 2, 3])
@@ -27,14 +27,6 @@ def equations(mixer, x, cell=0, **options):
     cells = mixer.cells[cell]
     weight = cells.gates.weight.view(cells.maps, cells.hidden, cells.kernel, cells.width)
     return literal(x, weight, cells.gates.bias.view(cells.maps, cells.hidden), **options)
-
-
-def compare(found, wanted, leaves):
-    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
-    direction = drawn(*wanted.shape, seed=9)
-    here, there = (torch.autograd.grad(y, leaves, direction) for y in (found, wanted))
-    for one, other in zip(here, there, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
 
 
 @POOLING

@@ -7,7 +7,7 @@ import torch
 
 from models.families.retnet import EPSILON, HeadDecay, HeadNorm, RetNet, log_decays
 from models.mixer import Flow, Layout, Site, Unsupported
-from tests.attention import drawn, streamed
+from tests.attention import compare, drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 SITE = {"width": WIDTH, "heads": HEADS, "max_length": 64}
@@ -92,27 +92,26 @@ def finished(mixer, o, x, norm=HeadNorm.group):
     return (gate * gate.sigmoid() * joined) @ mixer.out_proj.weight.mT
 
 
-def compare(seen, wanted, leaves):
-    torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
-    direction = drawn(*wanted.shape, seed=9)
-    here, there = (torch.autograd.grad(y, leaves, direction) for y in (seen, wanted))
-    torch.testing.assert_close(here, there, atol=1e-9, rtol=1e-9)
-
-
 @NORMS
 @pytest.mark.parametrize("form", [recurrent, parallel])
 @pytest.mark.parametrize("value_expansion", [1, 2])
 def test_it_is_the_paper_when_causal(form, norm, value_expansion):
     mixer = built(causal=True, norm=norm, value_expansion=value_expansion)
     x = drawn(2, LENGTH, WIDTH).requires_grad_()
-    compare(mixer(x, Layout()), finished(mixer, form(mixer, x), x, norm), [x, *mixer.parameters()])
+    compare(
+        mixer(x, Layout()),
+        finished(mixer, form(mixer, x), x, norm),
+        [x, *mixer.parameters()],
+        atol=1e-10,
+        looser=10,
+    )
 
 
 @pytest.mark.parametrize("rotary", [False, True])
 def test_both_sides_decay_with_the_distance(rotary):
     mixer, x = built(rotary=rotary), drawn(2, LENGTH, WIDTH).requires_grad_()
     wanted = finished(mixer, parallel(mixer, x, both=True, rotary=rotary), x)
-    compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()])
+    compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()], atol=1e-10, looser=10)
     assert not mixer.traits.causal
 
 
@@ -122,11 +121,11 @@ def test_slopes_are_those_of_lightning_attention(layer, depth):
     options = {"decay": HeadDecay.slopes, "layer": layer, "depth": depth}
     mixer, x = built(causal=True, **options), drawn(2, LENGTH, WIDTH).requires_grad_()
     wanted = finished(mixer, recurrent(mixer, x), x)
-    compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()])
+    compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()], atol=1e-10, looser=10)
     torch.testing.assert_close(streamed(mixer, x, [5, 1, 15], 8)[0], wanted, atol=1e-10, rtol=0)
     both = built(**options)
     wanted = finished(both, parallel(both, x, both=True), x)
-    compare(both(x, Layout()), wanted, [x, *both.parameters()])
+    compare(both(x, Layout()), wanted, [x, *both.parameters()], atol=1e-10, looser=10)
 
 
 def test_slopes_are_slower_from_layer_to_layer_and_nothing_in_the_last():

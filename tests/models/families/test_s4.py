@@ -15,7 +15,7 @@ from models.ops.state_space.reference import diagonal, low_rank
 from models.state import size_bytes
 from models.tuning import Tuning
 from runners.training.optimisers.groups import tunings
-from tests.attention import compare_rows_alone, drawn, holes, streamed
+from tests.attention import compare, compare_rows_alone, drawn, holes, streamed
 from tests.models.families.released import s4 as released
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
@@ -73,14 +73,6 @@ def equations(mixer, x):
     return y[..., :width] * y[..., width:].sigmoid() if mixer.mixing == "glu" else y
 
 
-def compare(y, wanted, leaves):
-    torch.testing.assert_close(y, wanted, atol=1e-10, rtol=0)
-    direction = drawn(*wanted.shape, seed=9)
-    here, there = (torch.autograd.grad(each, leaves, direction) for each in (y, wanted))
-    for one, other in zip(here, there, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
-
-
 @FORMS
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(
@@ -95,7 +87,12 @@ def test_it_is_its_recurrence(form, causal, options):
     if form.get("kernel") == Matrices.dplr:
         options = {name: value for name, value in options.items() if name != "init"}
     mixer, x = built(causal=causal, **form, **options), drawn(2, LENGTH, 6)
-    compare(mixer(x.requires_grad_(), Layout()), equations(mixer, x), [x, *mixer.parameters()])
+    compare(
+        mixer(x.requires_grad_(), Layout()),
+        equations(mixer, x),
+        [x, *mixer.parameters()],
+        atol=1e-10,
+    )
 
 
 @FORMS

@@ -7,7 +7,7 @@ from models.families.softmax import SoftmaxAttention
 from models.families.talking_heads import TalkingHeads
 from models.mixer import Layout, Positions, Site
 from models.positions import alibi_slopes
-from tests.attention import drawn, holes, streamed
+from tests.attention import compare, drawn, holes, streamed
 
 SITE = {"width": 12, "heads": 3, "max_length": 32}
 LENGTH = 9
@@ -70,13 +70,7 @@ def test_it_is_the_equations(causal, heads, padded):
     found = mixer(x, Layout(keep=keep))
     blank = x if keep is None else x.masked_fill(~keep[..., None], 0)  # a query is its bias there
     wanted = literal(mixer, blank, causal=causal, keep=keep)
-    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
-    leaves, direction = [x, *mixer.parameters()], drawn(*found.shape, seed=4)
-    here, there = (
-        torch.autograd.grad(y, leaves, direction, materialize_grads=True) for y in (found, wanted)
-    )
-    for one, other in zip(here, there, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+    compare(found, wanted, [x, *mixer.parameters()])
 
 
 @pytest.mark.parametrize("causal", [False, True])

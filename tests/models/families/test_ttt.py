@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from models.families.ttt import TTT
 from models.mixer import Flow, Layout, Site
 from models.positions import ROTARY_BASE
-from tests.attention import drawn, streamed
+from tests.attention import compare, drawn, streamed
 
 WIDTH, HEADS, BLOCK = 12, 3, 4
 KEYS = WIDTH // HEADS
@@ -74,13 +74,7 @@ def literal(mixer, x):
 def test_it_is_the_paper_token_by_token(length, options):
     mixer, x = built(**options), drawn(2, length, WIDTH).requires_grad_()
     seen, wanted = mixer(x, Layout()), literal(mixer, x)
-    torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
-    leaves, direction = [x, *mixer.parameters()], drawn(*seen.shape, seed=9)
-    here, there = (
-        torch.autograd.grad(y, leaves, direction, allow_unused=True, materialize_grads=True)
-        for y in (seen, wanted)
-    )
-    torch.testing.assert_close(here, there, atol=1e-9, rtol=0)
+    compare(seen, wanted, [x, *mixer.parameters()], atol=1e-10, looser=10)
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 7])
