@@ -32,7 +32,6 @@ from runners.storage.formats import (
     Damaged,
     cell_folders,
     fingerprint_of,
-    no_search_for_cycles,
     pretty,
     read_cell,
     read_newest_rows,
@@ -42,6 +41,7 @@ from runners.storage.formats import (
     rows_text,
     skipping_damaged,
     some,
+    without_gc,
 )
 from runners.storage.holders import Holder
 from runners.storage.row_check import BadRow, checked_row
@@ -307,7 +307,7 @@ class Store:
         except OSError as error:
             raise atomic.unwritable(folder / key, error) from error
 
-    def record_all_in_sweep(self, name: str, keys: Sequence[str]) -> None:
+    def record_cells(self, name: str, keys: Sequence[str]) -> None:
         """Note that cells belong to a sweep; those that are noted already take no time."""
         try:
             there = set(os.listdir(self.root / "sweeps" / name))  # noqa: PTH208
@@ -372,7 +372,7 @@ def read_rows(
             folders = cell_folders(root, left_out)
         else:
             folders = [store.cell_folder(key) for key in store.cells_of(sweep)]
-    with no_search_for_cycles():
+    with without_gc():
         table = table_of(_newest_rows(folders, left_out))
         warn_if_mixed(table)
         return table

@@ -99,14 +99,14 @@ def task(
         >>> tuple(batch.tokens.shape[:2])
         (4, 1)
     """
-    from lra.composition.named import build_task_by_name
+    from lra.composition.named import named_task
     from lra.composition.python_words import hydra_left_alone
     from tasks.data.full_disk import full_disk_explained
     from tasks.data.sources import data_root
 
     folders = [] if config_dir is None else [Path(config_dir)]
     with hydra_left_alone():
-        built = build_task_by_name(name, words_of(options, "task."), folders, plugins)
+        built = named_task(name, words_of(options, "task."), folders, plugins)
     with full_disk_explained(data_root()):
         built.prepare()
     return built

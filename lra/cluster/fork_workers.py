@@ -22,8 +22,6 @@ IMPORTED = ("torch", *PRELOAD, "lra.cluster.worker", "runners.training.checkpoin
 """What every worker, and the server from which its cells come, would import."""
 finalizers: Any = util
 """What `multiprocessing` does at the end of a process, which `os._exit` leaves out."""
-GRACE_S = 60.0
-"""How long workers may take to save what runs."""
 
 
 def forked(count: int, one: Callable[[int], int]) -> int:

@@ -17,7 +17,7 @@ from lra.cluster.engine import QUEUED, RUNNING
 from lra.cluster.jobs import JobStanding, job_lines
 from lra.cluster.plan import PlanEntry, StoredPlan
 from lra.cluster.state import read_states
-from lra.terminal.progress import decisive
+from lra.terminal.progress import failure_of
 from runners.records import Status, legible
 from runners.storage.homes import COPIED, Home
 from runners.storage.index import RowsIndex
@@ -141,7 +141,7 @@ class Watcher:
         if summary is None:  # or damaged: it is run again
             return False
         at = datetime.fromisoformat(summary.created).timestamp()
-        bad = decisive(summary.failures, some_good=Status.ok in summary.statuses)
+        bad = failure_of(summary)
         self.ended[place] = (
             CellEnd(Status.ok, "", at) if bad is None else CellEnd(bad.status, bad.reason, at)
         )

@@ -21,7 +21,11 @@ RUN_FLAGS = (
 PATHS = frozenset({"--config-dir", "--results", "--out", "--rows", "--from", "--publish",
                    "--picture", "--prompt-file"})  # fmt: skip
 """Flags behind which a shell completes names of files by itself."""
-SHARED = {"add_plugin_words": ("--config-dir", "--plugin"), "add_plugin": ("--plugin",)}
+SHARED = {
+    "add_plugin_words": ("--config-dir", "--plugin"),
+    "add_plugin": ("--plugin",),
+    "add_results": ("--results",),
+}
 """Flags that functions of `lra.composition.arguments` add."""
 TYPED = ("model", "task", "hardware", "optim", "runner", "logger")
 """Groups whose options can be set one by one."""

@@ -8,9 +8,8 @@ import json
 import math
 import re
 import sys
-from pathlib import Path
 
-from lra.composition.arguments import Parser, path_word
+from lra.composition.arguments import Parser, add_results, path_word
 from lra.results.stored import destination, stored
 
 PROJECT_OF = "wandb_online"
@@ -24,7 +23,7 @@ def main(argv: list[str]) -> int:
         description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
         "damaged, 2 where the server did not take it.",
     )
-    parser.add_argument("--results", type=path_word, default=Path("results"), help="the store")
+    add_results(parser)
     parser.add_argument("--sweep", help="name of a sweep; default: every stored result")
     parser.add_argument(
         "--out", type=path_word, help="file; default: RESULTS/reports/SWEEP/dashboard.json"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.composition.arguments import Parser, path_word
+from lra.composition.arguments import Parser, add_results
 from lra.machine import probes
 from lra.machine.probes import GIB, ProbeResult
 from lra.terminal.screen import table
@@ -120,9 +120,7 @@ def parser() -> argparse.ArgumentParser:
         description="What this machine is and what works on it, each thing tried for real (half a "
         "minute). Exit code 1 where something fails that every run needs.",
     )
-    args.add_argument(
-        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
-    )
+    add_results(args)
     args.add_argument(
         "--store",
         action="store_true",

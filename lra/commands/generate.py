@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 
 import numpy as np
 
-from lra.composition.arguments import Parser, add_plugin, path_word, whole
+from lra.composition.arguments import Parser, add_plugin, add_results, path_word, whole
 from lra.composition.run import Run
 from lra.errors import CommandError
 from lra.terminal.screen import encodable
@@ -90,9 +90,7 @@ def parser() -> argparse.ArgumentParser:
         default=0,
         help="of the draws: equal logits give the same text on every machine; default: 0",
     )
-    args.add_argument(
-        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
-    )
+    add_results(args)
     add_plugin(args, "a package of yours that the cell names, so that it may be imported")
     return args
 

@@ -259,16 +259,12 @@ LEFT = frozenset({"model", "task", "runner", "mode", "reference", "options"})
 """Columns of words."""
 
 
-def _numeric(head: Sequence[str], column: int) -> bool:
-    return head[column] not in LEFT
-
-
 def _aligned(rows: list[list[str]]) -> list[list[str]]:
     """Set the columns of numbers flush right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         [
-            cell.rjust(widths[column]) if _numeric(rows[0], column) else cell
+            cell.rjust(widths[column]) if rows[0][column] not in LEFT else cell
             for column, cell in enumerate(row)
         ]
         for row in rows

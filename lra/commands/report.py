@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lra.composition.arguments import Parser, add_plugin_words, path_word
+from lra.composition.arguments import Parser, add_plugin_words, add_results, path_word
 from lra.results.stored import (
     destination,
     deviations,
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
         description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
         "damaged.",
     )
-    parser.add_argument("--results", type=path_word, default=Path("results"), help="the store")
+    add_results(parser)
     parser.add_argument("--sweep", help="name of a sweep; default: every stored result")
     parser.add_argument("--out", type=path_word, help="folder; default: RESULTS/reports/SWEEP")
     parser.add_argument("--title", help="heading of the report")

@@ -3,12 +3,11 @@
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lra.composition.arguments import Parser, add_plugin, path_word
+from lra.composition.arguments import Parser, add_plugin, add_results
 from lra.errors import CommandError
 from lra.results.repeat import gone, origin_of, repeat
 from lra.terminal.console import print_table
@@ -30,9 +29,7 @@ def parser() -> argparse.ArgumentParser:
         help="the beginning of a cell's key, as tables and logs print it; default: the cell that "
         "was stored last",
     )
-    args.add_argument(
-        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
-    )
+    add_results(args)
     args.add_argument("--curves", action="store_true", help="print rows of every training step too")
     args.add_argument("--json", action="store_true", help="print JSON")
     add_plugin(args, "a package of yours that the cell names, so that it may be imported")

@@ -17,7 +17,7 @@ from lra.cluster.engine import (
     divided,
     started_by,
 )
-from lra.composition.arguments import Parser, path_word
+from lra.composition.arguments import Parser, add_results
 from lra.composition.configuration import ReportChoice
 from lra.composition.run import Logger
 from lra.composition.spelling import in_results
@@ -207,7 +207,7 @@ def _groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
 def _stop(argv: Sequence[str]) -> int:
     parser = Parser(prog="lra submit", usage="lra submit --stop SWEEP")
     parser.add_argument("--stop", required=True, metavar="SWEEP")
-    parser.add_argument("--results", type=path_word, default=Path("results"), metavar="DIR")
+    add_results(parser)
     arguments = parser.parse_args(argv)
     from lra.cluster.local import ELSEWHERE
     from lra.cluster.plan import locate_plan

@@ -8,10 +8,9 @@ import json
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra.composition.arguments import Parser, path_word
+from lra.composition.arguments import Parser, add_results
 from lra.terminal.screen import Region, on_terminal, one_line
 
 if TYPE_CHECKING:
@@ -34,9 +33,7 @@ def parser() -> argparse.ArgumentParser:
         "3: cells are left. Examples: lra watch mysweep | lra watch mysweep --json",
     )
     args.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
-    args.add_argument(
-        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
-    )
+    add_results(args)
     args.add_argument("--once", action="store_true", help="print how far it is now, and end")
     args.add_argument("--workers", action="store_true", help="a line for each worker")
     args.add_argument("--json", action="store_true", help="print JSON, once")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lra import guard
 from lra.cluster.engine import MOST_WORKERS
-from lra.composition.arguments import Parser, add_plugin, file_name, path_word, whole
+from lra.composition.arguments import Parser, add_plugin, add_results, file_name, whole
 
 LONGEST_WAIT_S = 10_000_000
 
@@ -22,9 +22,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="examples: lra work mysweep | lra work results/plans/mysweep --workers 8",
     )
     args.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
-    args.add_argument(
-        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
-    )
+    add_results(args)
     args.add_argument(
         "--workers",
         type=whole(1, MOST_WORKERS),

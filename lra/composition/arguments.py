@@ -51,6 +51,13 @@ def file_name(word: str) -> str:
     return word
 
 
+def add_results(parser: argparse.ArgumentParser) -> None:
+    """Add --results: `results`."""
+    parser.add_argument(
+        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
+    )
+
+
 def add_plugin_words(parser: argparse.ArgumentParser) -> None:
     """Add --config-dir and --plugin, which may be repeated: `config_dir` and `plugin`."""
     parser.add_argument(

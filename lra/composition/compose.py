@@ -320,7 +320,7 @@ def build_model(
     from models.backbone.requirements import check_order
     from models.mixer import Unsupported
     from runners.runner import Direction
-    from runners.training.stages import TrainingStages, check_parts_of_batches
+    from runners.training.stages import TrainingStages, check_batch_parts
 
     mixers, stack, backbone = run.mixers, run.stack, run.backbone
     if name != "model":
@@ -339,7 +339,7 @@ def build_model(
             raise  # a fault of somebody else's code, which its traceback shows
         raise Unsupported(str(error)) from error
     if run.runner.trains:
-        check_parts_of_batches(
+        check_batch_parts(
             model.by_batch,
             TrainingStages(getattr(run.runner, "stages", ()), run.optim),
             run.hardware.processes // run.hardware.context,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tasks.task import Task
 
 
-def build_task_by_name(
+def named_task(
     name: str,
     overrides: Sequence[str] = (),
     config_dirs: Sequence[Path] = (),

@@ -21,7 +21,7 @@ from lra.sweep.planned import NO_DATA, ending, failed, remains
 from lra.sweep.stored_weights import stored_training
 from lra.sweep.sweep import Planned, SweepOutcome
 from lra.terminal.board import STOPPED, ProgressBoard
-from lra.terminal.progress import decisive, failure, headline
+from lra.terminal.progress import failure, failure_of, headline
 from runners.isolation import isolate
 from runners.isolation.places import Places, Taken, facts, words
 from runners.isolation.progress import Event, Progress
@@ -244,7 +244,7 @@ class Executor:
         before = RowsIndex(self.store.root).of(planned.cell.key, planned.cell.fingerprint)
         if before is None:
             return False
-        return decisive(before.failures, some_good=Status.ok in before.statuses) is None
+        return failure_of(before) is None
 
 
 def prepare(task: Task, board: ProgressBoard) -> NotPrepared | BadData | None:

@@ -5,9 +5,8 @@ one sentence that says where the runs lie or why there are none.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -15,10 +14,11 @@ from lra.composition.run import LoggerMode
 from lra.sweep import live as live_events
 from lra.sweep.live import LiveSweep, folder_of, group_of
 from lra.sweep.sweep import SweepCells
-from lra.terminal.progress import failure
+from lra.terminal.progress import failure_of
 from reports.dashboard.plan import RunPlan, contents, plan_report, raw
 from reports.dashboard.state import REPORT, RUN, Mirrored, read_state
-from runners.records import Cell, Measurement, Status
+from runners.records import Cell, Status
+from runners.storage.index import RowsIndex
 
 RUN_S = 60.0
 """How long a run, or the report, may take at most to be written."""
@@ -60,6 +60,7 @@ class _Replay:
         self, sweep: SweepCells, rows: pd.DataFrame, files: Sequence[Path], unreachable: str
     ) -> None:
         self.sweep, self.unreachable = sweep, unreachable
+        self.report_content = ""
         self.folder = folder_of(sweep)
         self.contents = contents(rows)
         self.rows, self.files = rows, [Path(file).resolve() for file in files]
@@ -69,6 +70,7 @@ class _Replay:
         report = plan_report(
             raw(self.rows), self.files, sweep=self.sweep.name, rows_folder=self.folder / "rows"
         )
+        self.report_content = report.content()
         failed = self.write(report)
         if self._wants_server and (self._left() or self._due(report)):
             # in a new process, since W&B's service keeps the run that it could not send
@@ -93,16 +95,18 @@ class _Replay:
         copied = LiveSweep(
             self.sweep, left or self.sweep.cells, unreachable=self.unreachable, staged=staged
         )
+        index = RowsIndex(self.sweep.root)
         for cell in left:
-            row = failure([_measured(row) for row in self.sweep.store.rows_of(cell)])
-            status, reason = (Status.ok, "") if row is None else (row.status, row.reason)
+            summary = index.of(cell.key, cell.fingerprint)
+            bad = None if summary is None else failure_of(summary)
+            status, reason = (Status.ok, "") if bad is None else (bad.status, bad.reason)
             copied.ended(cell, status, reason, wait=True)
         if (runs := copied.runs) is None:
             return copied.fault
         if due is not None:
             cells = {cell: self.contents[cell] for cell in due.config["cells"]}
             event = {"event": "report", "cell": "report", "plan": due.as_json()}
-            runs.hand(event | {"content": due.content(), "cells": cells})
+            runs.hand(event | {"content": self.report_content, "cells": cells})
         copied.close(live_events.CLOSED_S + RUN_S * (len(left) + (due is not None)))
         self.unreachable = self.unreachable or runs.offline
         return runs.failed or runs.lost
@@ -111,7 +115,7 @@ class _Replay:
         """Return the cells whose rows no run holds, those of one run behind each other."""
         there: dict[str, set[str]] = {}
         for was in self._runs().values():
-            if self._is_where_it_should(was):
+            if self._in_place(was):
                 for cell, content in was.cells.items():
                     there.setdefault(cell, set()).add(content)
         lacking = [
@@ -126,12 +130,12 @@ class _Replay:
         was = read_state(self.folder).get(report.id)
         return was is None or not (
             was.kind == REPORT
-            and was.content == report.content()
+            and was.content == self.report_content
             and Path(was.path).is_dir()
-            and self._is_where_it_should(was)
+            and self._in_place(was)
         )
 
-    def _is_where_it_should(self, was: Mirrored) -> bool:
+    def _in_place(self, was: Mirrored) -> bool:
         return was.mode == "online" or not self._wants_server
 
     def _runs(self) -> dict[str, Mirrored]:
@@ -163,8 +167,3 @@ class _Replay:
         if lost:
             parts.append(f"{lost} could not be written: {failed}")
         return "; ".join(parts) + "."
-
-
-def _measured(row: Mapping[str, Any]) -> Measurement:
-    named = {name: row[name] for name in ("metric", "value", "reason", "labels")}
-    return Measurement(status=Status(row["status"]), **named)

@@ -29,7 +29,7 @@ def stored(
         BadStore: every cell is damaged; the message is that of the first.
     """
     from lra.sweep.model_names import with_distinct_names
-    from runners.storage.formats import no_search_for_cycles
+    from runners.storage.formats import without_gc
     from runners.store import BadStore, Store, read_rows
 
     store = Store(root)
@@ -40,7 +40,7 @@ def stored(
     if only is not None:
         rows = rows[rows["cell"].isin([*only])]
     cells = {}
-    with no_search_for_cycles():
+    with without_gc():
         for key in rows["cell"].unique():
             try:
                 cells[str(key)] = store.cell(key)

@@ -66,7 +66,7 @@ def data_of(planned: Planned) -> tuple[str, ...]:
 
 def enter(sweep: str, planned: Sequence[Planned], store: Store) -> None:
     """Note which cells belong to a sweep, and which no longer do: see `superseded`."""
-    store.record_all_in_sweep(sweep, [item.cell.key for item in planned])
+    store.record_cells(sweep, [item.cell.key for item in planned])
     for key in superseded(sweep, planned, store):
         store.take_from_sweep(sweep, key)
 

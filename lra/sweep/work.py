@@ -85,9 +85,13 @@ class FamilyCores:
     def _listed(self, options: dict[str, Any]) -> dict[str, Any]:
         """Wrap what a per-layer option takes as a list."""
         family = locate(str(self.node["class_path"]), list(self.run.config["plugins"]))
-        types = {entry.name: entry.type for entry in fields(schema(family))}
+        lists = {
+            entry.name
+            for entry in fields(schema(family))
+            if list in (get_origin(entry.type), *map(get_origin, get_args(entry.type)))
+        }
         return {
-            key: [value] if _is_list(types.get(key)) and not isinstance(value, list) else value
+            key: [value] if key in lists and not isinstance(value, list) else value
             for key, value in options.items()
         }
 
@@ -119,10 +123,6 @@ class FamilyCores:
             factory, _ = mixer_factory({k: v for k, v in node.items() if k not in unread}, plugins)
         with drawing():
             return core_of(cast(nn.Module, factory(site)))
-
-
-def _is_list(kind: Any) -> bool:
-    return list in (get_origin(kind), *map(get_origin, get_args(kind)))
 
 
 class CellWork:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lra.terminal.screen import beneath
 from runners.records import Measurement, Status
+from runners.storage.index import CellSummary, Failure
 from tasks.data.bars import tqdm
 
 if TYPE_CHECKING:
@@ -46,7 +47,12 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
 def failure(rows: list[Measurement]) -> Measurement | None:
     """Return the row by which a cell failed: one that is no mere part, or any if nothing is ok."""
     bad = [row for row in rows if row.status is not Status.ok]
-    return decisive(bad, some_good=len(bad) < len(rows))
+    return _decisive(bad, some_good=len(bad) < len(rows))
+
+
+def failure_of(summary: CellSummary) -> Failure | None:
+    """Return what `failure` returns of the rows of a stored cell."""
+    return _decisive(summary.failures, some_good=Status.ok in summary.statuses)
 
 
 class _Labelled(Protocol):
@@ -57,7 +63,7 @@ class _Labelled(Protocol):
 Bad = TypeVar("Bad", bound=_Labelled)
 
 
-def decisive(bad: Sequence[Bad], *, some_good: bool) -> Bad | None:
+def _decisive(bad: Sequence[Bad], *, some_good: bool) -> Bad | None:
     """Return which of the rows that are not ok decides how their cell ended: see `failure`."""
     whole = [row for row in bad if not PARTS & row.labels.keys()]
     return next(iter(whole if whole or some_good else bad), None)

@@ -178,7 +178,7 @@ class BackboneConfig:
         self._refuse_pairs()
         check_blocks(self)
         if self.norm == NormKind.batch:
-            self._refuse_with_batch_norm()
+            self._check_batch_norm()
 
     def _refuse_numbers(self) -> None:
         """Refuse numbers outside of their ranges."""
@@ -236,7 +236,7 @@ class BackboneConfig:
                 "residual=reversible needs a network for its second stream: set feed_forward=gelu"
             )
 
-    def _refuse_with_batch_norm(self) -> None:
+    def _check_batch_norm(self) -> None:
         """Refuse what computes a norm again, in pieces, or for several layers."""
         usual = defaults(BackboneConfig)
         conflicting = [

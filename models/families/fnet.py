@@ -88,7 +88,7 @@ def real_transform(x: Float[Tensor, "b l d"], norm: Norm = Norm.none) -> Float[T
     return y
 
 
-def real_transform_by_products(
+def transform_by_matmul(
     x: Float[Tensor, "b l d"], norm: Norm = Norm.none
 ) -> Float[Tensor, "b l d"]:
     """Return the same as `real_transform`, by products with cosines and sines."""
@@ -142,7 +142,7 @@ def fourier_mixing(
     x: Float[Tensor, "b l d"], method: Method = Method.fft, norm: Norm = Norm.none
 ) -> Float[Tensor, "b l d"]:
     """Return Re(F_l x F_d), computed in float32 (float64 input: float64)."""
-    transform = real_transform if method == Method.fft else real_transform_by_products
+    transform = real_transform if method == Method.fft else transform_by_matmul
     transform = partial(transform, norm=norm)
     # A conversion to the same type is a call, which short sequences notice.
     if x.dtype == (wide := sum_dtype(x)):

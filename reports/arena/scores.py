@@ -106,25 +106,22 @@ def _counted(score: Entry, task: str, rule: AverageRule) -> float | None:
     return score.value
 
 
-def arena_scores(
-    runs: ProtocolRuns, frame: pd.DataFrame, split: str = "test"
-) -> ArenaScores | None:
-    """Return the scores of one protocol; None where there is none, or no final accuracy.
+def arena_scores(runs: ProtocolRuns, frame: pd.DataFrame) -> ArenaScores | None:
+    """Return the test scores of one protocol; None where there is none, or no final accuracy.
 
     Args:
         runs: rows under the protocol.
         frame: all prepared rows, of which the baselines are taken.
-        split: whose scores.
     """
     if not runs.protocol:
         return None
-    final = final_scores(runs.rows[runs.rows["task"].isin(list(TASKS))], split, ACCURACY)
+    final = final_scores(runs.rows[runs.rows["task"].isin(list(TASKS))], "test", ACCURACY)
     if final is None:
         return None
     sizes = runs.rows[runs.rows["metric"] == "parameters"].groupby("cell")["value"].median()
     final = final.assign(column=_columns(final), parameters=final["cell"].map(sizes))
     columns = sorted(set(final["column"]), key=lambda c: ([*TASKS].index(c.task), c))
-    baselines = _baselines(frame, columns, split)
+    baselines = _baselines(frame, columns)
     lines = sorted({_arena_line(row) for row in final.to_dict("records")}, key=_order)
     entries: dict[tuple[str, ArenaColumn], Entry] = {}
     for column in columns:
@@ -161,10 +158,10 @@ def _columns(rows: pd.DataFrame) -> "pd.Series[Any]":
     return pd.Series(columns, rows.index, dtype=object)
 
 
-def _baselines(frame: pd.DataFrame, columns: Sequence[ArenaColumn], split: str) -> pd.DataFrame:
+def _baselines(frame: pd.DataFrame, columns: Sequence[ArenaColumn]) -> pd.DataFrame:
     """Return the final scores of baselines on the data of some columns."""
     baselines = frame[(frame["baseline"] != "") & frame["task"].isin(list(TASKS))]
-    scored = final_scores(baselines, split, ACCURACY)
+    scored = final_scores(baselines, "test", ACCURACY)
     final = baselines.iloc[:0] if scored is None else scored
     final = final.assign(column=_columns(final), line=final["model"], parameters=float("nan"))
     return final[final["column"].isin(columns)]

@@ -350,7 +350,7 @@ def plan_report(
     """
     report_cells = sorted({str(cell) for cell in rows["cell"]})
     run = run_id(sweep, "report", *report_cells)
-    rows_file = rows_folder / run / f"{_file_name(sweep)}.jsonl"
+    rows_file = rows_folder / run / f"{file_name(sweep)}.jsonl"
     lines = [
         json.dumps({c: _cell(record[c]) for c in COLUMNS}, sort_keys=True)
         for record in rows.to_dict("records")
@@ -385,7 +385,8 @@ def plan_report(
     )
 
 
-def _file_name(sweep: str) -> str:
+def file_name(sweep: str) -> str:
+    """Return what a file or folder of a sweep is called."""
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in sweep).lstrip(".") or "sweep"
 
 

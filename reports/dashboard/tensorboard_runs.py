@@ -11,7 +11,7 @@ from conf.plain_files import read_bytes
 from reports.dashboard.backend import Backend, OpenRun
 from reports.dashboard.describe import Description
 from reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
-from reports.dashboard.plan import RunPlan
+from reports.dashboard.plan import RunPlan, file_name
 
 EVERY_S = 5
 """At most so long until a number is in its file."""
@@ -105,7 +105,7 @@ class TensorBoardRuns(Backend):
         del process  # TensorBoard draws nothing of the machine
         place = "".join(c if c.isalnum() or c in "-_.=,/ " else "-" for c in about.name[:_LONGEST])
         place = place.replace("..", "-")
-        sweep = Path(self._job["folder"]) / _safe(self._job["sweep"])
+        sweep = Path(self._job["folder"]) / file_name(self._job["sweep"])
         path = before or sweep / f"{place} {run[:8]}"
         if before is None:
             for old in path.glob(_FILES):
@@ -114,10 +114,6 @@ class TensorBoardRuns(Backend):
 
     def finish(self) -> None:
         """Every file is whole when its run has ended."""
-
-
-def _safe(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).lstrip(".") or "sweep"
 
 
 def _there(folder: Path) -> set[tuple[float, str]]:

@@ -232,11 +232,11 @@ def length_figure(
     return grid.figure
 
 
-def shared_budgets(data: pd.DataFrame, most: int = 6) -> list[int]:
-    """Return budgets that most families were measured with, the commonest, in rising order."""
+def shared_budgets(data: pd.DataFrame) -> list[int]:
+    """Return in rising order the six commonest budgets that most families were measured with."""
     count = data.groupby("budget")["model"].nunique()
     chosen = count[count >= max(1, count.max() / 2)].sort_values(ascending=False, kind="stable")
-    return sorted(int(b) for b in chosen.index[:most])
+    return sorted(int(b) for b in chosen.index[:6])
 
 
 def feature_data(data: pd.DataFrame) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from reports.rows import as_text, model_order, short
 from reports.sections.section import PagesPart, Part, TablePart, alike
 from reports.sections.spans import span_data, span_figure
 from reports.tables.costs import significant
-from reports.tables.marks import absent, failed
+from reports.tables.marks import lost
 from reports.tables.table import Column, Entry, Table, TableRow
 
 LABELS = ("layer", "head", "within", "row", "positions", "left", "token", "other", "score")
@@ -134,11 +134,7 @@ def _mean_entry(data: pd.DataFrame, layer: str, title: str, metric: str) -> Entr
         value = float(good["value"].mean())
         return Entry(text=significant(value), value=value)
     near = (data["metric"] == metric) | (data["metric"] == "attention_distance")
-    lost = data[(data["status"] != "ok") & near]
-    lost = lost[lost["layer"].isin(["", layer])]
-    if lost.empty:
-        return absent()
-    return failed(lost.iloc[0])
+    return lost(data[(data["status"] != "ok") & near & data["layer"].isin(["", layer])])
 
 
 def _map(data: pd.DataFrame) -> Picture:

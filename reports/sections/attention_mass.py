@@ -13,7 +13,7 @@ from reports.figures.drawing import style
 from reports.figures.layout import arrange, sheet
 from reports.rows import as_text, model_order, short
 from reports.sections.section import PagesPart, SimpleSection, alike
-from reports.tables.marks import absent, failed
+from reports.tables.marks import lost
 from reports.tables.table import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -150,10 +150,7 @@ def _mass_entry(data: pd.DataFrame, layer: str, region: str) -> Entry:
         row = good.iloc[0]
         facts = {} if pd.isna(row["error"]) else {"standard_error": float(row["error"])}
         return Entry(text=f"{row['mass']:.3f}", value=float(row["mass"]), facts=facts)
-    lost = data[data["status"] != "ok"]
-    if lost.empty:
-        return absent()
-    return failed(lost.iloc[0])
+    return lost(data[data["status"] != "ok"])
 
 
 section = SimpleSection(

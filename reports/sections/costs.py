@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from reports.figures.panels import line_figures
 from reports.figures.scaling import QUANTITIES, scaling_data
 from reports.rows import ComparableRows, CostPoint, cost_points, cost_rows, settings
-from reports.sections.section import Groups, LeftOut, LinesPart, Looks, Part, TablePart
+from reports.sections.section import LeftOut, LinesPart, Part, TablePart
 from reports.stems import stem
 from reports.tables.costs import (
     crossover_table,
@@ -59,11 +58,5 @@ def _of_mode(
         text = f"{words} against length, {describe_pass(mode)}"
         yield LinesPart(
             f"{quantity}-{ending}", f"{text[0].upper()}{text[1:]}{where}", text,
-            scaling_data(points, mode, quantity), partial(_cost_figures, subtitle=part.title),
+            scaling_data(points, mode, quantity), partial(line_figures, subtitle=part.title),
         )  # fmt: skip
-
-
-def _cost_figures(
-    data: pd.DataFrame, looks: Looks, groups: Groups, *, subtitle: str
-) -> list[tuple[pd.DataFrame, Figure]]:
-    return line_figures(data, looks, groups, subtitle=subtitle)

@@ -116,7 +116,9 @@ def parallel_data(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _panel(rows: pd.DataFrame, mode: str, quantity: str) -> Iterator[dict[str, Any]]:
     whole = (rows["metric"] == "tokens_per_second") & (rows["status"] != "ok")
-    kept = (rows["metric"] == quantity) | (whole & _may_have(rows, quantity))
+    if quantity == "scaling_efficiency":  # which one process does not have
+        whole &= rows["processes"] > 1
+    kept = (rows["metric"] == quantity) | whole
     measured = rows[kept].sort_values("processes", kind="stable")
     for line in model_order([str(name) for name in measured["line"]]):
         for processes, part in measured[measured["line"] == line].groupby("processes"):
@@ -127,11 +129,6 @@ def _panel(rows: pd.DataFrame, mode: str, quantity: str) -> Iterator[dict[str, A
                 "value": value.value, "p20": p20, "p80": p80, "status": value.status,
                 "reason": value.reason, "disturbed": value.disturbed,
             }  # fmt: skip
-
-
-def _may_have(rows: pd.DataFrame, quantity: str) -> "pd.Series[bool]":
-    """Return where a cell would have a quantity: one process has no efficiency."""
-    return (rows["processes"] > 1) | (quantity != "scaling_efficiency")
 
 
 def _value(records: Sequence[dict[Any, Any]]) -> Value:

@@ -14,7 +14,7 @@ from reports.figures.layout import arrange, sheet
 from reports.rows import as_text, model_order, short
 from reports.sections.section import PagesPart, SimpleSection
 from reports.tables.costs import significant
-from reports.tables.marks import absent, failed
+from reports.tables.marks import lost
 from reports.tables.table import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -188,10 +188,8 @@ def _entry(rows: pd.DataFrame, data: pd.DataFrame, value: float | None = None) -
         value = float(good["span"].iloc[0])
     if value is not None:
         return Entry(text=significant(value), value=value)
-    lost = rows if len(rows) else data[(data["measure"] == ALL) & (data["status"] != "ok")]
-    if lost.empty:
-        return absent("not measured")
-    return failed(lost.iloc[0])
+    whole = data[(data["measure"] == ALL) & (data["status"] != "ok")]
+    return lost(rows if len(rows) else whole, "not measured")
 
 
 section = SimpleSection(

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special  # scipy.stats takes a second longer to import
 
 LEVEL = 0.95
+LOWER, UPPER = 0.5 - LEVEL / 2, 0.5 + LEVEL / 2
 RESAMPLES = 2000
 SEED = 20
 
@@ -58,17 +59,17 @@ def t_quantile(probability: float, degrees: float) -> float:
 
 
 def mean_interval(
-    values: Sequence[float], source: Uncertainty = Uncertainty.seeds, level: float = LEVEL
+    values: Sequence[float], source: Uncertainty = Uncertainty.seeds
 ) -> Interval | None:
     """Return the t interval of a mean, or None for fewer than two values."""
     x = np.asarray(values, dtype=np.float64)
     if x.size < 2:
         return None
-    half = t_quantile(0.5 + level / 2, x.size - 1) * float(x.std(ddof=1)) / math.sqrt(x.size)
-    return Interval(float(x.mean()) - half, float(x.mean()) + half, source, level)
+    half = t_quantile(UPPER, x.size - 1) * float(x.std(ddof=1)) / math.sqrt(x.size)
+    return Interval(float(x.mean()) - half, float(x.mean()) + half, source)
 
 
-def wilson_interval(share: float, count: int, level: float = LEVEL) -> Interval:
+def wilson_interval(share: float, count: int) -> Interval:
     """Return Wilson's interval of a share of `count` independent examples, each right or wrong.
 
     Raises:
@@ -79,39 +80,39 @@ def wilson_interval(share: float, count: int, level: float = LEVEL) -> Interval:
             f"Wilson's interval needs a share in [0, 1] of >= 1 example: got {share} of {count}"
         )
     right = round(share * count)
-    z = float(special.ndtri(0.5 + level / 2))
+    z = float(special.ndtri(UPPER))
     centre = right + z * z / 2
     half = z * math.sqrt(right * (count - right) / count + z * z / 4)
     low = 0.0 if right == 0 else (centre - half) / (count + z * z)
     high = 1.0 if right == count else (centre + half) / (count + z * z)
-    return Interval(low, high, Uncertainty.examples, level)
+    return Interval(low, high, Uncertainty.examples)
 
 
-def percentiles(samples: ArrayLike, low: float = 20, high: float = 80) -> tuple[float, float]:
-    """Return two percentiles of the samples: their spread, not the uncertainty of their median."""
-    a, b = np.percentile(np.asarray(samples, dtype=np.float64), [low, high])
+def percentiles(samples: ArrayLike) -> tuple[float, float]:
+    """Return percentiles 20 and 80: the spread of samples, not the uncertainty of their median."""
+    a, b = np.percentile(np.asarray(samples, dtype=np.float64), [20, 80])
     return float(a), float(b)
 
 
 @cache
-def _cut(size: int, level: float) -> int:
+def _cut(size: int) -> int:
     """Return how many samples lie outside the interval of the median on each side."""
-    outside = np.searchsorted(special.bdtr(np.arange(size), size, 0.5), 0.5 - level / 2)
+    outside = np.searchsorted(special.bdtr(np.arange(size), size, 0.5), LOWER)
     return max(0, int(outside) - 1)
 
 
-def median_interval(samples: ArrayLike, level: float = LEVEL) -> Interval | None:
+def median_interval(samples: ArrayLike) -> Interval | None:
     """Return the interval of a median between two order statistics, or None below two samples.
 
-    Exact for independent samples of any distribution: it covers with at least `level`. Below six
-    samples 95 % cannot be reached; the interval is then the range, and its level says what it has.
+    Exact for independent samples of any distribution: it covers with at least `LEVEL`. Below six
+    samples that cannot be reached; the interval is then the range, and its level says what it has.
     For a ratio, give the paired ratios as samples.
     """
     x = np.sort(np.asarray(samples, dtype=np.float64).ravel())
     if x.size < 2:
         return None
-    cut = _cut(x.size, level)
-    reached = min(level, 1.0 - 2.0 ** (1 - x.size))
+    cut = _cut(x.size)
+    reached = min(LEVEL, 1.0 - 2.0 ** (1 - x.size))
     return Interval(float(x[cut]), float(x[-1 - cut]), Uncertainty.timing_noise, reached)
 
 
@@ -120,17 +121,15 @@ def enough(samples: Sequence[ArrayLike] | None) -> bool:
     return samples is not None and all(np.size(np.asarray(s)) >= 2 for s in samples)
 
 
-def resampled(
-    samples: Sequence[ArrayLike], statistic: Callable[[Array], Array], level: float
-) -> Interval:
+def resampled(samples: Sequence[ArrayLike], statistic: Callable[[Array], Array]) -> Interval:
     """Bootstrap each length separately, then apply `statistic` to rows of medians."""
     rng = np.random.default_rng(SEED)
     with np.errstate(invalid="ignore"):  # of infinite values: lengths that are never reached
         values = statistic(np.stack([_resampled_medians(s, rng) for s in samples], axis=-1))
     # order statistics, where interpolation would meet infinite values
-    low = np.quantile(values, 0.5 - level / 2, method="lower")
-    high = np.quantile(values, 0.5 + level / 2, method="higher")
-    return Interval(float(low), float(high), Uncertainty.timing_noise, level)
+    low = np.quantile(values, LOWER, method="lower")
+    high = np.quantile(values, UPPER, method="higher")
+    return Interval(float(low), float(high), Uncertainty.timing_noise)
 
 
 def _resampled_medians(samples: ArrayLike, rng: np.random.Generator) -> Array:

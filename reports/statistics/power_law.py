@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from reports.statistics.intervals import (
-    LEVEL,
+    UPPER,
     Array,
     Interval,
     Uncertainty,
@@ -162,7 +162,6 @@ def fit_exponent(
     lengths: Sequence[int],
     values: Sequence[float],
     samples: Sequence[ArrayLike] | None = None,
-    level: float = LEVEL,
 ) -> PowerLaw:
     """Fit log value = log factor + exponent x log length by least squares.
 
@@ -170,7 +169,6 @@ def fit_exponent(
         lengths: rising, at least two.
         values: one positive value per length, e.g. the median time.
         samples: raw samples behind each value; they give the interval from timing noise.
-        level: of both intervals.
 
     Raises:
         ValueError: too few points, lengths that do not rise, values that are not positive.
@@ -184,11 +182,11 @@ def fit_exponent(
     if x.size > 2:
         rest = y - intercept - exponent * x
         error = math.sqrt(_dot(rest, rest) / (x.size - 2) / spread)
-        half = t_quantile(0.5 + level / 2, x.size - 2) * error
-        residuals = Interval(exponent - half, exponent + half, Uncertainty.residuals, level)
+        half = t_quantile(UPPER, x.size - 2) * error
+        residuals = Interval(exponent - half, exponent + half, Uncertainty.residuals)
     noise: Interval | None = None
     if samples is not None and enough(samples):
-        noise = resampled(samples, lambda m: (np.log(m) * centred).sum(axis=-1) / spread, level)
+        noise = resampled(samples, lambda m: (np.log(m) * centred).sum(axis=-1) / spread)
     return PowerLaw(exponent, intercept, residuals, noise, tuple(int(n) for n in lengths))
 
 
@@ -209,7 +207,6 @@ def crossover(
     lengths: Sequence[int],
     ratios: Sequence[float],
     samples: Sequence[ArrayLike] | None = None,
-    level: float = LEVEL,
 ) -> Crossover:
     """Find the length from which the ratio stays below 1, straight lines in log-log between.
 
@@ -217,7 +214,6 @@ def crossover(
         lengths: rising; may be empty.
         ratios: model / reference at each length.
         samples: paired ratios behind each; they give the interval from timing noise.
-        level: of the interval.
 
     Raises:
         ValueError: lengths that do not rise, ratios that are not positive.
@@ -229,7 +225,7 @@ def crossover(
     length = float(_crossing(x, y[None])[0])
     interval: Interval | None = None
     if samples is not None and enough(samples):
-        interval = resampled(samples, lambda m: _crossing(x, np.log(m)), level)
+        interval = resampled(samples, lambda m: _crossing(x, np.log(m)))
     if length == 0.0:
         return Crossover(Reach.below, None, interval, shortest, longest)
     if not math.isfinite(length):

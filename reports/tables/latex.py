@@ -44,6 +44,9 @@ _LETTERS = (
     | {letter: rf"$\{name}$" for letter, name in _CAPITALS.items()}
     | {chr(ord("α") + index): rf"$\{name}$" for index, name in enumerate(_GREEK) if name}
 )
+_SIGNS = {"=", ",", "/", ".", r"\_", ":", ";", ")"}
+LONGEST_WORD = 12
+"""Letters without a place to break at."""
 _RUNNING = "-,?!'`<>"
 _TOKEN = re.compile(
     r"\$[^$]*\$|\\[A-Za-z]+\{\}|\\[^A-Za-z]\{[^}]*\}|\\[A-Za-z]\{[^}]*\}|\\.|\{\}|."
@@ -83,7 +86,7 @@ def _composed(letter: str) -> str:
     return ""
 
 
-def breakable(escaped: str, most: int = 12) -> str:
+def breakable(escaped: str) -> str:
     r"""Allow line breaks in long words of escaped text: after signs, else every few letters.
 
     Names gain no hyphens that are not theirs.
@@ -91,14 +94,14 @@ def breakable(escaped: str, most: int = 12) -> str:
 
     def opened(match: re.Match[str]) -> str:
         word = match[0]
-        if len(word) <= most:
+        if len(word) <= LONGEST_WORD:
             return word
         tokens = _TOKEN.findall(word)
         parts, since = [], 0
         for token in tokens:
             parts.append(token)
             since += 1
-            if since >= most or (since > 2 and token in {"=", ",", "/", ".", r"\_", ":", ";", ")"}):
+            if since >= LONGEST_WORD or (since > 2 and token in _SIGNS):
                 parts.append(r"\allowbreak{}")
                 since = 0
         return "".join(parts)

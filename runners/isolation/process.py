@@ -182,7 +182,7 @@ class Child:
         if len(taken) != job.processes:
             raise ValueError(f"{job.processes} processes need as many places: got {len(taken)}")
         self.job, self.taken = job, taken
-        self._victims = out_of_memory_kills()
+        self._victims = oom_kills()
         self.ending: Ending | None = None
         self._cause: str | None = None
         self._kill_at: float | None = None
@@ -306,7 +306,7 @@ class Child:
             first.process.exitcode,
             self.job,
             self._log,
-            starved=out_of_memory_kills() > self._victims,
+            starved=oom_kills() > self._victims,
         )
         if len(self._ranks) > 1:
             ending = ending._replace(
@@ -344,7 +344,7 @@ def _meeting(processes: int) -> list[dict[str, str]]:
     ]
 
 
-def out_of_memory_kills() -> int:
+def oom_kills() -> int:
     """Return how many processes the kernel has killed for want of memory; 0: it does not say."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text().splitlines():

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from statistics import fmean, median
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -41,9 +40,6 @@ from runners.runner import Cores, Runner, Work
 
 REFERENCE = "sdpa"
 """Exact attention, as fast as PyTorch has it: what a core is timed with in turns."""
-
-
-NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 class QK(StrEnum):
@@ -145,7 +141,7 @@ class Approximation(Timing, Runner):
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield errors and times at every budget."""
         cores = work.cores()
-        return approximate(
+        lab = ApproximationLab(
             cores,
             list(self._layers(work)),
             model=work.model,
@@ -153,6 +149,7 @@ class Approximation(Timing, Runner):
             hardware=work.hardware,
             labels=cores.labels(),
         )
+        yield from lab.rows()
 
     def _layers(self, work: Work) -> Iterator[QueryKeyValue]:
         if self.qk is QK.random:
@@ -174,16 +171,8 @@ class Approximation(Timing, Runner):
         )
 
 
-def approximate(
-    cores: Cores,
-    layers: Sequence[QueryKeyValue],
-    *,
-    model: str,
-    config: Approximation,
-    hardware: HardwareProfile,
-    labels: Mapping[str, str] = NO_LABELS,
-) -> Iterator[Measurement]:
-    """Measure one family at one length, and yield rows.
+class ApproximationLab:
+    """One family at one length, and the numbers that it reads.
 
     Args:
         cores: makes what is compared.
@@ -196,28 +185,6 @@ def approximate(
     Raises:
         Unsupported: the model has no budget, or cannot read these queries and keys.
     """
-    lab = _Lab(cores, layers, model=model, config=config, hardware=hardware, labels=dict(labels))
-    total = len(lab.budgets) * len(layers)
-    firsts: dict[str, Core] = {}
-    for layer in range(len(layers)):
-        exact = lab.exact(layer)
-        for number, budget in enumerate(lab.budgets):
-            done = layer * len(lab.budgets) + number
-            so_far("measuring errors", done, total, "budget")
-            try:
-                first = lab.approximation(budget, layer)
-            except Unsupported:
-                raise
-            except ValueError as error:
-                yield lab.refused(budget, layer, str(error))
-                continue
-            firsts.setdefault(str(budget), first)
-            yield from lab.errors(exact, first, budget, layer)
-    yield from lab.times(firsts)
-
-
-class _Lab:
-    """One family and the numbers that it reads."""
 
     def __init__(
         self,
@@ -227,7 +194,7 @@ class _Lab:
         model: str,
         config: Approximation,
         hardware: HardwareProfile,
-        labels: dict[str, str],
+        labels: Mapping[str, str],
     ) -> None:
         self.device = torch.device(str(hardware.device))
         self.cores, self.config, self.hardware = cores, config, hardware
@@ -238,7 +205,27 @@ class _Lab:
         self.length = self.layers[0].q.shape[2]
         self.ranks = sorted(config.top)
 
-    def exact(self, layer: int) -> Exact:
+    def rows(self) -> Iterator[Measurement]:
+        """Measure errors at every budget of every layer, then times."""
+        total = len(self.budgets) * len(self.layers)
+        firsts: dict[str, Core] = {}
+        for layer in range(len(self.layers)):
+            exact = self._exact(layer)
+            for number, budget in enumerate(self.budgets):
+                done = layer * len(self.budgets) + number
+                so_far("measuring errors", done, total, "budget")
+                try:
+                    first = self._approximation(budget, layer)
+                except Unsupported:
+                    raise
+                except ValueError as error:
+                    yield self._refused(budget, layer, str(error))
+                    continue
+                firsts.setdefault(str(budget), first)
+                yield from self._errors(exact, first, budget, layer)
+        yield from self._times(firsts)
+
+    def _exact(self, layer: int) -> Exact:
         core = placed(self.cores.exact(layer=layer), self.device, torch.float64)
         if core.traits.shared_query_key and self.config.qk is QK.trained:
             raise Unsupported(
@@ -248,11 +235,11 @@ class _Lab:
         matrices = self.length <= self.config.matrix_max_length
         return Exact(core, self.layers[layer], matrices=matrices, ranks=self.ranks)
 
-    def approximation(self, budget: int, layer: int, draw: int = 0) -> Core:
+    def _approximation(self, budget: int, layer: int, draw: int = 0) -> Core:
         core = self.cores.approximation(budget, draw=draw, layer=layer)
         return placed(core, self.device, torch.float64)
 
-    def of(self, layer: int, budget: int | None = None) -> dict[str, str]:
+    def _of(self, layer: int, budget: int | None = None) -> dict[str, str]:
         """Return the labels of a row."""
         labels = {**self.labels}
         if budget is not None:
@@ -261,30 +248,34 @@ class _Lab:
             labels["layer"] = str(layer)
         return labels
 
-    def errors(self, exact: Exact, first: Core, budget: int, layer: int) -> Iterator[Measurement]:
+    def _errors(self, exact: Exact, first: Core, budget: int, layer: int) -> Iterator[Measurement]:
         draws = self.config.draws if first.traits.random_draws else 1
         every = [exact.errors(first)]
-        every += [exact.errors(self.approximation(budget, layer, draw)) for draw in range(1, draws)]
-        labels = self.of(layer, budget)
+        every += [
+            exact.errors(self._approximation(budget, layer, draw)) for draw in range(1, draws)
+        ]
+        labels = self._of(layer, budget)
         yield _row("output_error", [e.output for e in every], labels)
         matrices = [e.matrix for e in every if e.matrix is not None]
         if matrices:
             yield _row("matrix_error", matrices, labels)
-            yield from self.recalls(every, labels)
+            yield from self._recalls(every, labels)
 
-    def recalls(self, every: Sequence[CoreErrors], labels: dict[str, str]) -> Iterator[Measurement]:
+    def _recalls(
+        self, every: Sequence[CoreErrors], labels: dict[str, str]
+    ) -> Iterator[Measurement]:
         for number, k in enumerate(self.ranks):
             yield _row(
                 "topk_mass_recall", [e.recall[number] for e in every], {**labels, "k": str(k)}
             )
 
-    def refused(self, budget: int, layer: int, reason: str) -> Measurement:
-        labels = self.of(layer, budget)
+    def _refused(self, budget: int, layer: int, reason: str) -> Measurement:
+        labels = self._of(layer, budget)
         return Measurement(
             metric="output_error", status=Status.unsupported, reason=reason, labels=labels
         )
 
-    def times(self, firsts: Mapping[str, Core]) -> Iterator[Measurement]:
+    def _times(self, firsts: Mapping[str, Core]) -> Iterator[Measurement]:
         """Time every budget in turns with the reference, on the first layer's numbers."""
         if not firsts:
             return

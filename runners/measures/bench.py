@@ -138,7 +138,7 @@ class Bench:
             with torch.set_grad_enabled(self.mode is CostMode.step):
                 return count_operations(once)
 
-    def facts_of_the_model(self, call: Callable[[], object]) -> Iterator[Measurement]:
+    def model_facts(self, call: Callable[[], object]) -> Iterator[Measurement]:
         """Yield counts and rates."""
         model = self.tested_model()
         flops = self.operations(call)

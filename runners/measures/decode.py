@@ -125,7 +125,7 @@ class Decode(Runner):
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the cost of a token."""
-        return decode(
+        writer = TokenWriter(
             lambda longest: work.build(max_length=longest),
             length=work.length,
             mode=DecodeMode[work.mode],
@@ -133,6 +133,7 @@ class Decode(Runner):
             hardware=work.hardware,
             seed=work.seed,
         )
+        yield from writer.rows()
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
@@ -150,16 +151,8 @@ class Decode(Runner):
         return length + self.timed_tokens
 
 
-def decode(
-    build: Callable[[int], Backbone],
-    *,
-    length: int,
-    mode: DecodeMode,
-    config: Decode,
-    hardware: HardwareProfile,
-    seed: int,
-) -> Iterator[Measurement]:
-    """Measure one model after one context, and yield rows.
+class TokenWriter:
+    """One model, one context, and the calls that are measured.
 
     Args:
         build: makes the model for so many tokens.
@@ -168,79 +161,7 @@ def decode(
         config: how to measure.
         hardware: where, and how precisely.
         seed: of the context and of the draws.
-
-    Raises:
-        Unsupported: the model has no state, and the mode needs one.
     """
-    phase("building")
-    writer = _Writer(build, length=length, mode=mode, config=config, hardware=hardware, seed=seed)
-    phase("first token")
-    begun: list[Point] = []
-    first = timed(lambda: begun.append(writer.first_token()), writer.device)
-    token = writer.following(begun[0])
-    if mode is DecodeMode.state:
-        timed(token, writer.device)
-    limit, once = config.token_limit_s, partial(timed, token, writer.device)
-    sample = writer.watch.within(once, limit, repeat_s=config.repeat_limit_s)
-    if limit is not None and sample.seconds > limit:
-        took = f"one token took {sample.seconds:.1f} s"
-        yield over_limit("token_time", took, sample, option="token_limit_s", limit_s=limit)
-        return
-    if hardware.compile:
-        yield Measurement(metric="compile_time", value=first)
-    if first <= config.long_call_s:
-        warm_up(writer.first_token, writer.device, least=1, long_s=config.long_call_s)
-    warm_up(token, writer.device, least=config.warmup_tokens, long_s=config.long_call_s)
-
-    phase("measuring memory")
-    held, kernels = observe(token, writer.device)
-    yield Measurement(metric="peak_tensor_bytes", value=float(held))
-    if mode is DecodeMode.state:
-        held, _ = observe(writer.prefill, writer.device)
-        yield Measurement(metric="prefill_peak_tensor_bytes", value=float(held))
-        yield Measurement(metric="state_bytes", value=float(size_bytes(begun[0].state)))
-    yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
-
-    with uncollected():
-        openings = writer.openings()
-        tokens = writer.written(begun[0])
-    prefills = openings.samples("prefill")
-    pairs = zip(prefills, openings.samples("choose"), strict=True)
-    firsts = tuple(prefill + choose for prefill, choose in pairs)
-    for metric, opened in (("first_token_time", firsts), ("prefill_time", prefills)):
-        if mode is DecodeMode.state or metric == "first_token_time":
-            yield Measurement(
-                metric=metric,
-                value=median(opened),
-                samples=opened,
-                labels=marked({}, openings, opened),
-            )
-    samples = tokens.samples(TOKEN)
-    mark = marked({}, tokens, samples)
-    labels = {"kernel": kernels} if kernels else {}
-    typical = median(samples)
-    yield Measurement(metric="token_time", value=typical, samples=samples, labels=labels | mark)
-    yield Measurement(
-        metric="token_time_percentile",
-        value=float(np.percentile(samples, PERCENTILE)),
-        labels={"percentile": str(PERCENTILE)} | mark,
-    )
-    rate = config.batch_size / typical
-    yield Measurement(metric="tokens_per_second", value=rate, labels=mark)
-    yield from watch_rows(tokens)
-    model = writer.model
-    for metric, value in (
-        ("timed_steps", len(samples)),
-        ("stalls", stalls(samples)),
-        ("batch_size", config.batch_size),
-        ("flops", count_operations(token)),
-        ("parameters", sum(p.numel() for p in model.parameters() if p.requires_grad)),
-    ):
-        yield Measurement(metric=metric, value=float(value))
-
-
-class _Writer:
-    """One model, one context, and the calls that are measured."""
 
     def __init__(
         self,
@@ -252,6 +173,7 @@ class _Writer:
         hardware: HardwareProfile,
         seed: int,
     ) -> None:
+        phase("building")
         self.config, self.hardware = config, hardware
         self.device = torch.device(str(hardware.device))
         self.memory = config.longest(length) if mode is DecodeMode.state else None
@@ -267,6 +189,71 @@ class _Writer:
         self.context = drawn.to(self.device)
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.watch = Watch(self.device)
+
+    def rows(self) -> Iterator[Measurement]:
+        """Yield what was measured. `Unsupported` where the model lacks the state it needs."""
+        phase("first token")
+        config, begun = self.config, list[Point]()
+        first = timed(lambda: begun.append(self.first_token()), self.device)
+        token = self.following(begun[0])
+        if self.memory is not None:
+            timed(token, self.device)
+        limit, once = config.token_limit_s, partial(timed, token, self.device)
+        sample = self.watch.within(once, limit, repeat_s=config.repeat_limit_s)
+        if limit is not None and sample.seconds > limit:
+            took = f"one token took {sample.seconds:.1f} s"
+            yield over_limit("token_time", took, sample, option="token_limit_s", limit_s=limit)
+            return
+        if self.hardware.compile:
+            yield Measurement(metric="compile_time", value=first)
+        if first <= config.long_call_s:
+            warm_up(self.first_token, self.device, least=1, long_s=config.long_call_s)
+        warm_up(token, self.device, least=config.warmup_tokens, long_s=config.long_call_s)
+
+        phase("measuring memory")
+        held, kernels = observe(token, self.device)
+        yield Measurement(metric="peak_tensor_bytes", value=float(held))
+        if self.memory is not None:
+            held, _ = observe(self.prefill, self.device)
+            yield Measurement(metric="prefill_peak_tensor_bytes", value=float(held))
+            yield Measurement(metric="state_bytes", value=float(size_bytes(begun[0].state)))
+        yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
+
+        with uncollected():
+            openings = self.openings()
+            tokens = self.written(begun[0])
+        prefills = openings.samples("prefill")
+        pairs = zip(prefills, openings.samples("choose"), strict=True)
+        firsts = tuple(prefill + choose for prefill, choose in pairs)
+        for metric, opened in (("first_token_time", firsts), ("prefill_time", prefills)):
+            if self.memory is not None or metric == "first_token_time":
+                yield Measurement(
+                    metric=metric,
+                    value=median(opened),
+                    samples=opened,
+                    labels=marked({}, openings, opened),
+                )
+        samples = tokens.samples(TOKEN)
+        mark = marked({}, tokens, samples)
+        labels = {"kernel": kernels} if kernels else {}
+        typical = median(samples)
+        yield Measurement(metric="token_time", value=typical, samples=samples, labels=labels | mark)
+        yield Measurement(
+            metric="token_time_percentile",
+            value=float(np.percentile(samples, PERCENTILE)),
+            labels={"percentile": str(PERCENTILE)} | mark,
+        )
+        rate = config.batch_size / typical
+        yield Measurement(metric="tokens_per_second", value=rate, labels=mark)
+        yield from watch_rows(tokens)
+        for metric, value in (
+            ("timed_steps", len(samples)),
+            ("stalls", stalls(samples)),
+            ("batch_size", config.batch_size),
+            ("flops", count_operations(token)),
+            ("parameters", sum(p.numel() for p in self.model.parameters() if p.requires_grad)),
+        ):
+            yield Measurement(metric=metric, value=float(value))
 
     def begin(self) -> Point:
         """Return the point before the context, with a new empty state."""

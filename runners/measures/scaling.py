@@ -211,7 +211,7 @@ def scale(
 
     yield from _times(bench, config, calls, slowest)
     phase("counting operations")
-    yield from bench.facts_of_the_model(call)
+    yield from bench.model_facts(call)
 
 
 def _reference(

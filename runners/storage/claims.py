@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from uuid import uuid4
 
 from conf.plain_files import NoFile
@@ -153,12 +152,7 @@ class Claim:
         """Return the claim itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give the claim back."""
         self.release()
 
@@ -320,9 +314,9 @@ def living(folder: Path, stale_s: float = STALE_S) -> dict[str, Holder]:
     return _observer.living(folder, stale_s)
 
 
-def is_stale(path: Path, stale_s: float = STALE_S) -> bool:
+def is_stale(path: Path) -> bool:
     """Tell whether nobody holds the claim at `path` any more, for people: it writes nothing."""
-    return _reader.left_behind(path, stale_s) is not None
+    return _reader.left_behind(path) is not None
 
 
 def clear(folder: Path, names: Collection[str]) -> None:

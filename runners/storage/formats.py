@@ -179,7 +179,7 @@ def written(entry: tuple[Path, Sequence[Mapping[str, Any]]]) -> str:
 
 
 @contextmanager
-def no_search_for_cycles() -> Iterator[None]:
+def without_gc() -> Iterator[None]:
     """Hold the garbage collector: rows have no cycles, and it would walk over all again and again.
 
     A quarter of the time for 100,000 rows.

@@ -13,7 +13,6 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from runners.records import DISTURBED, LONGEST_REASON, Status
@@ -165,12 +164,7 @@ class RowsIndex:
         """Return the index itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Write what was learnt."""
         self.write()
 

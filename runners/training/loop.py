@@ -52,7 +52,7 @@ from runners.training.parallel.state import Together, rank_seed, restore_random
 from runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
 from runners.training.recurrent_state import RecurrentStates, remembered
 from runners.training.resume import must_agree, resumable_state
-from runners.training.stages import TrainingStage, TrainingStages, check_parts_of_batches
+from runners.training.stages import TrainingStage, TrainingStages, check_batch_parts
 from runners.training.updates import WeightUpdates
 from tasks.task import Batch, Task, Windowed
 
@@ -84,7 +84,7 @@ class Trainer:
         check_together(optim, config, model.config)
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
-        check_parts_of_batches(model.by_batch, self.stages, self.ranks.parts)
+        check_batch_parts(model.by_batch, self.stages, self.ranks.parts)
         self.stage = self.stages.at(0)
         self.window = self.stage.window(self.task)
         """Tokens of a training window of the stage."""

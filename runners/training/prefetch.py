@@ -5,7 +5,6 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import NamedTuple
 
 import torch
@@ -108,12 +107,7 @@ class Prefetch:
         """Do nothing: the thread starts when it is worth it."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop the thread."""
         self._stop.set()
         if self._thread is not None:

@@ -260,7 +260,7 @@ class TrainingStages:
                 )
 
 
-def check_parts_of_batches(by_batch: str, stages: TrainingStages, processes: int) -> None:
+def check_batch_parts(by_batch: str, stages: TrainingStages, processes: int) -> None:
     """Refuse to part batches whose rows change each other.
 
     Args:

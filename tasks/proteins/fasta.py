@@ -120,7 +120,7 @@ def read(path: Path) -> Iterator[ProteinRecord]:
         # Headers may hold any bytes; those of sequences are compared with the alphabet.
         text = TextIOWrapper(cast(Any, plain_text(packed, str(path))), encoding="latin-1")
         lines = whole_lines(text, str(path))
-        records = SimpleFastaParser(_from_the_first_header(lines, path))
+        records = SimpleFastaParser(_after_preamble(lines, path))
         progress = tqdm(records, desc=path.name, unit="sequence", disable=None)
         for number, (title, sequence) in enumerate(progress, 1):
             name = accession(title)
@@ -132,7 +132,7 @@ def read(path: Path) -> Iterator[ProteinRecord]:
     cleaning.report()
 
 
-def _from_the_first_header(lines: Iterator[str], path: Path) -> Iterator[str]:
+def _after_preamble(lines: Iterator[str], path: Path) -> Iterator[str]:
     """Yield the lines; the parser would pass over what stands before the first header."""
     begun, size = False, 0
     for number, line in enumerate(lines, 1):

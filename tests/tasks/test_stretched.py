@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lra.composition.named import build_task_by_name
+from lra.composition.named import named_task
 from tasks.classification.listops import task as listops
 from tasks.classification.listops.task import ListOps
 from tasks.language.base import Regime
@@ -113,5 +113,5 @@ def evaluated(words: list[str]) -> int:
 
 @pytest.mark.parametrize("name", ["enwik8", "text8", "wikitext2", "wikitext103", "pg19"])
 def test_every_language_task_has_the_option_that_is_changed(name) -> None:
-    task = build_task_by_name(name, ["length=64", "evaluation_length=256"])
+    task = named_task(name, ["length=64", "evaluation_length=256"])
     assert (task.trained_length, task.tested_length) == (64, 256)

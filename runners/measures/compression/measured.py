@@ -160,9 +160,9 @@ def numbers_of(model: Backbone) -> tuple[int, int]:
     """
     tensors: list[Tensor] = [*model.parameters()]
     tensors += [value for name, value in model.named_buffers() if name.endswith(".codes")]
-    zeros = sum(int((value == 0).sum()) for value in tensors if _countable(value))
+    zeros = sum(
+        int((value == 0).sum())
+        for value in tensors
+        if not hasattr(value, "__tensor_flatten__") and value.is_floating_point()
+    )
     return (numbers := sum(value.numel() for value in tensors)), numbers - zeros
-
-
-def _countable(value: Tensor) -> bool:
-    return not hasattr(value, "__tensor_flatten__") and value.is_floating_point()

@@ -116,9 +116,9 @@ def test_statistics_of_lengths_and_labels():
 
 
 def test_a_task_that_cannot_spell_shows_its_ids():
-    from lra.composition.named import build_task_by_name
+    from lra.composition.named import named_task
 
-    task = build_task_by_name("listops", SMALL)
+    task = named_task("listops", SMALL)
     task.prepare()
     text = data.raw(task, "validation", 69)
     assert text.startswith("token ids [[")
@@ -192,7 +192,7 @@ def test_options_are_read_as_lra_run_reads_them(word):
     """The same values, and the same words of complaint."""
     from lra.composition.compose import typed
     from lra.composition.hydra_entry import entries
-    from lra.composition.named import build_task_by_name
+    from lra.composition.named import named_task
     from lra.errors import ConfigError
 
     def ran():
@@ -207,7 +207,7 @@ def test_options_are_read_as_lra_run_reads_them(word):
         kept = {k: v for k, v in vars(task).items() if not k.startswith("_")}
         return {**kept, "spec": task.spec}  # which one of the two may not have looked at yet
 
-    named = said(lambda: build_task_by_name("text8", ["source=sample", word]))
+    named = said(lambda: named_task("text8", ["source=sample", word]))
     assert named == said(ran)
     assert isinstance(named, dict) is dict(SPELT)[word], named
 

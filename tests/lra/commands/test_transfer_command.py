@@ -96,9 +96,9 @@ def test_a_source_of_a_shorter_task(tmp_path: Path) -> None:
 
 def weights(path: Path, scale: float = 1.0) -> Path:
     """A file with GPT-2's names in the size of the runs above; listops has 18 tokens."""
-    from lra.composition.named import build_task_by_name
+    from lra.composition.named import named_task
 
-    vocabulary = build_task_by_name("listops", ["source=sample"]).spec.vocabulary
+    vocabulary = named_task("listops", ["source=sample"]).spec.vocabulary
     generator = torch.Generator().manual_seed(0)
     shapes = {
         "wte.weight": (vocabulary, 64), "wpe.weight": (40, 64),

@@ -23,7 +23,7 @@ from lra.composition.compose import (
     typed,
 )
 from lra.composition.hydra_entry import entries
-from lra.composition.named import build_task_by_name
+from lra.composition.named import named_task
 from lra.composition.run import Control
 from lra.errors import ConfigError
 from lra.sweep.cells import plan
@@ -161,7 +161,7 @@ def test_unknown_names_answer_with_near_matches() -> None:
     with pytest.raises(ConfigError, match="did you mean 'performer'"):
         group_file("model", "perfomer")
     with pytest.raises(ConfigError, match="wanted KEY=VALUE"):
-        build_task_by_name("listops", ["max_length"])
+        named_task("listops", ["max_length"])
 
 
 @pytest.mark.parametrize(
@@ -215,14 +215,14 @@ def test_task_yaml_lists_exactly_the_constructor(name: str) -> None:
     assert set(options) == {f.name for f in fields(schema(locate(node["class_path"])))}
     if name == "table":
         with pytest.raises(ConfigError, match=r"name a table by task\.train"):
-            build_task_by_name(name)
+            named_task(name)
     elif name == "text_pairs":
         with pytest.raises(ConfigError, match=r"name a file of pairs by task\.train"):
-            build_task_by_name(name)
+            named_task(name)
     elif name in {"retrieval", "pg19", "proteins", "proteins_masked"}:  # they need files
-        assert build_task_by_name(name, ["source=sample"]).spec.name in name
+        assert named_task(name, ["source=sample"]).spec.name in name
     else:
-        assert build_task_by_name(name).spec.name == name
+        assert named_task(name).spec.name == name
 
 
 @pytest.mark.parametrize("group", ["model", "task", "hardware", "size", "optim", "runner"])

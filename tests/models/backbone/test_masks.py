@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from lra.composition.named import build_task_by_name
+from lra.composition.named import named_task
 from models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
 from models.families.linear import LinearAttention
 from models.families.sdpa import SDPA
@@ -126,9 +126,7 @@ def test_what_cannot_be_honoured_is_refused_with_a_way_out() -> None:
 
 def test_a_prefix_is_the_beginning_of_a_text_and_the_rest_is_answered(monkeypatch, tmp_path):
     monkeypatch.setenv("LRA_DATA", str(tmp_path))
-    plain, task = (
-        build_task_by_name("text", ["source=sample", *w]) for w in ([], ["objective=prefix"])
-    )
+    plain, task = (named_task("text", ["source=sample", *w]) for w in ([], ["objective=prefix"]))
     task.prepare()
     assert task.spec.masks == {"prefix"}
     pairs = zip(*(t.batches("train", batch_size=8, seed=1) for t in (plain, task)), strict=True)

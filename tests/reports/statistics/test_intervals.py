@@ -94,9 +94,9 @@ def test_resampled_bounds_are_values_of_the_statistic_and_may_be_infinite() -> N
     def beyond(medians: np.ndarray) -> np.ndarray:
         return np.where(medians[:, 0] > 2.0, np.inf, medians[:, 0] + medians[:, 1])
 
-    found = resampled([[1.0, 2.0, 3.0], [10.0, 20.0]], beyond, 0.95)
+    found = resampled([[1.0, 2.0, 3.0], [10.0, 20.0]], beyond)
     assert (found.low, found.high) == (11.0, np.inf)
-    assert resampled([[1.0, 2.0, 3.0], [10.0, 20.0]], beyond, 0.95) == found
+    assert resampled([[1.0, 2.0, 3.0], [10.0, 20.0]], beyond) == found
 
 
 def test_percentiles_are_of_the_samples() -> None:
@@ -109,16 +109,18 @@ def test_medians_are_drawn_as_if_resamples_were(monkeypatch: pytest.MonkeyPatch)
     for size in (2, 3, 5, 8):
         samples = np.sort(rng.lognormal(size=size))
         wanted = np.median(samples[rng.integers(0, size, (40_000, size))], axis=1)
-        for level in (0.4, 0.95):
-            found = resampled([samples], lambda medians: medians[:, 0], level)
-            low = np.quantile(wanted, 0.5 - level / 2, method="lower")
-            high = np.quantile(wanted, 0.5 + level / 2, method="higher")
-            assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12), (size, level)
+        for lower, upper in ((0.3, 0.7), (0.025, 0.975)):
+            monkeypatch.setattr("reports.statistics.intervals.LOWER", lower)
+            monkeypatch.setattr("reports.statistics.intervals.UPPER", upper)
+            found = resampled([samples], lambda medians: medians[:, 0])
+            low = np.quantile(wanted, lower, method="lower")
+            high = np.quantile(wanted, upper, method="higher")
+            assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12), (size, lower)
 
 
 def test_the_cost_of_an_interval_does_not_grow_with_the_samples() -> None:
     tracemalloc.start()
-    resampled([np.arange(1.0, 1e5)] * 8, lambda medians: medians[:, 0], 0.95)
+    resampled([np.arange(1.0, 1e5)] * 8, lambda medians: medians[:, 0])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10e6

@@ -85,7 +85,7 @@ def test_leaving_by_exception_is_a_crash(kind):
 
 def test_sigkill_is_a_crash_where_the_kernel_has_killed_for_want_of_memory(monkeypatch):
     counts = iter((4, 5))
-    monkeypatch.setattr(process, "out_of_memory_kills", lambda: next(counts))
+    monkeypatch.setattr(process, "oom_kills", lambda: next(counts))
     messages, ending = done(jobs.kill_self, signal.SIGKILL)
     assert messages == ["before"]
     assert (ending.status, ending.interrupted) == (Status.crashed, False)

@@ -20,7 +20,7 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Site, Unsupported, Variant
 from models.multi_head import Core
 from runners.measurement.hardware import HardwareProfile
-from runners.measures.approximation import QK, Approximation, approximate
+from runners.measures.approximation import QK, Approximation, ApproximationLab
 from runners.measures.attention.cores import core_of
 from runners.measures.attention.errors import (
     Exact,
@@ -91,10 +91,10 @@ def measured(
 ) -> list[Measurement]:
     given = {"timed_steps": 3, "long_timed_steps": 3, "warmup_steps": 1, "top": [1, 4]} | options
     config = Approximation(**{"option": families.option, "budgets": [4, 16], "draws": 3} | given)
-    stream = approximate(
+    lab = ApproximationLab(
         families, layers or [heads()], model="it", config=config, hardware=CPU, labels={"a": "b"}
     )
-    return [item for item in stream if isinstance(item, Measurement)]
+    return [*lab.rows()]
 
 
 def pick(rows: list[Measurement], metric: str, **labels: str) -> list[Measurement]:

@@ -18,7 +18,7 @@ from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.watch import Sample, Watch
 from runners.measurement.watched_rows import REPORTED
 from runners.measures import decode as module
-from runners.measures.decode import Decode, DecodeMode, decode
+from runners.measures.decode import Decode, DecodeMode, TokenWriter
 from runners.metrics import METRICS
 from runners.records import Measurement, Status
 
@@ -48,8 +48,8 @@ def measured(
     told = {"timed_tokens": TOKENS, "timed_prefills": 3, "batch_size": BATCH}
     told |= {"repeat_limit_s": 0.0} | options
     config = Decode(**told)
-    stream = decode(build, length=length, mode=mode, config=config, hardware=hardware, seed=0)
-    rows = [item for item in stream if isinstance(item, Measurement)]
+    writer = TokenWriter(build, length=length, mode=mode, config=config, hardware=hardware, seed=0)
+    rows = [*writer.rows()]
     found = {row.metric: row for row in rows}
     assert len(found) == len(rows)
     assert set(found) <= set(METRICS)
@@ -177,7 +177,7 @@ def test_a_slow_token_leaves_the_cell_out(
 def test_the_context_is_the_seeds() -> None:
     def context(seed: int) -> torch.Tensor:
         facts = TaskFacts(head=Head.language_modelling, vocabulary=50, classes=2, max_length=60)
-        writer = module._Writer(
+        writer = TokenWriter(
             lambda _: Backbone(BackboneConfig(), facts, [LinearAttention], seed=0),
             length=30,
             mode=DecodeMode.state,

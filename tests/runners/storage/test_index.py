@@ -180,9 +180,9 @@ def test_a_few_cells_make_no_index(tmp_path):
 
 def test_cells_that_a_sweep_has_are_noted_once(tmp_path, monkeypatch):
     store = Store(tmp_path)
-    store.record_all_in_sweep("s", ["a", "b"])
+    store.record_cells("s", ["a", "b"])
     noted = []
     monkeypatch.setattr(Store, "record_in_sweep", lambda _, name, key: noted.append((name, key)))
-    store.record_all_in_sweep("s", ["b", "c"])
+    store.record_cells("s", ["b", "c"])
     assert noted == [("s", "c")]
     assert store.cells_of("s") == ["a", "b"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lra.composition.catalogue import names
-from lra.composition.named import build_task_by_name
+from lra.composition.named import named_task
 from tasks.baselines import image_windows
 from tasks.baselines.certificate import certified, path_of
 from tasks.classification import base as classification, gray
@@ -99,7 +99,7 @@ def drawn(name, source, folder):
     own = own_table(folder) if name in {"table", "text_pairs"} else []
     if name == "text_pairs":
         own = [own[0], "source_text=text", "target_text=other"]
-    task = build_task_by_name(name, words + own)
+    task = named_task(name, words + own)
     task.prepare()
     return task
 

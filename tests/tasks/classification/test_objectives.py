@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra.composition.named import build_task_by_name
+from lra.composition.named import named_task
 from tasks.classification.objectives import InputObjective, unilm_ranks
 from tasks.classification.text import Text, TextSource
 from tasks.task import Kind
@@ -33,7 +33,7 @@ def cache(tmp_path_factory):
 
 
 def made(name, *words):
-    task = build_task_by_name(name, [*SMALL[name], *words])
+    task = named_task(name, [*SMALL[name], *words])
     task.prepare()
     return task
 
@@ -165,7 +165,7 @@ def test_the_baseline_is_the_frequency_of_tokens(name, objective):
 )
 def test_options_that_do_not_fit(name, words, message):
     with pytest.raises(ValueError, match=message):
-        build_task_by_name(name, [*SMALL[name], *words])
+        named_task(name, [*SMALL[name], *words])
 
 
 @pytest.mark.parametrize("name", ["text", "mnist"])

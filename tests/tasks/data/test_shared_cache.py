@@ -11,7 +11,7 @@ import pytest
 
 from lra.composition.catalogue import names
 from lra.composition.compose import group_file
-from lra.composition.named import build_task_by_name
+from lra.composition.named import named_task
 from tasks.baselines.certificate import certified
 from tasks.classification.base import baseline
 from tasks.classification.listops.task import ListOps, ListOpsSource
@@ -49,20 +49,18 @@ def follow(umask):
 
 @pytest.mark.parametrize("name", [name for name in SAMPLED if name not in (*GENERATED, *LARGE)])
 def test_a_sample(name, umask):
-    build_task_by_name(name, ["source=sample"]).prepare()
+    named_task(name, ["source=sample"]).prepare()
     follow(umask)
 
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_generated_data(name, umask):
-    build_task_by_name(name, FEW).prepare()
+    named_task(name, FEW).prepare()
     follow(umask)
 
 
 def test_what_is_learnt_from_a_train_split(umask):
-    build_task_by_name(
-        "wikitext2", ["source=sample", "units=subwords", "subword_vocabulary=300"]
-    ).prepare()
+    named_task("wikitext2", ["source=sample", "units=subwords", "subword_vocabulary=300"]).prepare()
     assert list(data_root().glob("vocabularies/*/*"))
     follow(umask)
 

@@ -19,7 +19,7 @@ from written_proteins import (
     stored,
 )
 
-from lra.composition.named import build_task_by_name
+from lra.composition.named import named_task
 from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
 from models.families.softmax import SoftmaxAttention
@@ -56,7 +56,7 @@ def test_it_keeps_the_contract(options):
 
 @pytest.mark.parametrize(("name", "options"), [("proteins", {}), ("proteins_masked", MASKED)])
 def test_a_yaml_of_each_objective(name, options):
-    spec = build_task_by_name(name, ["source=sample"]).spec
+    spec = named_task(name, ["source=sample"]).spec
     assert spec == Proteins(source=ProteinSource.sample, **options).spec
     assert spec.name == name
 
