@@ -18,6 +18,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from conf.bounds import (
+    check_least as check_least,  # noqa: PLC0414  # handed on
+    check_positive as check_positive,  # noqa: PLC0414  # handed on
+    check_share as check_share,  # noqa: PLC0414  # handed on
+)
 from conf.choices import (
     ByName as ByName,  # noqa: PLC0414  # handed on
     by_name,

@@ -23,7 +23,7 @@ from models.backbone.networks import ACTIVATIONS, FeedForward
 from models.backbone.norms import NORM_EPSILON, NormKind
 from models.backbone.pooled import PoolMode, check_blocks, even
 from models.idle import Need, defaults, format_value, idle
-from models.mixer import Positions
+from models.mixer import Positions, check_least, check_share
 
 Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
 """Ids of tokens, or real numbers: b examples of p sequences."""
@@ -157,10 +157,8 @@ class BackboneConfig:
                      "feed_forward_chunks", "feed_forward_groups", "head_hidden_width", "memory",
                      "pool_blocks", "evaluation_memory", "relative_distance",
                      "embedding_width"):  # fmt: skip
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1: got {value}")
-        if self.decoder_depth < 0:
-            raise ValueError(f"decoder_depth must be at least 0: got {self.decoder_depth}")
+            check_least(1, **{name: getattr(self, name)})
+        check_least(0, decoder_depth=self.decoder_depth)
         if self.head_hidden_layers not in (0, 1, 2):
             raise ValueError(f"head_hidden_layers must be 0, 1 or 2: got {self.head_hidden_layers}")
         if self.head_activation not in ACTIVATIONS:
@@ -187,9 +185,7 @@ class BackboneConfig:
             raise ValueError(f"softmax_cutoffs are ascending positive numbers: got {cutoffs}")
         if not self.softmax_shrink >= 1:
             raise ValueError(f"softmax_shrink must be at least 1: got {self.softmax_shrink}")
-        for name in SHARES:
-            if (value := getattr(self, name)) is not None and not 0.0 <= value < 1.0:
-                raise ValueError(f"{name} must lie in [0, 1): got {value}")
+        check_share(**{name: getattr(self, name) for name in SHARES})
         if self.initial_deviation is not None and not self.initial_deviation > 0:
             raise ValueError(
                 f"initial_deviation must be positive, or null: got {self.initial_deviation}"

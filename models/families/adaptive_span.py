@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from models.mixer import Growth, Layout, Site, State, Traits, Tuning, no_matrices
+from models.mixer import Growth, Layout, Site, State, Traits, Tuning, check_least, no_matrices
 from models.ops.segment_memory import Segment
 from models.ops.segment_recurrence import SegmentRecurrence
 from models.ops.span_attention import empty_slots, ramps, span_attention, window_of
@@ -157,13 +157,8 @@ class AdaptiveSpan(SegmentRecurrence):
         persistent: int = 0,
         bias: bool = False,
     ) -> None:
-        for name, value, least in (
-            ("span", span, 1),
-            ("ramp", ramp, 1),
-            ("persistent", persistent, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}: got {value}")
+        check_least(1, span=span, ramp=ramp)
+        check_least(0, persistent=persistent)
         if not 0 <= initial <= 1:
             raise ValueError(f"initial is a share of span, from 0 to 1: got {initial}")
         if not penalty >= 0:

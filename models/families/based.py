@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.mixer import Layout, Need, Site, Traits
+from models.mixer import Layout, Need, Site, Traits, check_least
 from models.multi_head import MultiHead
 from models.ops.linear.feature_core import FeatureCore
 from models.ops.linear.features import FeatureMaps
@@ -101,7 +101,6 @@ class Based(MultiHead):
     def __init__(
         self, site: Site, *, feature_width: int = 16, bias: bool = False, chunk: int = 64
     ) -> None:
-        if feature_width < 1:
-            raise ValueError(f"feature_width must be at least 1: got {feature_width}")
+        check_least(1, feature_width=feature_width)
         core = BasedCore(site, chunk)
         super().__init__(site, core, bias=bias, bias_default=False, key_width=feature_width)

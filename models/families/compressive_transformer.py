@@ -38,7 +38,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import SCORED, Flow, Growth, Layout, Need, Site, State
+from models.mixer import SCORED, Flow, Growth, Layout, Need, Site, State, check_least
 from models.ops.compression import LEARNED, Compression, Compressor, masked_error
 from models.ops.exact import ExactCore, refuse_in_stream, sdpa
 from models.ops.segment_memory import Segment, none_if_full
@@ -83,12 +83,8 @@ class CompressiveTransformer(SegmentRecurrence):
         reconstruction: Reconstruction = Reconstruction.attention,
         bias: bool = False,
     ) -> None:
-        for name, value, least in (
-            ("rate", rate, 1), ("compressed", compressed, 0),
-            ("evaluation_compressed", evaluation_compressed, 0),
-        ):  # fmt: skip
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}: got {value}")
+        check_least(1, rate=rate)
+        check_least(0, compressed=compressed, evaluation_compressed=evaluation_compressed)
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         core = ExactCore(site, attend, memory=memory)
         super().__init__(site, core, bias=bias, bias_default=False)

@@ -29,7 +29,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Growth, Layout, Need, Site, State, Traits, blanked
+from models.mixer import (
+    Family,
+    Flow,
+    Growth,
+    Layout,
+    Need,
+    Site,
+    State,
+    Traits,
+    blanked,
+    check_least,
+)
 from models.multi_head import MultiHead, biases, projection
 from models.ops.convolution.dynamic import dynamic_convolution
 from models.ops.convolution.layer import TapSoftmax
@@ -71,8 +82,7 @@ class MixedAttention(Family):
                 f"kernel counts taps, an odd number of at most {reach} for inputs of up to "
                 f"{site.max_length} tokens: got {kernel}"
             )
-        if head_ratio < 1:
-            raise ValueError(f"head_ratio must be at least 1: got {head_ratio}")
+        check_least(1, head_ratio=head_ratio)
         super().__init__()
         few = replace(site, heads=max(1, site.heads // head_ratio), own_head_width=site.head_width)
         self.attention = MultiHead(few, ExactCore(few, sdpa, memory=Growth(1.0)), bias=bias)

@@ -37,6 +37,7 @@ from models.mixer import (
     Site,
     Tuning,
     Unsupported,
+    check_share,
     no_matrices,
 )
 from models.multi_head import MultiHead
@@ -118,8 +119,7 @@ class Funnel(MultiHead):
                 "Funnel-Transformer pools each token with the next, and has no causal form: choose "
                 "a task with the whole sequence in view, or model=transformer_xl"
             )
-        if not 0 <= position_dropout < 1:
-            raise ValueError(f"position_dropout must lie in [0, 1): got {position_dropout}")
+        check_share(position_dropout=position_dropout)
         relative = FunnelScores(site, dropout=position_dropout) if by_distance(site) else None
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         core = ExactCore(site, attend, memory=memory, relative=relative)

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import Site
+from models.mixer import Site, check_least, check_positive
 from models.multi_head import biases, projection
 from models.ops.gated.decayed_product import decayed_product
 from models.ops.gated.head_norm import Gate, GatedHeadNorm
@@ -60,12 +60,8 @@ class GLA(GatedMixer):
         chunk: int = 32,
     ) -> None:
         super().__init__()
-        numbers = {"value_expansion": value_expansion, "gate_rank": gate_rank, "chunk": chunk}
-        for name, number in numbers.items():
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1: got {number}")
-        if not gate_divisor > 0:
-            raise ValueError(f"gate_divisor must be positive: got {gate_divisor}")
+        check_least(1, value_expansion=value_expansion, gate_rank=gate_rank, chunk=chunk)
+        check_positive(gate_divisor=gate_divisor)
         key_width = key_expansion * site.head_width
         if key_width < 1 or key_width != int(key_width):
             raise ValueError(

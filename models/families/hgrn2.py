@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning
+from models.mixer import Site, Tuning, check_least
 from models.multi_head import biases, projection
 from models.ops.gated.decayed_product import decayed_product
 from models.ops.gated.head_norm import GatedHeadNorm
@@ -74,8 +74,7 @@ class HGRN2(GatedMixer):
         chunk: int = 32,
     ) -> None:
         super().__init__()
-        if chunk < 1:
-            raise ValueError(f"chunk must be at least 1: got {chunk}")
+        check_least(1, chunk=chunk)
         self.heads, self.chunk, self.layer = site.heads, chunk, site.layer
         self.head_width = site.head_width
         has, width = biases(site, bias, default=False), site.inner_width

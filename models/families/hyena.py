@@ -40,6 +40,8 @@ from models.mixer import (
     Traits,
     Tuning,
     blanked,
+    check_least,
+    check_positive,
 )
 from models.multi_head import projection
 from models.ops.convolution.implicit import ImplicitKernel
@@ -94,15 +96,9 @@ class Hyena(Family):
         rate_of_positions: float = 0.01,
     ) -> None:
         super().__init__()
-        for name, number, least in (
-            ("order", order, 2),
-            ("filter_width", filter_width, 1),
-            ("bands", bands, 1),
-            ("inner_layers", inner_layers, 0),
-            ("convolution", convolution, 1),
-        ):
-            if number < least:
-                raise ValueError(f"{name} must be at least {least}: got {number}")
+        check_least(2, order=order)
+        check_least(1, filter_width=filter_width, bands=bands, convolution=convolution)
+        check_least(0, inner_layers=inner_layers)
         if not 0 < fast_decay <= slow_decay:
             raise ValueError(
                 "decays must be positive, the fastest first: got "
@@ -115,9 +111,7 @@ class Hyena(Family):
             )
         if not 0 < target < 1:
             raise ValueError(f"target must lie in (0, 1): got {target}")
-        for name, value in (("rate", rate), ("rate_of_positions", rate_of_positions)):
-            if not value > 0:
-                raise ValueError(f"{name} must be positive: got {value}")
+        check_positive(rate=rate, rate_of_positions=rate_of_positions)
         self.rate, self.rate_of_positions = rate, rate_of_positions
         width, inner = site.width, (order + 1) * site.width
         sides = directions(site, bidirectional=bidirectional)

@@ -45,6 +45,7 @@ from models.mixer import (
     Tuning,
     Unsupported,
     blanked,
+    check_least,
     no_matrices,
 )
 from models.multi_head import projection
@@ -138,9 +139,7 @@ class LambdaLayer(Family):
         window: int | None = WINDOW,
         norm: LambdaNorm = LambdaNorm.layer,
     ) -> None:
-        for name, number in (("key_width", key_width), ("intra_depth", intra_depth)):
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1: got {number}")
+        check_least(1, key_width=key_width, intra_depth=intra_depth)
         if site.width % site.heads:
             raise ValueError(
                 "the heads' outputs lie side by side, so heads must divide width: got "

@@ -29,7 +29,7 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Site, Tuning
+from models.mixer import Growth, Site, Tuning, check_positive
 from models.ops.recurrent.layer import BOTH_WAYS, directions
 from models.ops.recurrent.linear_recurrence import linear_recurrence
 from models.ops.state_space.layer import StateSpace, read_shared
@@ -125,8 +125,7 @@ class LRU(StateSpace):
             )
         if not 0 < phase_max <= 2 * pi:
             raise ValueError(f"phase_max must lie in (0, 2 pi]: got {phase_max}")
-        if not rate > 0:
-            raise ValueError(f"rate must be positive: got {rate}")
+        check_positive(rate=rate)
         self.mixing, self.rate = mixing, rate
         sides = directions(site, bidirectional=bidirectional)
         self.recurrence = Recurrence(width, number, (radius_min, radius_max), phase_max)

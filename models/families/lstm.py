@@ -34,9 +34,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from models.mixer import Site, State
+from models.mixer import Site, State, check_share
 from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer, check_share
+from models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
 
@@ -136,7 +136,7 @@ class LSTM(RecurrentMixer):
         activation_penalty: float = 0.0,
         change_penalty: float = 0.0,
     ) -> None:
-        check_share("weight_drop", weight_drop)
+        check_share(weight_drop=weight_drop)
         super().__init__(
             site,
             partial(LSTMCells, weight_drop=weight_drop),

@@ -27,7 +27,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning
+from models.mixer import Site, Tuning, check_least
 from models.multi_head import biases, projection
 from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
 from models.ops.gated.steps import step_biases
@@ -65,9 +65,7 @@ class Mamba(GatedMixer):
     ) -> None:
         super().__init__()
         rank = -(-site.width // 16) if step_rank is None else step_rank
-        for name, number in (("expansion", expansion), ("states", states), ("step_rank", rank)):
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1: got {number}")
+        check_least(1, expansion=expansion, states=states, step_rank=rank)
         has, width = biases(site, bias, default=False), expansion * site.inner_width
         self.states, self.rank = states, rank
         self.gate_proj = projection(site.width, width, bias=has.qkv)

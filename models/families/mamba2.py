@@ -41,7 +41,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Need, Site, Tuning, Unsupported
+from models.mixer import Growth, Need, Site, Tuning, Unsupported, check_least
 from models.multi_head import biases, projection
 from models.ops.gated.decayed_product import decayed_product
 from models.ops.gated.head_norm import GatedHeadNorm
@@ -93,10 +93,7 @@ class Mamba2(GatedMixer):
         chunk: int = 64,
     ) -> None:
         super().__init__()
-        numbers = {"expansion": expansion, "states": states, "groups": groups, "chunk": chunk}
-        for name, number in numbers.items():
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1: got {number}")
+        check_least(1, expansion=expansion, states=states, groups=groups, chunk=chunk)
         if site.heads % groups:
             raise ValueError(
                 f"groups share heads evenly: got {groups} groups of {site.heads} heads"

@@ -50,6 +50,7 @@ from models.mixer import (
     Tuning,
     Unsupported,
     blanked,
+    check_least,
     no_matrices,
 )
 from models.ops import window_cache
@@ -162,15 +163,14 @@ class Mega(Family):
     ) -> None:
         super().__init__()
         width, value_width = site.width, 2 * site.width if value_width is None else value_width
-        for name, value in (
-            ("ema_states", ema_states),
-            ("value_width", value_width),
-            ("key_width", key_width),
-            ("chunk_length", chunk_length),
-            ("truncation", truncation),
-        ):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1: got {value}")
+        check_least(
+            1,
+            ema_states=ema_states,
+            value_width=value_width,
+            key_width=key_width,
+            chunk_length=chunk_length,
+            truncation=truncation,
+        )
         if relative == Relative.rotary and key_width % 2:
             raise ValueError(
                 f"relative=rotary turns pairs of channels: got key_width={key_width}; make it "

@@ -27,7 +27,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site
+from models.mixer import Site, check_least
 from models.multi_head import biases, projection
 from models.ops.block_map import BlockMap
 from models.ops.gated.exponential_product import exponential_product
@@ -63,13 +63,7 @@ class MLSTM(GatedMixer):
         chunk: int = 32,
     ) -> None:
         super().__init__()
-        for name, number in (
-            ("expansion", expansion),
-            ("block_size", block_size),
-            ("chunk", chunk),
-        ):
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1: got {number}")
+        check_least(1, expansion=expansion, block_size=block_size, chunk=chunk)
         has, width = biases(site, bias, default=False), expansion * site.inner_width
         if width % block_size:
             raise ValueError(

@@ -40,12 +40,13 @@ from models.mixer import (
     Traits,
     Tuning,
     blanked,
+    check_share,
     no_matrices,
 )
 from models.ops.channel_map import ChannelMixing, channel_projection, gated
 from models.ops.convolution.tree import depth_for, dilated_tree
 from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import Reading, check_share, locked_dropout, reading
+from models.ops.recurrent.layer import Reading, locked_dropout, reading
 
 
 def together(layout: Layout) -> tuple[Reading, Int[Tensor, "b l"] | None]:
@@ -93,7 +94,7 @@ class MultiresConv(Family):
                 f"levels must lie in 1 to {most}, which reach over {site.max_length} tokens: got "
                 f"{levels}; leave it at null for the most"
             )
-        check_share("dropout", dropout)
+        check_share(dropout=dropout)
         self.mixing, self.dropout = mixing, dropout
         width, depth = site.width, most if levels is None else levels
         self.low = nn.Parameter(torch.empty(width, taps))

@@ -40,6 +40,7 @@ from models.mixer import (
     State,
     Traits,
     blanked,
+    check_least,
 )
 from models.multi_head import APPLIED, biases, projection
 from models.ops.exact import refuse_in_stream
@@ -84,11 +85,8 @@ class NativeSparseAttention(Family):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        for name, value, least in (
-            ("block", block, 1), ("first", first, 0), ("local", local, 1), ("window", window, 1),
-        ):  # fmt: skip
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}: got {value}")
+        check_least(1, block=block, local=local, window=window)
+        check_least(0, first=first)
         if top < first + local:
             raise ValueError(
                 f"top counts the blocks of first={first} and local={local} too: got {top}; use "

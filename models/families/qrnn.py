@@ -26,9 +26,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.mixer import Need, Site, State
+from models.mixer import Need, Site, State, check_share
 from models.ops.numerics import sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer, check_share
+from models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer
 from models.ops.recurrent.linear_recurrence import linear_recurrence
 
 
@@ -148,7 +148,7 @@ class QRNN(RecurrentMixer):
         tokens = site.at(kernel)
         if tokens < 1:
             raise ValueError(f"kernel counts tokens, at least 1: got {tokens}")
-        check_share("zoneout", zoneout)
+        check_share(zoneout=zoneout)
         super().__init__(
             site,
             partial(QRNNCells, kernel=tokens, pooling=pooling, zoneout=zoneout),

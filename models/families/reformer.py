@@ -50,6 +50,7 @@ from models.mixer import (
     Unsupported,
     Variant,
     blanked,
+    check_least,
 )
 from models.multi_head import APPLIED, biases, projection
 from models.ops.hashing.lsh import Rules, lsh_attention
@@ -173,15 +174,8 @@ class Reformer(Family):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        for name, value, least in (
-            ("rounds", rounds, 1),
-            ("chunk", chunk, 1),
-            ("before", before, 0),
-            ("after", after, 0),
-            ("redraw_every", redraw_every, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}: got {value}")
+        check_least(1, rounds=rounds, chunk=chunk)
+        check_least(0, before=before, after=after, redraw_every=redraw_every)
         width = site.head_width
         if site.positions == Positions.rotary and width % 2:
             raise ValueError(

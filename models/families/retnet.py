@@ -38,7 +38,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
+from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked, check_least
 from models.multi_head import APPLIED, biases, projection
 from models.ops.gated.decayed_product import Reads, decayed_product
 from models.ops.gated.head_norm import normed_heads
@@ -117,9 +117,7 @@ class RetNet(Family):
         chunk: int = 64,
     ) -> None:
         super().__init__()
-        for name, value in (("value_expansion", value_expansion), ("chunk", chunk)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1: got {value}")
+        check_least(1, value_expansion=value_expansion, chunk=chunk)
         if rotary and site.head_width % 2:
             raise ValueError(
                 f"rotary=true turns pairs of channels: got heads of {site.head_width}; change "

@@ -33,7 +33,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Flow, Layout, Site, Tuning
+from models.mixer import Flow, Layout, Site, Tuning, check_least
 from models.multi_head import biases, projection
 from models.ops.gated.delta_product import delta_product
 from models.ops.gated.head_norm import normed_heads
@@ -101,8 +101,7 @@ class RWKV7(GatedMixer):
         chunk: int = 32,
     ) -> None:
         super().__init__()
-        if chunk < 1:
-            raise ValueError(f"chunk must be at least 1: got {chunk}")
+        check_least(1, chunk=chunk)
         width, inner = site.width, site.inner_width
         if ranks is None:
             ranks = [32 * max(1, round(c * width**0.5 / 32)) for c in RANK_FACTORS]

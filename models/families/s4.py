@@ -40,9 +40,9 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Need, Site, Tuning
+from models.mixer import Growth, Need, Site, Tuning, check_share
 from models.ops.channel_map import ChannelMixing, gated
-from models.ops.recurrent.layer import BOTH_WAYS, check_share, directions, reading
+from models.ops.recurrent.layer import BOTH_WAYS, directions, reading
 from models.ops.state_space.discretisation import Discretisation
 from models.ops.state_space.dynamics import Dynamics, LowRankDynamics
 from models.ops.state_space.hippo import Initial, spectrum
@@ -130,7 +130,7 @@ class S4(StateSpace):
         for name, value in {**self.multiples, "input_limit": limit}.items():
             if not value > 0:
                 raise ValueError(f"{name} must be positive: got {value}")
-        check_share("convolution_dropout", convolution_dropout)
+        check_share(convolution_dropout=convolution_dropout)
         self.mixing, self.convolution_dropout = mixing, convolution_dropout
         sides = directions(site, bidirectional=bidirectional)
         rates, inputs = spectrum(init, states)

@@ -50,6 +50,9 @@ from models.mixer import (
     Traits,
     Tuning,
     blanked,
+    check_least,
+    check_positive,
+    check_share,
 )
 from models.ops.channel_map import ChannelMixing, channel_projection, gated
 from models.ops.convolution.kernels import Decay, FreeKernel, PiecewiseKernel, Start
@@ -59,7 +62,7 @@ from models.ops.convolution.long import (
     long_convolution,
 )
 from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS, check_share, directions, reading
+from models.ops.recurrent.layer import BOTH_WAYS, directions, reading
 
 
 class KernelForm(StrEnum):
@@ -124,9 +127,7 @@ class SGConv(Family):
         rate: float = 0.1,
     ) -> None:
         super().__init__()
-        for name, number in (("smallest", smallest), ("kernels", kernels)):
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1: got {number}")
+        check_least(1, smallest=smallest, kernels=kernels)
         if stretch < 1 or stretch & (stretch - 1):
             raise ValueError(f"stretch must be a power of two: got {stretch}; use 1, 2, 4 or 8")
         if not 0 < decay_min <= decay_max:
@@ -136,10 +137,8 @@ class SGConv(Family):
             )
         if not threshold >= 0:
             raise ValueError(f"threshold must be 0 or positive: got {threshold}")
-        if not rate > 0:
-            raise ValueError(f"rate must be positive: got {rate}")
-        check_share("dropout", dropout)
-        check_share("kernel_dropout", kernel_dropout)
+        check_positive(rate=rate)
+        check_share(dropout=dropout, kernel_dropout=kernel_dropout)
         self.kernels, self.mixing, self.dropout, self.rate = kernels, mixing, dropout, rate
         width, sides = site.width, directions(site, bidirectional=bidirectional)
         shape, free = (sides * kernels, width), kernel == KernelForm.free

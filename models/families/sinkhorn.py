@@ -64,6 +64,7 @@ from models.mixer import (
     Unsupported,
     Variant,
     blanked,
+    check_least,
     no_matrices,
 )
 from models.multi_head import MultiHead
@@ -112,9 +113,7 @@ class SinkhornOptions(NamedTuple):
         for name, value in (("block", self.block), ("sortcut", self.sortcut)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, or null: got {value}")
-        for name, value in (("iterations", self.iterations), ("top_blocks", self.top_blocks)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1: got {value}")
+        check_least(1, iterations=self.iterations, top_blocks=self.top_blocks)
         if self.temperature <= 0:
             raise ValueError(f"temperature must be more than 0: got {self.temperature}")
         if not 0 <= self.local_heads <= site.heads:

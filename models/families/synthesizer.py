@@ -63,6 +63,7 @@ from models.mixer import (
     Unsupported,
     Variant,
     blanked,
+    check_least,
     no_matrices,
 )
 from models.multi_head import APPLIED, biases, projection
@@ -138,8 +139,7 @@ class Synthesizer(Family):
                 "components must name one or several, each once, random or fixed_random but not "
                 f"both: got {[*map(str, components)]}; choose among {[*map(str, Component)]}"
             )
-        if rank < 1:
-            raise ValueError(f"rank must be at least 1: got {rank}")
+        check_least(1, rank=rank)
         if self.lra and site.causal and Component.dense in has:
             raise Unsupported(
                 "variant=lra with dense mixes positions, and this model is causal: choose "

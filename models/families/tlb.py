@@ -44,6 +44,7 @@ from models.mixer import (
     Traits,
     Unsupported,
     blanked,
+    check_least,
 )
 from models.multi_head import APPLIED, MultiHead
 from models.ops.exact import ExactCore, sdpa
@@ -124,15 +125,14 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         padding: PaddingRule = PaddingRule.exact,
     ) -> None:
         super().__init__()
-        for name, value in (
-            ("state_tokens", state_tokens),
-            ("chunk", chunk),
-            ("self_layers", self_layers),
-            ("groups", groups),
-            ("state_layers", state_layers),
-        ):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1: got {value}")
+        check_least(
+            1,
+            state_tokens=state_tokens,
+            chunk=chunk,
+            self_layers=self_layers,
+            groups=groups,
+            state_layers=state_layers,
+        )
         if detach_every < 0:
             raise ValueError(f"detach_every counts chunks, 0 = never: got {detach_every}")
         _refuse(site, config)

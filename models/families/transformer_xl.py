@@ -24,7 +24,7 @@ the input, which there move with the segment.
 from dataclasses import replace
 from enum import StrEnum, auto
 
-from models.mixer import SCORED, Growth, Need, Positions, Site
+from models.mixer import SCORED, Growth, Need, Positions, Site, check_share
 from models.ops.exact import ExactCore
 from models.ops.segment_recurrence import SegmentRecurrence, attend
 from models.relative import SinusoidScores
@@ -77,8 +77,7 @@ class TransformerXL(SegmentRecurrence):
         for name, value in (("clamp", clamp), ("evaluation_clamp", evaluation_clamp)):
             if value is not None and value < 0:
                 raise ValueError(f"{name} is a distance, 0 or more, or null: got {value}")
-        if not 0 <= position_dropout < 1:
-            raise ValueError(f"position_dropout must lie in [0, 1): got {position_dropout}")
+        check_share(position_dropout=position_dropout)
         relative = None
         if by_distance(site):
             relative = SinusoidScores(

@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning, no_matrices
+from models.mixer import Site, Tuning, check_least, no_matrices
 from models.multi_head import biases, projection
 from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
 from models.ops.numerics import full_precision, sum_dtype
@@ -68,8 +68,7 @@ class TTT(GatedMixer):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        if block < 1:
-            raise ValueError(f"block must be at least 1: got {block}")
+        check_least(1, block=block)
         if not rate > 0:
             raise ValueError(f"rate must be above 0: got {rate}")
         if site.head_width % 2:

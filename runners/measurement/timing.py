@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 
+from conf.bounds import check_least, check_positive
 from conf.choices import by_name
 from runners.measurement.measure import Call, timed, warm_up
 from runners.measurement.watch import Sample, Watch
@@ -33,11 +34,9 @@ class Timing:
 
     def __post_init__(self) -> None:
         """Refuse numbers of samples that are too few for a median."""
-        for name, least in (("warmup_steps", 1), ("timed_steps", 3), ("long_timed_steps", 3)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
-        if not self.long_step_s > 0:
-            raise ValueError(f"long_step_s must be positive: got {self.long_step_s}")
+        check_least(3, timed_steps=self.timed_steps, long_timed_steps=self.long_timed_steps)
+        check_least(1, warmup_steps=self.warmup_steps)
+        check_positive(long_step_s=self.long_step_s)
         check_repeats(self.repeat_limit_s)
 
     def warm(self, call: Call, device: torch.device) -> float:

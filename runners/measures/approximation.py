@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from conf.bounds import check_least
 from conf.choices import by_name
 from models.mixer import Layout, Unsupported
 from models.multi_head import Core
@@ -94,9 +95,8 @@ class Approximation(Timing, Runner):
                 raise ValueError(f"{name} are one or more different positive numbers: got {counts}")
         if not (math.isfinite(self.deviation) and self.deviation > 0):
             raise ValueError(f"deviation must be above 0: got {self.deviation}; 1 is usual")
-        for name, least in (("draws", 1), ("sequences", 1), ("matrix_max_length", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+        check_least(1, draws=self.draws, sequences=self.sequences)
+        check_least(0, matrix_max_length=self.matrix_max_length)
 
     @property
     def modes(self) -> list[QK]:

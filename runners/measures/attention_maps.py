@@ -17,6 +17,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 
+from conf.bounds import check_least
 from conf.choices import by_name
 from models.backbone.attention_weights import readable
 from models.backbone.model import Backbone
@@ -93,9 +94,7 @@ class AttentionMaps(TrainedRunner):
             )
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
-        for name in ("examples", "batch_size", "map_cells"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        check_least(1, examples=self.examples, batch_size=self.batch_size, map_cells=self.map_cells)
         if len(set(self.within)) < len(self.within) or min(self.within, default=0) < 0:
             raise ValueError(
                 f"within takes distances of 0 or more, each once: got {self.within}; try [1, 5, 15]"

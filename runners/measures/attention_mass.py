@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from conf.bounds import check_least
 from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.mixer import State, Unsupported
@@ -56,9 +57,7 @@ class AttentionMass(TrainedRunner):
         """Refuse values that make no sense, each with the way out."""
         if self.split not in SPLITS[1:]:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS[1:])}")
-        for name in ("segments", "batch_size", "buckets"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        check_least(1, segments=self.segments, batch_size=self.batch_size, buckets=self.buckets)
 
     def passes(self, work: Work) -> list[Passes]:
         """Return the segments that are judged; those that fill the memories come before."""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from conf.bounds import check_least, check_positive
 from conf.choices import by_name
 from models.backbone.model import Backbone, Outcome
 from models.compression.codebook import code_weights
@@ -160,14 +161,16 @@ class Compress(Timing, TrainedRunner):
         super().__post_init__()
         for sentence in idle(NEEDS, vars(self), defaults(Compress)).values():
             raise ValueError(sentence)
-        for name, least in (
-            ("importance_examples", 1), ("calibration_examples", 1), ("prune_every", 1),
-            ("steps", 0), ("evaluation_batch", 1), ("batch_size", 1),
-        ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive: got {self.learning_rate}")
+        check_least(
+            1,
+            importance_examples=self.importance_examples,
+            calibration_examples=self.calibration_examples,
+            prune_every=self.prune_every,
+            evaluation_batch=self.evaluation_batch,
+            batch_size=self.batch_size,
+        )
+        check_least(0, steps=self.steps)
+        check_positive(learning_rate=self.learning_rate)
         for split in self.evaluate_splits:
             if split not in SPLITS[1:]:
                 raise ValueError(

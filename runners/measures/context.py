@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from conf.bounds import check_least
 from conf.choices import by_name
 from models.backbone.heads import TokenHead
 from models.backbone.model import Backbone
@@ -72,9 +73,7 @@ class LossByContext(TrainedRunner):
         for name in ("longest", "step"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, or null: got {value}")
-        for name in ("targets", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        check_least(1, targets=self.targets, batch_size=self.batch_size)
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
 

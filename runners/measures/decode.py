@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conf.bounds import check_positive
 from conf.choices import by_name
 from models.backbone.generation import Point, TokenSampling, advance, begin, read
 from models.backbone.model import Backbone
@@ -107,9 +108,7 @@ class Decode(Runner):
                 raise ValueError(
                     f"{name} must be at least {least} ({why}): got {getattr(self, name)}"
                 )
-        for limit in ("long_call_s", "token_limit_s"):
-            if (value := getattr(self, limit)) is not None and not value > 0:
-                raise ValueError(f"{limit} must be positive: got {value}")
+        check_positive(long_call_s=self.long_call_s, token_limit_s=self.token_limit_s)
         check_repeats(self.repeat_limit_s)
         _ = self.sampling
 

@@ -20,6 +20,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from conf.bounds import check_least, check_positive
 from conf.choices import by_name
 from models.backbone.model import Backbone, Outcome
 from models.idle import Need, defaults, idle
@@ -67,16 +68,16 @@ class DynamicEvaluation(TrainedRunner):
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
-        for name in ("learning_rate", "decay"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0: got {getattr(self, name)}")
+        check_least(0, learning_rate=self.learning_rate, decay=self.decay)
         if self.decay > 1:
             raise ValueError(f"decay is a share of the way back, at most 1: got {self.decay}")
-        if not self.epsilon > 0:
-            raise ValueError(f"epsilon must be positive: got {self.epsilon}")
-        for name in ("statistics_batches", "statistics_batch_size", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        check_positive(epsilon=self.epsilon)
+        check_least(
+            1,
+            statistics_batches=self.statistics_batches,
+            statistics_batch_size=self.statistics_batch_size,
+            batch_size=self.batch_size,
+        )
         for split in self.splits:
             if split not in SPLITS[1:] or self.splits.count(split) > 1:
                 raise ValueError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from conf.bounds import check_least
 from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.mixer import Unsupported
@@ -52,8 +53,7 @@ class Extrapolate(Runner):
             raise ValueError(
                 f"examples must be at least 1: got {self.examples}; null judges the whole split"
             )
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1: got {self.batch_size}")
+        check_least(1, batch_size=self.batch_size)
 
     def starts_from(self) -> list[str]:
         """Return the trainings that must be there: the run's own model."""

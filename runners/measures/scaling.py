@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import torch
 
+from conf.bounds import check_least
 from conf.choices import by_name
 from models.backbone.model import Backbone, TaskFacts
 from models.mixer import Unsupported
@@ -85,8 +86,7 @@ class Scaling(Timing, Runner):
                 "batch=fixed goes with a batch_size, batch=token_budget without: got "
                 f"batch={self.batch}, batch_size={self.batch_size}"
             )
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1: got {self.batch_size}")
+        check_least(1, batch_size=self.batch_size)
         check_limit(self.step_limit_s)
         for name, longest in self.reference_max_length.items():
             if longest < 1:

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from conf.bounds import check_least
 from conf.choices import by_name
 from models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
 from models.backbone.heads import READ_FIRST, Pooling
@@ -78,9 +79,7 @@ class Span(Runner):
             )
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
-        for name in ("examples", "queries", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        check_least(1, examples=self.examples, queries=self.queries, batch_size=self.batch_size)
         if not 0 < self.keeps <= 1:
             raise ValueError(f"keeps is a share above 0, at most 1: got {self.keeps}")
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, ClassVar
 
+from conf.bounds import check_least, check_positive
 from conf.choices import by_name
 from models.backbone.config import BackboneConfig, Softmax
 from runners.training.optim import OptimConfig, Schedule
@@ -52,12 +53,13 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
         object.__setattr__(self, "stages", written(read_stages(self.stages)))
-        for name, least in (
-            ("evaluate_every_steps", 0), ("evaluation_batch_size", 1),
-            ("log_every_steps", 1), ("validation_examples", 1),
-        ):  # fmt: skip
-            if (value := getattr(self, name)) is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}: got {value}")
+        check_least(
+            1,
+            evaluation_batch_size=self.evaluation_batch_size,
+            log_every_steps=self.log_every_steps,
+            validation_examples=self.validation_examples,
+        )
+        check_least(0, evaluate_every_steps=self.evaluate_every_steps)
         judged = [split for split in SPLITS if split != "train"]
         for split in self.evaluate_splits:
             if split not in judged or self.evaluate_splits.count(split) > 1:
@@ -68,8 +70,7 @@ class TrainConfig:
             raise ValueError("keep=best needs evaluate_every_steps above 0: got 0")
         if self.evaluate_first and not self.evaluate_every_steps:
             raise ValueError("evaluate_first=true needs evaluate_every_steps above 0: got 0")
-        if not self.checkpoint_every_s > 0:
-            raise ValueError(f"checkpoint_every_s must be positive: got {self.checkpoint_every_s}")
+        check_positive(checkpoint_every_s=self.checkpoint_every_s)
         if self.window_deviation is not None and not self.window_deviation > 0:
             raise ValueError(
                 f"window_deviation must be positive: got {self.window_deviation}; null gives all "

@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from conf.bounds import check_least, check_positive
 from conf.choices import by_name
 from models.mixer import Unsupported
 from runners.training.optim import OptimConfig
@@ -37,13 +38,16 @@ class Stage:
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
-        for name in ("steps", "length", "batch_size", "micro_batch_size", "memory", "accumulate"):
-            if (value := getattr(self, name)) is not None and value < (name != "steps"):
-                raise ValueError(f"{name} must be at least 1: got {value}")
-        if not self.learning_rate_scale > 0:
-            raise ValueError(
-                f"learning_rate_scale must be positive: got {self.learning_rate_scale}"
-            )
+        check_least(0, steps=self.steps)
+        check_least(
+            1,
+            length=self.length,
+            batch_size=self.batch_size,
+            micro_batch_size=self.micro_batch_size,
+            memory=self.memory,
+            accumulate=self.accumulate,
+        )
+        check_positive(learning_rate_scale=self.learning_rate_scale)
         if self.steps % self.accumulate:
             raise ValueError(
                 f"accumulate={self.accumulate} leaves {self.steps % self.accumulate} of "

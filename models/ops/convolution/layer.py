@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
+from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked, check_share
 from models.multi_head import projection
 from models.ops.convolution.dynamic import dynamic_convolution
 from models.ops.convolution.shared import shared_convolution
@@ -66,8 +66,7 @@ class GatedConvolution(Family):
                 f"kernel counts taps, of which no token of up to {site.max_length} reaches more "
                 f"than {reach}: got {taps}; use 1 to {reach}"
             )
-        if not 0 <= input_dropout < 1:
-            raise ValueError(f"input_dropout must lie in [0, 1): got {input_dropout}")
+        check_share(input_dropout=input_dropout)
         self.heads, self.taps, self.glu = site.heads, taps, glu
         self.left = taps - 1 if site.causal else (taps - 1) // 2
         self.normalise = TapSoftmax(self.left)

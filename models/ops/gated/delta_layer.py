@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import Site
+from models.mixer import Site, check_least
 from models.multi_head import biases, projection
 from models.ops.gated.delta_product import delta_product
 from models.ops.gated.head_norm import Gate, GatedHeadNorm
@@ -75,10 +75,7 @@ class DeltaRule(GatedMixer):
         chunk: int = 32,
     ) -> None:
         super().__init__()
-        numbers = {"value_expansion": value_expansion, "householders": householders, "chunk": chunk}
-        for name, number in numbers.items():
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1: got {number}")
+        check_least(1, value_expansion=value_expansion, householders=householders, chunk=chunk)
         self.heads, self.chunk, self.householders = site.heads, chunk, householders
         self.activation, self.key_norm = activation, key_norm
         self.beta_scale = 2.0 if negative_eigenvalues else 1.0

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from models.context import Context
-from models.mixer import Family, Flow, Layout, Need, Site, State, Traits, blanked
+from models.mixer import Family, Flow, Layout, Need, Site, State, Traits, blanked, check_share
 
 LAST = torch.iinfo(torch.int64).max
 """Behind the ids of all documents."""
@@ -106,17 +106,10 @@ class Regularisation:
 
     def __post_init__(self) -> None:
         """Refuse shares outside [0, 1), and negative costs."""
-        for name in ("input_dropout", "output_dropout"):
-            check_share(name, getattr(self, name))
+        check_share(input_dropout=self.input_dropout, output_dropout=self.output_dropout)
         for name in ("activation_penalty", "change_penalty"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be 0 or positive: got {getattr(self, name)}")
-
-
-def check_share(name: str, value: float) -> None:
-    """Raise ValueError for a share to drop that is outside [0, 1)."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must lie in [0, 1): got {value}")
 
 
 def locked_dropout(

@@ -17,10 +17,21 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Growth, Layout, Site, State, TiedDropout, Traits, blanked
+from models.mixer import (
+    Family,
+    Flow,
+    Growth,
+    Layout,
+    Site,
+    State,
+    TiedDropout,
+    Traits,
+    blanked,
+    check_share,
+)
 from models.multi_head import projection
 from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import check_share, reading
+from models.ops.recurrent.layer import reading
 
 
 class StateSpace(Family):
@@ -55,7 +66,7 @@ class StateSpace(Family):
         Raises:
             ValueError: `dropout` is no share.
         """
-        check_share("dropout", dropout)
+        check_share(dropout=dropout)
         self.dropout, self.remembered = (TiedDropout if tied else nn.Dropout)(dropout), state
         self.skip = nn.Parameter(torch.empty(site.width))
         nn.init.normal_(self.skip)

@@ -1,0 +1,22 @@
+"""Checks of the numbers that options take."""
+
+
+def check_least(least: int, **numbers: float | None) -> None:
+    """Raise ValueError for a number that is there and below `least`."""
+    for name, number in numbers.items():
+        if number is not None and number < least:
+            raise ValueError(f"{name} must be at least {least}: got {number}")
+
+
+def check_positive(**numbers: float | None) -> None:
+    """Raise ValueError for a number that is there and not above 0."""
+    for name, number in numbers.items():
+        if number is not None and not number > 0:
+            raise ValueError(f"{name} must be positive: got {number}")
+
+
+def check_share(**shares: float | None) -> None:
+    """Raise ValueError for a share to drop that is there and outside [0, 1)."""
+    for name, share in shares.items():
+        if share is not None and not 0 <= share < 1:
+            raise ValueError(f"{name} must lie in [0, 1): got {share}")
