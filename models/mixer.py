@@ -377,10 +377,10 @@ class Family(ByName, nn.Module):
     `gated_extend` as it is: no formula of a family has to divide nothing into blocks. A state
     continues full rows of a causal mixer; anything else is refused here, once for all families.
 
-    Constructors raise ValueError for values out of range. What `Args` of a base class describe,
-    those of a family repeat only where it means something else.
+    Constructors raise ValueError for values out of range. What `Args` or `Options` of a base class
+    describe, those of a family repeat only where it means something else.
 
-    Args:
+    Options:
         site: Where it is built.
         bidirectional: Whether tokens see later ones too, where they may.
     """

@@ -135,12 +135,12 @@ def _documented(node: ast.ClassDef | ast.FunctionDef) -> dict[str, str]:
 
 
 def arguments(docstring: str) -> dict[str, str]:
-    """Return the entries of the section `Args` of a docstring in Google's style."""
+    """Return the entries of `Args`, or of `Options`, of a docstring in Google's style."""
     entries: dict[str, list[str]] = {}
     name, inside, edge = "", False, 0
     for line in docstring.splitlines():
         text = line.strip()
-        if text == "Args:":
+        if text in ("Args:", "Options:"):
             inside, edge = True, len(line) - len(line.lstrip())
             continue
         if not inside or not text:

@@ -72,7 +72,7 @@ def by_head(x: Float[Tensor, "b l e"], heads: int) -> Float[Tensor, "b h l k"]:
 class GatedMixer(Family):
     """The frame: a family's constructor makes its projections, then calls `complete`.
 
-    Args:
+    Options:
         bias: Whether projections have biases, where the backbone leaves that open.
         chunk: Tokens whose weights are formed directly; changes the cost alone.
     """
