@@ -2,121 +2,17 @@
 
 import argparse
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
 
 from lra.composition.arguments import Parser, path_word
 from lra.errors import CommandError, unknown
+from lra.results.disk import KINDS, Item, remove, size_of
 from lra.terminal.console import print_table
-from runners.storage import writers
-from runners.storage.formats import BadStore, cell_folders, fingerprint_of, read_newest_rows
 from runners.store import Store
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
-
-
-class Item(NamedTuple):
-    """What can be removed as one."""
-
-    kind: str
-    """One of `KINDS`."""
-    name: str
-    """Of a sweep or a data set; of others what it is."""
-    paths: list[Path]
-    """Files and folders, which go in this order."""
-    cells: list[str]
-    """The cells that these lie in: nobody may be at work on them."""
-    note: str = ""
-    """What goes with it, in a few words."""
-
-
-def sweeps(results: Path) -> Iterator[Item]:
-    """Yield each sweep, with the cells that no other sweep has; of cells in none, one item."""
-    store = Store(results)
-    members = {name: store.cells_of(name) for name in store.sweeps()}
-    owners: dict[str, int] = {}
-    for keys in members.values():
-        for key in keys:
-            owners[key] = owners.get(key, 0) + 1
-    for name, keys in members.items():
-        alone = [key for key in keys if owners[key] == 1]
-        folders = [results / part / name for part in ("sweeps", "plans", "reports")]
-        shared = len(keys) - len(alone)
-        note = f"{len(alone):,} cells" + (
-            f"; {shared:,} of other sweeps too stay" if shared else ""
-        )
-        # The list of the sweep goes last: what an interruption leaves is still found by its name.
-        yield Item("sweeps", name, [*map(store.cell_folder, alone), *folders[::-1]], alone, note)
-    single = [folder for folder in cell_folders(results, left_out=[]) if folder.name not in owners]
-    if single:
-        note = f"{len(single):,} cells of single runs"
-        yield Item("sweeps", "(none)", single, [folder.name for folder in single], note)
-
-
-def weights(results: Path) -> Iterator[Item]:
-    """Yield the weights and states of complete cells."""
-    folders = cell_folders(results, left_out=[])
-    paths = [
-        path
-        for folder in folders
-        for path in sorted(folder.glob("checkpoint-*"))
-        if (folder / f"rows-{path.name.partition('-')[2]}.jsonl").exists()
-    ]
-    if paths:
-        note = "of complete trainings, which other runs may start from; their rows stay"
-        yield Item("weights", "weights", paths, [path.parent.name for path in paths], note)
-
-
-def old(results: Path) -> Iterator[Item]:
-    """Yield rows of earlier sources beside newer ones, damaged files, and half-written ones."""
-    paths = []
-    for folder in cell_folders(results, left_out=[]):
-        newest = None
-        with suppress(BadStore):  # lra doctor --store says what is damaged
-            newest = read_newest_rows(folder)
-        if newest is not None:
-            stays = fingerprint_of(newest[0])
-            paths += [
-                path
-                for path in sorted(folder.iterdir())
-                if path.name.startswith(("rows-", "outcomes-", "environment-", "checkpoint-"))
-                and path.name.partition("-")[2].partition(".")[0] != stays
-            ]
-        paths += sorted(folder.glob("damaged-*"))
-    paths += filter(writers.has_died, sorted((results / "cells").glob("**/.*.tmp")))
-    if paths:
-        note = (
-            f"{len(paths):,} files that no report reads: of earlier sources, damaged, half written"
-        )
-        yield Item("old", "old", paths, [path.parent.name for path in paths], note)
-
-
-def dashboards(results: Path) -> Iterator[Item]:
-    """Yield what W&B and TensorBoard have on disk; the next run fills it again from rows."""
-    for name in ("wandb", "tensorboard"):
-        if (results / name).is_dir():
-            note = "made again from rows; runs that were not synchronised are not sent"
-            yield Item("dashboards", name, [results / name], [], note)
-
-
-def data(results: Path) -> Iterator[Item]:  # noqa: ARG001
-    """Yield the prepared data sets in the data folder, wherever the results are."""
-    from tasks.data.sources import data_root
-
-    root = data_root()
-    for path in sorted(root.iterdir()) if root.is_dir() else ():
-        if path.is_dir() and path.name not in ("locks", "hashes") and path.name[0] != ".":
-            yield Item("data", path.name, [path], [], "prepared again, or downloaded, when needed")
-
-
-KINDS: dict[str, Callable[[Path], Iterator[Item]]] = {
-    "sweeps": sweeps, "weights": weights, "old": old, "dashboards": dashboards, "data": data,
-}  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
@@ -194,29 +90,9 @@ def check_idle(results: Path, items: Sequence[Item]) -> None:
         )
 
 
-def size_of(path: Path) -> int:
-    """Return the bytes of a file or of all files in a folder; links count as themselves."""
-    try:
-        if path.is_symlink() or not path.is_dir():
-            return path.lstat().st_size
-        return sum(size_of(Path(entry)) for entry in os.scandir(path))
-    except FileNotFoundError:
-        return 0
-
-
 def size_words(count: float) -> str:
     """Return a number of bytes in words: 12.3 MB."""
     unit = 0
     while count >= 999.5 and unit < len(UNITS) - 1:
         count, unit = count / 1000, unit + 1
     return f"{count:.3g} {UNITS[unit]}"
-
-
-def remove(path: Path) -> None:
-    """Remove a file, or a folder at once: nobody sees a part of it, also after an interruption."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    aside = writers.temporary(path)
-    path.rename(aside)
-    shutil.rmtree(aside)

@@ -130,7 +130,7 @@ def _submit(before: Sequence[str], current: str) -> list[str]:
 
 def _clean(before: Sequence[str], _: str) -> list[str]:
     """Return what can be removed, then the names of that."""
-    from lra.commands.clean import KINDS
+    from lra.results.disk import KINDS
 
     kind = next(iter(_positional(before)), None)
     return [item.name for item in KINDS[kind](_results(before))] if kind in KINDS else [*KINDS]

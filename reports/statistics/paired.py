@@ -83,19 +83,17 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     return float((np.abs(sums) >= abs(float(x.sum())) - _EQUAL * size).mean())
 
 
-def share_difference_interval(
-    first: tuple[float, int], second: tuple[float, int], level: float = LEVEL
-) -> Interval:
+def share_difference_interval(first: tuple[float, int], second: tuple[float, int]) -> Interval:
     """Return Newcombe's interval of the difference of two shares, each with its examples.
 
     It takes them for independent (method 10 of doi:10.1002/(SICI)1097-0258(19980430)17:8<873), and
     is too wide where both models are right about the same examples.
     """
-    a, b = wilson_interval(*first, level), wilson_interval(*second, level)
+    a, b = wilson_interval(*first), wilson_interval(*second)
     difference = first[0] - second[0]
     low = difference - math.hypot(first[0] - a.low, b.high - second[0])
     high = difference + math.hypot(a.high - first[0], second[0] - b.low)
-    return Interval(low, high, Uncertainty.examples, level)
+    return Interval(low, high, Uncertainty.examples, LEVEL)
 
 
 def holm(p: Sequence[float]) -> list[float]:
