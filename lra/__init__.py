@@ -16,6 +16,7 @@ from lra import guard
 
 if TYPE_CHECKING:
     from lra.api.building import model, task
+    from lra.api.choosing import choose
     from lra.api.comparing import compare
     from lra.api.drawing import figure
     from lra.api.results import rows
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from lra.api.verifying import verify
     from models.wrap import wrap
 
-__all__ = ["compare", "figure", "model", "rows", "run", "table", "task", "verify", "wrap"]
+__all__ = ["choose", "compare", "figure", "model", "rows", "run", "table", "task", "verify", "wrap"]
 
 _MODULES = {
+    "choose": "lra.api.choosing",
     "compare": "lra.api.comparing",
     "figure": "lra.api.drawing",
     "model": "lra.api.building",

@@ -40,6 +40,9 @@ VERBS = {
     "plan": Verb(
         "lra.commands.plan", "what a command of `lra run` would take: hours and memory by cell"
     ),
+    "choose": Verb(
+        "lra.commands.choose", "which family for a length and a machine: what fits, time, quality"
+    ),
     "submit": Verb(
         "lra.commands.submit", "a sweep for workers in the background, here or on a cluster"
     ),

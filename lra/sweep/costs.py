@@ -1,7 +1,8 @@
 """What a cell's passes cost, counted on models without contents: `docs/planning.md`.
 
 A pass is counted for few rows and, where all layers are alike, for one layer and for two; what
-it does for the whole batch and depth lies on the straight line through these.
+it does for the whole batch and depth lies on the straight line through these. So does, on request,
+that of a model which takes a long sequence token by token and grows with its length.
 """
 
 import math
@@ -18,8 +19,8 @@ from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
 from lra.sweep.preset_counts import key_of
 from models.context import Context
-from models.contract.trace import Operator, Trace, Tracer
-from models.mixer import Layout, Unsupported
+from models.contract.trace import Operator, TooManyOperators, Trace, Tracer
+from models.mixer import Growth, Layout, Unsupported
 from runners.measurement.device import DTYPES
 from runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated
 from runners.measurement.hardware import Device, Precision
@@ -36,6 +37,10 @@ PROBE_TOKENS = {Device.cpu: 2**13, Device.cuda: 2**15}
 EVALUATION_SHARE = 4
 """An evaluation, which takes little of a training's time, is counted on fewer tokens yet."""
 NO_TIME = "there was no time to count it: lra plan counts every cell"
+MOST_OPERATORS = 20_000
+"""Of a pass that is counted within half a second; one of chunks or windows has a few thousand."""
+SHORT = (128, 256)
+"""Tokens of the two passes in place of one with more operators."""
 MOMENTS = {
     Optimiser.adamw: 2, Optimiser.adam: 2, Optimiser.radam: 2, Optimiser.lamb: 2,
     Optimiser.adagrad: 1, Optimiser.lion: 1, Optimiser.sgd: 1, Optimiser.adafactor: 0,
@@ -83,6 +88,8 @@ class Costs:
     Args:
         until: `time.monotonic()` beyond which nothing more is counted.
         ready: what was counted before, in place of counting: `lra.sweep.preset_counts.shipped`.
+        quick: whether a measured pass of more than `MOST_OPERATORS` is counted at the lengths
+            `SHORT` instead, where operations and memory of the family grow as n.
     """
 
     def __init__(
@@ -90,8 +97,9 @@ class Costs:
         *,
         until: float = float("inf"),
         ready: Mapping[str, Sequence[float]] = MappingProxyType({}),
+        quick: bool = False,
     ) -> None:
-        self.until, self.ready = until, ready
+        self.until, self.ready, self.quick = until, ready, quick
         self._tracers: dict[str, Tracer] = {}
         self._models: dict[str, Backbone] = {}
         self._passes: dict[str, PassCost | Uncounted] = {}
@@ -174,10 +182,19 @@ class Costs:
         call = call_of(model, task_facts, precision, passes, rows=rows, memory=memory)
         kind = str(run.hardware.device)
         tracer = self._tracers.setdefault(kind, Tracer(kind))
+        linear = all(each.operations == each.memory == Growth(1.0) for each in model.traits)
+        shorter = self.quick and linear and passes.measured and passes.length > SHORT[1]
+        most = MOST_OPERATORS if shorter else math.inf
         model.train(passes.step)
         try:
             with torch.set_grad_enabled(passes.step):
-                trace: Trace = tracer.trace(call, until=self.until)
+                trace: Trace = tracer.trace(call, until=self.until, most=most)
+        except TooManyOperators:
+            near, far = (
+                self._one(run, passes._replace(length=n), facts(run, n), layers, rows)
+                for n in SHORT
+            )
+            return near.towards(far, (passes.length - SHORT[0]) / (SHORT[1] - SHORT[0]))
         finally:
             model.zero_grad(set_to_none=True)
         tensors = [p.numel() for p in model.parameters() if p.requires_grad]

@@ -1,6 +1,6 @@
 """Published results of the Long Range Arena, by protocol and model, from `published.yaml`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -48,19 +48,27 @@ def _registry() -> Mapping[str, Any]:
 
 def published_scores(protocol: str, family: str) -> dict[str, PublishedScore]:
     """Return what the source of a protocol reports of a model, by task and name of average."""
-    scores = {}
+    return {
+        column: score for column, protocols, score in _scores_of(family) if protocol in protocols
+    }
+
+
+def printed_scores(family: str, column: str) -> list[PublishedScore]:
+    """Return what every source reports of a model: of a task, or under the name of an average."""
+    return [score for printed, _, score in _scores_of(family) if printed == column]
+
+
+def _scores_of(family: str) -> Iterator[tuple[str, Sequence[str], PublishedScore]]:
+    """Yield the columns of a model's lines, the protocols of their tables, and the numbers."""
     for table in _registry()["scores"].values():
-        line = table["models"].get(_printed(family))
-        if protocol not in table["protocols"] or line is None:
-            continue
-        for column, value in zip(table["columns"], line, strict=True):
+        line = table["models"].get(_printed(family), [])
+        for column, value in zip(table["columns"] if line else (), line, strict=True):
             if value is not None:
-                scores[column] = PublishedScore(
-                    percent=None if value == FAIL else float(value),
-                    source=table["source"],
-                    remark=table["remark"],
+                percent = None if value == FAIL else float(value)
+                score = PublishedScore(
+                    percent=percent, source=table["source"], remark=table["remark"]
                 )
-    return scores
+                yield column, table["protocols"], score
 
 
 def published_cost(family: str) -> PublishedCost | None:

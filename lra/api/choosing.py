@@ -1,0 +1,99 @@
+"""What fits, and which one: all families at one length, counted and with what is on record."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.api.plain_errors import plainly
+from lra.composition.python_words import flags, hydra_left_alone, words_of
+from lra.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEYS = {
+    "forecast": ("step_s",), "time": ("time_ratio",), "memory": ("memory_bytes",),
+    "operations": ("multiply_adds",), "quality": ("paper_score", "score"),
+}  # fmt: skip
+"""What families are ranked by, and its columns: the second where the first is unknown."""
+NUMBERS = (
+    *(column for columns in KEYS.values() for column in columns),
+    "room_bytes",
+    "state_bytes",
+)
+
+
+@plainly
+def choose(
+    length: int,
+    *,
+    hardware: str = "cpu",
+    task: str = "listops",
+    causal: bool = False,
+    by: str = "forecast",
+    results: "str | Path" = "results",
+    config_dir: "str | Path | None" = None,
+    plugins: Sequence[str] = (),
+    **options: Any,
+) -> "pd.DataFrame":
+    """Return what every family would cost at a length, and what is on record of it, ranked.
+
+    Nothing runs: costs are counted on models without contents.
+
+    Args:
+        length: Tokens of a sequence.
+        hardware: One of `lra list hardware`; it need not be here.
+        task: One of `lra list tasks`: whose vocabulary the model has, and whose scores are shown.
+        causal: Whether no token may see later ones, whatever the task asks.
+        by: `forecast` (time of a training step as `lra plan` reckons it), `time` (measured, over
+            exact attention's), `memory`, `operations` or `quality`.
+        results: A store, whose rows count before published ones.
+        config_dir: A folder with configuration files of your own.
+        plugins: Packages that these files may name.
+        **options: `width` (networks are four times as wide), `heads`, `depth`, `batch` (sequences
+            of a step, 1), and other words of `lra run`: `size="base"`, `model=("linear", "s4")`.
+
+    Returns:
+        A line for each family, the first ones best, NaN or "" where nothing is known:
+        `multiply_adds` of a forward pass for each token; `memory_bytes` and `step_s` of a training
+        step, and whether it `fits` into `room_bytes`; `state_bytes` of one text behind all tokens;
+        `time_ratio`, `score` (of rows) and `paper_score`, each with its source; `reason`: why
+        something is not known. Those for which `serves` is False are last. `attrs["setting"]` says
+        in words what was asked.
+
+    Raises:
+        ValueError: There is no such hardware, task, key or option, or a number is out of range.
+
+    Examples:
+        >>> import lra
+        >>> frame = lra.choose(1024, model=("sdpa", "linear", "fnet"), causal=True, by="operations")
+        >>> [*frame["model"]], [*frame["serves"]]
+        (['linear', 'sdpa', 'fnet'], [True, True, False])
+    """
+    words = [*flags(config_dir, plugins), *(["causal"] if causal else [])]
+    words += words_of({"length": length, "hardware": hardware, "task": task, **options})
+    with hydra_left_alone():
+        return screen(words, by=by, results=Path(results))
+
+
+def screen(words: Sequence[str], *, by: str, results: Path) -> "pd.DataFrame":
+    """Return the frame of `choose`, for words as `lra.sweep.family_costs.runs_of` takes them."""
+    if by not in KEYS:
+        raise ConfigError(unknown("key to rank by", by, KEYS))
+    import pandas as pd
+
+    from lra.results.evidence import on_record
+    from lra.sweep.family_costs import family_costs, runs_of, setting_of
+
+    runs = runs_of(words)
+    costs, record = [*family_costs(runs)], on_record(runs, results)
+    frame = pd.DataFrame([{**cost, **record[cost["model"]]} for cost in costs])
+    frame = frame.astype({name: float for name in NUMBERS})
+    sources = frame["paper_score_source"] + frame["score_source"]
+    falling = by == "quality" and sources.str.startswith("accuracy").any()
+    keys = {key: frame[key] * (-1 if falling else 1) for key in KEYS[by]}
+    late = frame["fits"].map(lambda fits: fits is False)
+    order = pd.DataFrame({"cannot": ~frame["serves"], "late": late, **keys})
+    frame = frame.loc[order.sort_values([*order], kind="stable").index].reset_index(drop=True)
+    frame.attrs["setting"] = setting_of(runs, frame["room_bytes"].max())
+    return frame

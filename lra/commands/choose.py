@@ -1,0 +1,185 @@
+"""`lra choose`: which families serve a length on a machine, ranked; it runs and writes nothing."""
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.api.choosing import KEYS, screen
+from lra.composition.arguments import Parser, path_word
+from lra.composition.selection import CAUSAL, sets
+from lra.terminal.console import print_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 1
+"""Of what `--json` prints."""
+USAGE = "lra choose length=N hardware=NAME [causal] [task=NAME] [width=N heads=N depth=N batch=N]"
+ABOUT = """\
+Which attention, or other family, for sequences of this length on this machine: what fits, what it
+costs, and what is on record of its speed and its scores. It counts on models without contents,
+runs nothing and writes nothing.
+"""
+EXAMPLES = """\
+examples:
+  lra choose length=16384 hardware=a100 causal            a language model's layers on an A100
+  lra choose length=4096 task=text size=small --by quality
+  lra choose length=8192 hardware=laptop_gpu width=512 heads=8 depth=6 batch=4 --by memory
+
+All other words are those of lra run: model=linear,mamba, size=base, model.backbone.norm=rms. The
+default size is size=tiny. docs/planning.md says how well the forecasts do.
+"""
+RANKED = {
+    "forecast": "the forecast time of a training step (lra plan), the one that every family has",
+    "time": "measured time over that of exact attention, each at the length of its note",
+    "memory": "forecast memory of a training step",
+    "operations": "multiply-adds of a forward pass",
+    "quality": "scores of papers, then of rows: they are of different settings, see the notes",
+}
+LEGEND = (
+    "kMAC    thousand multiply-adds for each token of a forward pass",
+    "GiB     memory of a training step at its peak; !: more than there is",
+    "step    forecast time of a training step; docs/planning.md says how good forecasts are",
+    "x sdpa  measured time of a training step over that of exact attention",
+    "rows    test score of the task, of stored or published rows; paper: as papers report it",
+    "–       not known: nothing on record, or it cannot be had",
+    "state   bytes (K, M, G: 1024-fold) of one text behind all tokens, float32",
+)
+"""The last line is for causal models."""
+UNKNOWN = "–"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra choose`; its other words are those of `lra run`."""
+    args = Parser(
+        prog="lra choose",
+        usage=USAGE,
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    args.add_argument(
+        "--by", default="forecast", metavar="KEY", help=f"{', '.join(KEYS)}; default: forecast"
+    )
+    args.add_argument("--json", action="store_true", help="print one JSON object")
+    args.add_argument(
+        "--results",
+        type=path_word,
+        default=Path("results"),
+        metavar="DIR",
+        help="a store, whose rows count before published ones; default: results",
+    )
+    return args
+
+
+def main(argv: list[str]) -> int:
+    """Print the screen of the words after `lra choose`."""
+    flags, words = parser().parse_known_args(argv)
+    frame = screen(words, by=flags.by, results=flags.results)
+    if flags.json:
+        plain = frame.astype(object).where(frame.notna(), None)
+        print(
+            json.dumps(
+                {
+                    "schema": SCHEMA,
+                    **frame.attrs,
+                    "by": flags.by,
+                    "families": plain.to_dict("records"),
+                }
+            )
+        )
+    else:
+        _print(frame, flags.by)
+    return 0
+
+
+class _Notes:
+    """Sources, each with a letter where it is first named."""
+
+    def __init__(self) -> None:
+        self.letters: dict[str, str] = {}
+
+    def marked(self, text: str, source: str) -> str:
+        """Return a number with the letter of its source; without a source it is not known."""
+        if not source:
+            return UNKNOWN
+        number = len(self.letters)
+        letter = ("" if number < 26 else chr(96 + number // 26)) + chr(97 + number % 26)
+        return f"{text}[{self.letters.setdefault(source, letter)}]"
+
+
+def _print(frame: "pd.DataFrame", by: str) -> None:
+    serving: list[dict[str, Any]] = frame[frame["serves"]].to_dict("records")
+    causal, notes = bool(frame["state_bytes"].notna().any()), _Notes()
+    head = ["model", "kMAC", "GiB", *(["state"] if causal else []), "step", "x sdpa", "rows"]
+    rows = [[*head, "paper"], *(_row(line, notes, state=causal) for line in serving)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    print(frame.attrs["setting"])
+    print(f"ranked by {RANKED[by]}; --by {'|'.join(k for k in KEYS if k != by)}: by others\n")
+    print_table(
+        [[row[0], *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in rows],
+        indent="",
+        header=True,
+    )
+    print()
+    for line in (*LEGEND[: None if causal else -1], *_sentences(frame, serving, notes)):
+        print(line)
+
+
+def _row(line: dict[str, Any], notes: _Notes, *, state: bool) -> list[str]:
+    step, ratio, fits = line["step_s"], line["time_ratio"], line["fits"] is not False
+    paper = _known(line["paper_score"], lambda score: f"{score:.1f}")
+    return [
+        line["model"],
+        _known(line["multiply_adds"], lambda n: f"{n / 1e3:,.0f}"),
+        _known(line["memory_bytes"], lambda n: f"{n / 2**30:.2f}{'' if fits else '!'}"),
+        *([_known(line["state_bytes"], _bytes)] if state else []),
+        _known(step, lambda s: f"{s:.3g}s" if s >= 1 else f"{s * 1e3:.3g}ms"),
+        notes.marked(f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}", line["time_ratio_source"]),
+        notes.marked(f"{line['score']:.3g}", line["score_source"]),
+        notes.marked("FAIL" if paper == UNKNOWN else paper, line["paper_score_source"]),
+    ]
+
+
+def _known(number: float, text: Callable[[float], str]) -> str:
+    return UNKNOWN if math.isnan(number) else text(number)
+
+
+def _bytes(size: float) -> str:
+    power = min(3, int(math.log(max(size, 1), 1024)))
+    return f"{size / 1024**power:.3g}{' KMG'[power].strip()}"
+
+
+def _sentences(
+    frame: "pd.DataFrame", serving: Sequence[dict[str, Any]], notes: _Notes
+) -> Iterator[str]:
+    """Yield the sources, what is not known, and who cannot serve."""
+    from lra.results.evidence import PUBLISHED
+
+    for source, letter in notes.letters.items():
+        yield f"[{letter}] {source}"
+    if not PUBLISHED.is_dir():
+        yield (
+            "published rows, reports/published of a checkout, are not in this installation: times "
+            "and scores of rows are those of the store alone"
+        )
+    stateless = [line["model"] for line in serving if line["reason"].startswith("no state")]
+    if stateless:
+        yield f"no state along time, so each new token reads all again: {', '.join(stateless)}"
+    for line in serving:
+        if line["reason"] and line["model"] not in stateless:
+            yield f"{line['model']}: {line['reason']}"
+    late = [line["model"] for line in serving if line["fits"] is False]
+    if late:
+        yield f"does not fit: {', '.join(late)}; a smaller batch=, or lra plan on what helps"
+    refused = dict(frame[~frame["serves"]][["model", "reason"]].to_numpy().tolist())
+    two_sided = [name for name in refused if f", {CAUSAL}, " in frame.attrs["setting"]
+                 and name not in sets()[CAUSAL]]  # fmt: skip
+    if two_sided:
+        yield f"cannot serve, two-sided only: {', '.join(two_sided)}"
+    for name in refused.keys() - two_sided:
+        yield f"cannot serve: {name}: {refused[name]}"

@@ -1,0 +1,133 @@
+"""What models of every family would cost at one length, counted without contents; nothing runs."""
+
+from argparse import ArgumentTypeError
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from lra.composition.arguments import whole
+from lra.composition.catalogue import words as spellings
+from lra.composition.compose import build_model, facts, typed
+from lra.composition.run import Run
+from lra.errors import ConfigError, UnknownName, near, unknown
+from lra.sweep.costs import Costs
+from lra.sweep.forecast import LONGEST_REASON, Forecaster
+from models.backbone.choices import CAUSAL_HEADS
+from models.mixer import Unsupported
+from models.state import size_bytes
+from runners.records import Memo, text_of
+from runners.runner import Passes
+
+LONGEST = 10_000_000
+FLOOR = "identity"
+"""Mixes nothing: a bound of speed, and no answer to which family to take."""
+CAUSAL = "causal"
+COUNTED = ("multiply_adds", "memory_bytes", "room_bytes", "step_s", "state_bytes")
+NUMBERS = {
+    "length": "runner.lengths=[{}]", "batch": "runner.batch_size={}",
+    "width": "model.backbone.width={}", "heads": "model.backbone.heads={}",
+    "depth": "model.backbone.depth={}",
+}  # fmt: skip
+"""Short words, as `lra run` has them."""
+
+
+def runs_of(words: Sequence[str]) -> list[Run]:
+    """Return one run for each model that words ask for, all families where they name none.
+
+    Args:
+        words: As after `lra run`, with those of `NUMBERS` and `causal`. A width makes networks
+            four times as wide.
+
+    Raises:
+        ConfigError: A word is wrong, the length is missing, or a model is asked for twice.
+    """
+    from lra.composition.hydra_entry import entries
+
+    keys = {word.partition("=")[0] for word in words}
+    if "length" not in keys:
+        raise ConfigError("say how long the sequences are: length=16384")
+    whole_set = "model" not in keys
+    asked = ["-m", "runner=scaling", "runner.references=[]", "runner.batch=fixed"]
+    asked += [word for key, word in (("model", "model=all"), ("batch", "runner.batch_size=1"))
+              if key not in keys]  # fmt: skip
+    tasks: dict[str, Any] = {}
+    memo = Memo()
+    composed = entries([*asked, *(part for word in words for part in _in_full(word))])
+    runs = [typed(entry.config, tasks, memo) for entry in composed]
+    names = [run.model for run in runs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(
+            f"the words ask for {names.count(twice)} forms of {twice}: give each key one value, "
+            "for families are compared in one setting"
+        )
+    return [run for run in runs if not whole_set or run.model != FLOOR]
+
+
+def _in_full(word: str) -> Iterator[str]:
+    key, separator, value = word.partition("=")
+    if word == CAUSAL:
+        yield "runner.direction=causal"
+    elif key in NUMBERS and separator:
+        try:
+            number = whole(1, LONGEST)(value)
+        except ArgumentTypeError as error:
+            raise ConfigError(f"{key}: {error}") from error
+        yield NUMBERS[key].format(number)
+        if key == "width":
+            yield f"model.backbone.feed_forward_width={4 * number}"
+    elif key not in spellings() and near(key, [*NUMBERS, CAUSAL]):
+        raise UnknownName(unknown("word", key, [*NUMBERS, CAUSAL, *spellings().values()]))
+    else:
+        yield word
+
+
+def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    """Yield the cost of each run's model: `lra.choose` says what stands under which name."""
+    forecaster = Forecaster(costs=Costs(quick=True), trials=False)
+    for run in runs:
+        cost: dict[str, Any] = {"model": run.model, "serves": True, "fits": None, "reason": ""}
+        cost |= dict.fromkeys(COUNTED)
+        try:
+            cost |= _counted(run, forecaster)
+        except Unsupported as error:
+            cost |= {"serves": False, "reason": " ".join(str(error).split())}
+        except Exception as error:  # noqa: BLE001 - what looks at contents fails in its own way
+            cost["reason"] = " ".join(text_of(error).split())[:LONGEST_REASON]
+        yield cost
+
+
+def _counted(run: Run, forecaster: Forecaster) -> dict[str, Any]:
+    (_, length), *_ = run.runner.cells(run.model, 0)
+    step = forecaster.counted(run, {"length": length, "mode": "step"})
+    forward = forecaster.costs.of(run, Passes(1, 1, length, step=False, measured=True))
+    counted = {
+        "fits": step.fits,
+        "multiply_adds": forward.work.products / 2 / length,
+        "memory_bytes": step.need_bytes,
+        "room_bytes": step.room_bytes,
+        "step_s": step.step_s,
+    }
+    if facts(run, length).head in CAUSAL_HEADS:
+        try:
+            with torch.device("meta"):
+                state = build_model(run, max_length=length).initial_state(1, length)
+            counted["state_bytes"] = size_bytes(state)
+        except Unsupported as error:
+            counted["reason"] = f"no state: {error}"
+    return counted
+
+
+def setting_of(runs: Sequence[Run], room_bytes: float) -> str:
+    """Say what was asked for; families whose files change the backbone differ in that."""
+    run = next((run for run in runs if run.model == "sdpa"), runs[0])
+    (_, length), *_ = run.runner.cells(run.model, 0)
+    backbone, hardware = run.backbone, run.hardware
+    way = "causal" if facts(run, length).head in CAUSAL_HEADS else "bidirectional"
+    room = f", {room_bytes / 2**30:.1f} GiB" if room_bytes > 0 else ""
+    return (
+        f"{length:,} tokens, {way}, batch {run.config['runner']['batch_size']}; {backbone.depth} "
+        f"layers of width {backbone.width}, {backbone.heads} heads, networks of "
+        f"{backbone.feed_forward_width}; task={run.task_name}, hardware={hardware.name} "
+        f"({hardware.precision}{room})"
+    )
