@@ -88,7 +88,7 @@ def screen(words: Sequence[str], *, by: str, results: Path) -> "pd.DataFrame":
     runs = runs_of(words)
     costs, record = [*family_costs(runs)], on_record(runs, results)
     frame = pd.DataFrame([{**cost, **record[cost["model"]]} for cost in costs])
-    frame = frame.astype({name: float for name in NUMBERS})
+    frame = frame.astype(dict.fromkeys(NUMBERS, float))
     sources = frame["paper_score_source"] + frame["score_source"]
     falling = by == "quality" and sources.str.startswith("accuracy").any()
     keys = {key: frame[key] * (-1 if falling else 1) for key in KEYS[by]}

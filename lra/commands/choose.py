@@ -113,13 +113,14 @@ class _Notes:
 
 
 def _print(frame: "pd.DataFrame", by: str) -> None:
-    serving: list[dict[str, Any]] = frame[frame["serves"]].to_dict("records")
+    serving: list[dict[Any, Any]] = frame[frame["serves"]].to_dict("records")
     causal, notes = bool(frame["state_bytes"].notna().any()), _Notes()
     head = ["model", "kMAC", "GiB", *(["state"] if causal else []), "step", "x sdpa", "rows"]
     rows = [[*head, "paper"], *(_row(line, notes, state=causal) for line in serving)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     print(frame.attrs["setting"])
-    print(f"ranked by {RANKED[by]}; --by {'|'.join(k for k in KEYS if k != by)}: by others\n")
+    print(f"ranked by {RANKED[by]}")
+    print(f"other ranks: --by {'|'.join(key for key in KEYS if key != by)}\n")
     print_table(
         [[row[0], *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in rows],
         indent="",

@@ -51,7 +51,7 @@ def candidates(line: Sequence[str]) -> list[str]:
     elif before[0] in VERBS and current.startswith("-"):
         completions = flags(before[0])
     else:
-        complete = {"run": _run, "plan": _run, "list": _list, "data": _data, "verify": _verify,
+        complete = {"run": _run, "plan": _run, "choose": _choose, "list": _list, "data": _data, "verify": _verify,
                     "show": _show, "generate": _show, "report": _report,
                     "compare": _compare, "dashboard": _report, "submit": _submit,
                     "watch": _planned, "work": _planned, "clean": _clean,
@@ -112,6 +112,13 @@ def _run(before: Sequence[str], current: str) -> list[str]:
     top = [f"{name}=" for name in config if name not in ("defaults", "hydra", "model")]
     heads = [f"{word}=" for word in spellings.values()] + [f"{group}." for group in TYPED]
     return [*heads, *top, *([] if current else RUN_FLAGS)]
+
+
+def _choose(before: Sequence[str], current: str) -> list[str]:
+    """Return the words of `lra run`, and the short ones."""
+    if before and before[-1] == "--by":
+        return ["forecast", "time", "memory", "operations", "quality"]
+    return ["length=", "batch=", "width=", "heads=", "depth=", "causal", *_run(before, current)]
 
 
 def _submit(before: Sequence[str], current: str) -> list[str]:

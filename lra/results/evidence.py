@@ -12,10 +12,10 @@ from lra.composition.catalogue import names
 from lra.composition.compose import facts, group_file
 from lra.composition.run import Run
 from lra.results.stored import published_with_names, stored
-from models.backbone.choices import CAUSAL_HEADS
+from models.backbone.choices import CAUSAL_HEADS, TOKEN_HEADS, Head
 from reports.arena.literature import printed_scores
 from reports.rows import cost_points, cost_rows, prepare, settings
-from reports.tables.scores import ACCURACY, LANGUAGE, accuracy_table
+from reports.tables.scores import ACCURACY, LANGUAGE, Score, accuracy_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,8 +24,6 @@ PUBLISHED = Path(str(resources.files("reports"))) / "published"
 """Rows that come with a checkout; an installed package has none."""
 SHELF = "reports/published/"
 REFERENCE, MODE = "sdpa", "step"
-SCORES = (*LANGUAGE, ACCURACY)
-"""The first that a task has counts, as in `runners.runner.SCORES`."""
 
 
 class Evidence(NamedTuple):
@@ -51,6 +49,7 @@ def on_record(runs: Sequence[Run], results: Path) -> dict[str, dict[str, float |
     first, nothing = runs[0], Evidence(None, "")
     (_, length), *_ = first.runner.cells(first.model, 0)
     causal = facts(first, length).head in CAUSAL_HEADS
+    judged = LANGUAGE if Head[first.task.spec.kind.name] in TOKEN_HEADS else ()
     found = {
         run.model: {
             "time_ratio": [Evidence(1.0, "exact attention itself")]
@@ -63,7 +62,7 @@ def on_record(runs: Sequence[Run], results: Path) -> dict[str, dict[str, float |
     }
     for place, frame in _row_frames(results, first.task_name):
         times = _times(place, frame, length, causal=causal, device=str(first.hardware.device))
-        scores = _scores(place, frame, first.task_name)
+        scores = _scores(place, frame, first.task_name, (*judged, ACCURACY))
         for column, pairs in (("time_ratio", times), ("score", scores)):
             for family, evidence in pairs:
                 if family in found:
@@ -129,16 +128,20 @@ def _device(hardware: str) -> str:
     return str(group_file("hardware", hardware)["device"]) if hardware in names("hardware") else ""
 
 
-def _scores(place: str, frame: "pd.DataFrame", task: str) -> Iterator[tuple[str, Evidence]]:
-    """Yield families with their scores on the test split, means over seeds.
+def _scores(
+    place: str, frame: "pd.DataFrame", task: str, judged: Sequence[Score]
+) -> Iterator[tuple[str, Evidence]]:
+    """Yield families with the first score that a task has on the test split, means over seeds.
 
-    Nearest are rows of the store, of these the best.
+    Nearest are rows of the store, of these the best. A regime makes another task of a
+    classification.
     """
     frame = frame[(frame["task"] == task) & (frame["baseline"] == "")]
+    frame = frame if len(judged) > 1 else frame[frame["regime"] == ""]
     families = dict(zip(frame["name"], frame["family"], strict=True))
     forms = Counter(families.values())
     seen = frame[frame["metric"] == "examples_seen"].groupby("cell")["value"].max()
-    tables = ((score, accuracy_table(frame, "test", score)) for score in SCORES)
+    tables = ((score, accuracy_table(frame, "test", score)) for score in judged)
     score, table = next(((s, t) for s, t in tables if t is not None), (ACCURACY, None))
     for row in table.rows if table else ():
         family = families[row.title]

@@ -101,7 +101,7 @@ def _counted(run: Run, forecaster: Forecaster) -> dict[str, Any]:
     (_, length), *_ = run.runner.cells(run.model, 0)
     step = forecaster.counted(run, {"length": length, "mode": "step"})
     forward = forecaster.costs.of(run, Passes(1, 1, length, step=False, measured=True))
-    counted = {
+    counted: dict[str, Any] = {
         "fits": step.fits,
         "multiply_adds": forward.work.products / 2 / length,
         "memory_bytes": step.need_bytes,
