@@ -182,6 +182,8 @@ def test_a_documented_command_does_what_it_says(
         words.append("runner.dry_run=true")
         for limit in ("COUNTING_S", "FIRST_S"):  # how long is not looked at
             monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
+    if verb == "choose" and "model=" not in command:  # all take some seconds
+        words.append("model=linear,sdpa,fnet")
     if verb == "verify":
         chosen = verify.parser().parse_args(words)
         monkeypatch.setattr("models.contract.verify", lambda factory, **_: [])

@@ -79,7 +79,7 @@ def choose(
 def screen(words: Sequence[str], *, by: str, results: Path) -> "pd.DataFrame":
     """Return the frame of `choose`, for words as `lra.sweep.family_costs.runs_of` takes them."""
     if by not in KEYS:
-        raise ConfigError(unknown("key to rank by", by, KEYS))
+        raise ConfigError(unknown("rank", str(by), KEYS))
     import pandas as pd
 
     from lra.results.evidence import on_record

@@ -51,7 +51,8 @@ def candidates(line: Sequence[str]) -> list[str]:
     elif before[0] in VERBS and current.startswith("-"):
         completions = flags(before[0])
     else:
-        complete = {"run": _run, "plan": _run, "choose": _choose, "list": _list, "data": _data, "verify": _verify,
+        complete = {"run": _run, "plan": _run, "choose": _choose, "list": _list, "data": _data,
+                    "verify": _verify,
                     "show": _show, "generate": _show, "report": _report,
                     "compare": _compare, "dashboard": _report, "submit": _submit,
                     "watch": _planned, "work": _planned, "clean": _clean,

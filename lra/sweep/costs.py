@@ -38,7 +38,7 @@ PROBE_TOKENS = {Device.cpu: 2**13, Device.cuda: 2**15}
 EVALUATION_SHARE = 4
 """An evaluation, which takes little of a training's time, is counted on fewer tokens yet."""
 NO_TIME = "there was no time to count it: lra plan counts every cell"
-MOST_OPERATORS = {Device.cpu: 10_000, Device.cuda: 32_000}
+MOST_OPERATORS = {Device.cpu: 4_000, Device.cuda: 32_000}
 """Of a pass that a quick count takes as it is, within a second: on a CPU work is cut into more."""
 SHORT = (256, 512)
 """Tokens of the two passes in place of one with more operators."""

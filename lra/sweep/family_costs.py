@@ -45,6 +45,7 @@ def runs_of(words: Sequence[str]) -> list[Run]:
     from lra.composition.hydra_entry import entries
 
     keys = {word.partition("=")[0] for word in words}
+    in_full = [part for word in words for part in _in_full(word)]
     if "length" not in keys:
         raise ConfigError("say how long the sequences are: length=16384")
     whole_set = "model" not in keys
@@ -53,7 +54,7 @@ def runs_of(words: Sequence[str]) -> list[Run]:
               if key not in keys]  # fmt: skip
     tasks: dict[str, Any] = {}
     memo = Memo()
-    composed = entries([*asked, *(part for word in words for part in _in_full(word))])
+    composed = entries([*asked, *in_full])
     runs = [typed(entry.config, tasks, memo) for entry in composed]
     names = [run.model for run in runs]
     if twice := next((name for name in names if names.count(name) > 1), None):

@@ -1,0 +1,221 @@
+"""`lra choose`: counts as of `lra plan` and `lra show --cost`, numbers on record with sources."""
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import lra
+from lra.cli import main
+from lra.commands.completion import candidates
+from lra.results import evidence
+from lra.sweep.costs import MOST_OPERATORS, Costs
+from lra.sweep.family_costs import runs_of
+from runners.measurement.hardware import Device
+from runners.runner import Passes
+
+ROW = {
+    "schema": 2, "fingerprint": "a", "created": "2026-01-01T00:00:00.000Z", "task": "listops",
+    "task_version": 1, "source": "generated", "length": 512, "seed": 0, "causal": False,
+    "hardware": "cpu", "device": "Small CPU", "precision": "float32", "threads": 1,
+    "status": "ok", "reason": "", "samples": [], "step": None,
+}  # fmt: skip
+SHELF = evidence.PUBLISHED
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Be in an empty folder, where nothing is published."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(evidence, "PUBLISHED", tmp_path / "published")
+    (tmp_path / "published").mkdir()
+    return tmp_path
+
+
+def cost_rows(model: str, ratio: float, cell: str, **columns: object) -> list[dict[str, object]]:
+    """Return the rows of one timing."""
+    common = {**ROW, "runner": "scaling", "mode": "step", "model": model, "cell": cell, **columns}
+    time = {"metric": "time", "value": 0.5, "unit": "s", "labels": {}}
+    compared = {"metric": "time_ratio", "value": ratio, "unit": "ratio"}
+    return [{**common, **time}, {**common, **compared, "labels": {"reference": "sdpa"}}]
+
+
+def score_rows(model: str, accuracy: float, cell: str) -> list[dict[str, object]]:
+    """Return the rows of one training."""
+    common = {**ROW, "runner": "train", "mode": "train", "model": model, "cell": cell}
+    labels = {"split": "test", "examples": "100"}
+    seen = {"metric": "examples_seen", "value": 640.0, "unit": "1", "labels": {}}
+    judged = {"metric": "accuracy", "value": accuracy, "unit": "fraction", "labels": labels}
+    return [{**common, **seen}, {**common, **judged}]
+
+
+def publish(folder: Path, name: str, *rows: list[dict[str, object]]) -> None:
+    lines = [json.dumps(row, separators=(",", ":")) for part in rows for row in part]
+    (folder / "published" / name).write_text("\n".join(lines) + "\n")
+
+
+def test_a_screen_as_it_is_printed(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(folder, "one.jsonl", cost_rows("linear", 0.25, "a"), score_rows("linear", 0.5, "b"))
+    models = "model=softmax,sdpa,linear,fnet,reformer"
+    limit = "hardware.memory_limit_bytes=100000000"
+    words = ["length=1024", "hardware=a100", "causal", models, limit]
+    assert main(["choose", *words]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(
+        "1,024 tokens, causal, batch 1; 2 layers of width 64, 2 heads, networks of 128; "
+        "task=listops, hardware=a100 (bfloat16, 0.1 GiB)\nranked by the forecast time"
+    )
+    table = text.split("\n\n")[1].splitlines()
+    assert table[0].split() == [
+        "model",
+        "kMAC",
+        "GiB",
+        "state",
+        "step",
+        "x",
+        "sdpa",
+        "rows",
+        "paper",
+    ]
+    assert max(map(len, table)) < 80
+    linear = next(line.split() for line in table if line.startswith("linear"))
+    assert re.fullmatch(r"0\.25\[\w\] 50\[\w\] 16\.1\[\w\]", " ".join(linear[5:]))
+    assert "512 tokens, bidirectional, Small CPU, float32: reports/published/one.jsonl" in text
+    assert "accuracy after 640 training examples, generated, version 1: reports/pub" in text
+    assert "] accuracy, arXiv:2011.04006, table 1" in text
+    assert "each new token reads all again: reformer" in text
+    assert text.endswith("cannot serve, two-sided only: fnet\n")
+    assert "does not fit" not in text
+
+    monkeypatch.setattr(evidence, "PUBLISHED", folder / "absent")
+    narrow = ["hardware.memory_limit_bytes=20000000", *words[:-1]]
+    assert main(["choose", *narrow, "--by", "operations"]) == 0
+    text = capsys.readouterr().out
+    assert "does not fit: softmax" in text
+    assert text.split("\n\n")[1].splitlines()[-1].startswith("softmax")  # whatever it is ranked by
+    assert re.search(r"softmax.* 0\.\d\d! ", text)
+    assert "not in this installation" in text
+    assert [path.name for path in folder.iterdir()] == ["published"]  # nothing is written
+
+
+def test_numbers_are_those_of_plan_and_of_show_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["task=listops", "hardware=a100"]
+    assert (
+        main(["choose", "length=2048", *common, "model=linear,s4,local", "batch=4", "--json"]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["by"]) == (1, "forecast")
+    lines = {line["model"]: line for line in found["families"]}
+    runner = "runner=scaling runner.lengths=[2048] runner.modes=[step] runner.batch=fixed"
+    scaling = [*runner.split(), "runner.batch_size=4", "runner.references=[]"]
+    assert main(["plan", "-m", "model=linear,s4,local", *common, *scaling, "--json"]) == 0
+    for cell in json.loads(capsys.readouterr().out)["cells"]:
+        line = lines[cell["model"]]
+        assert (line["step_s"], line["fits"]) == (cell["step_s"], True)
+        assert (line["memory_bytes"], line["room_bytes"]) == (
+            cell["need_bytes"],
+            cell["room_bytes"],
+        )
+    words = ["show", "--cost", "model=linear,s4,local", *common, "--lengths", "2048", "--json"]
+    assert main(words) == 0
+    for model in json.loads(capsys.readouterr().out)["models"]:
+        each = lines[model["model"]]["multiply_adds"]
+        assert each * 2048 == pytest.approx(model["multiply_adds"], rel=1e-6)
+
+
+def test_states_are_those_that_were_measured() -> None:
+    frame = lra.choose(4096, model=("linear", "sliding_window"), causal=True).set_index("model")
+    rows = lra.rows(SHELF / "decode-epyc-2026-11-22.jsonl")
+    measured = rows[(rows["metric"] == "state_bytes") & (rows["length"] == 4096)]
+    for model in frame.index:
+        assert {frame["state_bytes"][model]} == set(measured["value"][measured["family"] == model])
+
+
+@pytest.mark.parametrize("model", ["lstm", "ttt"])
+def test_what_goes_token_by_token_is_counted_at_short_lengths(model: str) -> None:
+    (run,) = runs_of(["length=1024", f"model={model}", "causal", "depth=1"])
+    step = Passes(1, 1, 1024, step=True, measured=True)
+    quick, whole = Costs(quick=True).of(run, step), Costs().of(run, step)
+    assert whole.work.operators > MOST_OPERATORS[Device.cpu]
+    assert quick.work.products == pytest.approx(whole.work.products, rel=1e-6)
+    assert quick.work.operators == pytest.approx(whole.work.operators, rel=1e-3)
+    assert quick.peak_bytes == pytest.approx(whole.peak_bytes, rel=0.02)
+    assert quick.resident_bytes == whole.resident_bytes
+
+
+def test_the_nearest_rows_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = {"hardware": "h100", "device": "Large GPU", "causal": True}
+    publish(
+        folder,
+        "two.jsonl",
+        cost_rows("linear", 0.4, "a", length=2048),
+        cost_rows("linear", 0.3, "b", length=1024),
+        cost_rows("linear", 0.2, "c", length=1024, causal=True),
+        cost_rows("linear", 0.1, "d", length=1024, **gpu),
+        score_rows("linear", 0.5, "e"),
+        score_rows("fnet", 0.7, "f"),
+    )
+    words = {"model": ("linear", "fnet", "sdpa", "identity"), "task": "listops"}
+    frame = lra.choose(1024, **words, by="quality").set_index("model")
+    assert [*frame.index] == ["sdpa", "linear", "fnet", "identity"]  # papers, rows, nothing
+    assert frame["time_ratio"]["linear"] == 0.3
+    assert frame["time_ratio_source"]["sdpa"] == "exact attention itself"
+    assert frame["score"]["fnet"] == pytest.approx(70.0)
+    assert pd.isna(frame["time_ratio"]["identity"])
+    assert frame["time_ratio_source"]["identity"] == frame["paper_score_source"]["fnet"] == ""
+    on_gpu = lra.choose(1024, hardware="a100", causal=True, by="time", **words)
+    assert on_gpu.set_index("model")["time_ratio"]["linear"] == 0.1  # of a GPU, whatever direction
+    assert [*on_gpu["model"]] == ["linear", "sdpa", "identity", "fnet"]
+
+    own = pd.DataFrame(
+        [*cost_rows("linear", 0.9, "g", length=256), *score_rows("linear", 0.2, "h")]
+    ).assign(family="linear", options=[{}] * 4)
+    (folder / "results/cells").mkdir(parents=True)
+    monkeypatch.setattr(evidence, "stored", lambda *_: (own, {}, []))
+    frame = lra.choose(1024, **words).set_index("model")
+    assert (frame["time_ratio"]["linear"], frame["score"]["linear"]) == (0.9, 20.0)
+    assert frame["score_source"]["linear"].endswith(": results")
+
+
+def test_pathx_as_papers_report_it_and_other_scores_of_a_stream() -> None:
+    frame = lra.choose(1024, task="pathx", model=("linear", "s5", "fnet"), by="quality")
+    assert [*frame["model"]] == ["s5", "linear", "fnet"]
+    assert frame["paper_score"][0] == 98.58
+    assert pd.isna(frame["paper_score"][1])
+    assert "arXiv:2011.04006" in frame["paper_score_source"][1]  # a failure is known
+    evidence.PUBLISHED = SHELF
+    frame = lra.choose(256, task="text8", model=("linear", "softmax"), by="quality")
+    assert frame["serves"].all()
+    assert frame["score"].is_monotonic_increasing  # bits: the fewest first
+    assert frame["score_source"].str.startswith("bits per character").all()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("hardware=a100", "say how long the sequences are: length=16384"),
+        ("lenght=5", "unknown word 'lenght': did you mean 'length'"),
+        ("length=5 causl", "unknown word 'causl': did you mean 'causal'"),
+        ("length=0", "length: got '0'; wanted a whole number from 1 to"),
+        ("length=long", "length: got 'long'; wanted a whole number"),
+        ("length=16 width=1.5", "width: got '1.5'; wanted a whole number"),
+        ("length=16 hardware=a10", "unknown hardware 'a10': did you mean 'a100'?"),
+        ("length=16 task=lisstops", "unknown task 'lisstops': did you mean 'listops'?"),
+        ("length=16 --by tim", "unknown rank 'tim': did you mean 'time'?"),
+        ("length=16 model=linear size=tiny,base", "2 forms of linear: give each key one value"),
+    ],
+)
+def test_bad_words_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["choose", *words.split()]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_completion() -> None:
+    assert candidates(["choose", "len"]) == ["length="]
+    assert candidates(["choose", "hardware=a"]) == ["hardware=a100"]
+    assert candidates(["choose", "--by", "qu"]) == ["quality"]
+    assert {"--by", "--json", "--results"} <= {*candidates(["choose", "--"])}
