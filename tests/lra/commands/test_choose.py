@@ -181,13 +181,13 @@ def test_the_nearest_rows_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert frame["score_source"]["linear"].endswith(": results")
 
 
-def test_pathx_as_papers_report_it_and_other_scores_of_a_stream() -> None:
+def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = lra.choose(1024, task="pathx", model=("linear", "s5", "fnet"), by="quality")
     assert [*frame["model"]] == ["s5", "linear", "fnet"]
     assert frame["paper_score"][0] == 98.58
     assert pd.isna(frame["paper_score"][1])
     assert "arXiv:2011.04006" in frame["paper_score_source"][1]  # a failure is known
-    evidence.PUBLISHED = SHELF
+    monkeypatch.setattr(evidence, "PUBLISHED", SHELF)
     frame = lra.choose(256, task="text8", model=("linear", "softmax"), by="quality")
     assert frame["serves"].all()
     assert frame["score"].is_monotonic_increasing  # bits: the fewest first
