@@ -11,7 +11,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import cache, wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from inspect import Parameter, get_annotations, isclass, signature
@@ -45,12 +45,14 @@ def compared(thing: Any) -> Any:
     """Return a function or class that compares its shapes, where it has any."""
     if not any(map(has_shape, get_annotations(thing).values())):
         return thing
-    checked = jaxtyped(typechecker=beartype)(thing)
-    return checked if isclass(thing) else _remembered(thing, checked)
+    return jaxtyped(typechecker=beartype)(thing) if isclass(thing) else _remembered(thing)
 
 
-def _remembered(function: Callable[..., Any], checked: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is checked where it meets facts for the first time."""
+def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is checked where it meets facts for the first time.
+
+    What checks is made then: that of a function takes a millisecond, and most are not called.
+    """
     shaped = {name for name, each in get_annotations(function).items() if has_shape(each)}
     parameters = signature(function).parameters
     several = any(parameters[each].kind in SEVERAL for each in shaped - {"return"})
@@ -62,7 +64,7 @@ def _remembered(function: Callable[..., Any], checked: Callable[..., Any]) -> Ca
     def given(*_: Any, **__: Any) -> Any:
         return results.pop()
 
-    as_given = jaxtyped(typechecker=beartype)(given)
+    checking = cache(jaxtyped(typechecker=beartype))
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -77,13 +79,13 @@ def _remembered(function: Callable[..., Any], checked: Callable[..., Any]) -> Ca
             )
         known = met.get(key)
         if known is None:
-            result = checked(*args, **kwargs)
+            result = checking(function)(*args, **kwargs)
             met[key] = {_facts(result)}
             return result
         result = function(*args, **kwargs)
         if "return" in shaped and (found := _facts(result)) not in known:
             results.append(result)
-            as_given(*args, **kwargs)
+            checking(given)(*args, **kwargs)
             known.add(found)
         return result
 
