@@ -1,4 +1,7 @@
-"""Leaves out, with a reason, what this machine cannot run; keeps tests off its data cache."""
+"""Leaves out, with a reason, what this machine cannot run, and begins with what takes long.
+
+Tests are kept off the data cache of the machine.
+"""
 
 import ctypes
 import gc
@@ -39,6 +42,8 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: "slow" not in item.keywords)  # none begins when others have ended
+
     def leave_out(marker, reason):
         for item in items:
             if marker in item.keywords:
