@@ -8,7 +8,7 @@ from models.families.moba import Moba
 from models.families.sdpa import SDPA
 from models.mixer import Flow, Layout, Site
 from models.ops.sparse.reference import attention_in_sight, moba_pairs
-from tests.attention import compare, drawn, holes, streamed
+from tests.attention import compare, drawn, holes
 
 WIDTH, HEADS = 12, 3
 BOTH = pytest.mark.parametrize("causal", [False, True])
@@ -106,13 +106,6 @@ def test_each_document_gives_what_it_gives_alone(causal, padded):
         parts[~keep] = -1
     whole = whole.masked_fill(parts[..., None] < 0, 0)
     compare(whole, of_parts(mixer, x, parts, 3, 2), [x, *mixer.parameters()], atol=1e-11)
-
-
-@pytest.mark.parametrize("cuts", [[19], [1] * 19, [7, 1, 1, 10], [4, 4, 11]], ids=str)
-def test_a_stream_is_one_pass_however_it_is_cut(cuts):
-    mixer, x = built(causal=True, block=4, top=2), drawn(2, 19, WIDTH)
-    seen, _ = streamed(mixer, x, cuts, 19)
-    torch.testing.assert_close(seen, mixer(x, Layout()), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize(("memory", "blocks"), [(1, 1), (2, 2), (5, 2), (6, 3), (9, 3)])
