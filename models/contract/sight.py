@@ -105,7 +105,7 @@ def _in_full(
         hidden, what = hide(facts, length, causal=traits.causal), f"under {name}, {how}"
         if not traits.selection_leak:
             with torch.no_grad():
-                seen.append(compare_values(case, run, x, hidden, what))
+                seen.append(compare_values(case, run, x, hidden, what, drawn=mixer.training))
         if length < case.middling:
             continue
         gradient = _gradient(case, run, x, hidden)
@@ -146,13 +146,23 @@ def compare_values(
     hidden: Hidden,
     what: str,
     *,
+    drawn: bool = False,
     tolerance: float | None = None,
 ) -> Result:
-    """Compare a pass with one in which all is outliers that some token may not see."""
+    """Compare a pass with one in which all is outliers that some token may not see.
+
+    Both are rows of one batch, which `batch` keeps from each other, but where a pass draws numbers:
+    then each has the same.
+    """
     copies, noise = (hidden.copies(each) for each in (x, case.noise(x).to(x)))
     inputs = (copies, torch.where(hidden.seen[..., None], copies, noise))
+    if drawn:
+        here, there = (run(each, hidden.facts) for each in inputs)
+    else:
+        twice = {name: torch.cat((fact, fact)) for name, fact in hidden.facts.items()}
+        here, there = run(torch.cat(inputs), twice).chunk(2)
     others = ~hidden.compared[..., None]
-    here, there = (run(each, hidden.facts).masked_fill(others, 0.0) for each in inputs)
+    here, there = here.masked_fill(others, 0.0), there.masked_fill(others, 0.0)
     return _at_worst(case, there, here, hidden, f"outliers {what}", tolerance=tolerance)
 
 
@@ -190,17 +200,25 @@ def _in_precisions(case: Case) -> list[Result]:
     if traits.selection_leak:
         return []
     length = min(SHORT, case.max_length)
+    kinds = {
+        what: hide(facts, length, causal=traits.causal)
+        for what, facts in few_layouts(case, traits, length).items()
+    }
     for name, (dtype, auto) in PRECISIONS.items():
         mixer.to(dtype)
         x = case.input(length).to(dtype)
         tolerance = AGREEMENT[dtype] if name == "float32" else ROUNDED
         for training in (False, True):
             run = partial(_rounded, mixer.train(training), auto)
-            for what, facts in few_layouts(case, traits, length).items():
-                hidden = hide(facts, length, causal=traits.causal)
+            drawn = training and (traits.training_noise or traits.random_draws)
+            for what, hidden in kinds.items():
                 label = f"under {what}, in {name}{', in training' if training else ''}"
                 with nullcontext() if training else torch.no_grad():
-                    seen.append(compare_values(case, run, x, hidden, label, tolerance=tolerance))
+                    seen.append(
+                        compare_values(
+                            case, run, x, hidden, label, drawn=drawn, tolerance=tolerance
+                        )
+                    )
     return seen
 
 

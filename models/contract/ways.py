@@ -69,7 +69,10 @@ def dropping(case: Case, share: float, positions: Positions = Positions.none) ->
 
 
 def _passes(case: Case, positions: Positions) -> list[Result]:
-    """Compare every way with `forward` in evaluation; where training is noisy, in training."""
+    """Compare every way with `forward` in evaluation; where training is noisy, in training.
+
+    Under some of several masks, values alone.
+    """
     mixer = case.mixer(positions=positions)
     traits, length = traits_of(mixer), case.length(positions)
     learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
@@ -80,26 +83,25 @@ def _passes(case: Case, positions: Positions) -> list[Result]:
     if positions != Positions.none:
         kinds = {what: kinds[what] for what in dict.fromkeys(["no mask", [*kinds][-1]])}
     for what, facts in kinds.items():
-        real = facts.get("keep", slice(None))
+        real, values_alone = facts.get("keep", slice(None)), what not in few
         wanted: dict[bool, Tensor] = {}
         gradients: list[tuple[Tensor, ...]] = []
-        for each in (mixer, *silent):
+        for each in (mixer,) if values_alone else (mixer, *silent):
             for name, run in ways(each, evaluation=each is mixer):
                 label = f"{name}, {what}, positions={positions.value}"
                 x = case.input(length).requires_grad_()
                 y = run(x, facts)
                 first = wanted.setdefault(each.training and traits.training_noise, y.detach())
                 seen.append(case.agree(label, y[real], first[real]))
-                if each is not mixer:
+                if each is not mixer or values_alone:
                     continue
-                if what in few or not mixer.training:
-                    with torch.no_grad():
-                        z = run(x, facts)
-                    seen.append(case.agree(f"{label}, no_grad", z[real], first[real]))
+                with torch.no_grad():
+                    z = run(x, facts)
+                seen.append(case.agree(f"{label}, no_grad", z[real], first[real]))
                 if mixer.training:
                     total = (y * given)[real].sum()
                     gradients += [torch.autograd.grad(total, [x, *learnt], materialize_grads=True)]
-        for name, *pair in zip(named, *gradients, strict=True):
+        for name, *pair in zip(named if gradients else (), *gradients, strict=True):
             label = f"gradient of {name} in training, {what}, positions={positions.value}"
             seen.append(case.agree(label, pair[-1], pair[0]))
     return seen
@@ -182,9 +184,11 @@ def _streams(case: Case, positions: Positions) -> list[Result]:
         ("in training", True, [mixer]),
         ("in training with a dropout that drops nothing", True, silent),
     ):
+        # Encodings are tried as streams are used: trained with gradients, evaluated without.
+        asked = (True, False) if positions == Positions.none else (training,)
         for each in mixers if not (training and traits.training_noise) else []:
             each.train(training)
-            for gradient in (True, False):
+            for gradient in asked:
                 with torch.set_grad_enabled(gradient):
                     y, _ = streamed(each, x)
                 label = f"a stream {name}, positions={positions.value}"
