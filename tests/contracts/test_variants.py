@@ -8,35 +8,37 @@ import functools
 import pytest
 
 from models.contract import CHECKS, Case
-from models.mixer import Unsupported
+from models.mixer import Positions, Traits, Unsupported
 from tests.contracts.choices_of_configs import MODELS
 
 LEFT_OUT = {
     "traits", "strides", "copies", "hooks", "calls", "untouched", "recomputation", "order",
-    "is_global", "context", "content", "large_inputs", "operations", "memory",
+    "context", "content", "large_inputs", "operations", "memory",
 }  # fmt: skip
 """Checks of what an option rarely moves, and of growth."""
+ENCODINGS = {Positions.rotary, Positions.transformer_xl}
+"""One that turns queries and keys and one that adds to scores: `test_mixers.py` tries them all."""
 VARIANTS = {
     "adaptive_span": [{"span": 9, "ramp": 4, "initial": 0.6, "persistent": 3}],
-    "based": [{"feature_width": 4, "chunk": 5}],
+    "based": [{"feature_width": 4, "chunk": 13}],
     "big_bird": [{"block": 4, "random_blocks": 1}],
     "collaborative": [{"key_width": 8, "mixing": "normal"}],
     "compressive_transformer": [{"rate": 2, "compressed": 6, "compression": "mean"}],
     "cosformer": [{"chunk": 4}],
     "delta_net": [
-        {"householders": 2, "negative_eigenvalues": True, "chunk": 5},
-        {"convolution": None, "gate": "silu", "activation": "identity", "chunk": 5},
+        {"householders": 2, "negative_eigenvalues": True, "chunk": 13},
+        {"convolution": None, "gate": "silu", "activation": "identity", "chunk": 13},
     ],
     "forgetting": [
         {"gate_start": "times", "output_norm": True, "output_gate": True, "qk_norm": True},
         {"bidirectional": False},
     ],
     "fnet": [{"method": "matmul"}, {"norm": "ortho"}, {"form": "linear"}, {"form": "random"}],
-    "gated_delta_net": [{"householders": 2, "chunk": 5}],
-    "gla": [{"chunk": 5, "convolution": 3, "gate": "none", "value_expansion": 2}],
+    "gated_delta_net": [{"householders": 2, "chunk": 13}],
+    "gla": [{"chunk": 13, "convolution": 3, "gate": "none", "value_expansion": 2}],
     "h_transformer": [{"block": 4, "relative_bias": True}],
     "lambda_layer": [{"window": None}, {"window": 7, "intra_depth": 2}],
-    "kimi_delta": [{"chunk": 5, "bound": -5.0, "negative_eigenvalues": True, "gate_rank": 3}],
+    "kimi_delta": [{"chunk": 13, "bound": -5.0, "negative_eigenvalues": True, "gate_rank": 3}],
     "latent_attention": [{"kv_width": 5, "query_width": 7}],
     "light_conv": [{"kernel": [4], "glu": False}, {"kernel": [5], "inner_width": 15}],
     "linear": [{"feature_map": "exp", "chunk": 4}, {"feature_map": "softmax_dims"}],
@@ -57,6 +59,7 @@ VARIANTS = {
     "longformer": [
         {"window": [5], "block": 4},
         {"window": [5], "dilation": [2], "dilated_heads": 1},
+        {"window": [8], "global_mask": True},
         {"window": [5], "variant": "lra"},
     ],
     "lstm": [{"bidirectional": False, "hidden_width": 5}],
@@ -66,11 +69,11 @@ VARIANTS = {
     ],
     "mamba": [{"convolution": None, "states": 3, "expansion": 1, "step_rank": 2}],
     "mamba2": [
-        {"chunk": 5, "convolution": None, "expansion": 1, "states": 4},
-        {"chunk": 5, "convolution": 3, "quasi_separable": True, "states": 4},
-        {"chunk": 5, "log_linear": True, "states": 4},
+        {"chunk": 13, "convolution": None, "expansion": 1, "states": 4},
+        {"chunk": 13, "convolution": 3, "quasi_separable": True, "states": 4},
+        {"chunk": 13, "log_linear": True, "states": 4},
     ],
-    "mlstm": [{"chunk": 5, "convolution": None, "block_size": 1, "expansion": 1}],
+    "mlstm": [{"chunk": 13, "convolution": None, "block_size": 1, "expansion": 1}],
     "moba": [{"block": 4, "top": 3}, {"block": 5, "top": 1}],
     "nsa": [
         {"block": 4, "top": 3, "window": 6},
@@ -96,8 +99,8 @@ VARIANTS = {
         {"chunk": 6, "rounds": 3, "after": 1, "wrap": "per_round"},
         {"chunk": 6, "allow_duplicates": False, "attend_across_buckets": False},
     ],
-    "retnet": [{"chunk": 5, "rotary": False, "norm": "rms", "decay": "slopes"}],
-    "rwkv7": [{"chunk": 5, "ranks": [1, 2, 3, 4], "value_residual": False}],
+    "retnet": [{"chunk": 13, "rotary": False, "norm": "rms", "decay": "slopes"}],
+    "rwkv7": [{"chunk": 13, "ranks": [1, 2, 3, 4], "value_residual": False}],
     "sdpa": [{"output_gate": True, "qk_norm": True}],
     "sinkhorn": [
         {"block": 6, "sort": "topk", "top_blocks": 2},
@@ -120,9 +123,17 @@ VARIANTS = {
         {"components": ["factorised_dense"]},
         {"components": ["dot", "dense", "factorised_random"]},
     ],
-    "ttt": [{"block": 5, "rate": 2.0, "share_query_key": True, "gate": True}],
+    "ttt": [{"block": 13, "rate": 2.0, "share_query_key": True, "gate": True}],
     "yoso": [{"mode": "expectation"}, {"hashes": 3, "conv_kernel": 3}],
 }
+
+
+class Few(Case):
+    """Tries few encodings of positions."""
+
+    def inside(self, traits: Traits) -> list[Positions]:
+        """Return those of `ENCODINGS` that the mixer applies itself."""
+        return [each for each in super().inside(traits) if each in ENCODINGS]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +148,7 @@ def test_a_variant_keeps_the_contract(family, options):
     """In each direction that it offers."""
     make, offered, failed = functools.partial(MODELS[family], **options), [], []
     for causal in (False, True):
-        case = Case(make=make, causal=causal, max_length=48, width=12, heads=3)
+        case = Few(make=make, causal=causal, max_length=48, width=12, heads=3)
         try:
             case.build()
         except Unsupported:

@@ -272,7 +272,7 @@ PLANTED = [
     Fault(
         "declared n, counted n²",
         "operations",
-        "grow as n² up to length 8192: declared n",
+        "grow as n² up to length 4096: declared n",
         declaring(operations=Growth(1.0)),
     ),
     whole("operations", "all pairs", numbers.DenseOnTheSide),
