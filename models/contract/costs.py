@@ -11,15 +11,21 @@ import torch
 from torch import Tensor
 
 from models.contract.case import Case, Result, call, inapplicable, traits_of
-from models.contract.counting import ElementCounter, count_operations, pretending, saved_bytes
+from models.contract.counting import (
+    ElementCounter,
+    OperationCounter,
+    count_operations,
+    pretending,
+    saved_bytes,
+)
 from models.mixer import Growth
 
-LENGTHS = (2**10, 2**11, 2**12)
+LENGTHS = (2**9, 2**10, 2**11)
 """At which everything is counted. Counts that grow as n are most often n and a constant, each times
 a whole number: three of them prove it."""
-FURTHER_LENGTHS = (2**13, 2**14)
+FURTHER_LENGTHS = (2**12, 2**13, 2**14)
 """Counted besides, one after the other, where they are not: another growth f(n) beside these two
-takes four counts, sizes that are rounded, a step or a term in log n a fifth."""
+takes four counts, a step or a term in log n a fifth, sizes that are rounded all."""
 FAR_LENGTH = 2**16
 """Counted besides where steps, such as of a number of hash buckets, look like a faster growth."""
 HALF = 0.5
@@ -27,8 +33,9 @@ HALF = 0.5
 COMPUTED_BYTES = 2**28
 """Tensors have no contents where activations, if they grew as n², might take more than this; below
 it is quicker to compute."""
-COMPUTED_OPERATIONS = 2**31
-"""Nor have they where operations, growing as declared, are more than this."""
+COMPUTED_OPERATIONS, COMPUTED_A_CALL = 2**31, 2**23
+"""Nor have they where operations, growing as declared, are more than this, and this for each call
+of an operator: to pretend takes as long for a small one as for a large."""
 EXACT = 1e-9
 """Relative error of a fit that is none but rounding: counts are whole numbers."""
 SHARE = 1e-7
@@ -60,6 +67,8 @@ class TrainingCost(NamedTuple):
     operations: int
     saved: int
     """Bytes of activations that autograd keeps."""
+    calls: int
+    """Of operators."""
 
 
 class EvaluationCost(NamedTuple):
@@ -72,13 +81,15 @@ class EvaluationCost(NamedTuple):
 
 def counting(case: Case, length: int) -> AbstractContextManager[object]:
     """Return the context in which mixers of this length are counted: the counts are the same."""
-    shortest = LENGTHS[0]
-    if length <= shortest:
+    if length <= LENGTHS[0]:
         return nullcontext()
-    counted, declared = count_training(case, shortest), traits_of(case.build()).operations
-    saved = counted.saved * (length / shortest) ** 2
-    operations = counted.operations * declared.at(length) / declared.at(shortest)
-    quick = saved <= COMPUTED_BYTES and operations <= COMPUTED_OPERATIONS
+    if length > FURTHER_LENGTHS[-1]:
+        return pretending()
+    half, declared = length // 2, traits_of(case.build()).operations
+    counted = count_training(case, half)
+    operations = counted.operations * declared.at(length) / declared.at(half)
+    room = COMPUTED_OPERATIONS + counted.calls * COMPUTED_A_CALL
+    quick = counted.saved * 2**2 <= COMPUTED_BYTES and operations <= room
     return nullcontext() if quick else pretending()
 
 
@@ -97,7 +108,9 @@ def count_training(case: Case, length: int) -> TrainingCost:
             saved = saved_bytes(lambda: out.append(call(mixer, x)), fixed)
             torch.autograd.backward(out[0].sum())
 
-        return TrainingCost(count_operations(train), saved)
+        with OperationCounter() as counter:
+            train()
+        return TrainingCost(counter.operations, saved, counter.calls)
 
 
 def count_evaluation(case: Case, length: int) -> EvaluationCost:
@@ -198,11 +211,13 @@ def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Result:
         return answer(found)
     for length in FURTHER_LENGTHS:
         count(length)
-        if found := exact_growth(count(), declared) or exact_growth(count(), declared, log=True):
+        last = dict([*count().items()][1:])  # behind the length at which a window is filled
+        if found := (
+            exact_growth(count(), declared)
+            or exact_growth(count(), declared, log=True)
+            or exact_growth(last, declared)
+        ):
             return answer(found)
-    last = dict([*count().items()][1:])  # behind the length at which a window is filled
-    if found := exact_growth(last, declared):
-        return answer(found)
     found, error = stepped_growth(count(), declared)
     little = found is not None and fit(count(), found).share < HALF
     if found != declared and little and declared < ROOT:

@@ -100,7 +100,7 @@ def operations_of(func: Any, args: Any, kwargs: Any, made: Any) -> int:
 
 
 class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what torch's own `FlopCounterMode` counts, in `operations`, multiply-add = 2.
+    """Counts what torch's own `FlopCounterMode` counts, in `operations`, multiply-add = 2; `calls`.
 
     That one also keeps a table by module and asks of every call anew whether it is composite,
     which takes longer than the operator itself where tensors have no contents.
@@ -108,7 +108,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.operations = 0
+        self.operations = self.calls = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -122,6 +122,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return func.decompose(*args, **kwargs)
         made = func(*args, **kwargs)
         self.operations += operations_of(func, args, kwargs, made)
+        self.calls += 1
         return made
 
 
