@@ -104,25 +104,21 @@ def _facts(value: Any) -> object:
     return kind
 
 
-class _Decorated(ast.NodeTransformer):
-    """Puts the wrapper around every function and class: next to the first, around the second."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.generic_visit(node)
-        node.decorator_list.append(ast.copy_location(ast.Name(WRAPPER, ast.Load()), node))
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        self.generic_visit(node)
-        node.decorator_list.insert(0, ast.copy_location(ast.Name(WRAPPER, ast.Load()), node))
-        return node
+def _decorate(tree: ast.Module) -> None:
+    """Put the wrapper around every function and class: next to the first, around the second."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            place = 0 if isinstance(node, ast.ClassDef) else len(node.decorator_list)
+            wrapper = ast.copy_location(ast.Name(WRAPPER, ast.Load()), node)
+            node.decorator_list.insert(place, wrapper)
 
 
 class _Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         """Compile anew: what is cached on disk is for everybody else."""
         path = self.get_filename(fullname)
-        tree = ast.fix_missing_locations(_Decorated().visit(ast.parse(self.get_data(path), path)))
+        tree = ast.parse(self.get_data(path), path)
+        _decorate(tree)
         return compile(tree, path, "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:
