@@ -34,10 +34,10 @@ SHORT, LONG = 101, 256
 
 
 def length_of(options: dict[str, object]) -> int:
-    """Return a length of three parts and more, as every default but the longest reach allows."""
-    sizes = [options.get(name) or 0 for name in CUT]
-    largest = max(max(size) if isinstance(size, list) else size for size in sizes)
-    return min(LONG, max(SHORT, 3 * largest))
+    """Return a length of three parts; of two where they are long, of none where they are longer."""
+    values = [options.get(name) or 0 for name in CUT]
+    sizes = [max(value) if isinstance(value, list) else value for value in values]
+    return min(LONG, max(SHORT, *(3 * size for size in sizes if size <= LONG)))
 
 
 @pytest.mark.parametrize("device", DEVICES)
