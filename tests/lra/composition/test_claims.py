@@ -1,0 +1,29 @@
+"""Presets that compare families by a claim: what has to be equal between them is."""
+
+from dataclasses import replace
+
+from lra.composition.compose import facts, typed
+from lra.composition.hydra_entry import entries
+from lra.composition.run import Composed
+from models.backbone.model import Backbone
+from models.state import size_bytes
+
+
+def held_bytes(entry: Composed, length: int) -> int:
+    """Return the bytes of the state that a model has for a text of so many tokens."""
+    run = typed(entry.config)
+    model = Backbone(run.backbone, replace(facts(run), max_length=length), run.mixers, seed=0)
+    return size_bytes(model.initial_state(1, length))
+
+
+def test_recurrences_of_the_preset_of_recall_remember_equally_many_bytes() -> None:
+    words = ["+experiment=recall", "seed=0", "optim.peak_learning_rate=0.01"]
+    compared = {entry.config["model"]["name"]: entry for entry in entries(words)}
+    length = compared["delta_net"].config["task"]["length"]
+    held = {name: held_bytes(entry, length) for name, entry in compared.items()}
+    convolution, matrices, places = 2 * 32 * 4, 2 * 16 * 16 * 4, 8
+    assert held["delta_net"] == convolution + matrices + places
+    assert held["mamba2"] == held["gated_delta_net"] == held["delta_net"]
+    assert held["retnet"] == held["delta_net"] + places  # its rotation counts tokens
+    assert held["softmax"] > held["delta_net"]
+    assert held_bytes(compared["delta_net"], 2 * length) == held["delta_net"]
