@@ -99,7 +99,6 @@ def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         for name in dict.fromkeys(map(scale, configs))
         if name != FULL
     ]
-    lines += dict.fromkeys(filter(None, map(first_look, configs)))
     for protocol in dict.fromkeys(str(config.get("protocol", NONE)) for config in configs):
         if protocol != NONE:
             runs = [config for config in configs if config["protocol"] == protocol]

@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from lra.composition.protocol import first_look
 from lra.execution.executor import CellGroup, ClaimedCell, Executor, prepare
 from lra.sweep.batch_check import check_batch
 from lra.sweep.estimate import announcement, forecasts
@@ -53,6 +54,8 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[SweepOutcome,
         return SweepOutcome(), None
     expected = announcement(forecasts(waiting, store, sweep.name))
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
+    for look in dict.fromkeys(filter(None, (first_look(each.cell.config) for each in waiting))):
+        board.say(look)
     live = LiveSweep(sweep, [planned.cell for planned in waiting])
     executor = Executor(MemoryPlan(sweep, waiting, board, live), store, board, live)
     with board:

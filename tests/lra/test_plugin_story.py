@@ -165,7 +165,7 @@ def test_the_whole_story(folder: Path) -> None:
     assert len([*(folder / "measured").glob("cells/*/*/rows-*.jsonl")]) == 2
 
     shown = lra(folder, "show", trained[:8])
-    command = shlex.split(shown.splitlines()[-1])
+    command = shlex.split(shown.partition("\nrepeat ")[2].splitlines()[0])
     assert command[:2] == ["lra", "run"]
     lra(folder, *command[1:])
     repeated = Store(folder / "results-repeated")

@@ -51,7 +51,7 @@ def test_the_command_line_beats_a_preset() -> None:
 @pytest.mark.parametrize(
     ("argv", "wanted"),
     [
-        (["model=perfomer"], ["unknown model 'perfomer'", "'performer'", "sliding_window"]),
+        (["model=perfomer"], ["unknown model 'perfomer'", "'performer'", "lra list models"]),
         (["+experiment=quikstart"], ["'quickstart'"]),
         (["modle=linear"], ["unknown key 'modle'", "'model'"]),
         (["optim.step=3"], ["unknown key 'optim.step'", "'optim.steps'"]),

@@ -209,13 +209,12 @@ def test_a_split_of_sequences_that_can_be_is_asked_and_not_refused(model, caplog
 
 
 def test_contents_that_decide_shapes_are_named_as_unknown(monkeypatch) -> None:
-    from models.ops import exact
+    from models.families.softmax import SoftmaxAttention
 
     def looking(q, k, v, **_):
         return v * float(q.sum().item() > 0)
 
-    monkeypatch.setattr(exact, "softmax_attention", looking)
-    monkeypatch.setattr("models.families.softmax.softmax_attention", looking)
+    monkeypatch.setattr(SoftmaxAttention, "attend_by", staticmethod(looking))
     assert "without contents" in forecast("model=softmax").reason
 
 
