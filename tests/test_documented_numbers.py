@@ -36,6 +36,39 @@ def test_speed_of_the_quickstart() -> None:
         assert said in (ROOT / page).read_text()
 
 
+def test_table_of_the_readme() -> None:
+    rows = rows_of("quickstart-epyc-2026-11-22.jsonl")
+
+    def ratio(model: str, metric: str, length: int) -> str:
+        (value,) = [
+            row["value"]
+            for row in rows
+            if (row["model"], row["metric"], row["length"]) == (model, metric, length)
+            and row["labels"].get("reference") == "sdpa"
+        ]
+        return f"{value:.2f}" if value > 0.1 else f"{value:.3f}"
+
+    text = (ROOT / "README.md").read_text()
+    for title, model in (
+        ("linear attention", "linear"),
+        ("Performer, 64 features", "performer"),
+        ("sliding window, ±16", "sliding_window"),
+    ):
+        (accuracy,) = [
+            row["value"]
+            for row in rows
+            if (row["model"], row["metric"], row["step"]) == (model, "accuracy", None)
+            and row["labels"]["split"] == "test"
+        ]
+        cells = [
+            f"{100 * accuracy:.1f}",
+            ratio(model, "time_ratio", 1024),
+            ratio(model, "time_ratio", 8192),
+            ratio(model, "peak_tensor_bytes_ratio", 8192),
+        ]
+        assert f"| {title} | {' | '.join(cells)} |" in text
+
+
 def scored() -> list[tuple[str, str, list[str]]]:
     """Return the scores of each table of language models, with its heading and its file of rows."""
     found = []
