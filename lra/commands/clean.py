@@ -56,16 +56,15 @@ def main(argv: list[str]) -> int:
             zip(items, sizes, strict=True), key=lambda pair: (kinds.index(pair[0].kind), -pair[1])
         )
         print_table([(item.kind, size_words(size), item.name, item.note) for item, size in pairs])
-    if not items:
-        print("nothing to remove")
-    elif arguments.yes:
+    end = "" if arguments.kind is None else f"\n{size_words(sum(sizes))} would go: with --yes"
+    if arguments.yes:
         check_idle(arguments.results, items)
         for item in items:
             for path in item.paths:
                 remove(path)
-        print(f"removed: {size_words(sum(sizes))}")
-    elif arguments.kind and not arguments.json:
-        print(f"\n{size_words(sum(sizes))} would go: the same command with --yes")
+        end = f"removed: {size_words(sum(sizes))}"
+    if not arguments.json:
+        print(end if items else "nothing to remove")
     return 0
 
 

@@ -2,13 +2,20 @@
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from runners.storage import writers
-from runners.storage.formats import BadStore, cell_folders, fingerprint_of, read_newest_rows
+from runners.storage.formats import (
+    BadStore,
+    cell_folders,
+    fingerprint_of,
+    read_newest_rows,
+    rows_files,
+)
 from runners.store import Store
 
 
@@ -31,10 +38,7 @@ def sweeps(results: Path) -> Iterator[Item]:
     """Yield each sweep, with the cells that no other sweep has; of cells in none, one item."""
     store = Store(results)
     members = {name: store.cells_of(name) for name in store.sweeps()}
-    owners: dict[str, int] = {}
-    for keys in members.values():
-        for key in keys:
-            owners[key] = owners.get(key, 0) + 1
+    owners = Counter(key for keys in members.values() for key in keys)
     for name, keys in members.items():
         alone = [key for key in keys if owners[key] == 1]
         folders = [results / part / name for part in ("sweeps", "plans", "reports")]
@@ -68,17 +72,17 @@ def old(results: Path) -> Iterator[Item]:
     """Yield rows of earlier sources beside newer ones, damaged files, and half-written ones."""
     paths = []
     for folder in cell_folders(results, left_out=[]):
-        newest = None
+        newest, complete = None, []
         with suppress(BadStore):  # lra doctor --store says what is damaged
-            newest = read_newest_rows(folder)
-        if newest is not None:
-            stays = fingerprint_of(newest[0])
-            paths += [
-                path
-                for path in sorted(folder.iterdir())
-                if path.name.startswith(("rows-", "outcomes-", "environment-", "checkpoint-"))
-                and path.name.partition("-")[2].partition(".")[0] != stays
-            ]
+            newest, complete = read_newest_rows(folder), rows_files(folder)
+        # A state without rows is that of a training that was begun, and goes on.
+        superseded = {fingerprint_of(rows) for rows in complete if newest and rows != newest[0]}
+        paths += [
+            path
+            for path in sorted(folder.iterdir())
+            if path.name.startswith(("rows-", "outcomes-", "environment-", "checkpoint-"))
+            and path.name.partition("-")[2].partition(".")[0] in superseded
+        ]
         paths += sorted(folder.glob("damaged-*"))
     paths += filter(writers.has_died, sorted((results / "cells").glob("**/.*.tmp")))
     if paths:

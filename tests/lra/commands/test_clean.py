@@ -103,9 +103,10 @@ def test_rows_of_earlier_sources_go_and_the_newest_stay(results: Path) -> None:
     later = file.stat().st_mtime + 10
     os.utime(file, (later, later))
     (store.cell_folder(newer.key) / "damaged-1-rows").write_text("torn")
+    store.checkpoint_folder(cell(0, "begun")).mkdir()
     assert run(results, "old", "--yes") == 0
     left = sorted(path.name for path in store.cell_folder(newer.key).iterdir())
-    assert left == ["cell.json", "environment-newer.json", "rows-newer.jsonl"]
+    assert left == ["cell.json", "checkpoint-begun", "environment-newer.json", "rows-newer.jsonl"]
     assert store.rows_of(newer)[0]["value"] == 2.0
     assert seeds(results) == {0, 1, 2, 3}
 
@@ -163,6 +164,8 @@ def test_json_holds_the_sizes(results: Path, capsys: pytest.CaptureFixture[str])
     assert run(results, "data", "--json") == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert (entry["name"], entry["bytes"]) == ("listops-abc", 5_000_000)
+    assert run(results, "old", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == []
 
 
 @pytest.mark.parametrize(
