@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lra.composition.arguments import Parser, add_plugin, path_word
+from lra.composition.arguments import add_plugin, parser_beside_words, path_word
 from lra.composition.class_path import NotNamed
 from lra.composition.run import Run
 from lra.errors import CommandError, ConfigError
@@ -48,14 +48,7 @@ class CountedModel(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra show --cost`; its other words are a cell, or of `lra run`."""
-    args = Parser(
-        prog="lra show --cost",
-        usage=USAGE,
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    args = parser_beside_words("lra show --cost", USAGE, ABOUT, EXAMPLES)
     args.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
     args.add_argument(
         "--lengths",

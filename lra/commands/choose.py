@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.api.choosing import KEYS, screen
-from lra.composition.arguments import Parser, path_word
+from lra.composition.arguments import parser_beside_words, path_word
 from lra.composition.selection import CAUSAL, sets
 from lra.terminal.console import print_table
 
@@ -54,14 +54,7 @@ UNKNOWN = "–"
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra choose`; its other words are those of `lra run`."""
-    args = Parser(
-        prog="lra choose",
-        usage=USAGE,
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    args = parser_beside_words("lra choose", USAGE, ABOUT, EXAMPLES)
     args.add_argument(
         "--by", default="forecast", metavar="KEY", help=f"{', '.join(KEYS)}; default: forecast"
     )

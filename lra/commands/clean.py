@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from lra.composition.arguments import Parser, path_word
+from lra.composition.arguments import Parser, add_results
 from lra.errors import CommandError, unknown
 from lra.results.disk import KINDS, Item, remove, size_of
 from lra.terminal.console import print_table
@@ -27,9 +27,7 @@ def parser() -> argparse.ArgumentParser:
     args.add_argument("kind", nargs="?", choices=list(KINDS), help="what to remove; all if none")
     args.add_argument("names", nargs="*", help="of sweeps, data or dashboards, or patterns")
     args.add_argument("--yes", action="store_true", help="remove what would be listed")
-    args.add_argument(
-        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
-    )
+    add_results(args)
     args.add_argument("--json", action="store_true", help="print JSON")
     return args
 

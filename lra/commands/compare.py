@@ -3,9 +3,8 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 
-from lra.composition.arguments import Parser, path_word
+from lra.composition.arguments import Parser, add_results, path_word
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
         "--where", action="append", default=[], metavar="KEY=VALUE",
         help="only such results, as in task=listops; may be repeated",
     )  # fmt: skip
-    args.add_argument("--results", type=path_word, default=Path("results"), help="the store")
+    add_results(args)
     args.add_argument("--sweep", help="name of a sweep; default: every stored result")
     args.add_argument(
         "--rows", type=path_word, action="append", default=[],

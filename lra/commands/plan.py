@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra.composition.arguments import Parser, add_plugin, path_word
+from lra.composition.arguments import add_plugin, parser_beside_words, path_word
 from lra.errors import ConfigError
 from lra.sweep.sweep import Planned, Sweep
 
@@ -44,14 +44,7 @@ COLUMNS = (
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra plan`; its other words are those of `lra run`."""
-    args = Parser(
-        prog="lra plan",
-        usage=USAGE,
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    args = parser_beside_words("lra plan", USAGE, ABOUT, EXAMPLES)
     args.add_argument("--json", action="store_true", help="print one JSON object")
     args.add_argument("--csv", action="store_true", help="print a line for each cell")
     args.add_argument(

@@ -44,6 +44,21 @@ class Parser(argparse.ArgumentParser):
         super().error(re.sub(rf"\S{{{2 * LONGEST},}}", lambda match: short(match[0]), message))
 
 
+def parser_beside_words(prog: str, usage: str, about: str, examples: str) -> Parser:
+    """Return the arguments of a verb whose other words are those of `lra run`.
+
+    Its help is printed as it is written, and no flag is abbreviated: the words are looked at later.
+    """
+    return Parser(
+        prog=prog,
+        usage=usage,
+        description=about,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
 def file_name(word: str) -> str:
     """Return a word that a file is named after. Raises ArgumentTypeError for any other."""
     if not SWEEP_NAME.fullmatch(word):
