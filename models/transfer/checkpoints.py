@@ -211,7 +211,7 @@ def load_checkpoint(path: Path, model: Backbone, parts: Parts = Parts.all) -> Tr
     tensors = read_tensors(path)
     if _format(tensors) is None and parts == Parts.all:
         return fill(model, tensors, path.name)
-    return transfer(read_checkpoint(path), model, parts)
+    return transfer(_weights(path, tensors), model, parts)
 
 
 def read_checkpoint(path: Path) -> Weights:
@@ -221,7 +221,11 @@ def read_checkpoint(path: Path) -> Weights:
         ValueError: There is no such file, it is damaged or of another kind, a tensor is missing,
             unknown or of the wrong shape, or its config.json names what this backbone lacks.
     """
-    tensors = read_tensors(path)
+    return _weights(path, read_tensors(path))
+
+
+def _weights(path: Path, tensors: Mapping[str, Tensor]) -> Weights:
+    """Return the weights that a file's tensors are; see `read_checkpoint`."""
     kind, plain = _kind(path, tensors)
     form = FORMATS[kind]
     file = _Tensors(path, plain)
