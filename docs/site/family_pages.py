@@ -69,17 +69,12 @@ exactly, unless a page says otherwise. A family does not have what its page does
 
 ## How to read what was measured
 
-Time and memory of one pass over a batch, by sequence length, relative to exact attention, measured
-in turns in the same process. ≈: the 95 % interval from timing noise contains 1; an interval wider
-than a factor of 2 replaces the factor. *Faster from* is the length from which the family stays
-faster as far as measured, interpolated on logarithmic axes [95 % interval]; ≤: from the shortest
-length. The exponent is e in cost per sequence = c × length^e over all lengths [95 % interval].
-Not resolved: too few lengths, or an interval too wide to tell.
-`lra report --rows reports/published/FILE` has more.
-
-Accuracy is in percent [95 % interval; what it accounts for] ([how to read it](../reading.md)).
-Baselines need no long-range model: `majority` gives the most frequent training label, `root
-operator` answers from the first token alone ([tasks](../tasks.md)).
+Time and memory of one pass over a batch of small ListOps in float32 on two threads of an AMD EPYC,
+by sequence length, [relative to exact attention](../measuring.md#time) ([marks](../reading.md#marks)).
+*Faster from*: the length from which the family stays faster as far as measured, interpolated on
+logarithmic axes [95 % interval]. Exponents: e in cost per sequence = c × length^e over all lengths.
+`lra report --rows reports/published/FILE` has more. Accuracy is in percent ([intervals and
+baselines](../reading.md#a-score)).
 """
 HELD_BY = 3
 """An option's meaning on at least so many pages stands in the overview, once."""
@@ -162,22 +157,12 @@ def capabilities(file: Path) -> list[str]:
     ]
 
 
-def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return a Markdown table of cells that are Markdown."""
-    rows = [" | ".join(line) for line in lines]
-    return [
-        f"| {' | '.join(header)} |",
-        f"|{' --- |' * len(header)}",
-        *(f"| {row} |" for row in rows),
-        "",
-    ]
-
-
 def option_lines(file: Path, known: Collection[tuple[str, str]]) -> list[str]:
-    """Return a table of a model's options, and a line of those whose meanings are in `known`."""
+    """Return a list of a model's options, and a line of those whose meanings are in `known`."""
     given = [*options(file)]
-    listed = [[*map(escape_markdown, each)] for each in given if each[::2] not in known]
-    lines = table(("option", "default", ""), listed) if listed else []
+    listed = [each for each in given if each[::2] not in known]
+    lines = [f"- `{name}={default}`: {escape_markdown(means)}" for name, default, means in listed]
+    lines += [""] if lines else []
     shared_ones = [f"`{each[0]}={each[1]}`" for each in given if each[::2] in known]
     if shared_ones:
         lines += [f"[Of several families](README.md#{SHARED}): {', '.join(shared_ones)}.", ""]
@@ -203,7 +188,7 @@ def page(
     code = sources([module])[module].relative_to(ROOT).as_posix()
     source = linked(str(about.get("paper", "")))
     lines = [f"# {name}", "", escape_markdown(first), ""]
-    lines += [f"`lra run model={name}` · {source} · [code](../../{code})", ""]
+    lines += [f"`lra run model={name}`, {source}, [code](../../{code})", ""]
     lines += ["## What it computes", ""]
     home = module.rpartition(".")[2]
     if home == name:
@@ -218,7 +203,7 @@ def page(
     sentences = " ".join(filter(None, capabilities(file)))
     lines += ["## What it guarantees", "", sentences, ""]
     numbers = measured(name, rows, folder)
-    read = f"[How to read this](README.md#{ANCHOR})."
+    read = f"[Reading it](README.md#{ANCHOR})."
     return [*lines, "## Measured", "", read, "", *numbers] if numbers else lines
 
 
@@ -334,33 +319,32 @@ def index(
     """Return the lines of the overview."""
     made = "One page each, made by `make pages` from the code and published rows."
     lines = ["# Families", "", made, "", *READING.splitlines(), ""]
-    lines += table(("rows", "setting", "command"), [recorded(*each) for each in rows])
-    lines += [line for _, frame in rows for line in scores(frame[frame["baseline"] != ""])]
+    lines += [recorded(*each) for each in rows]
+    floors = [line for _, frame in rows for line in scores(frame[frame["baseline"] != ""])]
+    lines += ["", "Baselines:", "", *floors] if floors else []
     lines += ["", "## Options of several families", ""]
-    lines += table(
-        ("option", "meaning"),
-        [(name, escape_markdown(meaning)) for name, meaning in sorted(known)],
-    )
+    lines += [f"- `{name}`: {escape_markdown(meaning)}" for name, meaning in sorted(known)]
+    lines.append("")
     by_kind = kinds()
     shown = {name for names in by_kind.values() for name in names}
     if rest := sorted(set(files) - shown):
         by_kind["others"] = rest
     for kind, names in by_kind.items():
-        lines += [f"## {kind.capitalize()}", "", "| model | idea |", "| --- | --- |"]
+        lines += [f"## {kind.capitalize()}", ""]
         for name in names:
             about: dict[str, Any] = load(files[name]).get("about") or {}
-            lines.append(f"| [{name}]({name}.md) | {about.get('summary', '')} |")
+            lines.append(f"- [{name}]({name}.md): {about.get('summary', '')}")
         lines.append("")
     return lines
 
 
-def recorded(source: Path, frame: pd.DataFrame) -> tuple[str, str, str]:
-    """Return name, setting and command of a file of published rows."""
-    tasks = ", ".join(sorted(set(frame["task"])))
-    setting = "; ".join(part.title for part in settings(cost_rows(frame))) or f"accuracy, {tasks}"
-    setting = escape_markdown(setting)
-    (command,) = [f"`{COMMANDS[s]}`" for s in COMMANDS if source.stem.startswith(f"{s}-")] or [""]
-    return f"`{source.name}`", setting, command
+def recorded(source: Path, frame: pd.DataFrame) -> str:
+    """Return what a file of published rows holds, and its command, as a line of a list."""
+    ways = {True: "causal", False: "bidirectional"}
+    held = ", ".join(ways[bool(part.rows["causal"].all())] for part in settings(cost_rows(frame)))
+    held = held or f"accuracy, {', '.join(sorted(set(frame['task'])))}"
+    (command,) = [f": `{COMMANDS[s]}`" for s in COMMANDS if source.stem.startswith(f"{s}-")] or [""]
+    return f"- `{source.name}`, {held}{command}"
 
 
 def write_pages(folder: Path, published_files: Sequence[Path]) -> list[Path]:
