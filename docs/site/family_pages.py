@@ -70,9 +70,10 @@ exactly, unless a page says otherwise. A family does not have what its page does
 ## How to read what was measured
 
 Time and memory of one pass over a batch of small ListOps in float32 on two threads of an AMD EPYC,
-by sequence length, [relative to exact attention](../measuring.md#time) ([marks](../reading.md#marks)).
-*Faster from*: the length from which the family stays faster as far as measured, interpolated on
-logarithmic axes [95 % interval]. Exponents: e in cost per sequence = c × length^e over all lengths.
+by sequence length, [relative to exact attention](../measuring.md#time)
+([marks](../reading.md#marks)). *Faster from*: the length from which the family stays faster as far
+as measured, interpolated on logarithmic axes [95 % interval]. Exponents: e in cost per sequence
+= c × length^e over all lengths.
 `lra report --rows reports/published/FILE` has more. Accuracy is in percent ([intervals and
 baselines](../reading.md#a-score)).
 """

@@ -209,4 +209,12 @@ def deviations() -> Iterator[str]:
             yield f"| `{file.stem}` | {name} | {', '.join(where)} | {sentence} |"
 
 
-TABLES = {"metrics": metrics, "deviations": deviations}
+def costs() -> Iterator[str]:
+    """Yield the lines of the table of what every family costs."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "docs/site")]
+    from cost_table import costs as lines
+
+    yield from lines()
+
+
+TABLES = {"metrics": metrics, "deviations": deviations, "costs": costs}

@@ -9,8 +9,6 @@ their length, so that I - beta k k^T has the eigenvalue 1 - beta at k and 1 else
 count modulo 2. With `householders` > 1 a token writes as often, each time with a key, a value and a
 beta of their own, and reads once: a product of reflections can rotate.
 
-Not causal, by default: read from both ends, the answers added.
-
 Cost       8 d^2 operations a token for the projections of n = 1, and per head those of n
            `delta_product`s. State: k v numbers a head, and the last 3 inputs of each convolution.
 Source     Yang et al. 2024, arXiv:2406.06484, and its layer in flash-linear-attention; negative

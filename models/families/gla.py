@@ -5,8 +5,6 @@
 
 The divisor, 16, lets a gate begin near 0.96.
 
-Not causal, by default: read from both ends, the answers added.
-
 Cost       8 d^2 + 49 d operations a token for the projections of half as wide keys, and per head
            those of `decayed_product` with a decay of each channel. State: k v numbers a head.
 Source     Yang et al. 2023, arXiv:2312.06635, equations 3 to 6 and section 4.4, and its layer in

@@ -6,8 +6,6 @@
 gamma of layer i is a lower bound for the decays, the same for all tokens: 0 in the first layer, and
 the sum of the shares 1 to i of a softmax over the layers, by channel, which all layers learn.
 
-Not causal, by default: read from both ends, the answers added.
-
 Cost       8 d^2 operations a token for the projections, and per head those of `decayed_product`
            with a decay of each channel. State: k v numbers a head.
 Source     Qin et al. 2024, arXiv:2404.07904, equations 7 to 9; lower bounds: arXiv:2311.04823; its

@@ -12,19 +12,20 @@ Source: the "local attention" of Tay et al. 2021, arXiv:2011.04006 (Long Range A
 look back are those of Parmar et al. 2018, arXiv:1802.05751. Notation: `block` is C. A window that
 moves with every token is `sliding_window`.
 
-Differences from the paper, for `variant: faithful`: the last block may be shorter. The code behind
-its numbers, and `variant: lra`, has no contiguous blocks. For N = the longest sequence, CLS vector
-included:
+Differences from the paper: the last block may be shorter.
 
-- Token i is in group i mod G, G = floor(N / C) + 1, so that a group is a comb of up to C tokens
-  which lie G apart, not a block. G is one more than N / C even where C divides N.
-- The C G - N slots that are left over are keys of 0 with values of 0, and are attended to: they
-  weigh exp(0) each.
-- Its padding mask lies over contiguous blocks: the token in slot c of group g has the bit of
-  position g C + c, and so other tokens are hidden than the padded ones, which count as any. A token
-  whose bit is False gives the mean of the C values of its group. So it is here under
-  model.backbone.padding=passed; the batch is to be padded to N, as there.
-- Its causal form, marked there as untested, is refused, as are look_back and look_forward.
+variant: lra, the code behind its numbers, has no contiguous blocks. For N = the longest sequence,
+CLS vector included:
+
+  - Token i is in group i mod G, G = floor(N / C) + 1, so that a group is a comb of up to C tokens
+    which lie G apart, not a block. G is one more than N / C even where C divides N.
+  - The C G - N slots that are left over are keys of 0 with values of 0, and are attended to: they
+    weigh exp(0) each.
+  - Its padding mask lies over contiguous blocks: the token in slot c of group g has the bit of
+    position g C + c, and so other tokens are hidden than the padded ones, which count as any. A
+    token whose bit is False gives the mean of the C values of its group. So it is here under
+    model.backbone.padding=passed; the batch is to be padded to N, as there.
+  - Its causal form, marked there as untested, is refused, as are look_back and look_forward.
 """
 
 from collections.abc import Mapping

@@ -7,8 +7,6 @@
 A is negative, from -1 to -N in every channel at the start; b so that softplus(b) is log-uniform
 between two steps; D begins at 1.
 
-Not causal, by default: read from both ends, the answers added.
-
 Cost       2 (3 d e + e (2 r + 2 N)) operations a token for the projections, e = `expansion` d, and
            those of `selective_scan`, in about 3 sqrt(n) steps. State: e N numbers, and the last 3
            inputs of the convolution.

@@ -7,8 +7,6 @@
 q and k are c, v is u, each through a map of blocks of 4 channels, k divided by the root of its
 width; gates are linear in all three. Heads are normed by mean and variance.
 
-Not causal, by default: read from both ends, the answers added.
-
 Cost       12 d^2 operations a token for the projections of e = 2 d channels, and per head those of
            `exponential_product`. State: k (v + 1) + 1 numbers a head, and the last 3 inputs of the
            convolution.

@@ -10,8 +10,6 @@ low(.) is a map through few channels. With k' = W_k .,
     kappa = k' xi / |k' xi| by head,   k = k' (1 + (a - 1) alpha)
     v = W_v . + sigma(b_v + low) (v_1 - W_v .) from the second layer on, v_1 being the first layer's
 
-Not causal, by default: read from both ends, the answers added.
-
 Cost       8 d^2 + 4 d r operations a token for the projections, r being the sum of all ranks, and
            per head those of `delta_product` with u and a decay of each channel. State: k v numbers
            a head, and the last token.

@@ -6,8 +6,6 @@
 
 Each gate has a W and an R of its own, maps within heads. Heads are normed by mean and variance.
 
-Not causal, by default: read from both ends, the answers added.
-
 Cost       16 d^2 / h operations a token for both maps of the gates in h heads, n steps one after
            the other. State: 4 d numbers, and the last 3 inputs of the convolution.
 Source     Beck et al. 2024, arXiv:2405.04517, equations 8 to 18 and figure 10, and its package,

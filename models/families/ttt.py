@@ -9,8 +9,6 @@ its last token begin the next block. r = rate * sigmoid(x w + c) / k is a rate f
 head, tau_i = max(0, 1 / i + a_i) one for each place i = 1 ... 16 of a block; queries and keys are
 rotated by their place. One more channel of ones in q and k makes b a row of W.
 
-Not causal, by default: read from both ends, the answers added.
-
 Cost       8 d^2 operations a token for projections, and per head and token 6 k^2 + 64 k; one block
            after the other. State: W, b and the sums of the block that is not full, 2 (k + 1) k
            numbers a head.

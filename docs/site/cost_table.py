@@ -1,0 +1,80 @@
+"""The table of what every family costs, from the published rows: a part of docs/efficiency.md."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from family_pages import by_length
+from lra.composition.catalogue import names
+from lra.results.stored import published
+from reports.rows import CostPoint, cost_points, cost_rows, prepare
+from reports.tables.costs import crossover_table
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "reports/published"
+MEASURED = {
+    False: ("families-epyc", "families_state_spaces-epyc", "families_gated-epyc"),
+    True: ("families_causal-epyc", "families_state_spaces_causal-epyc"),
+    None: ("families_gpu-h100",),
+}
+"""Files of rows whose places in the table are: both directions, causal, a GPU."""
+CPU = (("speed", "1,024"), ("speed", "4,096"), ("speed", "8,192"), ("memory", "8,192"))
+GPU = (("speed", "16,384"), ("memory", "16,384"))
+HEAD = [
+    "model",
+    *("faster from", "speed at 1,024", "4,096", "8,192", "memory"),
+    *("causal: faster from", "speed at 1,024", "4,096", "8,192", "memory"),
+    *("H100: speed at 16,384", "memory"),
+]
+REFERENCE = "sdpa"
+UNMEASURED = "–"
+
+
+def points(causal: bool | None) -> list[CostPoint]:
+    """Return what the newest published rows of one place in the table hold of training steps."""
+    files = [max(PUBLISHED.glob(f"{name}-*.jsonl")) for name in MEASURED[causal]]
+    held = [point for file in files for point in cost_points(cost_rows(prepare(published(file))))]
+    return [point for point in held if point.mode == "step"]
+
+
+def cells(held: list[CostPoint], model: str, wanted: tuple[tuple[str, str], ...]) -> list[str]:
+    """Return factors of a model, or why there is none; empty where it has no rows."""
+    table = by_length([point for point in held if point.model == model], "step", "")
+    if table is None:
+        return []
+    lengths = [column.title for column in table.columns]
+    texts = {
+        (row.title.partition(",")[0], length): entry.text
+        for row in table.rows
+        for length, entry in zip(lengths, row.entries, strict=True)
+    }
+    reasons = {length: text for (_, length), text in texts.items() if text.isalpha()}
+    return [texts.get(place) or reasons.get(place[1], UNMEASURED) for place in wanted]
+
+
+def faster_from(held: list[CostPoint], model: str) -> str:
+    """Return the length from which a model is faster than exact attention, without interval."""
+    table = crossover_table([point for point in held if point.model == model])
+    text = table.rows[0].entries[0].text if table and table.rows else ""
+    return text.partition(" [")[0] or UNMEASURED
+
+
+def costs() -> Iterator[str]:
+    """Yield a table with a line for each family that has rows, and what measures the others."""
+    ways = {causal: points(causal) for causal in MEASURED}
+    yield "| " + " | ".join(HEAD) + " |"
+    yield "| --- |" + " ---: |" * (len(HEAD) - 1)
+    missing = []
+    for model in sorted({*names("model")} - {REFERENCE}):
+        line = [f"[{model}](families/{model}.md)"]
+        for causal in (False, True):
+            found = cells(ways[causal], model, CPU)
+            line += [faster_from(ways[causal], model), *found] if found else [UNMEASURED] * 5
+        line += cells(ways[None], model, GPU) or [UNMEASURED] * 2
+        if {*line[1:]} == {UNMEASURED}:
+            missing.append(model)
+        else:
+            yield f"| {' | '.join(line)} |"
+    if missing:
+        yield ""
+        yield "Without published rows, and what measures them:"
+        yield ""
+        yield f"    lra run -m +experiment=families model={','.join(missing)}"
