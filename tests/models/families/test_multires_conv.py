@@ -72,20 +72,6 @@ def test_it_is_the_released_layer(case, length):
 
 
 @CASES
-@pytest.mark.parametrize("documents", [False, True])
-def test_padding_and_other_documents_are_as_if_they_were_not_there(options, levels, documents):
-    del levels
-    mixer, keep = built(**options), holes(LENGTH, end=9)
-    x, document = drawn(2, LENGTH, WIDTH), torch.arange(LENGTH).expand(2, -1) * 7 % 3
-    y = mixer(x, Layout(keep=keep, document=document if documents else None))
-    for row in range(2):
-        for part in range(3) if documents else [None]:
-            own = keep[row] if part is None else keep[row] & (document[row] == part)
-            wanted = mixer(x[row, own][None], Layout())[0]
-            torch.testing.assert_close(y[row, own], wanted, atol=1e-10, rtol=0)
-
-
-@CASES
 def test_a_stream_is_one_pass_and_holds_as_much_as_is_said(options, levels):
     mixer, x = built(causal=True, **options), drawn(2, LENGTH, WIDTH)
     outputs, state = streamed(mixer, x, [2, 1, 1, LENGTH - 4], 1)
@@ -103,12 +89,12 @@ def test_parameters_are_those_of_its_paper(options, levels):
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_weights_start_from_their_laws(wide):
-    mixer = built(width=4000, taps=4, levels=2, wide_skip=wide, mixing="linear")
+    mixer = built(width=1000, taps=4, levels=2, wide_skip=wide, mixing="linear")
     for filters in (mixer.low, mixer.high):
         assert 0.499 < filters.abs().max() <= 0.5
-        assert abs(filters.std() - 0.5 / 3**0.5) < 0.003
+        assert abs(filters.std() - 0.5 / 3**0.5) < 0.005
     assert 0.499 < mixer.weights[:, :-1].abs().max() <= 0.5
-    assert abs(mixer.weights[:, -1].abs().max() - (1 if wide else 0.5)) < 0.002
+    assert abs(mixer.weights[:, -1].abs().max() - (1 if wide else 0.5)) < 0.004
 
 
 def test_a_training_pass_drops_whole_channels():
