@@ -6,7 +6,7 @@ import torch
 from models.families.based import Based, TaylorFeatures
 from models.mixer import Layout, Positions, Site
 from models.positions import rotate
-from tests.attention import compare, drawn, holes, streamed
+from tests.attention import compare, drawn
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 
@@ -54,22 +54,6 @@ def test_it_is_the_paper(causal, width, positions):
     seen = mixer(x, Layout())
     wanted = literal(mixer, x, causal=causal, rotary=positions == Positions.rotary)
     compare(seen, wanted, [x, *mixer.parameters()], atol=1e-10, looser=10)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_padding_weighs_nothing(causal):
-    mixer, x, keep = built(causal=causal), drawn(2, LENGTH, WIDTH), holes(LENGTH)
-    keep[:, 0] = True
-    seen, wanted = mixer(x, Layout(keep=keep)), literal(mixer, x, causal=causal, keep=keep)
-    torch.testing.assert_close(seen[keep], wanted[keep], atol=1e-10, rtol=0)
-
-
-@pytest.mark.parametrize("cuts", [[1] * LENGTH, [8, 13], [3, 17, 1]])
-def test_a_stream_continues_the_sums(cuts):
-    mixer, x = built(), drawn(2, LENGTH, WIDTH)
-    parts, _ = streamed(mixer, x, cuts, 4)
-    wanted = literal(mixer, x, causal=True)
-    torch.testing.assert_close(parts, wanted, atol=1e-10, rtol=0)
 
 
 def test_products_of_features_are_the_polynomial():

@@ -1,4 +1,4 @@
-"""Hyena against its equations and the released layer: values, gradients, streams, padding."""
+"""Hyena against its equations and the released layer: values, gradients, streams."""
 
 import math
 import re
@@ -18,7 +18,7 @@ from models.ops.convolution.reference import (
 from models.state import size_bytes
 from models.tuning import Tuning
 from runners.training.optimisers.groups import tunings
-from tests.attention import compare, compare_rows_alone, drawn, holes, streamed
+from tests.attention import compare, drawn, holes, streamed
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, LONGEST, LENGTH = 6, 20, 13
@@ -132,14 +132,6 @@ def test_without_backward_kernels_it_is_causal(options):
     other.load_state_dict({**state, "kernel.last.weight": torch.cat((last, 0 * last))})
     x = drawn(2, LENGTH, WIDTH)
     torch.testing.assert_close(other(x, Layout()), one(x, Layout()), atol=1e-12, rtol=0)
-
-
-@CASES
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_padding_is_as_if_it_were_not_there(options, bidirectional):
-    mixer, keep = built(bidirectional=bidirectional, **options), holes(LENGTH, end=9)
-    x = drawn(2, LENGTH, WIDTH)
-    compare_rows_alone(mixer, x, keep)
 
 
 @CASES

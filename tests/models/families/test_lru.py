@@ -1,4 +1,4 @@
-"""LRU against its equations, token by token: values, gradients, states, start, padding."""
+"""LRU against its equations, token by token: values, gradients, states, start."""
 
 import math
 
@@ -10,7 +10,7 @@ from models.families.lru import LRU
 from models.mixer import Layout, Site, Unsupported
 from models.state import size_bytes
 from runners.training.optimisers.groups import tunings
-from tests.attention import compare, compare_rows_alone, drawn, holes, streamed
+from tests.attention import compare, drawn
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
@@ -52,18 +52,8 @@ def test_it_is_its_equations(options, mixing):
     compare(y, wanted, [x, *mixer.parameters()], atol=1e-10)
 
 
-@pytest.mark.parametrize("bidirectional", [True, False])
-def test_padding_is_as_if_it_were_not_there(bidirectional):
-    mixer, keep = built(bidirectional=bidirectional), holes(LENGTH, end=9)
-    x = drawn(2, LENGTH, 6)
-    compare_rows_alone(mixer, x, keep)
-
-
-def test_a_stream_is_one_pass_and_holds_as_much_as_is_said():
-    mixer, x = built(causal=True), drawn(2, LENGTH, 6)
-    outputs, state = streamed(mixer, x, [2, 1, 1, LENGTH - 4], LENGTH)
-    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
-    assert size_bytes(state) == 8 * 2 * 2 * 4
+def test_a_state_holds_as_much_as_is_said():
+    assert size_bytes(built(causal=True).initial_state(2, LENGTH)) == 8 * 2 * 2 * 4
 
 
 @pytest.mark.parametrize("sides", [1, 2])

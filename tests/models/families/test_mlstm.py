@@ -76,18 +76,6 @@ def test_the_product_is_the_loop(length, padded, strength):
     torch.testing.assert_close(here, there, atol=1e-8, rtol=1e-8)
 
 
-@pytest.mark.parametrize("cut", [1, 7, 8, 13])
-def test_segments_with_the_state_handed_on_are_one_pass(cut):
-    given = gates(29, 3.0)
-    whole, last = exponential_product(*given, chunk=CHUNK)
-    outputs, state = [], None
-    for segment in zip(*(x.split(cut, 2) for x in given), strict=True):
-        o, state = exponential_product(*segment, state=state, chunk=CHUNK)
-        outputs.append(o)
-    torch.testing.assert_close(torch.cat(outputs, 2), whole, atol=1e-12, rtol=0)
-    torch.testing.assert_close(state, last, atol=1e-12, rtol=0)
-
-
 def test_float32_bears_gates_of_any_strength():
     """Gates that differ by hundreds: none overflows, and the strongest tokens are seen."""
     given = gates(150, 300.0)

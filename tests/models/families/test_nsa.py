@@ -162,13 +162,6 @@ def test_the_first_branch_is_0_until_a_block_is_whole(monkeypatch):
     assert not torch.allclose(whole[:, 0, 9], mean[:, 0])
 
 
-@CASES
-def test_a_stream_is_one_pass(options):
-    mixer, x = built(causal=True, **options), drawn(2, 19, WIDTH)
-    seen, _ = streamed(mixer, x, [7, 1, 1, 10], 19)
-    torch.testing.assert_close(seen, mixer(x, Layout()), atol=1e-11, rtol=0)
-
-
 def test_a_short_memory_gives_the_same_however_the_stream_is_cut():
     mixer, x = built(causal=True, block=4, window=6), drawn(2, 40, WIDTH)
     pieces = []

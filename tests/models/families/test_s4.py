@@ -15,7 +15,7 @@ from models.ops.state_space.reference import diagonal, low_rank
 from models.state import size_bytes
 from models.tuning import Tuning
 from runners.training.optimisers.groups import tunings
-from tests.attention import compare, compare_rows_alone, drawn, holes, streamed
+from tests.attention import compare, drawn, streamed
 from tests.models.families.released import s4 as released
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
@@ -100,14 +100,6 @@ def test_it_is_its_recurrence(form, causal, options):
 def test_short_rows_are_its_recurrence(form, length):
     mixer, x = built(**form), drawn(2, length, 6)
     torch.testing.assert_close(mixer(x, Layout()), equations(mixer, x), atol=1e-10, rtol=0)
-
-
-@FORMS
-@pytest.mark.parametrize("causal", [True, False])
-def test_padding_is_as_if_it_were_not_there(form, causal):
-    mixer, keep = built(causal=causal, **form), holes(LENGTH, end=9)
-    x = drawn(2, LENGTH, 6)
-    compare_rows_alone(mixer, x, keep)
 
 
 @FORMS

@@ -1,4 +1,4 @@
-"""S5 against its recurrence, token by token: values, gradients, states, padding, first values."""
+"""S5 against its recurrence, token by token: values, gradients, states, first values."""
 
 import math
 
@@ -14,7 +14,7 @@ from models.ops.state_space.hippo import legs_vectors
 from models.state import size_bytes
 from models.tuning import Tuning
 from runners.training.optimisers.groups import tunings
-from tests.attention import compare, compare_rows_alone, drawn, holes, streamed
+from tests.attention import compare, drawn
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
@@ -148,19 +148,8 @@ def test_one_channel_is_the_diagonal_recurrence_of_its_reference():
     torch.testing.assert_close(mixer.read(u, None, None)[0][0], wanted, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_padding_is_as_if_it_were_not_there(causal):
-    mixer, keep = built(causal=causal), holes(LENGTH, end=9)
-    x = drawn(2, LENGTH, 6)
-    compare_rows_alone(mixer, x, keep)
-
-
-@RULES
-def test_a_stream_is_one_pass_and_holds_as_much_as_is_said(rule):
-    mixer, x = built(causal=True, discretisation=rule), drawn(2, LENGTH, 6)
-    outputs, state = streamed(mixer, x, [2, 1, 1, LENGTH - 4], LENGTH)
-    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
-    assert size_bytes(state) == 8 * 2 * 8
+def test_a_state_holds_as_much_as_is_said():
+    assert size_bytes(built(causal=True).initial_state(2, LENGTH)) == 8 * 2 * 8
 
 
 @pytest.mark.parametrize("states", [8, 32])

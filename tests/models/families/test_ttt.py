@@ -1,4 +1,4 @@
-"""TTT-Linear token by token, each gradient by autograd, and in any cut of a row."""
+"""TTT-Linear token by token, each gradient by autograd."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from models.families.ttt import TTT
 from models.mixer import Flow, Layout, Site
 from models.positions import ROTARY_BASE
-from tests.attention import compare, drawn, streamed
+from tests.attention import compare, drawn
 
 WIDTH, HEADS, BLOCK = 12, 3, 4
 KEYS = WIDTH // HEADS
@@ -75,13 +75,6 @@ def test_it_is_the_paper_token_by_token(length, options):
     mixer, x = built(**options), drawn(2, length, WIDTH).requires_grad_()
     seen, wanted = mixer(x, Layout()), literal(mixer, x)
     compare(seen, wanted, [x, *mixer.parameters()], atol=1e-10, looser=10)
-
-
-@pytest.mark.parametrize("cut", [1, 3, 4, 7])
-def test_segments_of_any_length_are_one_pass(cut):
-    mixer, x = built(share_query_key=True), drawn(2, 19, WIDTH)
-    outputs, _ = streamed(mixer, x, cut, 19)
-    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-12, rtol=0)
 
 
 def test_rows_may_stand_at_different_places_of_their_blocks():
