@@ -15,6 +15,7 @@ from functools import cache, wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from inspect import Parameter, get_annotations, isclass, signature
+from threading import local
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -58,11 +59,11 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
     several = any(parameters[each].kind in SEVERAL for each in shaped - {"return"})
     places = [place for place, name in enumerate(parameters) if name in shaped]
     met: dict[object, set[object]] = {}
-    results: list[Any] = []
+    results = local()  # ranks may be threads
 
     @wraps(function)
     def given(*_: Any, **__: Any) -> Any:
-        return results.pop()
+        return vars(results).pop("last")
 
     checking = cache(jaxtyped(typechecker=beartype))
 
@@ -84,7 +85,7 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
             return result
         result = function(*args, **kwargs)
         if "return" in shaped and (found := _facts(result)) not in known:
-            results.append(result)
+            results.last = result
             checking(given)(*args, **kwargs)
             known.add(found)
         return result
