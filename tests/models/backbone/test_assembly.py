@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.backbone.assembly import check_task
+from models.backbone.assembly import check_task, widened
 from models.backbone.model import (
     Backbone,
     BackboneConfig,
@@ -170,3 +170,10 @@ def test_an_option_that_the_task_never_reads_is_refused(head, options, message):
     check_task(BackboneConfig(), facts)
     with pytest.raises(Unsupported, match=rf"^model\.backbone\..*{message}"):
         check_task(BackboneConfig(**options), facts)
+
+
+def test_a_map_between_widths_starts_from_the_law_of_xavier():
+    layer = widened(6, 500)
+    limit = (6 / (6 + 500)) ** 0.5
+    assert 0.99 * limit < layer.weight.abs().max() <= limit
+    assert not layer.bias.any()

@@ -94,3 +94,11 @@ def test_hooks_are_gone_afterwards() -> None:
     model = model_of("softmax", causal=True)
     read(model)
     assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_layers_that_are_one_module_are_not_read() -> None:
+    facts = TaskFacts(head=Head.language_modelling, vocabulary=9, classes=9, max_length=LENGTH)
+    config = BackboneConfig(width=16, heads=2, feed_forward_width=16, layer_groups=1)
+    _, reasons = readable(Backbone(config, facts, [SoftmaxAttention], seed=0).stack)
+    assert len(reasons) == config.depth
+    assert all("set model.backbone.layer_groups=null" in reason for reason in reasons.values())

@@ -70,3 +70,11 @@ def test_initial_sizes(averaging):
         tied.embedding.weight * tied.input_scale,
         build(averaging, Head.language_modelling, tied_embeddings=False, **wide).embedding.weight,
     )
+
+
+def test_a_deviation_redraws_matrices_and_leaves_vectors(averaging):
+    model, plain = (build(averaging, initial_deviation=each) for each in (0.02, None))
+    drawn = torch.cat([each.flatten() for each in model.parameters() if each.dim() > 1])
+    assert abs(drawn.std() - 0.02) < 0.002
+    vectors = ([each for each in one.parameters() if each.dim() < 2] for one in (model, plain))
+    assert all(torch.equal(one, other) for one, other in zip(*vectors, strict=True))

@@ -113,7 +113,8 @@ def test_packed_documents_are_answered_as_if_each_were_alone(positions: Position
 
 
 def test_what_cannot_be_honoured_is_refused_with_a_way_out() -> None:
-    with pytest.raises(Unsupported, match=r"LinearAttention does not honour a prefix .* softmax"):
+    wanted = r"LinearAttention does not honour a prefix .* sdpa, or model.backbone.decoder_depth=2"
+    with pytest.raises(Unsupported, match=wanted):
         model_for("prefix", LinearAttention)
     with pytest.raises(Unsupported, match="position_infused counts from the beginning of a row"):
         model_for("document", positions=Positions.position_infused)

@@ -14,6 +14,7 @@ from models.backbone.model import (
     Pooling,
     Positions,
 )
+from models.backbone.placing import encoded_at, sinusoid_like
 from models.mixer import Flow, Layout, Site, Traits, Unsupported
 from models.state import detach, join, select
 from tests.models.backbone.small_backbones import (
@@ -297,3 +298,9 @@ def test_runs_under_bfloat16(averaging):
         outcome = model(tokens(), tokens()[:, 0])
     assert outcome.nll.dtype == torch.float32
     assert outcome.nll.isfinite().all()
+
+
+def test_codes_of_positions_are_added_to_the_tokens():
+    x = torch.randn(2, 5, 8)
+    codes = sinusoid_like(torch.arange(5)[None], x)
+    torch.testing.assert_close(encoded_at(x, sinusoid_like, None, False, document=None), x + codes)
