@@ -166,7 +166,7 @@ def test_long_vectors_leave_weighted_means_what_they_are(variant, causal):
     if mixer is None or not (isinstance(mixer, MultiHead) and mixer.traits.row_stochastic):
         return
     masks = [None, some_kept()] if "keep" in mixer.traits.supports else [None]
-    tried = [(size, keep) for size in (1, 10, 30, 100) for keep in masks]
+    tried = [(size, keep) for size in (10, 100) for keep in masks]
     learned = [p for p in mixer.parameters() if p.requires_grad]
     for size, keep in tried:
         x = (size * drawn(3, LENGTH, WIDTH)).requires_grad_()
