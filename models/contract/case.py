@@ -1,7 +1,7 @@
 """What every check of the contract kit works on: one factory, one direction, inputs and bounds."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -266,9 +266,14 @@ def call(
     return cast(Tensor, mixer(x, Layout(keep=keep, **cast(Any, facts))))
 
 
-def worst(seen: list[Result]) -> Result:
-    """Return the first failure, or the last success, of what applies if anything does."""
+def worst(seen: Iterable[Result]) -> Result:
+    """Return the first failure, or the last success, of what applies if anything does.
+
+    Behind a failure nothing more is tried, where results come one by one.
+    """
+    last = inapplicable("nothing was tried")
     for one in seen:
         if not one.passed:
             return one
-    return next((one for one in reversed(seen) if one.applies), seen[-1])
+        last = one if one.applies or not last.applies else last
+    return last

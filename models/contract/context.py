@@ -5,7 +5,7 @@ any: the same operations in the same order, forward and backward. A rank that do
 finding, not a wait without end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, Queue
@@ -187,40 +187,44 @@ def check_context(case: Case) -> Result:
         return NOT_CLAIMED
     if case.max_length < RANKS:
         return inapplicable(f"max_length is {case.max_length}")
-    seen = []
+    return worst(_shared(case, traits)).because(
+        "what other ranks hold is left out, or counted twice"
+    )
+
+
+def _shared(case: Case, traits: Traits) -> Iterator[Result]:
+    """Yield what each comparison of ranks with one process says."""
     for positions in (Positions.none, *case.inside(traits)):
         mixer = case.mixer(positions=positions)
         if "context" not in traits_of(mixer).supports:
             continue
         short = min(SHORT, case.max_length)
         *_, together = layouts(case, traits, short).values()
-        tries = [Try(short, RANKS, {}), *([Try(short, RANKS, together)] if together else [])]
+        tries = [Try(short, RANKS, together)]
         if positions == Positions.none:
             tries = _tries(case, traits)
         for each in tries:
             try:
-                seen += _compared(case, mixer, each, positions)
+                yield from _compared(case, mixer, each, positions)
             except Unsupported as refusal:
-                seen.append(Result(True, f"refused: {refusal}"))
-    return worst(seen).because("what other ranks hold is left out, or counted twice")
+                yield Result(True, f"refused: {refusal}")
 
 
 def _tries(case: Case, traits: Traits) -> list[Try]:
     """Return what is tried where no position is inside the mixer."""
     length, short = max(RANKS, case.max_length // 2), min(SHORT, case.max_length)
     tiny = min(RANKS + 1, case.max_length)  # parts shorter than most reaches
-    tries = [Try(length, ranks, {}, training=False) for ranks in (2, RANKS)]
-    tries += [Try(short, RANKS, facts) for facts in layouts(case, traits, short).values()]
-    few = few_layouts(case, traits, short).values()
-    tries += [Try(short, 2, facts, single=True) for facts in few]
+    tries = [Try(length, 2, {}, training=False)]
+    few = [*few_layouts(case, traits, short).values()]
+    tries += [Try(short, RANKS, facts) for facts in few]
+    tries.append(Try(short, 2, few[-1], single=True))
     *_, together = layouts(case, traits, tiny).values()
-    kinds = [{}, together] if together else [{}]
-    tries += [Try(tiny, RANKS, facts, training) for facts in kinds for training in (True, False)]
+    tries += [Try(tiny, RANKS, {}, training=False), Try(tiny, RANKS, together)]
     if "keep" in traits.supports:
         keep = torch.ones(ROWS, short, dtype=torch.bool, device=case.device)
         first, *_, last = shares(short, RANKS)
         keep[:, short - last :] = keep[0, :first] = False
-        tries += [Try(short, RANKS, {"keep": keep}, training) for training in (True, False)]
+        tries.append(Try(short, RANKS, {"keep": keep}))
     return tries
 
 

@@ -33,7 +33,7 @@ def check_repeatable(case: Case) -> Result:
 
 def check_calls(case: Case) -> Result:
     """No call changes what the next one gives, nor what an earlier one gave."""
-    mixer, x = case.mixer(), case.input()
+    mixer, x = case.mixer(), case.input(case.middling)
     traits = traits_of(mixer)
     first = call(mixer, x)
     copy = first.detach().clone()
@@ -44,7 +44,7 @@ def check_calls(case: Case) -> Result:
 
     def under_a_mask() -> None:
         if "keep" in traits.supports:
-            call(mixer, case.noise(x), case.holes())
+            call(mixer, case.noise(x), case.holes()[:, : case.middling])
 
     def in_training() -> None:
         mixer.train()
@@ -70,7 +70,7 @@ def check_calls(case: Case) -> Result:
     between: dict[str, Callable[[], object]] = {
         "the same input": lambda: None,
         "another input": lambda: call(mixer, case.noise(x)),
-        "a shorter input": lambda: call(mixer, x[:, : case.middling]),
+        "a shorter input": lambda: call(mixer, x[:, : case.middling // 2 + 1]),
         "a single token": a_token,
         "another batch": lambda: call(mixer, x[:1]),
         "a mask": under_a_mask,
@@ -104,7 +104,7 @@ def check_recomputation(case: Case) -> Result:
     mixer = case.mixer(attention_dropout=0.1).train()
 
     def gradient(recompute: bool) -> Tensor:
-        x = case.input().requires_grad_()
+        x = case.input(case.middling).requires_grad_()
         with seeded(13):
             y: Tensor = (
                 checkpoint(mixer, x, Layout(), use_reentrant=False) if recompute else call(mixer, x)

@@ -1,6 +1,6 @@
 """The contract kit's check of who sees whom, under every mask and under several at once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from models.mixer import MASKS, Extends, Flow, Positions
 
 Run = Callable[[Tensor, Facts], Tensor]
 
-QUERIES = 5
+QUERIES = 3
 """Tokens of each row from which all is hidden that they may not see."""
 ROUNDED = 0.05
 """What hidden outliers may change in half precision, of the largest value: another maximum that is
@@ -74,8 +74,12 @@ def check_sight(case: Case) -> Result:
     Under masks, tokens see all that is left where they see all without. Padding alone may change
     what a mixer chooses to see.
     """
+    return worst(_seen(case))
+
+
+def _seen(case: Case) -> Iterator[Result]:
+    """Yield what each comparison says."""
     traits = traits_of(case.build())
-    seen = []
     for positions in (Positions.none, *case.inside(traits)):
         mixer = case.mixer(positions=positions)
         length = case.length(positions)
@@ -83,19 +87,20 @@ def check_sight(case: Case) -> Result:
         for training in (False, True) if noisy else (False,):
             how = f"positions={positions.value}{', in training' if training else ''}"
             kinds = (layouts if positions == Positions.none else few_layouts)(case, traits, length)
-            seen += _in_full(case, mixer.train(training), length, kinds, how)
-    seen += [_longest(case), *_in_precisions(case)]
+            yield from _in_full(case, mixer.train(training), length, kinds, how)
+    if case.max_length > case.middling:
+        yield _longest(case)
+    yield from _in_precisions(case)
     if not (traits.causal or "keep" in traits.supports or traits.random_draws):
-        seen.append(_left_out(case))
-    return worst(seen)
+        yield _left_out(case)
 
 
 def _in_full(
     case: Case, mixer: nn.Module, length: int, kinds: Mapping[str, Facts], how: str
-) -> list[Result]:
+) -> Iterator[Result]:
     """Compare values and gradients in the kit's own dtype under these combinations of facts."""
     traits, x = traits_of(mixer), case.input(length)
-    seen, sees_all = [], False
+    sees_all = False
 
     def run(x: Tensor, facts: Facts) -> Tensor:
         with seeded(41):
@@ -105,12 +110,13 @@ def _in_full(
         hidden, what = hide(facts, length, causal=traits.causal), f"under {name}, {how}"
         if not traits.selection_leak:
             with torch.no_grad():
-                seen.append(compare_values(case, run, x, hidden, what, drawn=mixer.training))
+                found = compare_values(case, run, x, hidden, what, drawn=mixer.training)
+            yield found
         if length < case.middling:
             continue
         gradient = _gradient(case, run, x, hidden)
         unseen = gradient.masked_fill(hidden.seen[..., None], 0.0)
-        seen.append(_at_worst(case, gradient - unseen, gradient, hidden, f"gradients {what}"))
+        yield _at_worst(case, gradient - unseen, gradient, hidden, f"gradients {what}")
         blind = (hidden.seen & (gradient.abs().amax(-1) == 0)).nonzero()
         if not facts:
             sees_all = not len(blind)
@@ -118,8 +124,7 @@ def _in_full(
             copy, token = blind[0].tolist()
             query = int(hidden.query[copy])
             found = Result(False, f"{what}: token {query} does not see token {token}, as it may")
-            seen.append(found.because("one mask hides what another alone leaves in sight"))
-    return seen
+            yield found.because("one mask hides what another alone leaves in sight")
 
 
 def _longest(case: Case) -> Result:
@@ -154,6 +159,8 @@ def compare_values(
     Both are rows of one batch, which `batch` keeps from each other, but where a pass draws numbers:
     then each has the same.
     """
+    if hidden.seen.all():
+        return Result(True, f"{what}: nothing is hidden")
     copies, noise = (hidden.copies(each) for each in (x, case.noise(x).to(x)))
     inputs = (copies, torch.where(hidden.seen[..., None], copies, noise))
     if drawn:
@@ -193,12 +200,12 @@ def _at_worst(
     )
 
 
-def _in_precisions(case: Case) -> list[Result]:
-    """Compare values in lower precisions: as a stack trains, and as it answers."""
-    mixer, seen = case.mixer(), []
+def _in_precisions(case: Case) -> Iterator[Result]:
+    """Compare values in lower precisions: as a stack trains, and under all facts as it answers."""
+    mixer = case.mixer()
     traits = traits_of(mixer)
     if traits.selection_leak:
-        return []
+        return
     length = min(SHORT, case.max_length)
     kinds = {
         what: hide(facts, length, causal=traits.causal)
@@ -211,15 +218,13 @@ def _in_precisions(case: Case) -> list[Result]:
         for training in (False, True):
             run = partial(_rounded, mixer.train(training), auto)
             drawn = training and (traits.training_noise or traits.random_draws)
-            for what, hidden in kinds.items():
+            for what, hidden in [*kinds.items()][0 if training else -1 :]:
                 label = f"under {what}, in {name}{', in training' if training else ''}"
                 with nullcontext() if training else torch.no_grad():
-                    seen.append(
-                        compare_values(
-                            case, run, x, hidden, label, drawn=drawn, tolerance=tolerance
-                        )
+                    found = compare_values(
+                        case, run, x, hidden, label, drawn=drawn, tolerance=tolerance
                     )
-    return seen
+                yield found
 
 
 def _rounded(mixer: nn.Module, auto: bool, x: Tensor, facts: Facts) -> Tensor:

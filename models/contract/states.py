@@ -55,12 +55,12 @@ def empty(mixer: nn.Module, case: Case, memory: int | None = None) -> State:
 
 
 def partitions(length: int) -> dict[str, list[int]]:
-    """Return ways to cut a stream."""
+    """Return ways to cut a stream, or its beginning."""
     third = length // 3
     return {
         "all at once": [length],
         "awkward thirds": [part for part in (third, 1, length - third - 1) if part > 0],
-        "one by one": [1] * length,
+        "one by one": [1] * min(SHORT, length),
     }
 
 
@@ -129,8 +129,11 @@ def check_extend(case: Case) -> Result:
             return inapplicable(mixer)
         wanted = call(mixer, x)
         for name, cut in ways.items():
-            y, _ = stream(mixer, list(torch.split(x, cut, dim=1)), empty(mixer, case))
-            seen.append(case.agree(f"{name}, positions={positions.value}", y, wanted))
+            y, _ = stream(
+                mixer, list(torch.split(x[:, : sum(cut)], cut, dim=1)), empty(mixer, case)
+            )
+            label = f"{name}, positions={positions.value}"
+            seen.append(case.agree(label, y, wanted[:, : sum(cut)]))
         ways = {"chunks and single tokens": mixed(length)}
     return worst(seen)
 

@@ -7,6 +7,7 @@ in evaluation alone until the others are compared with that.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import chain
 from typing import cast
 
 import torch
@@ -33,11 +34,9 @@ def check_ways(case: Case) -> Result:
     So they are under each mask and several at once, at every encoding of positions, with and
     without gradients, in lower precisions, and with a dropout that drops nothing.
     """
-    seen = []
-    for positions in (Positions.none, *case.inside(traits_of(case.build()))):
-        seen += [*_passes(case, positions), *_streams(case, positions)]
-    seen += [*_longest(case), *_passes_rounded(case)]
-    return worst(seen).because(
+    encodings = (Positions.none, *case.inside(traits_of(case.build())))
+    tried = chain.from_iterable((_passes(case, each), _streams(case, each)) for each in encodings)
+    return worst(chain(chain.from_iterable(tried), _longest(case), _passes_rounded(case))).because(
         "a way of its own forgets the layout or the state, detaches, rounds, or drops; noise of "
         "training must be declared by traits.training_noise"
     )
@@ -62,57 +61,62 @@ def ways(
             yield f"{run.__name__} in {'training' if training else 'evaluation'}", run
 
 
-def dropping(case: Case, share: float, positions: Positions = Positions.none) -> list[nn.Module]:
+def dropping(case: Case, share: float) -> list[nn.Module]:
     """Return the mixer with dropout, where it declares some."""
-    mixer = case.mixer(attention_dropout=share, positions=positions)
+    mixer = case.mixer(attention_dropout=share)
     return [mixer] if traits_of(mixer).weight_dropout else []
 
 
-def _passes(case: Case, positions: Positions) -> list[Result]:
+def _passes(case: Case, positions: Positions) -> Iterator[Result]:
     """Compare every way with `forward` in evaluation; where training is noisy, in training.
 
-    Under some of several masks, values alone.
+    Under some of several masks, values alone; without gradient and with a dropout that drops
+    nothing, under none and all of them. At an encoding that the mixer applies itself, under all.
     """
     mixer = case.mixer(positions=positions)
     traits, length = traits_of(mixer), case.length(positions)
     learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
     named = ["the input", *(name for name, each in mixer.named_parameters() if each.requires_grad)]
-    given, seen = case.input(length, salt=3), []
+    given = case.input(length, salt=3)
     kinds, few = layouts(case, traits, length), few_layouts(case, traits, length)
+    *_, together = kinds
     silent = dropping(case, DROPS_NOTHING) if positions == Positions.none else []
     if positions != Positions.none:
-        kinds = {what: kinds[what] for what in dict.fromkeys(["no mask", [*kinds][-1]])}
+        kinds = {together: kinds[together]}
     for what, facts in kinds.items():
         real, values_alone = facts.get("keep", slice(None)), what not in few
         wanted: dict[bool, Tensor] = {}
         gradients: list[tuple[Tensor, ...]] = []
-        for each in (mixer,) if values_alone else (mixer, *silent):
+        outermost = positions == Positions.none and what in {"no mask", together}
+        for each in (mixer, *silent) if outermost else (mixer,):
             for name, run in ways(each, evaluation=each is mixer):
                 label = f"{name}, {what}, positions={positions.value}"
                 x = case.input(length).requires_grad_()
                 y = run(x, facts)
                 first = wanted.setdefault(each.training and traits.training_noise, y.detach())
-                seen.append(case.agree(label, y[real], first[real]))
+                yield case.agree(label, y[real], first[real])
                 if each is not mixer or values_alone:
                     continue
-                with torch.no_grad():
-                    z = run(x, facts)
-                seen.append(case.agree(f"{label}, no_grad", z[real], first[real]))
+                if outermost:
+                    with torch.no_grad():
+                        z = run(x, facts)
+                    yield case.agree(f"{label}, no_grad", z[real], first[real])
                 if mixer.training:
                     total = (y * given)[real].sum()
                     gradients += [torch.autograd.grad(total, [x, *learnt], materialize_grads=True)]
         for name, *pair in zip(named if gradients else (), *gradients, strict=True):
             label = f"gradient of {name} in training, {what}, positions={positions.value}"
-            seen.append(case.agree(label, pair[-1], pair[0]))
-    return seen
+            yield case.agree(label, pair[-1], pair[0])
 
 
-def _longest(case: Case) -> list[Result]:
+def _longest(case: Case) -> Iterator[Result]:
     """Compare every way, of the longest input under all facts at once."""
-    mixer, seen = case.mixer(), []
+    mixer = case.mixer()
     traits, x = traits_of(mixer), case.input()
     *_, (what, facts) = layouts(case, traits, case.max_length).items()
-    tried = [(what, facts, facts.get("keep", slice(None)))]
+    tried = []
+    if case.max_length > case.middling:  # else `_passes` tries it
+        tried = [(what, facts, facts.get("keep", slice(None)))]
     if traits.hides_others:
         tried += [("keep of others", {"keep": case.holes()}, slice(None))]
     for what, facts, real in tried:
@@ -120,17 +124,17 @@ def _longest(case: Case) -> list[Result]:
         for name, run in ways(mixer):
             if not (mixer.training and traits.training_noise):
                 label = f"{name}, {what}, {case.max_length} tokens"
-                seen.append(case.agree(label, run(x, facts)[real], wanted[real]))
-    return seen
+                yield case.agree(label, run(x, facts)[real], wanted[real])
 
 
-def _passes_rounded(case: Case) -> list[Result]:
-    """Compare ways in lower precisions with the kit's own, under each fact and all together."""
-    mixer, length, seen = case.mixer(), min(SHORT, case.max_length), []
+def _passes_rounded(case: Case) -> Iterator[Result]:
+    """Compare ways in lower precisions with the kit's own, under no fact and all together."""
+    mixer, length = case.mixer(), min(SHORT, case.max_length)
     traits = traits_of(mixer)
     if traits.selection_leak:
-        return []
-    kinds = few_layouts(case, traits, length)
+        return
+    every = [*layouts(case, traits, length).items()]
+    kinds = dict((every[0], every[-1]))
     wanted = {what: call(mixer, case.input(length), **facts) for what, facts in kinds.items()}
     for precision, (dtype, auto) in PRECISIONS.items():
         if precision != "float32" and traits.random_draws:  # hashes may choose otherwise
@@ -146,8 +150,7 @@ def _passes_rounded(case: Case) -> list[Result]:
                     stack.enter_context(torch.set_grad_enabled(mixer.training))
                     y = run(case.input(length).to(dtype), facts)
                 label = f"{name}, {what}, in {precision}"
-                seen.append(_near(case, label, y[real], wanted[what][real], precision))
-    return seen
+                yield _near(case, label, y[real], wanted[what][real], precision)
 
 
 def _near(case: Case, what: str, y: Tensor, wanted: Tensor, precision: str) -> Result:
@@ -163,12 +166,12 @@ def _near(case: Case, what: str, y: Tensor, wanted: Tensor, precision: str) -> R
     )
 
 
-def _streams(case: Case, positions: Positions) -> list[Result]:
-    """Compare streams, in training and in lower precisions too, with one pass."""
+def _streams(case: Case, positions: Positions) -> Iterator[Result]:
+    """Compare streams with one pass: without positions in lower precisions and with dropout too."""
     mixer = remembering(case, positions)
     if isinstance(mixer, str):
-        return []
-    length, traits, seen = case.length(positions), traits_of(mixer), []
+        return
+    length, traits = case.length(positions), traits_of(mixer)
     x = case.input(length)
     wanted = call(mixer, x)
 
@@ -177,24 +180,25 @@ def _streams(case: Case, positions: Positions) -> list[Result]:
             pieces = list(torch.split(x, mixed(length), dim=1))
             return stream(mixer, pieces, empty(mixer, case, length))
 
-    silent = dropping(case, DROPS_NOTHING, positions)
+    plain = positions == Positions.none
+    loud, silent = (dropping(case, each) if plain else [] for each in (DROPPED, DROPS_NOTHING))
     for name, training, mixers in (
         ("in evaluation", False, [mixer]),
-        ("in evaluation with attention_dropout", False, dropping(case, DROPPED, positions)),
+        ("in evaluation with attention_dropout", False, loud),
         ("in training", True, [mixer]),
         ("in training with a dropout that drops nothing", True, silent),
     ):
         # Encodings are tried as streams are used: trained with gradients, evaluated without.
-        asked = (True, False) if positions == Positions.none else (training,)
+        asked = (True, False) if plain else (training,)
         for each in mixers if not (training and traits.training_noise) else []:
             each.train(training)
             for gradient in asked:
                 with torch.set_grad_enabled(gradient):
                     y, _ = streamed(each, x)
                 label = f"a stream {name}, positions={positions.value}"
-                seen.append(case.agree(label if gradient else f"{label}, no_grad", y, wanted))
+                yield case.agree(label if gradient else f"{label}, no_grad", y, wanted)
     mixer.eval()
-    for precision, (dtype, auto) in PRECISIONS.items():
+    for precision, (dtype, auto) in PRECISIONS.items() if plain else ():
         mixer.to(dtype)
         rounded = x.to(dtype)
         with torch.no_grad(), torch.autocast(case.device, torch.bfloat16, enabled=auto):
@@ -202,5 +206,4 @@ def _streams(case: Case, positions: Positions) -> list[Result]:
             whole = wanted if precision == "float32" else call(mixer, rounded)
         if precision != "float32" or not traits.selection_leak:
             label = f"a stream in {precision}, positions={positions.value}"
-            seen.append(_near(case, label, y, whole, precision))
-    return seen
+            yield _near(case, label, y, whole, precision)

@@ -48,6 +48,7 @@ def whole(check: str, says: str, made: type, **facts: Any) -> Fault:
 
 
 AHEAD = "outliers from token"
+LONG = {"max_length": 256}
 PLANTED = [
     whole("traits", "supports names ['mask']", mixers.UnknownFact),
     whole("traits", "keep only without hides_others", layouts.SaysBothOfItsMask),
@@ -104,7 +105,7 @@ PLANTED = [
     core("ways", "keep, in autocast", sight.CountsPaddingInBfloat16),
     core("ways", "keep, in float32", sight.CountsPaddingInFloat32),
     core("ways", "with attention_dropout", ways.DropsBehindAState, causal=True),
-    whole("ways", "in training, keep, 256 tokens", corners.LongTrainingSeesPadding),
+    whole("ways", "in training, keep, 256 tokens", corners.LongTrainingSeesPadding, options=LONG),
     core("ways", "in training, keep and is_global", corners.AddsAGlobalInTraining),
     core("ways", "a stream in training", corners.StreamsMixRowsInTraining, causal=True),
     core("ways", "in training, keep", passes.DropsWithoutMask),
@@ -153,14 +154,14 @@ PLANTED = [
     core("ranks", "against the causal form", layouts.HidesRankZero),
     whole("ranks", "queries below rank", layouts.QueriesForgetTheirRanks),
     core("ranks", "looks both ways", layouts.OrderBesideCausality, causal=True),
-    whole("context", "output, parts of [64, 64]", ranks.IgnoresOtherRanks),
+    whole("context", "output, parts of [32, 32]", ranks.IgnoresOtherRanks),
     whole("context", "positions=position_infused", ranks.CountsFromItsOwnPart),
     whole("context", "gradient of x", ranks.KeepsItsGradients),
     whole("context", "keep", ranks.PassesNoMask, causal=True),
     whole("context", "document, positions=none", ranks.DropsDocumentsOnRanks),
     whole("context", "order, positions=none", ranks.DropsOrderOnRanks),
     whole("context", "prefix, positions=none", ranks.PrefixOfItsOwnPart, causal=True),
-    whole("context", "keep and document, positions=none", ranks.OneMaskOnRanks),
+    whole("context", "keep and document and order", ranks.OneMaskOnRanks),
     whole("context", "in training", ranks.IgnoresOtherRanksInTraining),
     whole("context", "in training", ranks.ExtendIgnoresOtherRanks),
     whole("context", "in float32", ranks.IgnoresOtherRanksInFloat32),
@@ -195,12 +196,12 @@ PLANTED = [
     whole("sight", "in float32", sight.SeesPaddingInFloat32),
     core("sight", "in autocast", sight.AheadUnderAutocast, causal=True),
     whole("sight", "reaches no other", sight.LosesTheThird),
-    whole("sight", "of 256 tokens", corners.DocumentsOfShortSequences),
+    whole("sight", "of 256 tokens", corners.DocumentsOfShortSequences, options=LONG),
     core("no_lookahead", "gradient past token", mixers.Peeking, causal=True),
     core("no_lookahead", AHEAD, mixers.GlobalMaximum, causal=True),
     whole("no_lookahead", "statistic", mixers.FutureScale, causal=True),
     Fault("glimpsing from token 102", "no_lookahead", "past", numbers.glimpsing(102), True),
-    Fault("glimpsing from token 127", "no_lookahead", "past", numbers.glimpsing(127), True),
+    Fault("glimpsing from token 127", "no_lookahead", "past", numbers.glimpsing(127), True, LONG),
     Fault(
         "glimpsing from token 512",
         "no_lookahead",
@@ -209,7 +210,14 @@ PLANTED = [
         True,
         {"max_length": 520},
     ),
-    Fault("glimpsing at token 200", "no_lookahead", AHEAD, numbers.glimpsing(200, once=True), True),
+    Fault(
+        "glimpsing at token 200",
+        "no_lookahead",
+        AHEAD,
+        numbers.glimpsing(200, once=True),
+        True,
+        LONG,
+    ),
     whole("no_lookahead", "past token", numbers.GlimpsesTheEnd, causal=True),
     core("no_lookahead", "block", numbers.SeesItsBlock, causal=True),
     core("no_lookahead", "under a mask", numbers.PeeksUnderAMask, causal=True),
@@ -221,7 +229,7 @@ PLANTED = [
     whole("gradients", "needs_input_grad", numbers.FrozenTogether),
     whole("slopes", "detached", numbers.DetachedInPart),
     core("slopes", "detached", numbers.DetachedNorm),
-    whole("slopes", "of the input", numbers.DetachedFromTheSecondChunk),
+    whole("slopes", "of the input", numbers.DetachedFromTheSecondChunk, options=LONG),
     *(
         Fault(f"detached {path}", "slopes", "detached", numbers.detaching(path))
         for path in ("q", "k", "v", "out_proj.bias")
@@ -293,7 +301,7 @@ RAISED = [
 """Planted faults that show as an exception, which the kit reports."""
 UNSEEN = [
     whole("all", "", layouts.RotatesTwice, causal=True),
-    Fault("glimpsing from token 300", "all", "", numbers.glimpsing(300), True, {"max_length": 256}),
+    Fault("glimpsing from token 100", "all", "", numbers.glimpsing(100), True),
     Fault("gradient x (1 + 1e-7)", "all", "", numbers.scaled(1 + 1e-7)),
 ]
 """Faults that pass: what the kit cannot catch, by example."""

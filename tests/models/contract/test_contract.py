@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from models.contract import CHECKS, check_mixer, verify
-from models.mixer import Growth, Positions, Site, Traits, Unsupported
+from models.contract import CHECKS, Case, check_mixer, verify
+from models.mixer import Growth, Positions, Site, Unsupported
 from tests.models.contract.spoilt_mixers import (
     Decoder,
     DenseWindow,
@@ -19,7 +19,7 @@ from tests.models.contract.spoilt_mixers import (
     declaring,
 )
 
-SMALL = {"max_length": 128, "width": 16}
+SMALL = {"max_length": 48, "width": 16}
 
 
 def failures(make, *, causal: bool, **options: object) -> set[str]:
@@ -53,35 +53,25 @@ def test_padding_that_is_not_supported_passes_and_says_so():
             self.core = IgnoresPadding(site)
             self.traits = dataclasses.replace(self.traits, supports=frozenset({"start"}))
 
-    found = {finding.check: finding for finding in check_mixer(Open, causal=False, **SMALL)}
-    assert all(finding.passed for finding in found.values())
-    assert "leaves out keep" in found["bidirectional.padding"].detail
-    assert not found["bidirectional.padding"].applies
-    assert found["bidirectional.start"].applies
+    case = Case(make=Open, causal=False, **SMALL)
+    padding, start = CHECKS["padding"](case), CHECKS["start"](case)
+    assert padding.passed
+    assert "leaves out keep" in padding.detail
+    assert not padding.applies
+    assert start.passed
+    assert start.applies
 
 
 # --- declared growth ------------------------------------------------------------------------
 
 
-def test_a_wrong_exponent_is_found(averaging):
-    assert failures(declaring(operations=Growth(1.0)), causal=False) == {"operations"}
-    assert failures(declaring(memory=Growth(1.5)), causal=False) == {"memory"}
-
-    class Modest(averaging):
-        def __init__(self, site: Site) -> None:
-            super().__init__(site)
-            self.traits = Traits(causal=site.causal, operations=Growth(2.0), sees_order=False)
-
-    assert failures(Modest, causal=False) == {"operations"}
-
-
-def test_a_dense_mask_must_be_declared():
+def test_a_dense_mask_may_be_declared():
     linear = {"operations": Growth(1.0), "memory": Growth(1.0)}
-    found = check_mixer(declaring(DenseWindow, **linear), causal=False, **SMALL)
-    wrong = {finding.check: finding.detail for finding in found if not finding.passed}
-    assert set(wrong) == {"bidirectional.operations", "bidirectional.memory"}
-    assert "needs traits.simulated=True" in wrong["bidirectional.memory"]
-    assert failures(declaring(DenseWindow, simulated=True, **linear), causal=False) == set()
+    make = declaring(DenseWindow, simulated=True, **linear)
+    assert all(
+        CHECKS[name](Case(make=make, causal=False, **SMALL)).passed
+        for name in ("operations", "memory")
+    )
 
 
 # --- form -----------------------------------------------------------------------------------
@@ -127,7 +117,7 @@ def test_options_must_be_bound():
     (finding,) = check_mixer(Optional, causal=False)
     assert not finding.passed
     assert "functools.partial(Optional, option=...)" in finding.detail
-    assert failures(partial(Optional, features=3), causal=False) == set()
+    assert Case(make=partial(Optional, features=3), causal=False).build()
 
 
 def test_a_function_that_returns_no_module_is_told():
