@@ -75,6 +75,7 @@ VARIANTS = {
     ],
     "mlstm": [{"chunk": 13, "convolution": None, "block_size": 1, "expansion": 1}],
     "moba": [{"block": 4, "top": 3}, {"block": 5, "top": 1}],
+    "multires_conv": [{"taps": 4, "levels": 2, "wide_skip": True}],
     "nsa": [
         {"block": 4, "top": 3, "window": 6},
         {
@@ -98,6 +99,7 @@ VARIANTS = {
     "reformer": [
         {"chunk": 6, "rounds": 3, "after": 1, "wrap": "per_round"},
         {"chunk": 6, "allow_duplicates": False, "attend_across_buckets": False},
+        {"variant": "lra"},
     ],
     "retnet": [{"chunk": 13, "rotary": False, "norm": "rms", "decay": "slopes"}],
     "rwkv7": [{"chunk": 13, "ranks": [1, 2, 3, 4], "value_residual": False}],

@@ -1,13 +1,11 @@
 """The Reformer around its attention: projections, hashing, options, the LRA variant, refusals."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from models.contract import check_mixer
 from models.families.reformer import LogitScale, Reformer, Wrap, bucket_factors
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from models.ops.hashing.lsh import Rules
@@ -155,14 +153,12 @@ def test_the_lra_variant_is_that_code(length: int) -> None:
     assert set(mixer.state_dict()) == {"qk_proj.weight", "v_proj.weight", "rotations"}
 
 
-def test_the_lra_variant_has_one_draw_for_ever_and_keeps_the_contract() -> None:
+def test_the_lra_variant_has_one_draw_for_ever() -> None:
     mixer = built(variant=Variant.lra, seed=5)
     before = mixer.rotations.clone()
     mixer.after_step(1, torch.Generator())
     assert torch.equal(mixer.rotations, before)
     assert torch.equal(built(variant=Variant.lra, seed=6).rotations, before)
-    found = check_mixer(partial(Reformer, variant=Variant.lra), causal=False, max_length=100)
-    assert not [finding for finding in found if not finding.passed]
     with pytest.raises(Unsupported, match="no causal mask: choose variant=faithful"):
         built(variant=Variant.lra, causal=True)
     with pytest.raises(ValueError, match="variant=lra fixes rounds at 1: got 4; leave it at 2"):
