@@ -1,18 +1,21 @@
 """Gated recurrences and delta rules beside loops over tokens, public chunked forms and attention.
 
-    PYTHONPATH=. python tests/benchmarks/gated.py --json ROWS
+    PYTHONPATH=.:tests/parity python tests/benchmarks/gated.py --json ROWS
 
 One training step (forward, backward) on one thread of what heads read, without projections: 2 rows
 of 4,096 tokens, 4 heads of 32. A scalar gate is that of RetNet and Mamba-2. The loops go through
 the equations token by token: one takes tokens apart at once, the other cuts each by its number, as
 public plain forms do, whose backward pass then adds up a whole gradient for every token. The
-chunked forms are those of transformers, where it is installed; attention is PyTorch's causal SDPA.
-Samples are interleaved, in CPU time of the process; ratios are time of the other form by time of
-ours. Aimed at: 20 of the loops that cut, 2 and 8 of transformers' Gated DeltaNet and Kimi forms,
-6.7 of attention by a scalar gate, 2.5 by the others.
+chunked forms are those of transformers and flash-linear-attention in PyTorch alone, where these
+are installed (pip install transformers einops; pip install --no-deps fla-core); attention is
+PyTorch's causal SDPA. Samples are interleaved, in CPU time of the process; ratios are time of the
+other form by time of ours. Aimed at: 20 of the loops that cut, 2 and 8 of transformers' Gated
+DeltaNet and Kimi forms, 5 of flash-linear-attention's, 6.7 of attention by a scalar gate, 2.5 by
+the others.
 """
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -22,15 +25,24 @@ from torch.nn import functional as F
 
 from models.ops.gated.decayed_product import decayed_product
 from models.ops.gated.delta_product import delta_product
+from peers.flash_linear import file_of
 from tests.benchmarks.frame import Forms, compare, trained
 
 ROWS, HEADS, WIDTH = 2, 4, 32
 SCALE = WIDTH**-0.5
 CHUNKED = {
-    "Gated DeltaNet": ("qwen3_next", "torch_chunk_gated_delta_rule"),
-    "Kimi": ("kimi_linear", "chunk_kimi_delta_attention"),
+    "scalar gate": {"fla": ("simple_gla", "naive_chunk_simple_gla")},
+    "GLA": {},
+    "Gated DeltaNet": {
+        "transformers": ("qwen3_next", "torch_chunk_gated_delta_rule"),
+        "fla": ("gated_delta_rule", "naive_chunk_gated_delta_rule"),
+    },
+    "Kimi": {
+        "transformers": ("kimi_linear", "chunk_kimi_delta_attention"),
+        "fla": ("kda", "naive_chunk_kda"),
+    },
 }
-"""Where transformers has its forms in chunks."""
+"""Where transformers and flash-linear-attention have their forms in chunks."""
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor | None = None) -> Tensor:
@@ -65,18 +77,19 @@ def loop(tokens: Callable[[Tensor], Iterator[Tensor]], *inputs: Tensor) -> Tenso
     return torch.stack(outputs, 2)
 
 
-def chunked(name: str) -> Callable[..., Tensor] | None:
-    """Return a form of transformers in our order of axes, None where it is not installed."""
-    module, function = CHUNKED[name]
-    path = f"transformers.models.{module}.modeling_{module}"
-    try:
-        form = getattr(importlib.import_module(path), function)
-    except ImportError:
+def chunked(package: str, name: str, function: str) -> Callable[..., Tensor] | None:
+    """Return a public form in our order of axes, None where its package is not installed."""
+    if importlib.util.find_spec(package) is None:
         return None
+    if package == "transformers":
+        module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    else:
+        module = file_of(name)
+    form = getattr(module, function)
 
     def theirs(*inputs: Tensor) -> Tensor:
-        q, k, v, g, beta = (x.transpose(1, 2) for x in inputs)
-        o: Tensor = form(q, k, v, g=g, beta=beta)[0]
+        q, k, v, *gates = (x.transpose(1, 2) for x in inputs)
+        o: Tensor = form(q, k, v, **dict(zip(("g", "beta"), gates, strict=False)))[0]
         return o.transpose(1, 2)
 
     return theirs
@@ -107,7 +120,10 @@ def comparisons(tokens: int) -> dict[str, Forms]:
         others: dict[str, Callable[..., Tensor] | None] = {
             "loop that cuts tokens": partial(loop, sliced),
             "loop over tokens taken apart": partial(loop, unbound),
-            "chunks of transformers": chunked(name) if name in CHUNKED else None,
+            **{
+                f"chunks of {package}": chunked(package, *where)
+                for package, where in CHUNKED[name].items()
+            },
         }
         for other, form in others.items():
             if form is None:
