@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from models.families.differential import Differential
 from models.families.fnet import FNet
 from models.families.latent_attention import NORM_EPSILON, LatentAttention
 from models.families.sdpa import SDPA
@@ -170,6 +171,56 @@ def gated_and_normed(case: PeerCase) -> PeerPair:
     return PeerPair(layer_of(ours), theirs, case.tokens(), weights)
 
 
+class ByMaps(nn.Linear):
+    """A projection whose two parts of each head follow each other; theirs wants all first parts."""
+
+    heads: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Project."""
+        parts: Tensor = super().forward(x)
+        return parts.view(*x.shape[:-1], self.heads, 2, -1).transpose(-3, -2).flatten(-3)
+
+
+def two_maps(case: PeerCase) -> PeerPair:
+    """Transformers' DiffLlamaAttention."""
+    module = package("transformers.models.diffllama.modeling_diffllama")
+    config = package("transformers").DiffLlamaConfig(
+        hidden_size=case.width, num_attention_heads=2 * case.heads, attn_implementation="sdpa",
+    )  # fmt: skip
+    peer: Any = module.DiffLlamaAttention(config, layer_idx=0)
+    site = replace(case.site(), positions=Positions.rotary)
+    ours: Any = case.placed(Differential(site))
+    peer.q_proj, peer.k_proj, peer.v_proj = (
+        ByMaps(case.width, case.width, bias=False) for _ in range(3)
+    )
+    for projection in (peer.q_proj, peer.k_proj, peer.v_proj):
+        projection.heads = case.heads
+    peer.groupnorm = nn.RMSNorm(case.head_width, 1e-5)
+    vectors = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
+    for name in vectors:
+        delattr(peer, name)
+    peer.vectors = nn.Parameter(torch.empty(2, 2, case.head_width // 2))
+    case.placed(peer)
+    weights = [
+        twins(getattr(ours, name).weight, getattr(peer, other).weight)
+        for name, other in {
+            "q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "out_proj": "o_proj",
+        }.items()
+    ]  # fmt: skip
+    maps = ours.core.attend
+    weights += [twins(maps.vectors, peer.vectors), twins(maps.norm.weight, peer.groupnorm.weight)]
+    turn = rotary_angles(case, case.head_width // 2)
+
+    def theirs(x: Tensor) -> Tensor:
+        for name, vector in zip(vectors, peer.vectors.flatten(0, 1), strict=True):
+            setattr(peer, name, vector)
+        out: Tensor = peer(x, turn, None, is_causal=case.causal)[0]
+        return out
+
+    return PeerPair(layer_of(ours), theirs, case.tokens(), tuple(weights))
+
+
 PEERS = (
     Peer(
         name="torch nn.MultiheadAttention",
@@ -196,6 +247,18 @@ PEERS = (
         causal=True,
         note="its norms, in float32 whatever comes, are PyTorch's; its projection to queries and "
         "gates is two, side by side; as many heads of keys, no biases",
+    ),
+    Peer(
+        name="transformers DiffLlamaAttention",
+        distribution="transformers",
+        family="differential",
+        setting="a layer, rotary positions of all channels of a map",
+        make=two_maps,
+        causal=True,
+        tolerance=1e-6,
+        rounding=5e-5,
+        note="its projections are in our order of rows; its four vectors are one parameter, summed "
+        "in float32; its norm has weights",
     ),
     Peer(
         name="transformers DeepseekV3Attention",
