@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from conf.system_errors import persistent
+
 MOST_BYTES = 1 << 30
 """Of any file that is read whole. Rows of 100,000 cells are a tenth of it."""
 MOST_JSON = 1 << 26
@@ -55,27 +57,43 @@ def read_marked(
     path: str | os.PathLike[str], most: int = MOST_BYTES
 ) -> tuple[bytes, os.stat_result]:
     """Return what `read_bytes` returns, and what the system says of the file that was read."""
-    descriptor = open_file(path)
-    try:
-        found = os.fstat(descriptor)
-        data = _whole(descriptor, found.st_size, most)
-    finally:
-        os.close(descriptor)
+    data, found = persistent(_read_marked, path, most)
     if data is None:
         reason = f"larger than {most:,} bytes, which no such file is; move it away"
-        raise NoFile(errno.EFBIG, reason, os.fspath(path))
+        raise NoFile(errno.EINVAL, reason, os.fspath(path))
     return data, found
 
 
+def _read_marked(path: str | os.PathLike[str], most: int) -> tuple[bytes | None, os.stat_result]:
+    descriptor = _open(path)
+    try:
+        found = os.fstat(descriptor)
+        return _whole(descriptor, found.st_size, most), found
+    except OSError as error:
+        error.filename = os.fspath(path)  # which reading from a descriptor does not tell
+        raise
+    finally:
+        os.close(descriptor)
+
+
 def open_file(path: str | os.PathLike[str]) -> int:
-    """Open a plain file for reading. Raises `NoFile` or another OSError, and never waits."""
+    """Open a plain file for reading; a pipe is not waited for. Raises `NoFile` or an OSError."""
+    return persistent(_open, path)
+
+
+def _open(path: str | os.PathLike[str]) -> int:
     try:
         descriptor = os.open(path, READING)
     except OSError as error:
         if error.errno not in (errno.ENXIO, errno.ELOOP):  # a socket; a link to itself
             raise
         raise NoFile(errno.EINVAL, no_file(Path(path)), os.fspath(path)) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError:
+        os.close(descriptor)
+        raise
+    if not plain:
         os.close(descriptor)
         raise NoFile(errno.EINVAL, no_file(Path(path)), os.fspath(path))
     return descriptor

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from conf.shown import LONGEST, short
+from conf.system_errors import is_fault, reason, way_out
 from lra import guard
 from lra.errors import CommandError, near
 from lra.terminal import streams as standard_streams
@@ -235,9 +236,10 @@ def shows_tracebacks() -> bool:
 
 
 def message(error: Exception) -> str:
-    """Return the text of `error`; operating-system errors name file and reason."""
+    """Return the text of `error`; those of the system name file and reason, faults the way out."""
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror + (f": {error.filename}" if error.filename else "")
+        remedy = way_out(error, reading=True) if error.filename and is_fault(error) else ""
+        return reason(error) + (f"; {remedy}" if remedy else "")
     return str(error).strip() or type(error).__name__
 
 

@@ -23,6 +23,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.system_errors import lexists, persistent
 from runners.records import DISTURBED, SCHEMA, Cell, Measurement, Outcomes, Status, row
 from runners.storage import atomic
 from runners.storage.archives import pack_outcomes, unpack_outcomes
@@ -30,6 +31,7 @@ from runners.storage.claims import Claim, clear, living, strangers, take
 from runners.storage.formats import (
     BadStore,
     Damaged,
+    Unreadable,
     cell_folders,
     fingerprint_of,
     pretty,
@@ -112,10 +114,11 @@ class Store:
             undone: labels of a row that counts as not done.
 
         Raises:
-            BadStore: the rows are of a newer schema, or there is no right to read them.
+            BadStore: the rows are of a newer schema.
+            OSError: they cannot be read, which says nothing of them.
         """
         path = self._rows_file(cell)
-        if not os.path.lexists(path):
+        if not lexists(path):
             return False
         try:
             rows = self.rows_of(cell)
@@ -167,7 +170,7 @@ class Store:
     def cell(self, key: str) -> dict[str, Any]:
         """Return `cell.json` of a cell. Raises `UnknownCell` or `BadStore`."""
         folder = self.cell_folder(key)
-        if not os.path.lexists(folder / "cell.json") and not rows_files(folder):
+        if not lexists(folder / "cell.json") and not rows_files(folder):
             raise UnknownCell(f"no finished cell {key} in {self.root}")
         return read_cell(folder)
 
@@ -300,17 +303,12 @@ class Store:
             raise ValueError(
                 f"a sweep name is made of letters, digits and . _ = , + -: got {name!r}"
             )
-        folder = atomic.make_folder(self.root / "sweeps" / name)
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-            os.close(os.open(folder / key, flags, 0o666))
-        except OSError as error:
-            raise atomic.unwritable(folder / key, error) from error
+        atomic.record(atomic.make_folder(self.root / "sweeps" / name) / key)
 
     def record_cells(self, name: str, keys: Sequence[str]) -> None:
         """Note that cells belong to a sweep; those that are noted already take no time."""
         try:
-            there = set(os.listdir(self.root / "sweeps" / name))  # noqa: PTH208
+            there = set(persistent(os.listdir, self.root / "sweeps" / name))
         except OSError:
             there = set()
         for key in keys:
@@ -390,15 +388,14 @@ def _newest_rows(
 
 def _set_aside(path: Path, read: Callable[[Path], object]) -> None:
     """Rename a file that cannot be read, before another one takes its place."""
-    if not os.path.lexists(path):
+    if not lexists(path):
         return
     try:
         read(path)
+    except Unreadable:  # what is in it nobody knows
+        raise
     except BadStore:
-        try:
-            path.rename(path.with_name(f"damaged-{time.time_ns()}-{path.name}"))
-        except OSError as error:
-            raise atomic.unwritable(path, error) from error
+        atomic.rename(path, path.with_name(f"damaged-{time.time_ns()}-{path.name}"))
 
 
 def read_outcomes(root: Path, key: str) -> list[Outcomes]:
@@ -411,6 +408,6 @@ def read_outcomes(root: Path, key: str) -> list[Outcomes]:
     if newest is None:
         raise UnknownCell(f"no finished cell {key} in {root}")
     path = folder / f"outcomes-{fingerprint_of(newest[0])}.npz"
-    if not os.path.lexists(path):
+    if not lexists(path):
         return []
     return unpack_outcomes(path)

@@ -12,6 +12,7 @@ from itertools import count
 
 import pytest
 
+from conf import system_errors
 from tests import shape_checks
 
 SHAPES = os.environ.get("LRA_SHAPES") != "0"
@@ -61,6 +62,12 @@ def pytest_collection_modifyitems(items):
         leave_out(
             "compile", "torch.compile cannot trace through the comparison of shapes: make test"
         )
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    """Try again at once what a file system may do a moment later."""
+    monkeypatch.setattr(system_errors, "WAITS_S", (0.0,) * len(system_errors.WAITS_S))
 
 
 @pytest.fixture

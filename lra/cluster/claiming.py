@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from conf.system_errors import persistent
 from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import PlanEntry, StoredPlan, Torn
 from lra.composition.class_path import NotNamed, check_named
@@ -84,7 +85,7 @@ class Claiming:
         if not self.index.complete(entry, self.retry, NO_DATA):
             rows = self.store.rows_file(entry.key, entry.fingerprint)
             try:
-                if rows.stat().st_mtime_ns < self.planned_ns:
+                if persistent(rows.stat).st_mtime_ns < self.planned_ns:
                     return False  # written before somebody asked for another attempt
             except FileNotFoundError:
                 return False  # moved away just now

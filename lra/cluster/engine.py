@@ -22,6 +22,8 @@ FORGOTTEN = "forgotten"
 """State of a job that its engine no longer knows: it ended a while ago."""
 AGAIN = 75
 """How a worker ends that could go on, had it a whole job's time: BSD's EX_TEMPFAIL."""
+STORAGE = 74
+"""How a worker ends whose storage failed, as it may not do a while later: BSD's EX_IOERR."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

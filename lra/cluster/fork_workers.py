@@ -13,7 +13,7 @@ from multiprocessing import util
 from types import FrameType
 from typing import Any
 
-from lra.cluster.engine import AGAIN
+from lra.cluster.engine import AGAIN, STORAGE
 from lra.execution.foreground import PRELOAD
 from runners.isolation import forked_server, isolate
 from tasks.data.signals import STOPS
@@ -27,8 +27,9 @@ finalizers: Any = util
 def forked(count: int, one: Callable[[int], int]) -> int:
     """Run `one(number)` in so many forks and wait for them; return the exit code of them together.
 
-    2 where one could not begin, else `AGAIN` where one wants another job, else 0: what asks to stop
-    is passed on to all of them, and one that dies is not replaced: others take its cells.
+    2 where one could not begin, else `STORAGE` or `AGAIN` where one wants another job, else 0: what
+    asks to stop is passed on to all of them, and one that dies is not replaced: others take its
+    cells.
     """
     isolate.prepare(*PRELOAD)
     for name in IMPORTED:
@@ -77,7 +78,7 @@ def forked(count: int, one: Callable[[int], int]) -> int:
 
 def together(codes: Collection[int]) -> int:
     """Return how workers that ended so have ended together: see `forked`."""
-    return next((code for code in (2, AGAIN) if code in codes), 0)
+    return next((code for code in (2, STORAGE, AGAIN) if code in codes), 0)
 
 
 def _become(number: int, one: Callable[[int], int]) -> None:

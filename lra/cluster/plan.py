@@ -35,6 +35,7 @@ from conf.plain_files import (
     read_bytes,
     read_marked,
 )
+from conf.system_errors import lexists
 from lra.cluster.engine import Resources, WorkerGroup
 from lra.composition.configuration import SWEEP_NAME
 from lra.composition.run import Control, Logger
@@ -185,7 +186,7 @@ class StoredPlan:
         return self._parts[offset]
 
     def _read(self, place: FilePlace) -> Any:
-        raw = os.pread(self._file, place.size, place.offset)
+        raw = persistent(os.pread, self._file, place.size, place.offset)
         if digest_of(raw) != place.digest:
             raise Torn(f"{self.cells} is torn at byte {place.offset:,}: {SUBMIT_AGAIN}")
         return json.loads(raw)
@@ -257,7 +258,7 @@ def locate_plan(name: str, root: Path) -> Path:
         BadPlan: there is none; with near matches.
     """
     for folder in (Path(name), plan_folder(root, name)):
-        if os.path.lexists(folder / HEAD):  # whoever opens it says what is wrong with it
+        if lexists(folder / HEAD):  # whoever opens it says what is wrong with it
             return folder.resolve() if folder.is_absolute() else folder
     if "/" in name:
         raise BadPlan(f"no plan in {name}: wanted a folder with {HEAD}, or the name of a sweep")

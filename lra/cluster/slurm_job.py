@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from lra.cluster.engine import AGAIN, UNTIL
+from lra.cluster.engine import AGAIN, STORAGE, UNTIL
 from lra.cluster.visibility import check_token
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 STOPPED = 128 + signal.SIGTERM
 """How a worker ends on request."""
 ASKED_S = 20
+MOST_RESTARTS = 20
+"""After so many a storage that fails is no matter of a while."""
 
 
 class WorkerFailed(RuntimeError):
@@ -73,6 +75,9 @@ class WorkerJob:
         if code == AGAIN and self.requeue:
             _say("queued again, for what needs a whole job's time")
             _requeue()
+        if code == STORAGE and self.requeue and _restarts() < MOST_RESTARTS:
+            _say("its storage failed: this job is queued again")
+            _requeue()
         if code:
             raise WorkerFailed(f"{' '.join(self.command)} ended with {code}: see above")
         return code
@@ -124,6 +129,12 @@ def preempted() -> bool:
 def _requeue() -> None:
     subprocess.run(["scontrol", "requeue", _job_id()], check=True, timeout=60)
     time.sleep(60)  # SLURM ends this process; an end of its own would complete the job
+
+
+def _restarts() -> int:
+    """Return how often SLURM has started this job again; 0 where it does not say."""
+    count = os.environ.get("SLURM_RESTART_COUNT", "")
+    return int(count) if count.isdigit() else 0
 
 
 def _job_id() -> str:

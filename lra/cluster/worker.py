@@ -1,16 +1,19 @@
 """A worker: takes cells of a plan, one after the other, until there are no more to take."""
 
+import logging
 import os
 import socket
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from conf import system_errors
 from lra.cluster import code
 from lra.cluster.cells import SharedPlan, WorkerOptions
 from lra.cluster.claiming import Claiming
-from lra.cluster.engine import AGAIN, UNTIL, WorkerGroup
+from lra.cluster.engine import AGAIN, STORAGE, UNTIL, WorkerGroup
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, Torn, mark_of
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
@@ -19,11 +22,26 @@ from lra.sweep.live import STOPPED_S, LiveSweep, name_of
 from lra.terminal.board import LEFT, STOPPED, ProgressBoard
 from lra.terminal.wording import spent
 from runners.records import Status
+from runners.storage.atomic import StorageFault, fault_of
 from runners.store import Store
 from tasks.data.signals import Stopped, stoppable
 
 FIRST_S, LONGEST_S = 0.2, 5.0
 """Waits between two looks while others hold what is left."""
+PAUSES_S = system_errors.WAITS_S[5:]
+"""Before the work is tried again whose storage failed, in spite of the attempts of each call."""
+
+
+class _ToLog(logging.Handler):
+    """Hands what is tried again to the log of a worker."""
+
+    def __init__(self, worker: "Worker") -> None:
+        super().__init__()
+        self.worker = worker
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        self.worker.say(record.getMessage())
 
 
 def default_name() -> str:
@@ -40,6 +58,11 @@ class Worker:
         self.log = WorkerLog(plan.folder / "logs" / f"{options.name}.log", options.echo)
         self.state = WorkerState(plan.folder, options.name, options.group or "")
         self.begun, self.why = time.monotonic(), ""
+        self.since: float | None = None
+        """Since when there is nothing to take, by the monotonic clock."""
+        self.waits = FIRST_S
+        self.checked = self.failed = False
+        self.ended, self.pauses = 0, iter(PAUSES_S)
         self.data: dict[str, str] = {"": ""}
         """Data that were tried, and why they cannot be had; "": they can."""
         self.board = ProgressBoard([], {}, out=self.log, err=self.log)
@@ -86,6 +109,8 @@ class Worker:
         for word in self.store.strangers(remove=True):
             self.say(word)
         ended = 1
+        tried_again = _ToLog(self)
+        system_errors.log.addHandler(tried_again)
         try:
             with stoppable(), self.board:
                 ended = self._run()
@@ -100,42 +125,70 @@ class Worker:
         finally:
             self._close_live()
             self._summary(ended)
+            system_errors.log.removeHandler(tried_again)
             self.log.close()
         return ended
 
     def _run(self) -> int:
-        code.check(self.plan)
-        self.store.check_writable()
-        since: float | None = None
-        waits = FIRST_S
         while True:
-            if self.changed():
-                self._reload()
-            before = self.cells.count
-            ended = self.executor.run()
-            if ended.stopped_by is not None:
-                self.say(f"stopped by {ended.stopped_by.name}: what ran is saved")
-                return 128 + ended.stopped_by
-            if ended.refused is not None:
-                self.why = ended.refused
-                self.say(f"stopped: {self.why}")
-                return 2
-            if self.cells.count > before or self.changed():
-                since = None
-                continue
-            if self.claiming.short_of_time:
-                self.say("what is left would not end in the time that this job has left")
-                return AGAIN
-            idle_s = 0.0 if since is None else time.monotonic() - since
-            if since is None:
-                since, waits = time.monotonic(), FIRST_S
-            if (why := self._reason_to_end(idle_s)) is not None:
-                self.say(why)
-                fault = self.claiming.torn or self.claiming.unnamed
-                self.why = "" if fault is None else str(fault)
-                return 0 if fault is None else 2
-            time.sleep(waits)
-            waits = min(LONGEST_S, 1.5 * waits)
+            try:
+                ended = self._turn()
+            except OSError as error:
+                fault = fault_of(error)
+                if fault is None:
+                    raise
+                ended = self._refused(fault)
+            if ended is not None:
+                return ended
+
+    def _turn(self) -> int | None:
+        """Run what can be taken now, and return the exit code where that was all."""
+        if not self.checked:
+            code.check(self.plan)
+            self.store.check_writable()
+            self.checked = True
+        if self.changed() or self.failed:  # an open file may be of no use after a fault
+            self._reload()
+            self.failed = False
+        before = self.cells.count
+        ended = self.executor.run()
+        if ended.stopped_by is not None:
+            self.say(f"stopped by {ended.stopped_by.name}: what ran is saved")
+            return 128 + ended.stopped_by
+        if ended.refused is not None:
+            return self._refused(StorageFault(ended.refused, ended.may_pass))
+        if self.cells.count > before or self.changed():
+            self.since = None
+            return None
+        if self.claiming.short_of_time:
+            self.say("what is left would not end in the time that this job has left")
+            return AGAIN
+        idle_s = 0.0 if self.since is None else time.monotonic() - self.since
+        if self.since is None:
+            self.since, self.waits = time.monotonic(), FIRST_S
+        if (why := self._reason_to_end(idle_s)) is not None:
+            self.say(why)
+            fault = self.claiming.torn or self.claiming.unnamed
+            self.why = "" if fault is None else str(fault)
+            return 0 if fault is None else 2
+        time.sleep(self.waits)
+        self.waits = min(LONGEST_S, 1.5 * self.waits)
+        return None
+
+    def _refused(self, fault: StorageFault) -> int | None:
+        """Wait until the storage may work again, up to a minute; return how to end after it."""
+        ended = sum(n for how, n in self.board.endings.items() if how not in (STOPPED, LEFT))
+        if ended > self.ended:
+            self.ended, self.pauses = ended, iter(PAUSES_S)  # it has worked meanwhile
+        pause = next(self.pauses, None) if fault.may_pass else None
+        if pause is None:
+            self.why = fault.words
+            self.say(f"stopped: {self.why}")
+            return STORAGE if fault.may_pass else 2
+        self.say(f"storage failed; what ran is saved, and goes on in {pause:.0f} s: {fault.words}")
+        time.sleep(pause)
+        self.failed = True
+        return None
 
     def changed(self) -> bool:
         """Tell whether somebody has submitted the sweep again."""
@@ -152,10 +205,11 @@ class Worker:
         except Torn as error:
             self.say(f"what was read of the plan before goes on: {error}")
             return
-        code.check(plan)
+        if plan.mark != before.mark:
+            code.check(plan)
+            self.say(f"the sweep was submitted again: {len(plan.entries):,} cells")
         self.use(plan)
         before.close()
-        self.say(f"the sweep was submitted again: {len(plan.entries):,} cells")
 
     def _reason_to_end(self, idle_s: float) -> str | None:
         """Return why there is nothing more to do here, or None where it pays to stay."""
@@ -220,4 +274,16 @@ def work(folder: Path, options: WorkerOptions) -> int:
         BadPlan: it cannot be used.
         OtherCode: it was written with other code.
     """
-    return Worker(StoredPlan(folder), options).run()
+    try:
+        return Worker(StoredPlan(folder), options).run()
+    except OSError as error:
+        return storage_code(error)
+
+
+def storage_code(error: OSError) -> int:
+    """Print a fault of storage that may pass, and return `STORAGE`; others are raised again."""
+    fault = fault_of(error)
+    if fault is None or not fault.may_pass:
+        raise error
+    print(f"lra: {fault.words}", file=sys.stderr)
+    return STORAGE

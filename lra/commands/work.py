@@ -57,6 +57,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Work until nothing is left."""
+    try:
+        return _work(argv)
+    except OSError as error:
+        from lra.cluster.worker import storage_code
+
+        return storage_code(error)
+
+
+def _work(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     for place in arguments.plugin_folder:
         guard.see(str(place.absolute()))

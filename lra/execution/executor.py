@@ -27,7 +27,7 @@ from runners.isolation.places import Places, Taken, facts, words
 from runners.isolation.progress import Event, Progress
 from runners.measurement.hardware import Device, HardwareProfile, available_bytes
 from runners.records import Cell, Measurement, Outcomes, Status
-from runners.storage.atomic import storage_fault
+from runners.storage.atomic import StorageFault, fault_of
 from runners.storage.claims import Claim
 from runners.storage.index import RowsIndex
 from runners.store import Store
@@ -126,7 +126,11 @@ class Executor:
         while (claimed := self._next(lane)) is not None:
             planned = claimed.planned
             running = self.running[planned.cell.key] = Running(claimed)
-            end = self._end_untried(claimed)
+            try:
+                end = self._end_untried(claimed)
+            except OSError as error:
+                self._left(running, f"{STOPPED}: {self._refuse(error)}")
+                return
             if end is None:
                 yield _job(planned, self.store, sharers)
             else:
@@ -155,8 +159,11 @@ class Executor:
         running = self.running[job.name]
         running.devices = taken
         self.board.start(running.cell, _details(job), words(taken))
-        if not Checkpoints(self.store.checkpoint_folder(running.cell)).present():
-            running.begun = time.monotonic()
+        try:
+            resumes = Checkpoints(self.store.checkpoint_folder(running.cell)).present()
+        except OSError:  # the cell itself says what is wrong
+            resumes = True
+        running.begun = None if resumes else time.monotonic()
 
     def _on_message(self, job: isolate.Job, message: object) -> None:
         running = self.running[job.name]
@@ -178,7 +185,7 @@ class Executor:
             self._conclude(running, None if good else failed(cell, ending.status, ending.reason))
             return
         if ending.storage:
-            outcome.refused = outcome.refused or ending.reason
+            self._note(StorageFault(ending.reason, ending.may_pass))
         elif outcome.refused is None:
             outcome.stopped[job.name] = ending.reason
         self.live.left(cell, ending.reason)
@@ -191,19 +198,25 @@ class Executor:
         try:
             try:
                 stays = self._write(running, rows, results)
+            except OSError:
+                raise
             except (TypeError, ValueError) as error:  # a fault of what yielded them
                 rows = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
                 stays = self._write(running, rows, [])
         except OSError as error:
-            outcome, status = f"{STOPPED}: {self._refuse(error)}", STOPPED
-            self.live.left(cell, outcome)
+            self._left(running, f"{STOPPED}: {self._refuse(error)}")
         else:
             row = failure(rows)
             status = self.outcome.endings[cell.key] = Status.ok if row is None else row.status
             outcome = headline(runner_of(cell), rows)
             outcome += "; the numbers from before stay" if stays else ""
             self.live.ended(cell, status, "" if row is None else row.reason)
-        self._end(cell, outcome, status)
+            self._end(cell, outcome, status)
+
+    def _left(self, running: Running, how: str) -> None:
+        """Leave a cell without rows."""
+        self.live.left(running.cell, how)
+        self._end(running.cell, how, STOPPED)
 
     def _end(self, cell: Cell, outcome: str, status: str) -> None:
         """Give the claim back, and say how the cell ended."""
@@ -216,11 +229,15 @@ class Executor:
 
         Every other error is raised again.
         """
-        fault = storage_fault(error)
+        fault = fault_of(error)
         if fault is None:
             raise error
-        self.outcome.refused = self.outcome.refused or fault
-        return fault
+        self._note(fault)
+        return fault.words
+
+    def _note(self, fault: StorageFault) -> None:
+        if self.outcome.refused is None:
+            self.outcome.refused, self.outcome.may_pass = fault
 
     def _write(self, running: Running, rows: list[Measurement], outcomes: list[Outcomes]) -> bool:
         """Store a cell, or return True where what is stored is better."""

@@ -66,5 +66,7 @@ class SweepOutcome:
     """The signal that ended it."""
     refused: str | None = None
     """What the storage could not take, and the way out: nothing more was run."""
+    may_pass: bool = False
+    """Whether that may be over soon without anybody's doing."""
     stopped: dict[str, str] = field(default_factory=dict)
     """Cells that somebody else stopped, by key, and how: they have no rows."""

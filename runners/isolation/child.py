@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from conf.plain_files import APPENDING
 from runners.isolation import descendants, temporary
 from runners.records import Status, legible, text_of
-from runners.storage.atomic import make_folder, storage_fault, unwritable
+from runners.storage.atomic import fault_of, make_folder, unwritable
 from tasks.data.signals import STOPS, let_through
 
 Send = Callable[[object], None]
@@ -61,6 +61,8 @@ class Ending(NamedTuple):
     """Asked to stop, neither done nor failed: no row is written, and the cell runs again."""
     storage: bool = False
     """Interrupted because the storage refused: other work would meet the same."""
+    may_pass: bool = False
+    """Whether the storage may take it a while later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +139,12 @@ def judge(error: BaseException, setting: ProcessSettings) -> Ending:
     """Return what an exception of the work means."""
     names = [kind.__name__ for kind in type(error).__mro__]
     text = text_of(error).strip()
-    fault = storage_fault(error)
+    fault = fault_of(error)
     if fault is not None:
-        return Ending(Status.skipped, legible(fault), interrupted=True, storage=True)
+        return Ending(
+            Status.skipped, legible(fault.words), interrupted=True, storage=True,
+            may_pass=fault.may_pass,
+        )  # fmt: skip
     if "Interrupted" in names:
         return Ending(Status.skipped, shorten(text or "interrupted"), interrupted=True)
     for name in names:

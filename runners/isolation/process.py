@@ -27,7 +27,7 @@ from runners.isolation.child import (
 from runners.isolation.log import Log
 from runners.isolation.places import DevicePlace, Taken
 from runners.records import Status, legible, text_of
-from runners.storage.atomic import STORAGE_WORDS
+from runners.storage.atomic import fault_of
 from tasks.data.caller import caller_left_out
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -357,12 +357,13 @@ def oom_kills() -> int:
 def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) -> Ending:
     lines = [] if log is None else log.last_words().splitlines()
     detail = f"; last line of {job.log}: {lines[-1]}" if lines else ""
-    if STORAGE_WORDS.search(detail):
+    if (fault := fault_of(RuntimeError(detail))) is not None:
         return Ending(
             Status.skipped,
             legible(f"the process ended{detail}"),
             interrupted=True,
             storage=True,
+            may_pass=fault.may_pass,
         )
     if job.memory_bytes is not None and MEMORY_WORDS.search(detail):
         limit = f"limit {job.memory_bytes:,} bytes"

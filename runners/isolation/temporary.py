@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from runners.storage.atomic import INTACT, WAYS_OUT, Unwritable
+from conf.system_errors import persistent, way_out
+from runners.storage.atomic import INTACT, Unwritable
 from tasks.data.leftovers import hold, remove_left
 
 PREFIX = ".lra-"
@@ -37,7 +38,7 @@ def base_folder() -> Path:
             f"written. {INTACT}",
         ) from error
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        persistent(folder.mkdir, parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(folder, error) from error
     return folder
@@ -45,11 +46,11 @@ def base_folder() -> Path:
 
 def unwritable(folder: Path, error: OSError) -> Unwritable:
     """Return the error that names the folder for temporary files and the way out."""
-    way_out = WAYS_OUT.get(error.errno or 0, "")
+    remedy = way_out(error)
     return Unwritable(
         error.errno,
         f"cannot write to {folder}, the folder for temporary files: {error.strerror or error}; "
-        f"{way_out}{way_out and ', or '}set TMPDIR to another folder. {INTACT}",
+        f"{remedy}{remedy and ', or '}set TMPDIR to another folder. {INTACT}",
     )
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from conf.plain_files import no_file
+from conf.system_errors import is_fault, is_file, persistent
 from runners.records import Outcomes
-from runners.storage.formats import BadStore, Damaged, read_bytes
+from runners.storage.formats import Damaged, read_bytes, unreadable
 
 
 def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
@@ -90,13 +91,30 @@ def check_archive(path: Path) -> None:
     `torch.load` does not do it. Torch is not needed.
     """
     try:
-        if not path.is_file():
+        if not is_file(path):
             raise Damaged(f"{path}: {no_file(path)}")
-        with zipfile.ZipFile(path) as archive:
-            part = archive.testzip()
-    except PermissionError as error:
-        raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
+        persistent(check_parts, path, path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def check_parts(archive: Path | io.BytesIO, path: Path) -> None:
+    """Compare the parts of an archive with their checksums.
+
+    Args:
+        archive: the file, or its content.
+        path: what it is called.
+
+    Raises:
+        Damaged: it is none, or a part was changed.
+        OSError: the system could not read it.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            part = opened.testzip()
     except TORN as error:
+        if is_fault(error):
+            raise
         raise Damaged(f"{path}: torn or foreign ({error}); move it away") from error
     if part is not None:
         raise Damaged(f"{path}: the checksum of {part} does not match; move it away")

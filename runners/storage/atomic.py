@@ -1,12 +1,25 @@
 """Files that are whole or absent: temporary name, flush to disk, rename. Torch-free."""
 
 import errno
+import logging
 import os
 import re
 import shutil
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+from conf.system_errors import (
+    NO_FOLDER_FLUSH,
+    RIGHTS,
+    is_fault,
+    may_pass,
+    persistent,
+    way_out,
+)
 from runners.records import legible, text_of
 from runners.storage import writers
 from tasks.data.full_disk import causes
@@ -14,76 +27,111 @@ from tasks.data.full_disk import causes
 STALE_S = 300.0
 """A file that nobody has touched for so long was left by a process that died."""
 
-WAYS_OUT = {
-    errno.ENOSPC: "free some space there",
-    errno.EDQUOT: "free some of your quota",
-    errno.EFBIG: "raise the file size limit (ulimit -f)",
-    errno.EACCES: "give yourself the right to write there",
-    errno.EPERM: "give yourself the right to write there",
-    errno.EROFS: "mount that file system for writing",
-    errno.EIO: "look after that disk (see dmesg)",
-    errno.ESTALE: "mount that folder again",
-    errno.ENOTDIR: "a file stands where a folder is needed: move it",
-    errno.EEXIST: "a file stands where a folder is needed: move it",
-    errno.EISDIR: "a folder stands where a file is needed: move it",
-    errno.ENXIO: "a pipe or a socket stands where a file is needed: move it",
-    errno.ELOOP: "a link leads in circles: remove it",
-}
-_REFUSALS = WAYS_OUT.keys() - {
-    errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENXIO, errno.ELOOP,
-}  # fmt: skip
-_RIGHTS = {errno.EACCES, errno.EPERM}
-"""Of files only where the error names one: signals and sockets are refused with these, too."""
+_SAID = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE,
+    errno.EREMOTEIO, errno.EUCLEAN, errno.ENOLCK, errno.EHOSTDOWN,
+)  # fmt: skip
+"""Numbers that storage alone has: their words tell, and an error needs to name no path."""
 STORAGE_WORDS = re.compile(
-    "|".join(re.escape(os.strerror(number)) for number in sorted(_REFUSALS - _RIGHTS))
+    "|".join(re.escape(os.strerror(number)) for number in _SAID)
     + "|PytorchStreamWriter failed|No usable temporary directory"
 )
 """How libraries say it that raise no OSError, and Python itself of its temporary folder."""
-
+_OF_THE_KERNEL = re.compile(r"/(proc|sys|dev(?!/shm/))/")
+_NO_STORAGE = (ConnectionError, ProcessLookupError, ChildProcessError, InterruptedError)
+_NO_READERS = frozenset({
+    "socket", "ssl", "http", "urllib", "urllib3", "asyncio", "selectors", "subprocess",
+    "multiprocessing", "threading", "signal",
+})  # fmt: skip
+"""Modules whose errors without a path are of networks and processes."""
 
 INTACT = "Everything written before is intact, and the same command goes on from here"
 
+log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
-class Unwritable(OSError):
+
+class Refused(OSError):
+    """Storage cannot be used now; the message names the path and the way out."""
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return str(self.strerror)
+
+
+class Unwritable(Refused):
     """A folder cannot be written; the message names it, the space left and the way out."""
 
 
 def unwritable(path: Path, error: OSError) -> Unwritable:
     """Return the error that names the path, the space left and the way out."""
-    way_out = WAYS_OUT.get(error.errno or 0, "")
+    if isinstance(error, Unwritable):
+        return error
+    remedy = way_out(error)
     return Unwritable(
         error.errno,
         f"cannot write {path}: {error.strerror or error}{_free_space(path)}; "
-        f"{way_out}{way_out and ', or '}choose another results folder. {INTACT}",
+        f"{remedy}{remedy and ', or '}choose another results folder. {INTACT}",
     )
 
 
-def storage_fault(error: BaseException) -> str | None:
-    """Return what to tell about an error that is the storage's fault, or None for any other.
+class StorageFault(NamedTuple):
+    """An error that is the storage's fault."""
 
-    No space, no right, an exhausted quota, a read-only or a failing disk: nothing is wrong with the
-    work, which succeeds once that is mended. The error may be wrapped in others.
+    words: str
+    """What to tell: path, reason and way out."""
+    may_pass: bool
+    """Whether it may be over soon without anybody's doing."""
+
+
+def fault_of(error: BaseException) -> StorageFault | None:
+    """Return how an error is the storage's fault, or None for any other.
+
+    Any error of the system at a path is, whatever its number: nothing is wrong with the work, which
+    succeeds once that is mended. The error may be wrapped in others.
     """
     for cause in causes(error):
-        if isinstance(cause, Unwritable):
-            return str(cause.strerror)
-        reason = _refused(cause)
-        if reason is not None:
-            return reason
+        if isinstance(cause, Refused):
+            return StorageFault(str(cause), may_pass(cause))
+        fault = _fault(cause)
+        if fault is not None:
+            return fault
     return None
 
 
-def _refused(error: BaseException) -> str | None:
-    number = error.errno if isinstance(error, OSError) else None
+def storage_fault(error: BaseException) -> str | None:
+    """Return what to tell about an error that is the storage's fault, or None for any other."""
+    fault = fault_of(error)
+    return None if fault is None else fault.words
+
+
+def _fault(error: BaseException) -> StorageFault | None:
     name = getattr(error, "filename", None)
     path = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
     text = legible(text_of(error))
-    if number not in _REFUSALS or (number in _RIGHTS and path is None):
-        if not STORAGE_WORDS.search(text):
-            return None
-        number = errno.ENOSPC
+    if isinstance(error, OSError) and is_fault(error) and _of_storage(error, path):
+        passing, remedy = may_pass(error), way_out(error)
+    elif said := STORAGE_WORDS.search(text):
+        number = next((n for n in _SAID if os.strerror(n) == said[0]), errno.ENOSPC)
+        like = OSError(number, said[0])
+        passing, remedy = may_pass(like), way_out(like)
+    else:
+        return None
     free = "" if path is None else _free_space(Path(path))
-    return f"{type(error).__name__}: {text}{free}; {WAYS_OUT[number]}. {INTACT}"
+    return StorageFault(f"{type(error).__name__}: {text}{free}; {remedy}. {INTACT}", passing)
+
+
+def _of_storage(error: OSError, path: str | None) -> bool:
+    """Tell whether a fault of the system is one of storage: it names a path, or read a file."""
+    if path is not None:
+        return not _OF_THE_KERNEL.match(path)
+    if error.errno in _SAID:
+        return True
+    if error.errno in RIGHTS or error.errno == errno.ENOMEM or isinstance(error, _NO_STORAGE):
+        return False  # of signals, of memory, of networks
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    module = str(frames[-1][0].f_globals.get("__name__", "")) if frames else "socket"
+    return module.partition(".")[0] not in _NO_READERS
 
 
 def _free_space(path: Path) -> str:
@@ -102,8 +150,29 @@ def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_FOLDER_FLUSH:
+            raise
+        _say_unflushed(str(error.strerror))
     finally:
         os.close(descriptor)
+
+
+@lru_cache(maxsize=1)
+def _say_unflushed(reason: str) -> None:
+    log.warning(
+        "folders of the results' file system cannot be flushed (%s): what was written just before "
+        "a power cut may be lost, and runs again",
+        reason,
+    )
+
+
+def _written(path: Path, act: Callable[[], _Result]) -> _Result:
+    """Return what writing at a path returns, tried again as `persistent`. Raises `Unwritable`."""
+    try:
+        return persistent(act)
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def _make(folder: Path) -> None:
@@ -117,12 +186,13 @@ def _make(folder: Path) -> None:
 
 def make_folder(folder: Path) -> Path:
     """Make a folder and its parents so that they survive a power cut. Raises `Unwritable`."""
-    try:
+
+    def act() -> None:
         _make(folder)
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    except OSError as error:
-        raise unwritable(folder, error) from error
+
+    _written(folder, act)
     return folder
 
 
@@ -137,27 +207,32 @@ def write_whole(path: Path, data: bytes) -> None:
         Unwritable: full disk, missing right, read-only file system; no partial file is left.
     """
     make_folder(path.parent)
+    now = _written(path, lambda: _put(path, data))
+    with suppress(OSError):  # what stays is for the next writer
+        for left in path.parent.glob(".*.tmp"):
+            with suppress(OSError):
+                if writers.has_died(left) or left.stat().st_mtime < now - STALE_S:
+                    left.unlink()
+
+
+def _put(path: Path, data: bytes) -> float:
+    """Write a file under a temporary name, rename it, and return the server's time."""
     temporary = writers.temporary(path)
     try:
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-                # The server's clock, where the folder is on a network: comparable with the
-                # times of other temporary files, which ours need not be.
-                now = os.fstat(file.fileno()).st_mtime
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise unwritable(path, error) from error
-    for left in path.parent.glob(".*.tmp"):
-        with suppress(FileNotFoundError):
-            if writers.has_died(left) or left.stat().st_mtime < now - STALE_S:
-                left.unlink()
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            # The server's clock, where the folder is on a network: comparable with the
+            # times of other temporary files, which ours need not be.
+            now = os.fstat(file.fileno()).st_mtime
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            persistent(temporary.unlink, missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+    return now
 
 
 def refresh(folder: Path) -> None:
@@ -171,17 +246,26 @@ def refresh(folder: Path) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file if it is there. Raises `Unwritable`."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise unwritable(path, error) from error
+    _written(path, lambda: path.unlink(missing_ok=True))
+
+
+def rename(path: Path, to: Path) -> None:
+    """Rename a file. Raises `Unwritable`."""
+    _written(path, lambda: path.rename(to))
+
+
+def record(path: Path) -> None:
+    """Make an empty file, if nothing is there. Raises `Unwritable`."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    _written(path, lambda: os.close(os.open(path, flags, 0o666)))
 
 
 def check_writable(folder: Path) -> None:
     """Write, flush and remove a small file. Raises `Unwritable`."""
     make_folder(folder)
-    probe = writers.temporary(folder / "probe")
-    try:
+
+    def act() -> None:
+        probe = writers.temporary(folder / "probe")
         try:
             with probe.open("xb") as file:
                 file.write(b"\0" * 65536)
@@ -189,5 +273,5 @@ def check_writable(folder: Path) -> None:
                 os.fsync(file.fileno())
         finally:
             probe.unlink(missing_ok=True)
-    except OSError as error:
-        raise unwritable(folder, error) from error
+
+    _written(folder, act)

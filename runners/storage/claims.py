@@ -22,10 +22,12 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from multiprocessing.util import Finalize
 from pathlib import Path
 from uuid import uuid4
 
 from conf.plain_files import NoFile
+from conf.system_errors import persistent
 from runners.records import legible
 from runners.storage import writers
 from runners.storage.atomic import STALE_S, make_folder, unwritable
@@ -115,31 +117,35 @@ class Claim:
         self._content = content
         self._held, self._owner = True, os.getpid()
 
+    @property
+    def held(self) -> bool:
+        """Whether it was not released."""
+        return self._held
+
     def release(self) -> None:
         """Give the claim back; a second call, or one in a forked process, does nothing."""
         if not self._held or self._owner != os.getpid():
             return
         self._held = False
-        if self._given_back():  # else a folder cannot be written just now: it is tried again
-            _keeper.forget(self)
+        self._give_back()  # else it is tried again, at the end of the process at the latest
 
     def look_after(self) -> None:
         """Show a sign of life, or retry to release what could not be released before."""
         if not self._held:
-            if self._given_back():
-                _keeper.forget(self)
+            self._give_back()
             return
         with suppress(OSError):  # a network folder that hiccups; the next touch will do
             if self._is_mine():
                 os.utime(self.path)
 
-    def _given_back(self) -> bool:
-        try:
+    def _give_back(self) -> None:
+        def act() -> None:
             if self._is_mine():
                 self.path.unlink(missing_ok=True)
-        except OSError:
-            return False
-        return True
+
+        with suppress(OSError):
+            persistent(act)
+            _keeper.forget(self)
 
     def _is_mine(self) -> bool:
         try:
@@ -165,6 +171,7 @@ class _Keeper:
 
     def begin(self) -> None:
         """Keep nothing: also in a forked process, which leaves the parent's claims to it."""
+        self._settles = False
         self._changed = threading.Condition()
         self._due: dict[Claim, float] = {}
         """When each claim is to be touched, by the monotonic clock."""
@@ -172,6 +179,9 @@ class _Keeper:
 
     def keep(self, claim: Claim) -> None:
         with self._changed:
+            if not self._settles:  # also in a worker that was forked, and leaves by `os._exit`
+                self._settles = True
+                Finalize(None, self._settle, exitpriority=0)
             self._due[claim] = time.monotonic() + claim.touch_s
             if self._thread is None:
                 self._thread = threading.Thread(target=self._touch, name="claims", daemon=True)
@@ -182,6 +192,11 @@ class _Keeper:
         with self._changed:
             self._due.pop(claim, None)
             self._changed.notify()
+
+    def _settle(self) -> None:
+        """Release at the end of the process what could not be released before."""
+        for claim in [claim for claim in self._due if not claim.held]:
+            claim.look_after()
 
     def _touch(self) -> None:
         while True:
@@ -298,7 +313,7 @@ def strangers(folder: Path, *, remove: bool) -> list[str]:
 def _claims(folder: Path) -> list[Path]:
     """Return the claims of a folder, held or not; hidden names are files of a moment."""
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - a third of the time of iterdir
+        names = sorted(persistent(os.listdir, folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [folder / name for name in names if not name.startswith(".")]
@@ -362,38 +377,44 @@ def take(
         "pid": os.getpid(),
         "started": process_start(),
         "place": process_place(),
-        "home": Home.of(path.parent).plain(),
         "worker": worker,
         "title": title,
         "token": uuid4().hex,
     }
     try:
-        for _ in range(2):
-            try:
-                content = _create(path, note)
-            except FileExistsError:
-                left = observer.left_behind(path, stale_s)
-                if left is None or not _put_aside(path, left.text):
-                    return None
-            else:
-                claim = Claim(path, content, touch_s)
-                _keeper.keep(claim)
-                return claim
+        content = persistent(_taken, path, note, stale_s, observer)
     except OSError as error:
         raise unwritable(path, error) from error
+    if content is None:
+        return None
+    claim = Claim(path, content, touch_s)
+    _keeper.keep(claim)
+    return claim
+
+
+def _taken(path: Path, note: dict[str, object], stale_s: float, observer: Observer) -> str | None:
+    """Return the content of a claim that was taken; None where a living process holds it."""
+    note = {**note, "home": Home.of(path.parent).plain()}
+    for _ in range(2):
+        try:
+            return _create(path, note)
+        except FileExistsError:
+            left = observer.left_behind(path, stale_s)
+            if left is None or not _put_aside(path, left.text):
+                return None
     return None
 
 
 def _create(path: Path, note: dict[str, object]) -> str:
     """Create the file and return its content: `note`, and the server's time of creation."""
-    with path.open("x") as file:
-        try:
+    opened = path.open("x")
+    try:
+        with opened as file:
             content = json.dumps({**note, "at": os.fstat(file.fileno()).st_mtime})
             file.write(content)
-            file.flush()
-        except OSError:  # an empty claim would keep everybody away until it is stale
-            path.unlink(missing_ok=True)
-            raise
+    except OSError:  # an empty claim would keep everybody away until it is stale
+        persistent(path.unlink, missing_ok=True)
+        raise
     return content
 
 
@@ -415,9 +436,10 @@ def _put_aside(path: Path, text: str) -> bool:
             with suppress(OSError):  # somebody else has come meanwhile, or there are no links here
                 os.link(aside, path)
     finally:
-        with suppress(FileNotFoundError):
-            aside.unlink()
-    for other in path.parent.glob(".*.tmp"):  # of one that was killed between the two
-        if writers.has_died(other):
-            other.unlink(missing_ok=True)
+        with suppress(OSError):
+            persistent(aside.unlink)
+    with suppress(OSError):  # what stays is in nobody's way
+        for other in path.parent.glob(".*.tmp"):  # of one that was killed between the two
+            if writers.has_died(other):
+                other.unlink(missing_ok=True)
     return not late

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from conf import plain_files
+from conf.system_errors import is_fault, persistent, way_out
 from runners.records import SCHEMA, digest
 from runners.storage import schema_1
+from runners.storage.atomic import Refused
 from runners.storage.row_check import BadRow, NewerRow, check_cell_columns, read_row
 
 
@@ -20,6 +22,16 @@ class BadStore(ValueError):
 
 class Damaged(BadStore):
     """Its content is torn or foreign: the cell may run again, and the file is set aside."""
+
+
+class Unreadable(Refused, BadStore):
+    """The system could not read it, which says nothing of its content."""
+
+
+def unreadable(path: Path, error: OSError) -> Unreadable:
+    """Return the error that names the path, the reason and the way out."""
+    remedy = way_out(error, reading=True)
+    return Unreadable(error.errno, f"{path}: cannot be read ({error.strerror}); {remedy}")
 
 
 def rows_text(rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -44,9 +56,9 @@ def read_bytes(path: Path, most: int = plain_files.MOST_BYTES) -> bytes:
         return plain_files.read_bytes(path, most)
     except plain_files.NoFile as error:
         raise Damaged(f"{path}: {error.strerror}") from error
-    except PermissionError as error:
-        raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
     except OSError as error:
+        if is_fault(error):
+            raise unreadable(path, error) from error
         if not path.is_file():  # a link to nothing, or to itself
             raise Damaged(f"{path}: {plain_files.no_file(path)}") from error
         raise Damaged(f"{path}: cannot be read ({error.strerror}); move it away") from error
@@ -123,13 +135,13 @@ def children(folder: Path) -> list[Path]:
 
 def _names(folder: Path) -> list[str]:
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - a third of the time of iterdir
+        names = sorted(persistent(os.listdir, folder))
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:
         raise Damaged(f"{folder}: not a folder; move it away") from error
     except OSError as error:
-        raise BadStore(f"{folder}: {error.strerror}; give yourself the right to read it") from error
+        raise unreadable(folder, error) from error
     return [name for name in names if not name.startswith(".")]
 
 

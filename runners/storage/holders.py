@@ -1,6 +1,5 @@
 """Who holds a claim, and whether a process of this machine still lives."""
 
-import errno
 import hashlib
 import os
 import socket
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from conf.plain_files import NoJson, open_file, parse_json, typed
+from conf.system_errors import persistent
 from runners.storage.homes import Home, boot_id
 
 LONGEST = 100_000
@@ -45,18 +45,13 @@ class Seen(NamedTuple):
 
 
 def look(path: Path) -> Seen | None:
-    """Read a claim; None where there is none. Raises OSError.
+    """Read a claim; None where there is none. Raises OSError, once it has tried for a while.
 
     An open file has the times that the server gives it now, a path on a network file system those
     that it gave a minute ago.
     """
     try:
-        try:
-            text, touched_ns = _read(path)
-        except OSError as error:
-            if error.errno != errno.ESTALE:  # removed on another machine between two calls
-                raise
-            text, touched_ns = _read(path)
+        text, touched_ns = persistent(_read, path)
     except FileNotFoundError:
         return None
     return Seen(text, touched_ns, _holder(text))

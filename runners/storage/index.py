@@ -15,9 +15,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from conf.system_errors import is_fault, lexists, persistent
 from runners.records import DISTURBED, LONGEST_REASON, Status
 from runners.storage import atomic
-from runners.storage.formats import Damaged, children, fingerprint_of, read_rows_file, rows_files
+from runners.storage.formats import (
+    Damaged,
+    children,
+    fingerprint_of,
+    read_rows_file,
+    rows_files,
+    unreadable,
+)
 from runners.storage.sealed import NotSealed, read_sealed, sealed
 
 FORMAT = 3
@@ -78,14 +86,16 @@ class RowsIndex:
         """Return what the rows of a cell say; None where there are none, or damaged ones.
 
         Raises:
-            BadStore: the rows are of a newer schema, or there is no right to read them.
+            BadStore: the rows are of a newer schema, or cannot be read.
         """
         name = f"{key}/{fingerprint}"
         path = f"{self.root}/cells/{key[:2]}/{key}/rows-{fingerprint}.jsonl"
         try:
-            status = os.stat(path)  # noqa: PTH116 - a path made of parts takes as long again
-        except OSError:
-            if not os.path.lexists(path):
+            status = persistent(os.stat, path)  # a path made of parts takes as long again
+        except OSError as error:
+            if is_fault(error):
+                raise unreadable(Path(path), error) from error
+            if not lexists(path):
                 return None
             mark = [0, 0, 0]
         else:

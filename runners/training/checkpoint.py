@@ -4,6 +4,7 @@ import io
 import logging
 import os
 import pickle
+import sys
 import time
 import zipfile
 from collections.abc import Iterator
@@ -12,8 +13,11 @@ from typing import Any
 
 import torch
 
+from conf import plain_files
+from conf.system_errors import exists, is_fault, is_file
 from runners.storage import atomic
-from runners.storage.archives import TORN, check_archive
+from runners.storage.archives import TORN, check_parts
+from runners.storage.formats import unreadable
 
 log = logging.getLogger(__name__)
 
@@ -39,31 +43,34 @@ class Checkpoints:
         newest = self.folder / RESUME
         data = _serialised(state)
         self._make_way()
-        if zipfile.is_zipfile(newest):  # else it is damaged, and what lies before it may not be
-            atomic.write_whole(self.folder / PREVIOUS, newest.read_bytes())
+        before = _content(newest) if exists(newest) else b""
+        if zipfile.is_zipfile(io.BytesIO(before)):  # else damaged, and what lies before may not be
+            atomic.write_whole(self.folder / PREVIOUS, before)
         atomic.write_whole(newest, data)
 
     def _make_way(self) -> None:
         """Move what is no file, in a file's place, out of the folder."""
         assert self.folder is not None
         for path in (self.folder / name for name in (RESUME, PREVIOUS, WEIGHTS)):
-            if os.path.lexists(path) and not path.is_file():
+            if os.path.lexists(path) and not is_file(path):
                 aside = self.folder.parent / f"damaged-{time.time_ns()}-{path.name}"
                 log.warning("%s is no file; it lies in %s now", path, aside)
-                try:
-                    path.rename(aside)
-                except OSError as error:
-                    raise atomic.unwritable(path, error) from error
+                atomic.rename(path, aside)
 
     def states(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield path and content of the states that can be read, the newest first.
 
         A damaged one is logged and skipped. Contents are not checked here: see
         `runners.training.resume`.
+
+        Raises:
+            runners.storage.atomic.Refused: one cannot be read, which says nothing of it.
         """
         for path in self._paths():
             try:
                 state = _load(path)
+            except atomic.Refused:
+                raise
             except DAMAGED as error:
                 log.warning("%s cannot be read (%s); trying the one before it", path, error)
                 continue
@@ -75,7 +82,7 @@ class Checkpoints:
 
     def step(self) -> int | None:
         """Return the step of the newest state; None where it cannot be read."""
-        for path in filter(Path.is_file, self._paths()):
+        for path in filter(is_file, self._paths()):
             try:  # mapped, for a state may be large
                 state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
                 return int(state["step"])
@@ -86,11 +93,11 @@ class Checkpoints:
     def _paths(self) -> list[Path]:
         if self.folder is None:
             return []
-        return [path for name in (RESUME, PREVIOUS) if (path := self.folder / name).exists()]
+        return [path for name in (RESUME, PREVIOUS) if exists(path := self.folder / name)]
 
     def finished(self) -> bool:
         """Tell whether the final weights are there."""
-        return self.folder is not None and (self.folder / WEIGHTS).is_file()
+        return self.folder is not None and is_file(self.folder / WEIGHTS)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the final weights.
@@ -98,6 +105,7 @@ class Checkpoints:
         Raises:
             FileNotFoundError: the training was not finished, or its weights were deleted.
             ValueError: the file is damaged.
+            runners.storage.atomic.Refused: it cannot be read, which says nothing of it.
         """
         if self.folder is None or not self.finished():
             raise FileNotFoundError(f"no finished training in {self.folder}: train first")
@@ -109,6 +117,8 @@ class Checkpoints:
             odd = [name for name, value in weights.items() if not value.isfinite().all()]
             if odd:
                 raise TypeError(f"{odd[0]} holds numbers that are not finite")
+        except atomic.Refused:
+            raise
         except DAMAGED as error:
             raise ValueError(f"{path} is damaged ({error}); delete it and train again") from error
         return weights
@@ -124,12 +134,27 @@ class Checkpoints:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Return a mapping from text; one of `DAMAGED` for anything else."""
-    check_archive(path)
-    content = torch.load(path, map_location="cpu", weights_only=True)
+    """Return a mapping from text; one of `DAMAGED` for anything else.
+
+    It is read before it is judged: what the system cannot read is not damaged.
+    """
+    data = io.BytesIO(_content(path))
+    check_parts(data, path)
+    data.seek(0)
+    content = torch.load(data, map_location="cpu", weights_only=True)
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise TypeError(f"it holds a {type(content).__name__}; wanted a mapping from text")
     return content
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file. Raises OSError: of a fault, `Refused`."""
+    try:
+        return plain_files.read_bytes(path, most=sys.maxsize)
+    except OSError as error:
+        if is_fault(error):
+            raise unreadable(path, error) from error
+        raise
 
 
 def _serialised(state: dict[str, Any]) -> bytes:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from conf import system_errors
 from models.families.identity import Identity
 from models.mixer import Unsupported
 
@@ -94,6 +95,7 @@ def _signal(calls):
 
 def _refuse_renames():
     number, name, works = os.environ["LRA_TEST_REFUSAL"].split()
+    system_errors.WAITS_S = ()
     real, left = Path.replace, int(works)
 
     def refuse(self, target):

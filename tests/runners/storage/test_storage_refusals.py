@@ -2,11 +2,13 @@
 
 import errno
 import os
+import socket
 from pathlib import Path
 
 import pytest
 from stored_cells import ENVIRONMENT, make_cell, measurements, outcomes
 
+from conf.system_errors import WAYS_OUT
 from runners.isolation.child import ProcessSettings, judge
 from runners.isolation.isolate import Job, pool
 from runners.isolation.places import Places, seats
@@ -19,6 +21,7 @@ from runners.store import Store, read_rows
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig
+from tests.faulty_calls import PASSING
 from tests.runners.isolation import isolated_jobs as jobs
 from tests.runners.isolation.isolated import done
 from tests.runners.tiny_task import Tiny, model
@@ -60,10 +63,47 @@ def test_every_refusal_interrupts_and_names_path_reason_and_way_out(number, wrap
     ending = judge(WRAPS[wrap](refusal(number)), SETTING)
     assert (ending.interrupted, ending.storage) == (True, True)
     for word in (
-        "/somewhere/file", os.strerror(number), atomic.WAYS_OUT[number],
+        "/somewhere/file", os.strerror(number), WAYS_OUT[number],
         "same command goes on from here",
     ):  # fmt: skip
         assert word in ending.reason
+
+
+@pytest.mark.parametrize("number", [*PASSING, errno.EREMOTEIO, errno.EUCLEAN, 523, 4711])
+@pytest.mark.parametrize("call", ["listing", "reading", "reading unnamed"])
+def test_any_error_of_the_system_at_a_path_is_no_result(number, call, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("content")
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number), *([] if "unnamed" in call else [str(tmp_path)]))
+
+    monkeypatch.setattr(os, "listdir" if call == "listing" else "read", refuse)
+    try:
+        os.listdir(tmp_path) if call == "listing" else os.read(0, 1)  # noqa: PTH208
+    except OSError as error:
+        ending = judge(error, SETTING)
+    if number == errno.ENOMEM and "unnamed" in call:
+        assert ending.status is Status.out_of_memory
+    else:
+        assert (ending.interrupted, ending.storage, ending.may_pass) == (True, True, True)
+        assert os.strerror(number) in ending.reason
+
+
+@pytest.mark.parametrize(
+    ("number", "passes"), [(errno.ENOSPC, False), (errno.EROFS, False), (errno.EIO, True)]
+)
+def test_what_may_pass_is_said(number, passes):
+    assert judge(refusal(number), SETTING).may_pass is passes
+    assert judge(RuntimeError(os.strerror(number)), SETTING).may_pass is passes
+
+
+def test_errors_of_networks_and_of_the_kernel_are_not_of_storage():
+    with pytest.raises(OSError, match=r"refused") as caught:
+        socket.create_connection(("127.0.0.1", 1), 1)
+    assert storage_fault(caught.value) is None
+    for path in ("/proc/1/mem", "/sys/x", "/dev/nvidia0"):
+        assert storage_fault(refusal(errno.EBUSY, path)) is None
+    assert storage_fault(refusal(errno.EBUSY, "/dev/shm/x")) is not None
 
 
 @pytest.mark.parametrize("number", sorted(set(REFUSALS) - {errno.EACCES, errno.EPERM}))

@@ -7,6 +7,7 @@ import torch
 
 from runners.storage import atomic
 from runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
+from tests.faulty_calls import FOREVER, PASSING, Faults
 
 
 def state(step: int) -> dict[str, object]:
@@ -127,3 +128,38 @@ def test_without_a_folder_nothing_is_kept() -> None:
     kept.save(state(1))
     kept.finish({})
     assert newest(kept) is None
+
+
+@pytest.mark.parametrize("number", PASSING)
+def test_an_error_of_the_system_begins_no_training_again(number: int, tmp_path, monkeypatch):
+    kept = Checkpoints(tmp_path)
+    kept.save(state(1))
+    kept.save(state(2))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    faults = Faults(monkeypatch)
+    faults.fail(number, "resume", 2)
+    found = newest(kept)
+    assert found is not None
+    assert found["step"] == 2
+    faults.fail(number, "resume", FOREVER)
+    for act in (lambda: newest(kept), lambda: kept.save(state(3)), kept.present):
+        with pytest.raises(OSError, match="resume"):
+            act()
+    faults.left = 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("number", PASSING)
+def test_weights_that_cannot_be_read_are_neither_gone_nor_damaged(number, tmp_path, monkeypatch):
+    kept = Checkpoints(tmp_path)
+    kept.finish({"fine": torch.ones(3)})
+    faults = Faults(monkeypatch)
+    faults.fail(number, "weights")
+    assert kept.finished()
+    faults.fail(number, "weights")
+    assert kept.weights()["fine"].sum() == 3
+    for only in ("stat", "open"):
+        faults.fail(number, "weights", FOREVER, only=only)
+        with pytest.raises(OSError, match="weights") as caught:
+            kept.weights()
+        assert "damaged" not in str(caught.value)
