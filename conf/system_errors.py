@@ -26,6 +26,11 @@ _LASTING = frozenset({
     errno.EOPNOTSUPP,
 })  # fmt: skip
 """Faults that stay until somebody does something about them."""
+STORAGE_ALONE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE,
+    errno.EREMOTEIO, errno.EUCLEAN, errno.ENOLCK, errno.EHOSTDOWN,
+)  # fmt: skip
+"""What no network and no process says: it needs no path to tell, and its words do."""
 RIGHTS = frozenset({errno.EACCES, errno.EPERM})
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 """How a file system refuses a lock because it has none."""

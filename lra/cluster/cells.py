@@ -58,6 +58,8 @@ class SharedPlan:
     """Whether the plan is another one by now."""
     count: int = 0
     """Cells that were begun."""
+    unlocked: bool = False
+    """Whether it was said that this machine cannot be had alone."""
 
     def groups(self) -> Generator[CellGroup]:
         """Yield cells like the first that can be taken, again and again; none of a changed plan."""
@@ -71,7 +73,8 @@ class SharedPlan:
         while (place := next(self.claiming.possible(), None)) is not None:
             with ExitStack() as held:
                 timed = self.claiming.plan.entries[place].timed
-                held.enter_context(machine(alone=timed, waiting=self._wait_for_machine))
+                fault = held.enter_context(machine(alone=timed, waiting=self._wait_for_machine))
+                crowd = self._crowd(fault) if timed else ""
                 first = self.claiming.take(place)
                 if first is None:
                     continue
@@ -88,6 +91,7 @@ class SharedPlan:
                     lanes={processes(first.planned.run): self._alike(first)},
                     places=self._places(first),
                     sharers=1 if timed else min(self.options.peers, most),
+                    crowd=crowd,
                 )
                 return
 
@@ -96,6 +100,17 @@ class SharedPlan:
 
     def _entry(self, taken: ClaimedCell) -> PlanEntry:
         return self.claiming.plan.entries[self._place(taken.planned.cell.key)]
+
+    def _crowd(self, fault: str) -> str:
+        """Return what may disturb a cell that reads the clock, and say it once; "" for nothing."""
+        if fault and not self.unlocked:
+            self.board.say(
+                f"other workers cannot be kept off this machine ({fault}): rows that read the "
+                "clock are marked as disturbed; run one worker here with runner.retry=[disturbed]",
+                always=True,
+            )
+            self.unlocked = True
+        return "other workers could not be kept off this machine" if fault else ""
 
     def _wait_for_machine(self) -> None:
         word = "waiting until what reads the clock has this machine for itself"

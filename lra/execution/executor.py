@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from lra.composition.class_path import named_plugins
-from lra.composition.run import Run
 from lra.composition.runner_class import runner_of
 from lra.errors import ConfigError
 from lra.sweep.batch_check import check_batch
@@ -26,7 +25,7 @@ from runners.isolation import isolate
 from runners.isolation.places import Places, Taken, facts, words
 from runners.isolation.progress import Event, Progress
 from runners.measurement.hardware import Device, HardwareProfile, available_bytes
-from runners.records import Cell, Measurement, Outcomes, Status
+from runners.records import DISTURBED, Cell, Measurement, Outcomes, Status
 from runners.storage.atomic import StorageFault, fault_of
 from runners.storage.claims import Claim
 from runners.storage.index import RowsIndex
@@ -53,6 +52,8 @@ class CellGroup(NamedTuple):
     places: Places
     sharers: int = 1
     """How many groups like this one may share the machine's memory."""
+    crowd: str = ""
+    """What may disturb its clocks, which marks its rows; "" for nothing."""
 
 
 class CellPlan(Protocol):
@@ -94,6 +95,8 @@ class Executor:
     def __init__(self, plan: CellPlan, store: Store, board: ProgressBoard, live: LiveSweep) -> None:
         self.plan, self.store, self.board, self.live = plan, store, board, live
         self.outcome = SweepOutcome()
+        self.crowd = ""
+        """Of the group that runs."""
         self.running: dict[str, Running] = {}
         """By key, from the claim to the end."""
 
@@ -108,7 +111,7 @@ class Executor:
 
     def _run(self, group: CellGroup) -> None:
         """Run cells, those of several processes before those of one."""
-        sharers = len(group.places.all) * group.sharers
+        sharers, self.crowd = len(group.places.all) * group.sharers, group.crowd
         try:
             self.outcome.stopped_by = isolate.pool(
                 {width: self._jobs(lane, sharers) for width, lane in group.lanes.items()},
@@ -247,9 +250,12 @@ class Executor:
         if running.begun is not None:
             took["took_s"] = round(time.monotonic() - running.begun, 3)
         about = {**environment(), **facts(running.devices), **took}
-        marked = _marked(running.claimed.planned.run, rows)
+        marked = _marked(rows, {**self._trust(), **marks(running.claimed.planned.run)})
         self.store.write(running.cell, marked, outcomes, about)
         return False
+
+    def _trust(self) -> dict[str, str]:
+        return {DISTURBED: self.crowd} if self.crowd else {}
 
     def _worse(self, planned: Planned, rows: list[Measurement]) -> bool:
         """Tell whether an attempt failed at a cell that has numbers: it was disturbed before.
@@ -277,9 +283,8 @@ def prepare(task: Task, board: ProgressBoard) -> NotPrepared | BadData | None:
     return None
 
 
-def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
-    """Return the rows with the labels that every row of the run carries."""
-    labels = marks(run)
+def _marked(rows: list[Measurement], labels: Mapping[str, str]) -> list[Measurement]:
+    """Return the rows with labels that every row of the run carries."""
     return [replace(row, labels={**labels, **row.labels}) for row in rows] if labels else rows
 
 

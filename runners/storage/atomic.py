@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from conf.system_errors import (
     NO_FOLDER_FLUSH,
     RIGHTS,
+    STORAGE_ALONE,
     is_fault,
     may_pass,
     persistent,
@@ -27,13 +28,8 @@ from tasks.data.full_disk import causes
 STALE_S = 300.0
 """A file that nobody has touched for so long was left by a process that died."""
 
-_SAID = (
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE,
-    errno.EREMOTEIO, errno.EUCLEAN, errno.ENOLCK, errno.EHOSTDOWN,
-)  # fmt: skip
-"""Numbers that storage alone has: their words tell, and an error needs to name no path."""
 STORAGE_WORDS = re.compile(
-    "|".join(re.escape(os.strerror(number)) for number in _SAID)
+    "|".join(re.escape(os.strerror(number)) for number in STORAGE_ALONE)
     + "|PytorchStreamWriter failed|No usable temporary directory"
 )
 """How libraries say it that raise no OSError, and Python itself of its temporary folder."""
@@ -112,7 +108,7 @@ def _fault(error: BaseException) -> StorageFault | None:
     if isinstance(error, OSError) and is_fault(error) and _of_storage(error, path):
         passing, remedy = may_pass(error), way_out(error)
     elif said := STORAGE_WORDS.search(text):
-        number = next((n for n in _SAID if os.strerror(n) == said[0]), errno.ENOSPC)
+        number = next((n for n in STORAGE_ALONE if os.strerror(n) == said[0]), errno.ENOSPC)
         like = OSError(number, said[0])
         passing, remedy = may_pass(like), way_out(like)
     else:
@@ -125,7 +121,7 @@ def _of_storage(error: OSError, path: str | None) -> bool:
     """Tell whether a fault of the system is one of storage: it names a path, or read a file."""
     if path is not None:
         return not _OF_THE_KERNEL.match(path)
-    if error.errno in _SAID:
+    if error.errno in STORAGE_ALONE:
         return True
     if error.errno in RIGHTS or error.errno == errno.ENOMEM or isinstance(error, _NO_STORAGE):
         return False  # of signals, of memory, of networks

@@ -4,7 +4,6 @@ Everything that lands in the cache is written under a temporary name and renamed
 that a reader never meets half a file, however the writer ended.
 """
 
-import errno
 import hashlib
 import http.client
 import json
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from conf.plain_files import read_json, typed
+from conf.system_errors import NO_LOCKS, STORAGE_ALONE
 from tasks.data.bars import tqdm
 from tasks.data.full_disk import full_disk_explained
 from tasks.data.leftovers import PARTIAL, appended, temporary_file, temporary_folder
@@ -28,8 +28,6 @@ from tasks.errors import BadData, NotPrepared
 
 log = logging.getLogger(__name__)
 
-STORAGE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG))
-"""What the disk says, and no network."""
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0
 SETTLED_S = 2
@@ -53,16 +51,22 @@ def lock(name: str) -> Iterator[None]:
     beside
     them: this is how what a killed writer left is told from what is still written.
     """
-    from filelock import FileLock, Timeout
+    from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
     folder = data_root() / "locks"
     with full_disk_explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        held = FileLock(folder / f"{name}.lock")
+        held: BaseFileLock = FileLock(folder / f"{name}.lock")
         try:
             held.acquire(blocking=False)
         except Timeout:
             log.info("waiting for another process that prepares %s", name)
+            held.acquire()
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            log.info("%s has no locks (%s): a file stands for one", folder, error.strerror)
+            held = SoftFileLock(folder / f"{name}.held")
             held.acquire()
     try:
         yield
@@ -252,7 +256,7 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
                 raise NotPrepared(f"{url}: {error.code} {error.reason}; {instructions}") from error
             except (OSError, http.client.HTTPException) as error:
                 ours = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
-                if ours and getattr(error, "errno", None) in STORAGE:
+                if ours and getattr(error, "errno", None) in STORAGE_ALONE:
                     raise
                 if isinstance(error, http.client.IncompleteRead):
                     file.write(error.partial)

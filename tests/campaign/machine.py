@@ -64,7 +64,7 @@ def left_shared_memory(before: set[str]) -> set[str]:
 def temporary_files(folder: Path) -> list[str]:
     """Return what lies in a folder for temporary files, but what is kept there.
 
-    PyTorch keeps a cache, and workers the file by which they take the machine in turns.
+    PyTorch keeps a cache.
     """
     names = (entry.name for entry in folder.iterdir())
-    return sorted(name for name in names if not name.startswith(("torchinductor_", "lra-machine-")))
+    return sorted(name for name in names if not name.startswith("torchinductor_"))

@@ -282,3 +282,27 @@ def test_a_killed_holder_leaves_no_stale_lock():
         child.kill()
         assert entered.wait(10)
         thread.join()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_a_folder_without_locks_has_a_file_in_their_place(number, monkeypatch):
+    import fcntl
+
+    def refused(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with lock("data"):
+        assert [*(data_root() / "locks").glob("data*")]
+        held = threading.Event()
+
+        def other():
+            with lock("data"):
+                held.set()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert not held.wait(0.3)
+    thread.join()
+    assert held.is_set()
