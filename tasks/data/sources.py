@@ -65,7 +65,7 @@ def lock(name: str) -> Iterator[None]:
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-            log.info("%s has no locks (%s): a file stands for one", folder, error.strerror)
+            log.warning("%s has no locks (%s): a file stands for one", folder, error.strerror)
             held = SoftFileLock(folder / f"{name}.held")
             held.acquire()
     try:
