@@ -35,7 +35,7 @@ from conf.plain_files import (
     read_bytes,
     read_marked,
 )
-from conf.system_errors import lexists
+from conf.system_errors import lexists, persistent
 from lra.cluster.engine import Resources, WorkerGroup
 from lra.composition.configuration import SWEEP_NAME
 from lra.composition.run import Control, Logger

@@ -4,6 +4,8 @@
    LRA_FAULTS names a folder with files, which may change at any moment:
      disk   "ERRNO PERMILLE MICROSECONDS": with this probability a call that writes below
             LRA_FAULTS_BELOW fails with this error (0: never), and each call takes so much longer
+     calls  PERMILLE: with this probability a call of any kind below that folder (opening, reading,
+            listing, asking, writing, locking, flushing) fails with an error of a file server
      clock  seconds by which the clock of the day is ahead (or behind, negative)
      host   a number: the program stands on another machine, as far as its name, and what its
             numbers of processes mean, tell
@@ -11,6 +13,7 @@
    Without LRA_FAULTS, everything is as it is. */
 
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -69,13 +73,22 @@ static int fails(const char *path, int writes) {
     if (!below || !path || strncmp(path, below, strlen(below))) return 0;
     int before = errno;
     long values[3] = {0, 0, 0};
-    if (!setting("disk", values, 3)) { errno = before; return 0; }
+    setting("disk", values, 3);
     if (values[2] > 0) {
         struct timespec wait = {values[2] / 1000000, values[2] % 1000000 * 1000};
         syscall(SYS_nanosleep, &wait, NULL);
         count();
     }
+    long often[1] = {0};
+    static const int errors[] = {ESTALE, EIO, EAGAIN, ETIMEDOUT, EMFILE, ENOMEM, EBUSY, EPROTO,
+                                 ENOTCONN, EHOSTDOWN};
+    setting("calls", often, 1);
     errno = before;
+    if (often[0] && (long)(draw() % 1000) < often[0]) {
+        count();
+        errno = errors[draw() % (sizeof errors / sizeof *errors)];
+        return 1;
+    }
     if (!writes || !values[0] || (long)(draw() % 1000) >= values[1]) return 0;
     count();
     errno = (int)values[0];
@@ -163,6 +176,46 @@ int stat(const char *path, struct stat *found) {
 }
 int lstat(const char *path, struct stat *found) {
     return fails(path, 0) ? -1 : REAL(lstat)(path, found);
+}
+
+int stat64(const char *path, struct stat64 *found) {
+    return fails(path, 0) ? -1 : REAL(stat64)(path, found);
+}
+int lstat64(const char *path, struct stat64 *found) {
+    return fails(path, 0) ? -1 : REAL(lstat64)(path, found);
+}
+int fstatat64(int folder, const char *path, struct stat64 *found, int flags) {
+    char whole[PATH_MAX];
+    return fails(joined(folder, path, whole), 0) ? -1
+        : REAL(fstatat64)(folder, path, found, flags);
+}
+int fstat64(int fd, struct stat64 *found) {
+    char path[PATH_MAX];
+    return fails(path_of(fd, path), 0) ? -1 : REAL(fstat64)(fd, found);
+}
+int statx(int folder, const char *restrict path, int flags, unsigned mask,
+          struct statx *restrict found) {
+    char whole[PATH_MAX];
+    return fails(joined(folder, path, whole), 0) ? -1
+        : REAL(statx)(folder, path, flags, mask, found);
+}
+DIR *opendir(const char *path) { return fails(path, 0) ? NULL : REAL(opendir)(path); }
+struct dirent64 *readdir64(DIR *folder) {
+    char path[PATH_MAX];
+    return fails(path_of(dirfd(folder), path), 0) ? NULL : REAL(readdir64)(folder);
+}
+ssize_t pread64(int fd, void *data, size_t size, off64_t at) {
+    char path[PATH_MAX];
+    return fails(path_of(fd, path), 0) ? -1 : REAL(pread64)(fd, data, size, at);
+}
+int flock(int fd, int how) {
+    char path[PATH_MAX];
+    return fails(path_of(fd, path), 0) ? -1 : REAL(flock)(fd, how);
+}
+int utimensat(int folder, const char *path, const struct timespec times[2], int flags) {
+    char whole[PATH_MAX];
+    return fails(joined(folder, path, whole), 0) ? -1
+        : REAL(utimensat)(folder, path, times, flags);
 }
 
 /* -- the clock of the day; that which counts on is as it is ------------------------------------ */

@@ -37,6 +37,10 @@ class Faults:
         """Let a share of the calls that write fail with `error`, and all take longer."""
         self._say("disk", f"{error} {permille} {delay_us}")
 
+    def calls(self, permille: int = 0) -> None:
+        """Let a share of all calls, also of those that read and list, fail as a file server does."""
+        self._say("calls", str(permille))
+
     def clock(self, ahead_s: int) -> None:
         """Set the clock of the day so far ahead of the machine's."""
         self._say("clock", str(ahead_s))
