@@ -13,6 +13,7 @@ from jaxtyping import Int
 
 from conf.choices import ByName
 from conf.shown import short_repr
+from conf.system_errors import is_file
 from tasks.data.full_disk import full_disk_explained
 from tasks.data.leftovers import sweep
 from tasks.data.sources import data_root, lock
@@ -106,7 +107,7 @@ class StoredTask(ByName, ABC):
         self.store()
 
     def _complete(self) -> bool:
-        return (self.folder / "manifest.json").is_file()
+        return is_file(self.folder / "manifest.json")
 
     def verify(self) -> None:
         """Compare the prepared files with their hashes; `BadData` where one differs."""

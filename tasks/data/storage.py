@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from conf.plain_files import NoFile, NoJson, read_json, typed
+from conf.system_errors import is_file, persistent
 from tasks.data.sources import placing, sha256
 from tasks.errors import BadData, NotPrepared
 
@@ -218,7 +219,7 @@ def open_store(folder: Path) -> PreparedStore:
     manifest = read_manifest(folder)
     for name, facts in manifest["files"].items():
         path = folder / name
-        size = path.stat().st_size if path.is_file() else 0
+        size = persistent(path.stat).st_size if is_file(path) else 0
         if size != facts["bytes"]:
             raise _broken(folder, f"{name} has {size} bytes, wanted {facts['bytes']}")
     try:
@@ -237,7 +238,7 @@ def verify_store(folder: Path) -> None:
     manifest = read_manifest(folder)
     for name, facts in manifest["files"].items():
         path = folder / name
-        digest = sha256(path) if path.is_file() else "missing"
+        digest = persistent(sha256, path) if is_file(path) else "missing"
         if digest != facts["sha256"]:
             raise _broken(folder, f"{name}: SHA-256 {digest}, wanted {facts['sha256']}")
 
@@ -245,7 +246,7 @@ def verify_store(folder: Path) -> None:
 def _map(path: Path, part: str) -> np.ndarray:
     # Offsets and targets are small and touched at every batch: plain memory is faster.
     mapped: Literal["r"] | None = "r" if part == "tokens" else None
-    loaded: np.ndarray = np.load(path, mmap_mode=mapped, allow_pickle=False)
+    loaded: np.ndarray = persistent(lambda: np.load(path, mmap_mode=mapped, allow_pickle=False))
     return loaded.view(np.ndarray)
 
 

@@ -38,7 +38,7 @@ class Faults:
         self._say("disk", f"{error} {permille} {delay_us}")
 
     def calls(self, permille: int = 0) -> None:
-        """Let a share of all calls, also of those that read and list, fail as a file server does."""
+        """Let a share of all calls, also of those that read and list, fail as on a server."""
         self._say("calls", str(permille))
 
     def clock(self, ahead_s: int) -> None:
