@@ -90,8 +90,9 @@ def _open(path: str | os.PathLike[str]) -> int:
         raise NoFile(errno.EINVAL, no_file(Path(path)), os.fspath(path)) from error
     try:
         plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    except OSError:
+    except OSError as error:
         os.close(descriptor)
+        error.filename = os.fspath(path)
         raise
     if not plain:
         os.close(descriptor)
