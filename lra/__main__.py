@@ -10,9 +10,10 @@ def main() -> None:
     """Run the command line and leave with its exit code."""
     try:
         standard_streams.settle()
-        from lra.cli import main as run
+        from lra import cli
 
-        code = run(sys.argv[1:])
+        cli.alone = True
+        code = cli.main(sys.argv[1:])
     except KeyboardInterrupt:  # while that was imported
         code = 130
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends, and how is settled

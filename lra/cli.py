@@ -24,6 +24,8 @@ from lra.terminal.screen import plainly_written
 HOME = Path(__file__).resolve().parent.parent
 MOST_CHARACTERS = 2_000
 """Of a message."""
+alone = False
+"""Whether this process is the program `lra` and nothing more, so that others may be its forks."""
 OURS = ("lra", "models", "tasks", "runners", "reports")
 
 

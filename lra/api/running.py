@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i")
+"""Words that end with something printed, and start no cell."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedSweep:
     """What one call of `lra.run` did.
@@ -93,7 +97,7 @@ def run(
         0
     """
     from lra.composition.hydra_entry import MULTIRUN, entries
-    from lra.execution.foreground import PRINTING, execute, ready
+    from lra.execution.foreground import execute, ready
     from lra.terminal.volume import taken
 
     volume, words = taken([*flags(config_dir, plugins), *_words(overrides)])
@@ -101,7 +105,7 @@ def run(
     printing = [word for word in flagged if word in PRINTING]
     if printing:
         raise ConfigError(f"{printing[0]} prints and runs nothing: call `lra run` in a shell")
-    ready(words, volume)
+    ready(volume)
     with hydra_left_alone():
         configurations = entries(words)
     if not configurations:

@@ -31,7 +31,7 @@ def forked(count: int, one: Callable[[int], int]) -> int:
     asks to stop is passed on to all of them, and one that dies is not replaced: others take its
     cells.
     """
-    isolate.prepare(*PRELOAD)
+    isolate.prepare(*PRELOAD, fork=True)
     for name in IMPORTED:
         importlib.import_module(name)
     forked_server.share_tracker()
@@ -88,7 +88,7 @@ def _become(number: int, one: Callable[[int], int]) -> None:
         for caught in STOPS:
             signal.signal(caught, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        forked_server.start()
+        isolate.start_server()
         code = one(number)
     except KeyboardInterrupt:
         code = 130

@@ -3,19 +3,24 @@
 import shlex
 from collections.abc import Sequence
 
+from lra import cli
+from lra.composition.class_path import named_plugins
 from lra.composition.hydra_entry import MULTIRUN, entries
 from lra.execution.foreground import execute, ready
 from lra.sweep.sweep import Sweep
 from lra.terminal.volume import taken
+from runners.isolation import isolate
 
 
 def main(argv: list[str]) -> int:
     """Run the words after `lra run`; return the exit code."""
     volume, argv = taken(argv)
-    ready(argv, volume)
+    ready(volume)
     configurations = entries(argv)
     if not configurations:
         return 0  # Hydra printed a configuration or its help
+    # Code of a plug-in may have started threads, which a fork loses.
+    isolate.prepare(fork=cli.alone and not named_plugins())
     several = len(configurations) > 1 or any(word in MULTIRUN for word in argv)
     done = execute(configurations, multirun=several, volume=volume)
     if line := disturbed(done.sweep, argv):

@@ -22,16 +22,12 @@ PRELOAD = (
 )
 """What the fork server imports once, besides torch, so that a cell starts in milliseconds."""
 GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"
-PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "runner.dry_run")
-"""Words that end with something printed, and start no cell."""
 
 
-def ready(argv: Sequence[str], volume: Volume) -> None:
-    """Begin what takes long while this process composes: the fork server imports torch."""
+def ready(volume: Volume) -> None:
+    """Settle how much is printed, and what cells find imported."""
     progress.speaking = volume is not Volume.quiet
     isolate.prepare(*PRELOAD)
-    if not any(word.startswith(PRINTING) for word in argv):
-        isolate.start_server()
 
 
 class Executed(NamedTuple):

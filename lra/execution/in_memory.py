@@ -24,6 +24,7 @@ from lra.sweep.sweep import Planned, Sweep, SweepOutcome
 from lra.sweep.trainings import missing
 from lra.terminal.board import LEFT, ProgressBoard
 from lra.terminal.volume import Volume
+from runners.isolation.isolate import start_server
 from runners.isolation.progress import Progress
 from runners.records import Cell, Status
 from runners.store import Store
@@ -52,6 +53,7 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[SweepOutcome,
         )
     if not waiting:
         return SweepOutcome(), None
+    start_server()  # which imports what cells need while this process reckons and prepares
     expected = announcement(forecasts(waiting, store, sweep.name))
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
     for look in dict.fromkeys(filter(None, (first_look(each.cell.config) for each in waiting))):

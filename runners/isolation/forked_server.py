@@ -1,20 +1,20 @@
 """A fork server that is a fork of this process: the two share the memory of what was imported.
 
-`multiprocessing` starts a new Python, which imports torch again: a quarter of a gigabyte for each
-of a hundred workers on one machine.
+`multiprocessing` starts a new Python, which imports torch again: a second, and a quarter of a
+gigabyte for each of a hundred workers on one machine.
 """
 
 import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from multiprocessing import forkserver, resource_tracker, util
 from types import ModuleType
 from typing import Any
 
-from runners.isolation import temporary
 from tasks.data.signals import STOPS, left_to_parent
 
 _spawn = util.spawnv_passfds
@@ -26,22 +26,20 @@ def share_tracker() -> None:
         resource_tracker.ensure_running()
 
 
-def start() -> None:
-    """Start the fork server as a fork; one that dies is replaced by a new Python.
+@contextmanager
+def forking() -> Iterator[None]:
+    """Let a fork server that is started in the block be a fork.
 
-    Raises:
-        RuntimeError: this process has other threads, which a fork would lose.
+    It is a new Python where this process has other threads, which a fork would lose.
     """
-    if threading.active_count() > 1:
-        raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
     patched: Any = util
-    patched.spawnv_passfds = forked
-    temporary.process_folder()
+    before = patched.spawnv_passfds
+    if threading.active_count() == 1:
+        patched.spawnv_passfds = forked
     try:
-        with left_to_parent():
-            forkserver.ensure_running()
+        yield
     finally:
-        patched.spawnv_passfds = _spawn
+        patched.spawnv_passfds = before
 
 
 def forked(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:

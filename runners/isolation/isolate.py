@@ -18,14 +18,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runners.isolation import temporary
+from runners.isolation import forked_server, temporary
 from runners.isolation.child import STATUSES, Ending, Send, Work
 from runners.isolation.places import DevicePlace, Places, Taken, seats
 from runners.isolation.process import CONTEXT, Child, Job
@@ -46,7 +46,16 @@ __all__ = [
     "start_server",
 ]
 
-_preload = ["torch"]
+
+class _NextServer:
+    """What the fork server is to be, once it is started."""
+
+    def __init__(self) -> None:
+        self.modules = ["torch"]
+        self.forked = False
+
+
+_next = _NextServer()
 ATTEMPTS = 5
 
 
@@ -54,25 +63,33 @@ class LostServer(RuntimeError):
     """The fork server died again and again while a job was started."""
 
 
-def prepare(*modules: str) -> None:
+def prepare(*modules: str, fork: bool = False) -> None:
     """Have the fork server import `modules` besides torch; before the first child only.
 
     They must not start threads or touch a GPU. One that is missing is left to the child.
+
+    Args:
+        modules: dotted names.
+        fork: whether the server may be a fork of this process, which shares what that has imported.
+            One that dies is replaced by a new Python.
     """
-    _preload.extend(module for module in modules if module not in _preload)
+    _next.modules.extend(module for module in modules if module not in _next.modules)
+    _next.forked = fork
 
 
 def start_server() -> None:
     """Start the fork server, which imports while this process goes on; harmless where it runs."""
-    CONTEXT.set_forkserver_preload(_preload)
+    CONTEXT.set_forkserver_preload(_next.modules)
     server: Any = forkserver
     _leave_unreachable(server._forkserver)
     folder = temporary.process_folder()
     try:
-        with _same_import_path(), left_to_parent():
+        how = forked_server.forking() if _next.forked else nullcontext()
+        with _same_import_path(), left_to_parent(), how:
             forkserver.ensure_running()
     except OSError as error:
         raise temporary.unwritable(folder, error) from error
+    _next.forked = False
 
 
 def _leave_unreachable(server: Any) -> None:

@@ -68,8 +68,7 @@ def test_the_cells_are_those_of_the_sweep(
 
 def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr("lra.execution.foreground.isolate.prepare", lambda *_: None)
-    monkeypatch.setattr("lra.execution.foreground.isolate.start_server", lambda: None)
+    monkeypatch.setattr("lra.execution.foreground.isolate.prepare", lambda *_, **__: None)
 
     def execute(_: object, *, multirun: bool, **__: object) -> SimpleNamespace:
         asked.append(multirun)

@@ -26,7 +26,6 @@ def test_it_is_refused_by_its_numbers(
 ) -> None:
     monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(Executor, "run", lambda *_: pytest.fail("a cell began"))
-    monkeypatch.setattr("lra.execution.foreground.isolate.start_server", lambda: None)
     results = tmp_path / "results"
     assert main(["run", *words.split(), "logger=none", f"results={results}"]) == 2
     said = capsys.readouterr().err

@@ -12,7 +12,7 @@ from lra.cli import main
 from runners.store import Store, read_rows
 
 
-def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys) -> None:
+def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys, monkeypatch) -> None:
     words = ("-m", "model=linear,identity", "seed=0,1")
     assert run(tmp_path, *words, "runner.dry_run=true") == 0
     assert "4 cells" in (listed := capsys.readouterr().out)
@@ -22,6 +22,8 @@ def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys) -> None:
     assert "[4/4]" in capsys.readouterr().out
     assert not {"hydra", "multirun.yaml"} & {path.name for path in tmp_path.iterdir()}
     before = read_rows(tmp_path)
+    server = "runners.isolation.isolate.forkserver.ensure_running"
+    monkeypatch.setattr(server, lambda: pytest.fail("a fork server for nothing"))
     assert run(tmp_path, *words) == 0
     assert "4 of 4 cells are complete already" in capsys.readouterr().out
     pd.testing.assert_frame_equal(read_rows(tmp_path), before)

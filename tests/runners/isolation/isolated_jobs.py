@@ -382,3 +382,7 @@ def raise_odd(argument, send):
     if not isinstance(made, BaseException):
         exec(made)
     raise made
+
+
+def imported(name, send):
+    send(name in sys.modules)

@@ -1,0 +1,49 @@
+"""A fork server that is a fork of the process that asks for it, and where it is a new Python."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CODE = """
+import os, signal, sys, threading, types
+from multiprocessing import forkserver
+import isolated_jobs as jobs
+from runners.isolation import isolate
+
+sys.modules["only_here"] = types.ModuleType("only_here")
+isolate._next.modules.clear()
+isolate.prepare("json.tool", fork={fork})
+again = threading.Event()
+if {thread}:
+    threading.Thread(target=again.wait).start()
+for _ in range(2):
+    for name in ("only_here", "json.tool"):
+        ending = isolate.run(jobs.imported, name, on_message=print)
+        assert ending.status == "ok", ending
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+again.set()
+"""
+
+
+@pytest.mark.parametrize(
+    ("fork", "thread", "seen"),
+    [
+        (True, False, ["True", "True", "False", "True"]),
+        (True, True, ["False", "True"] * 2),
+        (False, False, ["False", "True"] * 2),
+    ],
+)
+def test_it_has_what_this_process_imported_and_one_after_it_is_a_new_python(fork, thread, seen):
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(fork=fork, thread=thread)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == seen
