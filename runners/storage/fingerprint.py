@@ -6,15 +6,13 @@ packages belong to the environment. Comments and blank lines do not count, docst
 An import by a computed name (`importlib.import_module(name)`) is not seen: name the module.
 """
 
-import ast
 import hashlib
 import importlib.machinery
-import io
-import tokenize
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
+
+from runners.storage.parsed_sources import keep_parsed, parsed
 
 HOUSE = ("models", "tasks", "runners", "conf")
 
@@ -28,8 +26,6 @@ class Source(NamedTuple):
     """Dotted names: of modules, and of what is in them."""
 
 
-BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Where a node holds statements, or what holds them."""
 Seen = dict[str, Source | None]
 """Sources by dotted name; None where a name is no module."""
 
@@ -110,6 +106,7 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
         reached[name] = source
         names.append(name.rpartition(".")[0])
         names.extend(source.imports)
+    keep_parsed()
     return reached
 
 
@@ -118,7 +115,7 @@ def _source_of(name: str, tops: Mapping[str, Path | None]) -> Source | None:
     if path is None:
         return None
     imports = _imports(path, name, is_package=path.name == "__init__.py")
-    return Source(path, _digest(path), tuple(imports))
+    return Source(path, parsed(path).digest, tuple(imports))
 
 
 def located(module: str) -> Path | None:
@@ -130,7 +127,7 @@ def located(module: str) -> Path | None:
 def source_digest(module: str) -> str | None:
     """Return the hash of a module's source, as `digests` has it; None where there is none."""
     path = located(module)
-    return None if path is None else _digest(path)
+    return None if path is None else parsed(path).digest
 
 
 def _top(package: str) -> Path | None:
@@ -157,7 +154,7 @@ def _locate(name: str, tops: Mapping[str, Path | None]) -> Path | None:
 def _imports(path: Path, name: str, *, is_package: bool) -> Iterator[str]:
     """Yield every dotted name that a source imports, anywhere in it, packages included."""
     package = name if is_package else name.rpartition(".")[0]
-    for level, module, names in _import_statements(path, _version(path)):
+    for level, module, names in parsed(path).statements:
         base = module
         if level:
             parents = package.split(".")
@@ -165,53 +162,3 @@ def _imports(path: Path, name: str, *, is_package: bool) -> Iterator[str]:
             base = f"{start}.{module}" if module else start
         yield base
         yield from (f"{base}.{imported}" for imported in names)
-
-
-Version = tuple[int, int]
-
-
-def _version(path: Path) -> Version:
-    status = path.stat()
-    return status.st_mtime_ns, status.st_size
-
-
-@lru_cache(maxsize=4096)
-def _import_statements(path: Path, _version: Version) -> list[tuple[int, str, tuple[str, ...]]]:
-    statements: list[tuple[int, str, tuple[str, ...]]] = []
-    waiting: list[ast.AST] = [ast.parse(path.read_bytes(), filename=str(path))]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Import):
-            statements.extend((0, alias.name, ()) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            names = tuple(alias.name for alias in node.names)
-            statements.append((node.level, node.module or "", names))
-        for block in BLOCKS:  # no expression imports, and most of a source is expressions
-            waiting.extend(getattr(node, block, ()))
-    return statements
-
-
-def _digest(path: Path) -> str:
-    return _digest_of(path, _version(path))
-
-
-@lru_cache(maxsize=4096)
-def _digest_of(path: Path, _version: Version) -> str:
-    return hashlib.sha256(without_comments(path.read_text(encoding="utf-8")).encode()).hexdigest()
-
-
-def without_comments(source: str) -> str:
-    """Return a Python source without comments and blank lines.
-
-    Works on positions rather than on tokens: the text between comments stays as it is, whichever
-    version of Python reads it.
-    """
-    lines: list[str | None] = [*source.split("\n")]
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        row, column = token.start
-        line = lines[row - 1] or ""
-        if token.type == tokenize.COMMENT:
-            lines[row - 1] = line[:column].rstrip() or None
-        elif token.type == tokenize.NL and not line.strip():
-            lines[row - 1] = None
-    return "\n".join(line for line in lines if line is not None)

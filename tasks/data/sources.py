@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from conf.kept import data_root as data_root  # noqa: PLC0414  # handed on
 from conf.plain_files import read_json, typed
 from conf.system_errors import NO_LOCKS, STORAGE_ALONE
 from tasks.data.bars import tqdm
@@ -32,12 +33,6 @@ CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0
 SETTLED_S = 2
 """So long after its last change a file's hash may be remembered."""
-
-
-def data_root() -> Path:
-    """Return the cache folder: `$LRA_DATA`, or ~/.cache/lra. It need not exist yet."""
-    given = os.environ.get("LRA_DATA")
-    return Path(given).expanduser() if given else Path.home() / ".cache" / "lra"
 
 
 @contextmanager

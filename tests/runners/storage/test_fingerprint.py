@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.storage.fingerprint import fingerprint, sources, without_comments
+from runners.storage.fingerprint import fingerprint, sources
+from runners.storage.parsed_sources import without_comments
 
 ROOT = Path(__file__).parents[3]
 

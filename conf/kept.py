@@ -1,0 +1,41 @@
+"""Texts that can be made again, kept in the cache of this machine."""
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from conf.plain_files import read_bytes
+
+
+def data_root() -> Path:
+    """Return the cache folder: `$LRA_DATA`, or ~/.cache/lra. It need not exist yet."""
+    given = os.environ.get("LRA_DATA")
+    return Path(given).expanduser() if given else Path.home() / ".cache" / "lra"
+
+
+def read_kept(file: Path) -> str | None:
+    """Return what `keep` wrote; None where that is not there, or not whole."""
+    with suppress(OSError, ValueError):
+        digest, _, text = read_bytes(file).partition(b"\n")
+        if digest == _digest(text):
+            return text.decode()
+    return None
+
+
+def keep(file: Path, text: str) -> None:
+    """Write a text to a file of the cache, whole or not at all; where it cannot be, not at all."""
+    content = text.encode()
+    temporary = file.with_name(f".{file.name}.{uuid4().hex[:8]}.tmp")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(_digest(content) + b"\n" + content)
+        temporary.replace(file)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
