@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lra.cli import VERBS
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("conf", "lra", "models", "tasks", "runners", "reports", "tests")
 SHIPPED = ("lra", "models", "tasks", "runners", "reports")
@@ -89,6 +91,22 @@ def test_reports_bring_no_torch():
 def test_a_sweep_begins_without_what_its_report_needs():
     code = "import sys, lra.execution.in_memory; print(*{'pandas', 'matplotlib'} & {*sys.modules})"
     assert printed(code) == []
+
+
+def test_no_verb_is_imported_with_what_its_answer_may_need():
+    # Each in a fork, as one would bring what another must not.
+    code = (
+        "import importlib, os, sys\nfrom lra.cli import VERBS\n"
+        "heavy = {'torch', 'pandas', 'matplotlib', 'scipy', 'wandb', 'hydra', 'sympy',"
+        " 'datasets', 'transformers', 'vl_convert'}\n"
+        "for verb in VERBS.values():\n"
+        "    if os.fork() == 0:\n"
+        "        importlib.import_module(verb.module)\n"
+        "        print(verb.module, *heavy & {*sys.modules}, flush=True)\n"
+        "        os._exit(0)\n"
+        "    os.wait()"
+    )
+    assert printed(code) == [verb.module for verb in VERBS.values()]
 
 
 def test_reports_know_of_runners_only_the_rows():
