@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from conf.plain_files import read_bytes
+from conf.plain_files import read_marked
 
 
 def data_root() -> Path:
@@ -16,10 +16,14 @@ def data_root() -> Path:
 
 
 def read_kept(file: Path) -> str | None:
-    """Return what `keep` wrote; None where that is not there, or not whole."""
+    """Return what `keep` wrote; None where that is not there, not whole, or of another user.
+
+    A cache may be shared, and what is kept may be code.
+    """
     with suppress(OSError, ValueError):
-        digest, _, text = read_bytes(file).partition(b"\n")
-        if digest == _digest(text):
+        content, status = read_marked(file)
+        digest, _, text = content.partition(b"\n")
+        if digest == _digest(text) and status.st_uid == os.geteuid():
             return text.decode()
     return None
 

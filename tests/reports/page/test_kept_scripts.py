@@ -42,6 +42,15 @@ def test_a_cache_that_cannot_be_written_does_no_harm(
     assert len(bundled) == 2
 
 
+def test_what_another_user_keeps_there_is_not_taken(
+    bundled: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert vega() == scripts.inline(TEXT)
+    monkeypatch.setattr("conf.kept.os.geteuid", lambda: -1)
+    assert vega() == scripts.inline(TEXT)
+    assert len(bundled) == 2
+
+
 def test_where_there_is_none_nothing_is_kept(
     bundled: list[str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
