@@ -16,9 +16,12 @@ def main() -> None:
         code = cli.main(sys.argv[1:])
     except KeyboardInterrupt:  # while that was imported
         code = 130
+    except SystemExit as ended:  # of argparse
+        if not isinstance(ended.code, int):
+            raise
+        code = ended.code
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends, and how is settled
-    standard_streams.finish()
-    sys.exit(code)
+    standard_streams.leave(code)
 
 
 if __name__ == "__main__":

@@ -244,18 +244,6 @@ def warm_up() -> None:
         raise RuntimeError(f"planning ended with {code}, or took signals")
 
 
-def leave(code: int) -> None:
-    """End as Python does, without taking apart the modules of all that was imported.
-
-    In a fork that alone copies all their memory, which takes as long as a small sweep.
-    """
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(code)
-
-
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         for name in IMPORTED:
@@ -269,9 +257,4 @@ if __name__ == "__main__":
         util.spawnv_passfds = importlib.import_module("runners.isolation.forked_server").forked
         start = serve(listening)
     become(*start)
-    try:
-        runpy.run_module("lra", run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        if isinstance(ended.code, int):
-            leave(ended.code)
-        raise
+    runpy.run_module("lra", run_name="__main__", alter_sys=True)

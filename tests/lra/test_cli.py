@@ -189,3 +189,23 @@ def test_a_reader_that_left_is_no_error(tmp_path):
         os.close(end)
     assert done.stderr == ""
     assert done.returncode == 141
+
+
+def test_the_end_waits_for_threads_and_runs_exit_functions(tmp_path):
+    code = (
+        "import atexit, os, sys, threading, time\nfrom lra import __main__, cli\n"
+        "class TakenApart:\n    def __del__(self, write=os.write): write(1, b'taken apart')\n"
+        "kept = TakenApart()\n"
+        "def main(argv):\n"
+        "    atexit.register(print, 'exit function')\n"
+        "    speak = lambda: (time.sleep(0.2), print('thread'))\n"
+        "    threading.Thread(target=speak).start()\n"
+        "    print('verb')\n    print('words', file=sys.stderr, end='')\n    return 3\n"
+        "cli.main = main\n{around}__main__.main()"
+    )
+    done = python(code.format(around=""), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "words")
+    assert done.stdout.split("\n") == ["verb", "thread", "exit function", ""]
+    traced = python(code.format(around="sys.setprofile(lambda *_: None)\n"), cwd=tmp_path)
+    assert traced.returncode == 3
+    assert traced.stdout.endswith("taken apart")
