@@ -15,6 +15,8 @@ BEGINNINGS = ("mixer.", "backbone.", "processes.")
 """Of the names of options; display names leave them out."""
 _LONGEST, _LONGEST_VALUE = 160, 60
 """Characters of all options, and of the value of one."""
+_ABBREVIATIONS = {"peak_learning_rate": "lr", "learning_rate": "lr"}
+"""Of the last parts of options' names, as papers write them."""
 
 
 def display_name(
@@ -22,6 +24,8 @@ def display_name(
     options: Mapping[str, str],
     departures: Sequence[str] = (),
     further: Sequence[str] = (),
+    *,
+    in_words: bool = False,
 ) -> str:
     """Return a model's name, as in `performer (features=64) (lra)`.
 
@@ -30,10 +34,12 @@ def display_name(
         options: those that tell it from others of its family, by dotted name.
         departures: its variant, where that is not the paper's, and the like.
         further: words of one figure or table; they stand in the last brackets.
+        in_words: whether options are words, as in `performer (features 64)`.
     """
     brackets = []
     if options:
-        brackets.append(fitting(", ".join(option_words(options)), _LONGEST))
+        words_of = short_option_words if in_words else option_words
+        brackets.append(fitting(", ".join(words_of(options)), _LONGEST))
     if departures:
         brackets.append(", ".join(departures))
     if further:
@@ -45,6 +51,15 @@ def display_name(
 def option_words(options: Mapping[str, str], beginnings: Sequence[str] = BEGINNINGS) -> list[str]:
     """Return options as words, `features=64`, their names without any of `beginnings`."""
     return [f"{_without(name, beginnings)}={fitting(v)}" for name, v in options.items()]
+
+
+def short_option_words(options: Mapping[str, str]) -> list[str]:
+    """Return options by the last parts of their names, as in `lr 0.003`."""
+    words = []
+    for name, value in options.items():
+        last = name.rpartition(".")[2]
+        words.append(f"{_ABBREVIATIONS.get(last, last.replace('_', ' '))} {fitting(value)}")
+    return words
 
 
 def _without(name: str, beginnings: Sequence[str]) -> str:

@@ -176,8 +176,10 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     ]
     starts = [(f"from {entry['start']}",) if "start" in entry else () for entry in labels]
     parts = list(zip(models, frame["family"], frame["options"], strict=True))
-    frame["base"] = list(map(_name, parts, departures))
     frame["departures"] = pd.Series(map(tuple.__add__, departures, starts), dtype=object)
+    of_models = frame[frame["baseline"] == ""]
+    chosen().shorten(zip(*(of_models[c] for c in ("family", "options", "departures")), strict=True))
+    frame["base"] = list(map(_name, parts, departures))
     frame["name"] = list(map(_name, parts, frame["departures"]))
     frame["split"] = [entry.get("split", "") for entry in labels]
     frame["reference"] = [entry.get("reference", "") for entry in labels]

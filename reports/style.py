@@ -4,11 +4,14 @@ Nothing here draws. `using` makes a style the one in force for a report; figures
 `chosen()` for it, and without any it is the default, in which everything looks as documented.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from reports.names import display_name
@@ -55,6 +58,27 @@ class Captions(StrEnum):
     """Title and how to read the numbers; the list of tables has the title."""
     short = auto()
     """The title; a file next to the table says how to read the numbers."""
+
+
+class Spread(StrEnum):
+    """What stands behind a mean over seeds in a table."""
+
+    long = auto()
+    """The interval, and what it accounts for."""
+    interval = auto()
+    """The interval; the caption says what it accounts for."""
+    deviation = auto()
+    """± the standard deviation over seeds."""
+    none = auto()
+
+
+class Names(StrEnum):
+    """Of models."""
+
+    full = auto()
+    """Options as they are typed, and every departure from the paper."""
+    short = auto()
+    """Options in words; what all runs of a model share is left out."""
 
 
 class TableSpan(StrEnum):
@@ -124,6 +148,7 @@ class TableStyle:
 
     width: TableSpan = TableSpan.page
     captions: Captions = Captions.long
+    spread: Spread = Spread.long
     bold_best: bool = True
     """Whether the best number of a column is bold, and the second underlined."""
     label_prefix: str = "tab"
@@ -160,6 +185,11 @@ class ReportStyle:
     """By name: a family's, or the whole name as figures and tables print it."""
     order: list[str] = field(default_factory=list)
     """Names of models that come first in legends and tables; the others follow."""
+    highlight: list[str] | None = None
+    """Names of the models that come before all others, drawn strongly; the others are then pale.
+    null: families that do not come with lra."""
+    names: Names = Names.full
+    """Of models without one in `models`."""
     only: list[str] = field(default_factory=list)
     """Names of the models that are shown; empty: all. Baselines stay."""
     lengths: list[int] = field(default_factory=list)
@@ -177,8 +207,8 @@ class ReportStyle:
             raise ValueError(f"formats: got []; wanted some of {', '.join(Format)}")
         if wrong := [n for n in self.lengths if n < 1]:
             raise ValueError(f"lengths: got {wrong[0]}; wanted whole numbers above 0")
-        for key in ("beside", "formats", "order", "only", "lengths"):
-            values = getattr(self, key)
+        for key in ("beside", "formats", "order", "highlight", "only", "lengths"):
+            values = getattr(self, key) or []
             if twice := [v for v in values if values.count(v) > 1]:
                 raise ValueError(f"{key}: {twice[0]} stands there twice; once is enough")
         names = [model.name for model in self.models.values() if model.name]
@@ -202,6 +232,13 @@ class ReportStyle:
 DEFAULT = ReportStyle()
 
 
+@cache
+def shipped_families() -> frozenset[str]:
+    """Return the families that come with lra."""
+    files = (resources.files("conf") / "model").iterdir()
+    return frozenset(file.name.removesuffix(".yaml") for file in files)
+
+
 class Chosen:
     """A style in force, and what it has named so far."""
 
@@ -209,6 +246,8 @@ class Chosen:
         self.style = style
         self._plain: dict[str, tuple[str, str]] = {}
         """By the printed name: the name without the style, and the family."""
+        self._short: dict[str, str] = {}
+        """By the name without the style."""
 
     def family_name(self, family: str) -> str:
         """Return what a family is called."""
@@ -228,18 +267,42 @@ class Chosen:
             StyleError: the style gives two models one name.
         """
         plain = display_name(family, options, departures, further)
-        if self.style is DEFAULT:
-            return plain
         look = self.style.models.get(plain)
-        printed = look.name if look and look.name else None
-        printed = printed or display_name(self.family_name(family), options, departures, further)
+        short = self.style.names is Names.short
+        if look and look.name:
+            printed = look.name
+        elif plain in self._short:
+            printed = self._short[plain]
+        else:
+            name = self.family_name(family)
+            printed = display_name(name, options, departures, further, in_words=short)
         before, _ = self._plain.setdefault(printed, (plain, family))
-        if before != plain:
+        if before != plain and not short:
             raise StyleError(
                 f"models: {before!r} and {plain!r} would both be called {printed!r}: give one of "
                 "them another name"
             )
         return printed
+
+    def shorten(self, models: Iterable[tuple[str, Mapping[str, str], Sequence[str]]]) -> None:
+        """Choose the shortest names that tell models from each other, where the style wants these.
+
+        Args:
+            models: family, options and departures of each that a report is about.
+        """
+        if self.style.names is not Names.short:
+            return
+        every = {display_name(*model): model for model in models}
+        departures: dict[str, set[tuple[str, ...]]] = {}
+        for family, options, words in every.values():
+            departures.setdefault(display_name(family, options), set()).add((*words,))
+        short = {}
+        for plain, (family, options, words) in every.items():
+            alone = len(departures[display_name(family, options)]) == 1
+            kept = () if alone else words
+            short[plain] = display_name(self.family_name(family), options, kept, in_words=True)
+        uses = Counter(short.values())
+        self._short |= {plain: name for plain, name in short.items() if uses[name] == 1}
 
     def plain(self, printed: str) -> str:
         """Return a model's name as it is without the style."""
@@ -249,11 +312,19 @@ class Chosen:
         """Return what a style may call a model: its whole name, and its family's."""
         return self._plain.get(printed, (printed, printed))
 
+    def highlighted(self, printed: str) -> bool:
+        """Return whether a model is one of those that stand out: by default, the user's."""
+        if printed not in self._plain:  # a baseline, or no model at all
+            return False
+        if self.style.highlight is None:
+            return self._keys(printed)[1] not in shipped_families()
+        return bool({*self._keys(printed), printed} & {*self.style.highlight})
+
     def rank(self, printed: str) -> int:
-        """Return a model's place in `order`; all that are not in it share the last."""
+        """Return a model's place in `order`; of the rest, highlighted ones come first."""
         order = self.style.order
         places = (order.index(key) for key in (*self._keys(printed), printed) if key in order)
-        return next(places, len(order))
+        return next(places, len(order) + (not self.highlighted(printed)))
 
     def look(self, printed: str) -> ModelStyle:
         """Return how a model is drawn: what its whole name says, then what its family says."""
@@ -299,18 +370,17 @@ class Chosen:
             frame = frame[~measured | frame["length"].isin(style.lengths)]
             if left := [n for n in lengths if n not in style.lengths]:
                 notes.append(f"style: lengths {', '.join(map(str, left))} are not shown")
-        named = dict.fromkeys([*style.only, *style.order, *style.models])
+        named = dict.fromkeys([*style.only, *style.order, *(style.highlight or []), *style.models])
         notes += [f"style: no model {key!r} is among the rows" for key in named if key not in keys]
         return frame.reset_index(drop=True), notes
 
 
-_NONE = Chosen(DEFAULT)
 _IN_FORCE: ContextVar[Chosen | None] = ContextVar("style", default=None)
 
 
 def chosen() -> Chosen:
     """Return the style in force."""
-    return _IN_FORCE.get() or _NONE
+    return _IN_FORCE.get() or Chosen(DEFAULT)
 
 
 @contextmanager

@@ -41,6 +41,7 @@ def finish(
     from lra.sweep.live import name_of
     from lra.terminal.console import print_result
     from reports.report import write_report
+    from reports.style import using
 
     wanted = multirun if report_wanted is None else report_wanted
     logger = sweep.logger
@@ -65,7 +66,9 @@ def finish(
                 style=style,
                 cells=stored_accounts(sweep.root, rows, cells),
             )
-            for conclusion in conclusions(rows):
+            with using(style):
+                concluded = [*conclusions(rows)]
+            for conclusion in concluded:
                 print(f"\n{conclusion}") if isinstance(conclusion, str) else print_result(
                     conclusion
                 )

@@ -9,9 +9,10 @@ from reports.arena.rules import AVERAGES, BEST_OF_LENGTHS, TASKS, AverageRule
 from reports.arena.scores import AT_CHANCE, REFUSED, ArenaLine, ArenaScores
 from reports.rows import DAGGER
 from reports.statistics.intervals import LEVEL
+from reports.style import Spread, chosen
 from reports.tables.marks import absent
-from reports.tables.ranking import ranked
-from reports.tables.scores import ACCURACY, BASELINES, CAVEAT
+from reports.tables.ranking import RANKS, ranked
+from reports.tables.scores import ACCURACY, BASELINES, CAVEAT, behind_means
 from reports.tables.table import Column, Entry, Table, TableRow
 
 PUBLISHED = "published"
@@ -58,6 +59,7 @@ def score_table(scores: ArenaScores) -> Table:
         stub="model",
         columns=tuple(heads),
         rows=tuple(rows),
+        brief=f"Percent of the test split{behind_means(every)}. {RANKS * bool(marks)}".rstrip(),
     )
 
 
@@ -76,7 +78,12 @@ def _column_number(scores: ArenaScores, index: int) -> str:
 def _with_basis(entry: Entry, usual: str) -> Entry:
     """Add what the interval of a score accounts for, where that is unusual."""
     basis = entry.facts.get("basis", usual)
-    return entry if basis == usual else replace(entry, notes=(str(basis), *entry.notes))
+    without_intervals = chosen().style.tables.spread in (Spread.deviation, Spread.none)
+    return (
+        entry
+        if basis == usual or without_intervals
+        else replace(entry, notes=(str(basis), *entry.notes))
+    )
 
 
 def _caveats(scores: ArenaScores, line: ArenaLine, measured: Entry) -> tuple[str, ...]:

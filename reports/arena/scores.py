@@ -19,6 +19,7 @@ from reports.arena.rules import (
 from reports.arena.runs import SHARED, ProtocolRuns
 from reports.rows import AMBIGUOUS, DAGGER, MISSING, as_text
 from reports.statistics.intervals import Interval, wilson_interval
+from reports.style import Spread, chosen
 from reports.tables.scores import ACCURACY, CHANCE, entry, final_scores
 from reports.tables.table import Entry
 from runners.records import Status, baseline_model
@@ -184,7 +185,7 @@ def _arena_line(row: Mapping[Hashable, Any]) -> ArenaLine:
 
 
 def _order(line: ArenaLine) -> tuple[Any, ...]:
-    return (place(line.family), line.changed, line.start, line.name)
+    return (chosen().rank(line.name), place(line.family), line.changed, line.start, line.name)
 
 
 def _best_of(rows: pd.DataFrame) -> Entry:
@@ -194,15 +195,15 @@ def _best_of(rows: pd.DataFrame) -> Entry:
     by_length = {n: rows[rows["length"] == n] for n in sorted({int(n) for n in rows["length"]})}
     scores = {n: _brief(part) for n, part in by_length.items()}
     best = max(scores, key=lambda n: -1.0 if (value := scores[n].value) is None else value)
-    chosen = scores[best]
+    winner = scores[best]
     sizes = by_length[best]["parameters"].dropna()
-    facts = {**chosen.facts, "length": best}
+    facts = {**winner.facts, "length": best}
     facts |= {"parameters": float(sizes.median())} if len(sizes) else {}
-    notes = chosen.notes
+    notes = winner.notes
     if len(scores) > 1:
         tried = ", ".join(f"{n:,}" for n in scores)
         notes += (f"best_of_lengths: length {best:,} won of {tried}",)
-    return replace(chosen, notes=notes, facts=facts)
+    return replace(winner, notes=notes, facts=facts)
 
 
 def _brief(rows: pd.DataFrame) -> Entry:
@@ -222,7 +223,8 @@ def _brief(rows: pd.DataFrame) -> Entry:
     basis = f"{seeds} of {seeds + lost} seeds" if lost else f"{seeds} seeds"
     if seeds == 1 and score.facts["examples"]:
         basis = f"{basis if lost else 'one seed'}, {score.facts['examples']:,} examples"
-    text = _percent(score.value) + _bounds(score.interval)
+    long = chosen().style.tables.spread is Spread.long
+    text = _percent(score.value) + _bounds(score.interval) if long else score.text
     facts = {**score.facts, "basis": basis}
     if "shared" in rows and rows["shared"].any():
         note = "the settings for all models: the protocol's source did not train this one"

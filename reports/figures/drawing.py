@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib import rc_context, rc_params_from_file, rcParams, rcParamsDefault
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from reports.figures.captions import Caption
 from reports.figures.processes import submit
+from reports.rows import model_order
 from reports.stems import fitting
 from reports.style import Format, chosen
 from reports.tables.table import csv_text
@@ -50,6 +52,10 @@ _DASHES: tuple[tuple[float, ...], ...] = (
     (6, 1.5, 1.5, 1.5, 1.5, 1.5), (4, 4), (9, 2, 2, 2), (1, 3), (8, 2, 4, 2), (2, 2, 6, 2),
 )  # fmt: skip
 _SLOTS = len(PALETTE)
+_STRONG = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#882255")
+"""Of highlighted models, in turn."""
+_PALE, _SHARE = (0.66, 0.66, 0.66), 0.55
+"""The grey that is mixed into the colours of all others, and its share."""
 _FIXED = ("softmax", "sdpa", "linear", "performer", "sliding_window", "identity")
 
 
@@ -58,11 +64,25 @@ def looks(models: Sequence[str]) -> dict[str, Look]:
 
     The foundation's models have fixed places; any other takes the place its name hashes to, or the
     next free one. Up to twelve models share neither colour, marker nor dashes; beyond, colour and
-    marker get new combinations. What the style in force says of a model takes precedence.
+    marker get new combinations. Highlighted models have strong colours and solid lines, and all
+    others next to them pale ones. What the style in force says of a model takes precedence.
     """
     by_plain = {chosen().plain(name): name for name in models}
     places = _places([*by_plain])
-    return {name: _styled(_look(places[plain]), name) for plain, name in by_plain.items()}
+    every = {name: _look(places[plain]) for plain, name in by_plain.items()}
+    strong = [name for name in model_order([*every]) if chosen().highlighted(name)]
+    if strong:
+        every = {name: look._replace(color=_pale(look.color)) for name, look in every.items()}
+    for number, name in enumerate(strong):
+        turn, slot = divmod(number, len(_STRONG))
+        every[name] = every[name]._replace(color=_STRONG[slot], dashes=_DASHES[turn % _SLOTS])
+    return {name: _styled(look, name) for name, look in every.items()}
+
+
+def _pale(color: str) -> str:
+    """Return a colour with much grey in it."""
+    mixed = [(1 - _SHARE) * c + _SHARE * g for c, g in zip(to_rgb(color), _PALE, strict=True)]
+    return to_hex(mixed)
 
 
 def _places(models: Sequence[str]) -> dict[str, int]:

@@ -1,100 +1,163 @@
-"""Scores of language models against multiply-adds of one example, as in Lite Transformer's paper.
+"""Final scores against cost: time of a training step, and multiply-adds of one example.
 
-A score is that of a training, the cost that of a forward pass at the same length, which
-`runner=scaling` counts: both must be among the rows.
+The time is that of the trainings themselves. Multiply-adds are those of a forward pass at the same
+length, as in Lite Transformer's paper, which `runner=scaling` counts: both must be among the rows.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
+from reports.figures.ticks import seconds
 from reports.rows import as_text, model_order
+from reports.sections.score_data import PANEL, SCORES, panel_title, score_data
 from reports.sections.section import PagesPart, SimpleSection
-from reports.tables.scores import LANGUAGE
+from reports.statistics.intervals import LEVEL
+from reports.tables.scores import TASK
 
-TASK = ("task", "task_version", "source", "length")
-PANEL = (*TASK, "regime", "tokenizer", "metric")
-TITLES = {score.metric: score.title for score in LANGUAGE}
+_COUNTED = ("task", "task_version", "source", "length")
 _PLOT = (3.0, 2.3)
 """Inches."""
 
 
+class _Cost(NamedTuple):
+    """What scores are drawn against."""
+
+    column: str
+    panel: tuple[str, ...]
+    """Columns whose values share a panel."""
+    axis: str
+    title: str
+    subtitle: str
+    label: Callable[[float], str]
+    """Of a number on the axis."""
+
+
+MULTIPLY_ADDS = _Cost(
+    "multiply_adds", PANEL, "multiply-adds of one example (millions)",
+    "Score against multiply-adds", "counted, of a forward pass at the training length",
+    lambda number: f"{number / 1e6:,g}",
+)  # fmt: skip
+STEP_TIME = _Cost(
+    "step_time", (*PANEL, "machine"), "time of a training step", "Score against time of a step",
+    "median over the steps of the trainings", seconds,
+)  # fmt: skip
+
+
 def score_cost_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return score and multiply-adds of every model that has both; scores are means over seeds.
+    """Return score and multiply-adds of every model that has both.
 
     Args:
         rows: as `reports.rows.prepare` returns them.
     """
-    final = rows[
-        (rows["runner"] == "train") & rows["step"].isna() & (rows["split"] == "test")
-        & (rows["status"] == "ok") & (rows["baseline"] == "") & rows["metric"].isin(TITLES)
-    ]  # fmt: skip
-    keys = [*PANEL, "name"]
-    scores = final.groupby(keys, dropna=False)["value"].agg(["mean", "min", "max"]).reset_index()
-    scores = scores.rename(columns={"mean": "score", "min": "low", "max": "high"})
     passes = rows[
         (rows["runner"] == "scaling") & (rows["mode"] == "forward") & (rows["reference"] == "")
         & (rows["status"] == "ok")
     ]  # fmt: skip
-    places = ["cell", *TASK, "name"]
+    places = ["cell", *_COUNTED, "name"]
     parts = [
         passes[passes["metric"] == metric].groupby(places)["value"].first()
         for metric in ("flops", "batch_size")
     ]
-    counted = (parts[0] / parts[1] / 2).rename("multiply_adds").dropna()
-    costs = counted.groupby([*TASK, "name"]).mean().reset_index()
-    data = scores.merge(costs, on=[*TASK, "name"]).rename(columns={"name": "model"})
-    return data.sort_values([*PANEL, "multiply_adds"], ignore_index=True)
+    counted = (parts[0] / parts[1] / 2).rename(MULTIPLY_ADDS.column).dropna()
+    return _joined(rows, counted.groupby([*_COUNTED, "name"]).mean().reset_index(), MULTIPLY_ADDS)
 
 
-def score_cost_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
-    """Draw what `score_cost_data` returned: one panel per task and score."""
-    keys = list(dict.fromkeys(data[list(PANEL)].itertuples(index=False, name=None)))
+def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return score and time of a training step of every model, by the machine that trained.
+
+    Args:
+        rows: as `reports.rows.prepare` returns them.
+    """
+    timed = rows[
+        (rows["runner"] == "train") & (rows["metric"] == "train_step_time") & rows["step"].isna()
+        & (rows["status"] == "ok")
+    ]  # fmt: skip
+    parts = timed[["hardware", "device", "precision"]].to_numpy()
+    machines = [", ".join(dict.fromkeys(map(as_text, part))) for part in parts]
+    grouped = timed.assign(machine=machines).groupby([*TASK, "name", "machine"], dropna=False)
+    return _joined(rows, grouped["value"].median().rename("step_time").reset_index(), STEP_TIME)
+
+
+def _joined(rows: pd.DataFrame, costs: pd.DataFrame, cost: _Cost) -> pd.DataFrame:
+    """Return scores with costs, of panels with two models and more."""
+    scores = score_data(rows)
+    scores = scores[(scores["baseline"] == "") & scores["score"].notna()].drop(columns="baseline")
+    costs = costs.rename(columns={"name": "model"})
+    keys = [column for column in costs.columns if column not in (cost.column, "machine")]
+    data = scores.merge(costs, on=keys) if len(scores) and len(costs) else scores[:0]
+    if data.empty:
+        return data
+    several = data.groupby(list(cost.panel), dropna=False)["model"].transform("nunique") > 1
+    return data[several].sort_values([*cost.panel, cost.column], ignore_index=True)
+
+
+def score_cost_figure(
+    data: pd.DataFrame, looks: dict[str, Look], cost: _Cost = MULTIPLY_ADDS
+) -> Figure:
+    """Draw scores against a cost: one panel per task and score."""
+    panels = [*data.groupby(list(cost.panel), dropna=False, sort=False)]
     with style():
-        grid = sheet(len(keys), plot=_PLOT)
+        grid = sheet(len(panels), plot=_PLOT, lines=False)
         handles: dict[str, Line2D] = {}
-        for axes, key in zip(grid.axes, keys, strict=True):
-            points = data[(data[list(PANEL)] == list(key)).all(axis=1)]
-            for point in points.to_dict("records"):
-                look = looks[point["model"]]
-                bars = [[point["score"] - point["low"]], [point["high"] - point["score"]]]
-                axes.errorbar(
-                    [point["multiply_adds"]], [point["score"]], yerr=bars, linestyle="none",
-                    marker=look.marker, color=look.color,
+        for axes, (key, part) in zip(grid.axes, panels, strict=True):
+            facts = dict(zip(cost.panel, key, strict=True))
+            score = SCORES[facts["metric"]]
+            for point in part.to_dict("records"):
+                look, name = looks[point["model"]], point["model"]
+                middle, low, high = (score.factor * point[c] for c in ("score", "low", "high"))
+                x = point[cost.column]
+                axes.plot([x, x], [low, high], color=look.color, linewidth=1.0, marker="")
+                (handles[name],) = axes.plot(
+                    [x], [middle], linestyle="none", marker=look.marker, color=look.color,
+                    label=legend_name(name),
                 )  # fmt: skip
-                handles[point["model"]] = Line2D(
-                    [], [], linestyle="none", marker=look.marker, color=look.color,
-                    label=legend_name(point["model"]),
-                )  # fmt: skip
-            task, _, source, length, *marks, metric = key
-            facts = [str(source), f"length {as_text(length)}", *(str(m) for m in marks if m)]
-            axes.set_title(f"{task} ({', '.join(facts)})", size=8.5)
-            low, high = points["multiply_adds"].min(), points["multiply_adds"].max()
-            if high > 10 * low:
-                axes.set_xscale("log")
-                axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1e6:,g}"))
-            axes.set_xlabel("multiply-adds of one example (millions)")
-            axes.set_ylabel(TITLES[metric].lower())
+            axes.set_title(panel_title(facts), size=8.5)
+            axes.set_xlabel(cost.axis)
+            axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
+            _scale(axes, part[cost.column], cost)
         return arrange(
             grid,
-            title="Score against multiply-adds",
-            subtitle="test split, mean over seeds, bars: their extremes; counted, of a forward "
-            "pass at the training length",
+            title=cost.title,
+            subtitle=f"test split, means over seeds with {100 * LEVEL:g} % intervals; "
+            f"{cost.subtitle}",
             handles=[handles[name] for name in model_order([*handles])],
         )
 
 
+def _scale(axes: Axes, numbers: "pd.Series[float]", cost: _Cost) -> None:
+    low, high = float(numbers.min()), float(numbers.max())
+    if high > 10 * low > 0:
+        axes.set_xscale("log")
+        axes.set_xlim(low / 1.4, high * 1.4)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: cost.label(number)))
+
+
 score_costs = SimpleSection(
     name="score-by-multiply-adds",
-    heading="Score against multiply-adds",
+    heading=MULTIPLY_ADDS.title,
     data=score_cost_data,
     figure=PagesPart(
-        "score-by-multiply-adds", "Score against multiply-adds",
-        "score against multiply-adds of one example", score_cost_figure, panel=PANEL,
-        number="score",
+        "score-by-multiply-adds", MULTIPLY_ADDS.title, "score against multiply-adds of one example",
+        score_cost_figure, panel=MULTIPLY_ADDS.panel, number="score",
+    ),
+)  # fmt: skip
+score_times = SimpleSection(
+    name="score-by-step-time",
+    heading=STEP_TIME.title,
+    data=score_time_data,
+    figure=PagesPart(
+        "score-by-step-time", STEP_TIME.title, "score against the time of a training step",
+        partial(score_cost_figure, cost=STEP_TIME), panel=STEP_TIME.panel, number="score",
     ),
 )  # fmt: skip

@@ -1,21 +1,23 @@
-"""Final scores of trainings and baselines: a table for each split and metric."""
+"""Final scores of trainings and baselines: a table for each split and metric, a figure of all."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
+from reports.sections.score_dots import score_dots
 from reports.sections.section import LeftOut, Part, TablePart
 from reports.stems import stem
 from reports.tables.scores import score_tables, splits
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield the tables of every split."""
+    """Yield the tables of every split, and the figure of the first."""
     judged = splits(rows)
     for split in judged:
         for metric, table in score_tables(rows, split):
             name = metric.replace("_", "-")
             heading = f"{metric.replace('_', ' ').capitalize()}, {split} split"
             yield TablePart(name if split == "test" else f"{name}-{stem(split)}", heading, table)
+    yield from score_dots(rows)
     if "test" not in judged:
         yield LeftOut("accuracy", "no final accuracy on the test split among the rows")

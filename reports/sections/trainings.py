@@ -1,4 +1,4 @@
-"""Further parts of trainings: learned spans, widths of keys, multiply-adds."""
+"""Further parts of trainings: learned spans, widths of keys, scores against costs."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,13 @@ import pandas as pd
 
 from reports.sections.key_width import key_widths
 from reports.sections.learned_spans import learned_spans
-from reports.sections.score_cost import score_costs
+from reports.sections.score_cost import score_costs, score_times
 from reports.sections.section import Part
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield what trainings show."""
     yield from learned_spans(rows)
+    yield from score_times(rows)
     yield from score_costs(rows)
     yield from key_widths(rows)

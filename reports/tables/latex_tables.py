@@ -1,13 +1,17 @@
-"""A table as LaTeX in the manner of booktabs: parts that fit, a caption, a label."""
+"""A table as LaTeX in the manner of booktabs: one float that fits, with a caption and a label."""
 
 import re
 from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
-from reports.style import Captions, TableSpan, TableStyle
+from reports.style import Captions, TableSpan, TableStyle, chosen
 from reports.tables.latex import breakable, escape_latex, stacked
 from reports.tables.ranking import RANKS
 from reports.tables.table import Entry, Table, TableRow, groups_of, sections_of
+
+_Block = tuple[list[int], Sequence[TableRow]]
+"""Columns and rows of one `tabular`."""
 
 
 class _Room(NamedTuple):
@@ -30,17 +34,21 @@ _HEAD = 18
 """Letters of the widest heading that stay in one line."""
 _ROWS = 44
 """Lines of a table on one page."""
+_HEADING = 3
+"""Lines that the heads of a block take, about."""
 _GAP = 2.4
 """Letters between columns."""
+_NOTES = r"\scriptsize"
 _FLOATS = 10
 """Parts of a table after which the page is ended: LaTeX holds 18 tables without a place."""
 
 
 def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> str:
-    """Render `table` environments; they need the packages `booktabs` and `array`.
+    """Render one `table` environment; it needs the packages `booktabs` and `array`.
 
-    A table that is wider than its room becomes several, of some columns each; one that is longer,
-    of some rows each. The notes stand under the last one.
+    A table that is wider than a column stands across both; one that is wider still has its columns
+    in blocks, one below the other. Only what is longer than a page continues in further floats; the
+    notes stand under the last one.
 
     Args:
         table: with rows and columns.
@@ -49,36 +57,40 @@ def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> 
             table gain `-2` and so on. Empty: no label.
     """
     style = style or TableStyle()
-    room = _ROOMS[style.width]
     widths = _widths(table)
-    wide = _column_parts(table, room, widths)
-    parts = [(columns, rows) for rows in _row_parts(table) for columns in wide]
+    room = _ROOMS[style.width]
+    if style.width is TableSpan.column and _needed(table, room, widths) > room.letters:
+        room = _ROOMS[TableSpan.full]
+    floats = _floats(table, _column_parts(table, room, widths))
     lines: list[str] = []
-    for number, (columns, rows) in enumerate(parts, 1):
+    for number, blocks in enumerate(floats, 1):
         lines += [rf"\begin{{{room.environment}}}", r"\centering"]
-        lines += _caption(table, style, number, len(parts))
+        lines += _caption(table, style, number, len(floats))
         if label and style.label_prefix:
             further = f"-{number}" if number > 1 else ""
             lines.append(rf"\label{{{style.label_prefix}:{label}{further}}}")
-        ranked = style.bold_best
-        lines += [room.size, *_tabular(table, columns, rows, room, widths, ranked=ranked)]
-        if number == len(parts) and table.footnotes():
-            lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
+        lines.append(room.size)
+        for place, (columns, rows) in enumerate(blocks):
+            lines += ["", r"\medskip"] if place else []
+            lines += _tabular(table, columns, rows, room, widths, ranked=style.bold_best)
+        if number == len(floats) and table.footnotes():
+            lines += ["", r"\smallskip", rf"\begin{{minipage}}{{\linewidth}}{_NOTES}\raggedright"]
             for index, note in enumerate(table.footnotes(), 1):
                 text = breakable(escape_latex(note))
                 lines.append(rf"\textsuperscript{{{index}}} {text}\par")
             lines.append(r"\end{minipage}")
         lines.append(rf"\end{{{room.environment}}}")
-        if number % _FLOATS == 0 and number < len(parts):
+        if number % _FLOATS == 0 and number < len(floats):
             lines.append(r"\clearpage")
     return "\n".join(lines) + "\n"
 
 
 def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[str]:
-    """Return the caption of one part; the list of tables has the title of the first alone."""
+    """Return the caption of one float; the list of tables has the title of the first alone."""
     words = f"{table.title}."
-    if number == 1 and style.captions is Captions.long:
-        words += f" {table.caption if style.bold_best else table.caption.replace(RANKS, '')}"
+    if number == 1:
+        words += f" {table.caption if style.captions is Captions.long else table.brief}".rstrip()
+        words = words if style.bold_best else words.replace(RANKS, "").rstrip()
     if count > 1:
         words += f" Part {number} of {count}."
     short = f"[{{{escape_latex(table.title)}}}]" if words != f"{table.title}." else ""
@@ -107,6 +119,11 @@ def _stub_width(table: Table, room: _Room) -> float:
     return min(room.stub, max((_letters(r.title) for r in table.rows), default=0.0)) + _GAP
 
 
+def _needed(table: Table, room: _Room, widths: Sequence[float]) -> float:
+    """Return about how many letters the whole table needs across."""
+    return _stub_width(table, room) + sum(widths)
+
+
 def _column_parts(table: Table, room: _Room, widths: Sequence[float]) -> list[list[int]]:
     """Return the columns of each part; neighbours of a group stay together where they fit."""
     left = room.letters - _stub_width(table, room)
@@ -126,18 +143,24 @@ def _column_parts(table: Table, room: _Room, widths: Sequence[float]) -> list[li
     return parts
 
 
-def _row_parts(table: Table) -> list[list[TableRow]]:
-    parts: list[list[TableRow]] = [[]]
-    for row in table.rows:
-        if len(parts[-1]) == _ROWS:
-            parts.append([])
-        parts[-1].append(row)
-    return parts
+def _floats(table: Table, columns: Sequence[list[int]]) -> list[list[_Block]]:
+    """Return the blocks of each float, as many as a page holds."""
+    rows = [table.rows[at : at + _ROWS] for at in range(0, len(table.rows), _ROWS)]
+    floats: list[list[_Block]] = []
+    left = 0
+    for block in product(columns, rows):
+        lines = len(block[1]) + _HEADING
+        if not floats or lines > left:
+            floats.append([])
+            left = _ROWS + _HEADING
+        floats[-1].append(block)
+        left -= lines
+    return floats
 
 
 def _tabular(
     table: Table,
-    chosen: Sequence[int],
+    shown: Sequence[int],
     rows: Sequence[TableRow],
     room: _Room,
     widths: Sequence[float],
@@ -146,8 +169,8 @@ def _tabular(
 ) -> list[str]:
     # a column too wide even for a separate page breaks its lines
     left = room.letters - _stub_width(table, room)
-    narrow = [widths[c] > left for c in chosen]
-    columns = [table.columns[c] for c in chosen]
+    narrow = [widths[c] > left for c in shown]
+    columns = [table.columns[c] for c in shown]
     forms = ["l" if column.words else "r" for column in columns]
     forms = [r"p{0.5\linewidth}" if n else form for n, form in zip(narrow, forms, strict=True)]
     long = any(_letters(row.title) > room.stub for row in table.rows)
@@ -156,7 +179,9 @@ def _tabular(
 
     def title(row: TableRow) -> str:
         text = escape_latex(row.title)
-        return r"\raggedright " + breakable(text) if long else text
+        text = breakable(text) if long else text
+        text = rf"\textbf{{{text}}}" if chosen().highlighted(row.title) else text
+        return rf"\raggedright {text}" if long else text
 
     def cell(entry: Entry, *, broken: bool) -> str:
         marks = ",".join(str(n) for n in table.numbers(entry))
@@ -188,7 +213,7 @@ def _tabular(
             form = r"p{0.9\linewidth}" if _letters(section) > 0.7 * room.letters else "l"
             lines.append(rf"\multicolumn{{{width}}}{{@{{}}{form}}}{{{words}}} \\")
         for row in section_rows:
-            entries = [row.entries[c] for c in chosen]
+            entries = [row.entries[c] for c in shown]
             cells = [cell(e, broken=n) for e, n in zip(entries, narrow, strict=True)]
             lines.append(" & ".join([title(row), *cells]) + r" \\")
     return [*lines, r"\bottomrule", r"\end{tabular}"]

@@ -1,15 +1,17 @@
 """Tables of scores: models by task, with intervals that name their source, and baselines below."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import stdev
 
 import pandas as pd
 
 from reports.names import display_name
 from reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
 from reports.statistics.intervals import LEVEL, Interval, mean_interval, wilson_interval
+from reports.style import Captions, Spread, chosen
 from reports.tables.marks import absent
-from reports.tables.ranking import ranked
+from reports.tables.ranking import DIFFERS, RANKS, ranked
 from reports.tables.table import Column, Entry, Table, TableRow
 from runners.metrics import METRICS
 
@@ -136,6 +138,7 @@ def accuracy_table(
         ]
 
     lines, marks = ranked([line(name) for name in models], score.decimals, higher=score.higher)
+    every = [entry for entries in lines for entry in entries]
     table_rows = [
         TableRow(title=name, entries=tuple(entries))
         for name, entries in zip(models, lines, strict=True)
@@ -162,13 +165,32 @@ def accuracy_table(
         caption += f"some{chance}."
     if CHANCE.keys() & tasks:
         caption += f" {CAVEAT}"
+    if chosen().style.tables.captions is Captions.short and len(tasks) == len(columns):
+        data = "; ".join(f"{head.group}: {head.title}" for head in heads)
+        caption += f" Data: {data}."
+        heads = tuple(Column(title=head.group, key=f"{head.group}, {head.title}") for head in heads)
+    ranks = marks if any(DIFFERS in e.text for e in every) else RANKS * bool(marks)
     return Table(
         title=f"{score.title} on the {split} split",
         caption=caption,
         stub="model",
         columns=heads,
         rows=tuple(table_rows),
+        brief=f"{score.unit}{behind_means(every)}. {ranks}".rstrip(),
     )
+
+
+def behind_means(entries: Sequence[Entry]) -> str:
+    """Return what stands behind the numbers, for a short caption."""
+    counts = sorted({int(e.facts["seeds"]) for e in entries if "seeds" in e.facts})
+    if not counts or counts[-1] == 1:
+        return ""
+    seeds = "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    behind = {
+        Spread.deviation: " ± standard deviation",
+        Spread.none: "",
+    }.get(chosen().style.tables.spread, f" [{100 * LEVEL:g} % interval]")
+    return f", mean{behind} over {seeds} seeds"
 
 
 def _without_score(rows: pd.DataFrame, final: pd.DataFrame) -> set[tuple[str, tuple[str, ...]]]:
@@ -234,11 +256,13 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
     labels = good["labels"][good["baseline"] != ""]
     notes += tuple(sorted({s for s in (mapping.get("sentence", "") for mapping in labels) if s}))
     notes += tuple(sorted({mapping["remark"] for mapping in good["labels"] if "remark" in mapping}))
+    if len(bad) and chosen().style.tables.spread is not Spread.long:
+        notes += (f"{len(good)} of {len(rows)} seeds",)
     machines = sorted({f"{d} {p}" for d, p in zip(good["device"], good["precision"], strict=True)})
     if len(machines) > 1:
         notes += (f"seeds come from {' and '.join(machines)}",)
     return Entry(
-        text=_text(score, mean, interval, seeds=len(good), lost=len(bad), examples=examples),
+        text=_text(score, values, interval, lost=len(bad), examples=examples),
         value=mean,
         interval=interval,
         notes=notes,
@@ -249,21 +273,30 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
 
 
 def _text(
-    score: Score, mean: float, interval: Interval | None, *, seeds: int, lost: int, examples: int
+    score: Score, values: Sequence[float], interval: Interval | None, *, lost: int, examples: int
 ) -> str:
+    """Return a mean and what the style in force has behind it."""
+    seeds, mean = len(values), sum(values) / len(values)
+
     def written(value: float) -> str:
         return f"{score.factor * value:.{score.digits}f}"
 
-    text = written(mean)
+    text, spread = written(mean), chosen().style.tables.spread
+    if spread is Spread.none:
+        return text
+    if spread is Spread.deviation:
+        return f"{text} ± {written(stdev(values))}" if len(values) > 1 else text
     count = f"{seeds} of {seeds + lost} seeds" if lost else f"{seeds} seeds"
     if interval is None:
-        return f"{text} ({count})" if seeds > 1 or lost else text
+        counted = spread is Spread.long and (seeds > 1 or lost)
+        return f"{text} ({count})" if counted else text
     of = count if seeds > 1 else f"{examples:,} examples" + (f", {count}" if lost else "")
     low, high = interval.low, interval.high
     if score.shares:
         # a share lies in [0, 1] though a t interval may not; the CSV keeps the bounds as computed
         low, high = max(0.0, low), min(1.0, high)
-    return f"{text} [{written(low)}, {written(high)}; {of}]"
+    detail = f"; {of}" if spread is Spread.long else ""
+    return f"{text} [{written(low)}, {written(high)}{detail}]"
 
 
 def _examples(rows: pd.DataFrame) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reports.statistics.intervals import Interval
+from reports.style import chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,8 @@ class Table:
     """Heading of the first column, which holds the row titles."""
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
+    brief: str = ""
+    """What a short caption says behind the title."""
 
     def __post_init__(self) -> None:
         """Refuse ragged rows."""
@@ -145,7 +148,9 @@ def to_markdown(table: Table) -> str:
             lines += [f"*{escape_markdown(section)}*", ""]
         lines += [header, rule]
         for row in rows:
-            cells = [escape_markdown(row.title), *map(cell, row.entries)]
+            title = escape_markdown(row.title)
+            title = f"**{title}**" if chosen().highlighted(row.title) else title
+            cells = [title, *map(cell, row.entries)]
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
     for number, note in enumerate(table.footnotes(), 1):

@@ -1,0 +1,61 @@
+"""Final scores as figures take them: means over seeds with their intervals."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from reports.rows import as_text, short
+from reports.tables.scores import ACCURACY, LANGUAGE, TASK, Score, entry, final_scores, splits
+
+PANEL = (*TASK, "split", "metric")
+"""Columns whose values share a panel."""
+SCORES = {score.metric: score for score in (ACCURACY, *LANGUAGE)}
+
+
+def score_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the final scores of every model and baseline on the test split, else on another.
+
+    The accuracy of a language model is left out: other scores say more.
+
+    Args:
+        rows: as `reports.rows.prepare` returns them.
+
+    Returns:
+        A line for each model and panel: the columns of `PANEL`, `model`, `baseline`, `score`, `low`
+        and `high`, bounds of its interval (NaN without one), `seeds`, `status` and `reason`.
+    """
+    records = []
+    for split in splits(rows)[:1]:
+        language: set[str] = set()
+        for score in (*LANGUAGE, ACCURACY):
+            final = final_scores(rows, split, score)
+            if final is None:
+                continue
+            final = final[~final["task"].isin(language)] if score is ACCURACY else final
+            language |= set(final["task"])
+            for key, part in final.groupby([*TASK, "baseline", "name"], dropna=False):
+                records.append(_record(key, split, score, part))
+    columns = [*PANEL, "baseline", "model", "score", "low", "high", "seeds", "status", "reason"]
+    return pd.DataFrame(records, columns=columns)
+
+
+def _record(key: tuple[Any, ...], split: str, score: Score, part: pd.DataFrame) -> dict[str, Any]:
+    result, bounds = entry(part, score), (float("nan"), float("nan"))
+    if (interval := result.interval) is not None:
+        bounds = (interval.low, interval.high)
+        if score.shares:  # as in tables, which print no share beyond these
+            bounds = (max(0.0, interval.low), min(1.0, interval.high))
+    return {
+        **dict(zip((*TASK, "baseline", "model"), key, strict=True)),
+        "split": split, "metric": score.metric, "score": result.value, "low": bounds[0],
+        "high": bounds[1], "seeds": result.facts.get("seeds", 0), "status": result.status,
+        "reason": "" if result.value is not None else short("; ".join(result.notes)),
+    }  # fmt: skip
+
+
+def panel_title(key: Mapping[str, Any]) -> str:
+    """Return what a panel shows, from the values of its columns."""
+    facts = [as_text(key["source"]), f"length {as_text(key['length'])}"]
+    facts += [str(key[name]) for name in ("regime", "tokenizer", "machine") if key.get(name)]
+    return f"{key['task']} ({', '.join(facts)})"

@@ -1,0 +1,109 @@
+"""Final scores of all models of a sweep as points with their intervals, the best place first."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports.figures.drawing import Look, style
+from reports.figures.layout import arrange, sheet
+from reports.figures.words import NAMES, points, wrap
+from reports.names import display_name
+from reports.rows import MARKS, model_order
+from reports.sections.score_data import PANEL, SCORES, panel_title, score_data
+from reports.sections.section import PagesPart, SimpleSection
+from reports.statistics.intervals import LEVEL
+from reports.style import chosen
+
+_PLOT = 2.6
+"""Inches across a plot."""
+_STUB = 1.2
+"""Inches of the longest line of a name."""
+_LINE = 1.4
+"""Heights of a letter from one line to the next."""
+_GREY = "0.45"
+MODELS = 40
+"""Of one figure."""
+
+
+def dots_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return `score_data` of panels that have a model, and something to compare it with."""
+    data = score_data(rows)
+    if data.empty:
+        return data
+    groups = data.groupby(list(PANEL), dropna=False)
+    scored = groups["score"].transform("count")
+    models = groups["baseline"].transform(lambda names: (names == "").any())
+    return data[(scored > 1) & models].reset_index(drop=True)
+
+
+def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
+    """Draw what `dots_data` returned: one panel per task and score, a line for each model."""
+    panels = [
+        (dict(zip(PANEL, key, strict=True)), part[part["score"].notna()])
+        for key, part in data.groupby(list(PANEL), dropna=False, sort=False)
+    ]
+    size = points("ticks", NAMES)
+    with style():
+        labels = [_labels(part, size) for _, part in panels]
+        lines = max(sum(label.count("\n") + 1 for label in each.values()) for each in labels)
+        high = _LINE * size / 72 * (lines + 1)
+        grid = sheet(len(panels), plot=(_PLOT, high), across=2, rows=True, lines=False)
+        for axes, (key, part), names in zip(grid.axes, panels, labels, strict=True):
+            _draw(axes, part, looks, names, SCORES[key["metric"]].factor)
+            score = SCORES[key["metric"]]
+            axes.set_xlabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
+            axes.set_title(panel_title(key), size=8.5)
+        lost = data[data["score"].isna()]
+        notes = [
+            f"not drawn: {', '.join(part['model'])}: {MARKS.get(str(status), status)}, {reason}"
+            for (status, reason), part in lost.groupby(["status", "reason"], sort=False)
+        ]
+        grey = "; grey: baselines that need no long-range model"
+        return arrange(
+            grid,
+            title=f"Scores on the {data['split'].iloc[0]} split",
+            subtitle=f"means over seeds with {100 * LEVEL:g} % intervals over seeds, or over "
+            f"examples where there is one seed{grey if (data['baseline'] != '').any() else ''}",
+            notes=notes,
+        )
+
+
+def _labels(part: pd.DataFrame, size: float) -> dict[str, str]:
+    """Return the names of models, then of baselines, each in lines that fit."""
+    baselines = dict(zip(part["model"], part["baseline"], strict=True))
+    order = model_order([name for name, baseline in baselines.items() if not baseline])
+    order += sorted(name for name, baseline in baselines.items() if baseline)
+    texts = {name: display_name(baselines[name].replace("_", " ") or name, {}) for name in order}
+    return {name: "\n".join(wrap(text, _STUB, size, most=4)) for name, text in texts.items()}
+
+
+def _draw(
+    axes: Axes, part: pd.DataFrame, looks: dict[str, Look], labels: dict[str, str], factor: float
+) -> None:
+    by_name = part.set_index("model")
+    for place, name in enumerate(labels):
+        point = by_name.loc[name]
+        look = looks.get(name, Look(_GREY, "D", ()))
+        score, low, high = (factor * float(point[c]) for c in ("score", "low", "high"))
+        if pd.notna(point["low"]):
+            axes.plot([low, high], [place, place], color=look.color, linewidth=1.4, marker="")
+        axes.plot(
+            [score], [place], linestyle="none", marker=look.marker, markersize=5, color=look.color
+        )
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.set_yticks(range(len(labels)), [*labels.values()])
+    axes.set_yticks([], minor=True)
+    for name, label in zip(labels, axes.get_yticklabels(), strict=True):
+        label.set_fontweight("bold" if chosen().highlighted(name) else "normal")
+    axes.grid(visible=False, axis="y")
+
+
+score_dots = SimpleSection(
+    name="scores",
+    heading="Scores",
+    data=dots_data,
+    figure=PagesPart(
+        "scores", "Scores", "scores of all models with their intervals", dots_figure, panel=PANEL,
+        lines=MODELS, number="score",
+    ),
+)  # fmt: skip
