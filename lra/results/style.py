@@ -90,14 +90,34 @@ def read_style(name: str | None) -> tuple[ReportStyle, list[str]]:
         return DEFAULT, []
     names = shipped()
     if name in names:
-        return style_of(load(names[name]), str(names[name])), []
+        return style_of(_on_base(load(names[name]), name), str(names[name])), []
     path = Path(name)
     if not path.is_file():
         way_out = "Or give the path of a YAML file or of a matplotlib .mplstyle file."
         raise UnknownName(unknown("style", name, names, way_out=way_out))
     if path.suffix == ENDING:
         return _of_matplotlib(path)
-    return style_of(load(path), name), []
+    return style_of(_on_base(load(path), name), name), []
+
+
+def _on_base(node: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return the keys of a file together with those of the shipped style that it names as `base`.
+
+    Raises:
+        UnknownName: no style of this name comes with lra.
+    """
+    if "base" not in node:
+        return node
+    names, base = shipped(), str(node["base"])
+    if base not in names:
+        raise UnknownName(f"{where}: " + unknown("base", base, names))
+    merged = dict(load(names[base]))
+    for key, value in node.items():
+        before = merged.get(key)
+        both = isinstance(before, Mapping) and isinstance(value, Mapping)
+        merged[key] = {**before, **value} if both else value
+    del merged["base"]
+    return merged
 
 
 def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:

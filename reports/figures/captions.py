@@ -1,8 +1,10 @@
 """Captions in files next to a picture, instead of words in it: plain text and LaTeX."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from reports.style import Surrounding, chosen
 from reports.tables.latex import breakable, escape_latex
 
 
@@ -28,3 +30,18 @@ class Caption:
         short = f"[{{{escape_latex(self.title)}}}]" if self.title else ""
         latex.write_text(f"\\caption{short}{{{words}}}\n\\label{{fig:{stem}}}\n", encoding="ascii")
         return [plain, latex]
+
+
+def panel_titles(panels: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
+    """Return a title for each panel, and what is left to say of all of them below the figure.
+
+    Titles are tasks alone where the style in force keeps words out of the picture.
+
+    Args:
+        panels: task of each, and facts about it.
+    """
+    tasks = [task for task, _ in panels]
+    if Surrounding.subtitle not in chosen().style.beside or len(set(tasks)) < len(tasks):
+        return [f"{task} ({facts})" for task, facts in panels], ""
+    facts = "; ".join(f"{task}: {words}" for task, words in panels)
+    return tasks, facts

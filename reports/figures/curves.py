@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, SymmetricalLogLocator
 
+from reports.figures.captions import panel_titles
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, chunks, sheet
 from reports.rows import as_text, first_position, model_order
@@ -138,11 +139,12 @@ def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figu
     with style():
         grid = sheet(len(keys), plot=_PLOT)
         drawn: dict[str, Line2D] = {}
-        for axes, key in zip(grid.axes, keys, strict=True):
+        titles, facts = panel_titles([_title(key) for key in keys])
+        for axes, key, title in zip(grid.axes, keys, titles, strict=True):
             part = data[(data[panel] == list(key)).all(axis=1)]
             for name, line in _draw_curves(axes, part, looks, axis.column).items():
                 drawn.setdefault(name, line)
-            axes.set_title(_title(key), size=8.5)
+            axes.set_title(title, size=8.5)
             axes.set_xlabel(axis.x)
             axes.set_ylabel(axis.y)
             _ticks(axes, axis)
@@ -152,16 +154,18 @@ def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figu
             title=axis.title,
             subtitle="means over seeds; bands: extremes over seeds" if several else "",
             handles=[drawn[name] for name in model_order(list(drawn))],
+            notes=[facts] if facts else [],
         )
 
 
-def _title(key: tuple[Any, ...]) -> str:
+def _title(key: tuple[Any, ...]) -> tuple[str, str]:
+    """Return the task of a panel, and facts about it."""
     task, version, source, *further = key
     facts = [str(source), f"version {as_text(version)}"]
     if further:
         length, *marks = further
         facts += [f"length {length}", *(str(mark) for mark in marks if mark)]
-    return f"{task} ({', '.join(facts)})"
+    return str(task), ", ".join(facts)
 
 
 def _ticks(axes: Axes, axis: Axis) -> None:

@@ -54,7 +54,7 @@ _DASHES: tuple[tuple[float, ...], ...] = (
 _SLOTS = len(PALETTE)
 _STRONG = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#882255")
 """Of highlighted models, in turn."""
-_PALE, _SHARE = (0.66, 0.66, 0.66), 0.55
+_PALE, _SHARE = (0.62, 0.62, 0.62), 0.7
 """The grey that is mixed into the colours of all others, and its share."""
 _FIXED = ("softmax", "sdpa", "linear", "performer", "sliding_window", "identity")
 

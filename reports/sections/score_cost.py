@@ -14,11 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from reports.figures.captions import panel_titles
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.ticks import seconds
 from reports.rows import as_text, model_order
-from reports.sections.score_data import PANEL, SCORES, panel_title, score_data
+from reports.sections.score_data import PANEL, SCORES, panel_facts, score_data
 from reports.sections.section import PagesPart, SimpleSection
 from reports.statistics.intervals import LEVEL
 from reports.tables.scores import TASK
@@ -104,13 +105,16 @@ def score_cost_figure(
     data: pd.DataFrame, looks: dict[str, Look], cost: _Cost = MULTIPLY_ADDS
 ) -> Figure:
     """Draw scores against a cost: one panel per task and score."""
-    panels = [*data.groupby(list(cost.panel), dropna=False, sort=False)]
+    panels = [
+        (dict(zip(cost.panel, key, strict=True)), part)
+        for key, part in data.groupby(list(cost.panel), dropna=False, sort=False)
+    ]
     with style():
         grid = sheet(len(panels), plot=_PLOT, lines=False)
         handles: dict[str, Line2D] = {}
-        for axes, (key, part) in zip(grid.axes, panels, strict=True):
-            facts = dict(zip(cost.panel, key, strict=True))
-            score = SCORES[facts["metric"]]
+        titles, facts = panel_titles([panel_facts(key) for key, _ in panels])
+        for axes, title, (key, part) in zip(grid.axes, titles, panels, strict=True):
+            score = SCORES[key["metric"]]
             for point in part.to_dict("records"):
                 look, name = looks[point["model"]], point["model"]
                 middle, low, high = (score.factor * point[c] for c in ("score", "low", "high"))
@@ -120,7 +124,7 @@ def score_cost_figure(
                     [x], [middle], linestyle="none", marker=look.marker, color=look.color,
                     label=legend_name(name),
                 )  # fmt: skip
-            axes.set_title(panel_title(facts), size=8.5)
+            axes.set_title(title, size=8.5)
             axes.set_xlabel(cost.axis)
             axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
             _scale(axes, part[cost.column], cost)
@@ -130,6 +134,7 @@ def score_cost_figure(
             subtitle=f"test split, means over seeds with {100 * LEVEL:g} % intervals; "
             f"{cost.subtitle}",
             handles=[handles[name] for name in model_order([*handles])],
+            notes=[facts] if facts else [],
         )
 
 

@@ -54,8 +54,8 @@ def _record(key: tuple[Any, ...], split: str, score: Score, part: pd.DataFrame) 
     }  # fmt: skip
 
 
-def panel_title(key: Mapping[str, Any]) -> str:
-    """Return what a panel shows, from the values of its columns."""
+def panel_facts(key: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the task of a panel, and facts about it, from the values of its columns."""
     facts = [as_text(key["source"]), f"length {as_text(key['length'])}"]
     facts += [str(key[name]) for name in ("regime", "tokenizer", "machine") if key.get(name)]
-    return f"{key['task']} ({', '.join(facts)})"
+    return str(key["task"]), ", ".join(facts)

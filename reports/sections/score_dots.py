@@ -4,12 +4,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from reports.figures.captions import panel_titles
 from reports.figures.drawing import Look, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.words import NAMES, points, wrap
 from reports.names import display_name
 from reports.rows import MARKS, model_order
-from reports.sections.score_data import PANEL, SCORES, panel_title, score_data
+from reports.sections.score_data import PANEL, SCORES, panel_facts, score_data
 from reports.sections.section import PagesPart, SimpleSection
 from reports.statistics.intervals import LEVEL
 from reports.style import chosen
@@ -48,11 +49,12 @@ def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         lines = max(sum(label.count("\n") + 1 for label in each.values()) for each in labels)
         high = _LINE * size / 72 * (lines + 1)
         grid = sheet(len(panels), plot=(_PLOT, high), across=2, rows=True, lines=False)
-        for axes, (key, part), names in zip(grid.axes, panels, labels, strict=True):
+        titles, facts = panel_titles([panel_facts(key) for key, _ in panels])
+        for axes, title, (key, part), names in zip(grid.axes, titles, panels, labels, strict=True):
             _draw(axes, part, looks, names, SCORES[key["metric"]].factor)
             score = SCORES[key["metric"]]
             axes.set_xlabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
-            axes.set_title(panel_title(key), size=8.5)
+            axes.set_title(title, size=8.5)
         lost = data[data["score"].isna()]
         notes = [
             f"not drawn: {', '.join(part['model'])}: {MARKS.get(str(status), status)}, {reason}"
@@ -64,7 +66,7 @@ def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
             title=f"Scores on the {data['split'].iloc[0]} split",
             subtitle=f"means over seeds with {100 * LEVEL:g} % intervals over seeds, or over "
             f"examples where there is one seed{grey if (data['baseline'] != '').any() else ''}",
-            notes=notes,
+            notes=[*notes, *filter(None, [facts])],
         )
 
 

@@ -38,7 +38,6 @@ _HEADING = 3
 """Lines that the heads of a block take, about."""
 _GAP = 2.4
 """Letters between columns."""
-_NOTES = r"\scriptsize"
 _FLOATS = 10
 """Parts of a table after which the page is ended: LaTeX holds 18 tables without a place."""
 
@@ -74,7 +73,7 @@ def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> 
             lines += ["", r"\medskip"] if place else []
             lines += _tabular(table, columns, rows, room, widths, ranked=style.bold_best)
         if number == len(floats) and table.footnotes():
-            lines += ["", r"\smallskip", rf"\begin{{minipage}}{{\linewidth}}{_NOTES}\raggedright"]
+            lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
             for index, note in enumerate(table.footnotes(), 1):
                 text = breakable(escape_latex(note))
                 lines.append(rf"\textsuperscript{{{index}}} {text}\par")

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
+from matplotlib.colors import to_rgb
 
 from lra.composition.runner_class import sections
+from lra.errors import UnknownName
+from lra.results.style import read_style
 from reports.figures.direct import spread
 from reports.figures.drawing import looks, save
 from reports.figures.panels import panel_figure
@@ -23,7 +27,9 @@ from reports.style import (
     Captions,
     Font,
     ModelStyle,
+    Names,
     ReportStyle,
+    Spread,
     StyleError,
     Surrounding,
     TableSpan,
@@ -32,8 +38,9 @@ from reports.style import (
 )
 from reports.tables.costs import efficiency_table, growth_table
 from reports.tables.latex_tables import to_latex
-from reports.tables.table import Column, Entry, Table, TableRow
-from tests.reports.conftest import failed, frame, timing
+from reports.tables.scores import accuracy_table
+from reports.tables.table import Column, Entry, Table, TableRow, to_markdown
+from tests.reports.conftest import accuracy, failed, frame, timing
 from tests.reports.figures.test_layout import faults
 from tests.reports.tables.test_latex import ENGINES, compiled, overfull
 
@@ -238,3 +245,129 @@ def test_the_best_number_may_stay_plain() -> None:
     assert r"\textbf" not in plain
     assert plain.startswith(r"\begin{table*}")
     assert r"\caption[{A ] b}]{A ] b. How.}" + "\n" + r"\label{tab:scores}" in plain
+
+
+def wide_table(columns: int, rows: int = 3) -> Table:
+    """A table whose columns need eleven letters each."""
+    return Table(
+        title="Wide", caption="How to read it.", stub="model", brief="Percent.",
+        columns=tuple(Column(title=f"task {n}") for n in range(columns)),
+        rows=tuple(
+            TableRow(title=f"model {r}", entries=(Entry(text="66.0 ± 1.0"),) * columns)
+            for r in range(rows)
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("columns", "environment", "blocks"), [(2, "table", 1), (6, "table*", 1), (20, "table*", 3)]
+)
+def test_a_table_is_one_float_across_as_many_columns_as_it_needs(
+    columns: int, environment: str, blocks: int
+) -> None:
+    style = TableStyle(width=TableSpan.column, captions=Captions.short)
+    text = to_latex(wide_table(columns), style, "wide")
+    assert text.startswith(rf"\begin{{{environment}}}")
+    for once in (r"\begin{table", r"\end{table", r"\caption", r"\label{tab:wide}"):
+        assert text.count(once) == 1, once
+    assert text.count(r"\begin{tabular}") == blocks
+    assert all(text.count(f"task {n} ") == 1 for n in range(columns))
+    assert r"\caption[{Wide}]{Wide. Percent.}" in text
+
+
+def test_only_what_is_longer_than_a_page_continues_in_another_float() -> None:
+    text = to_latex(wide_table(2, rows=60), TableStyle(width=TableSpan.column), "long")
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
+    assert [line for line in text.splitlines() if "label" in line] == [
+        r"\label{tab:long}", r"\label{tab:long-2}"
+    ]  # fmt: skip
+
+
+def test_the_users_models_come_first_in_strong_colours() -> None:
+    usual = looks(["linear", "sdpa"])
+    rows = frame(*(accuracy(m, 0, v) for m, v in (("linear", 0.5), ("zeta", 0.4), ("sdpa", 0.6))))
+    with using(ReportStyle()):
+        prepared = prepare(rows)
+        assert model_order([*prepared["name"]]) == ["zeta", "sdpa", "linear"]
+        found = looks([*prepared["name"]])
+        table = accuracy_table(prepared)
+        assert table is not None
+        assert [row.title for row in table.rows] == ["zeta", "sdpa", "linear"]
+        assert r"\textbf{zeta} &" in to_latex(table)
+        assert "| **zeta** |" in to_markdown(table)
+        assert r"\textbf{linear}" not in to_latex(table)
+
+    def grey(color: str) -> float:
+        return float(np.ptp(to_rgb(color)))
+
+    assert grey(found["zeta"].color) > 0.8
+    assert found["zeta"].dashes == ()
+    for name in usual:
+        assert grey(found[name].color) < 0.4 < grey(usual[name].color)
+        assert found[name].marker == usual[name].marker
+    with using(ReportStyle(highlight=[])):
+        prepared = prepare(rows)
+        assert model_order([*prepared["name"]]) == ["sdpa", "linear", "zeta"]
+        assert looks([*prepared["name"]])["linear"] == usual["linear"]
+    with using(ReportStyle(highlight=["linear"])):
+        assert model_order([*prepare(rows)["name"]]) == ["linear", "sdpa", "zeta"]
+
+
+def named(family: str, options: dict[str, str], **labels: str) -> dict[str, object]:
+    """A row with what distinguishes its model, as stores give it."""
+    cell = "-".join([family, *options.values(), *labels.values()])
+    columns = {"family": family, "options": options, "cell": cell, "labels": labels}
+    return accuracy(family, 0, 0.5, **columns)
+
+
+def test_short_names_say_what_differs() -> None:
+    rate, width = "optim.peak_learning_rate", "mixer.features"
+    rows = frame(
+        named("linear", {rate: "0.003"}, layers="light_conv + linear"),
+        named("linear", {rate: "0.01"}, layers="light_conv + linear"),
+        named("performer", {width: "64"}, variant="lra"),
+        named("performer", {width: "64"}),
+        named("luna", {"mixer.width": "8"}),
+        named("luna", {"backbone.width": "8"}),
+    )
+    with using(ReportStyle(names=Names.short)) as in_use:
+        names = [*prepare(rows)["name"]]
+        assert names[:4] == [
+            "linear (lr 0.003)", "linear (lr 0.01)",
+            "performer (features 64) (lra)", "performer (features 64)",
+        ]  # fmt: skip
+        assert len({*names}) == 6  # two that would share a short name have their options' names
+        assert in_use.plain(names[0]) == (
+            "linear (optim.peak_learning_rate=0.003) (light_conv + linear)"
+        )
+
+
+@pytest.mark.parametrize(
+    ("spread_style", "text", "words"),
+    [
+        (Spread.long, "52.0 [27.2, 76.8; 3 seeds]", "mean [95 % interval] over 3 seeds"),
+        (Spread.interval, "52.0 [27.2, 76.8]", "mean [95 % interval] over 3 seeds"),
+        (Spread.deviation, "52.0 ± 10.0", "mean ± standard deviation over 3 seeds"),
+        (Spread.none, "52.0", "mean over 3 seeds"),
+    ],
+)
+def test_what_stands_behind_a_mean_is_chosen(spread_style: Spread, text: str, words: str) -> None:
+    rows = frame(*(accuracy("linear", seed, v) for seed, v in enumerate((0.42, 0.52, 0.62))))
+    short = TableStyle(spread=spread_style, captions=Captions.short)
+    with using(ReportStyle(tables=short)):
+        table = accuracy_table(prepare(rows))
+    assert table is not None
+    assert table.rows[0].entries[0].text == text
+    assert table.brief.startswith(f"Percent, {words}.")
+    assert [column.title for column in table.columns] == ["listops"]
+    assert "Data: listops: generated" in table.caption
+
+
+def test_a_style_stands_on_a_shipped_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("base: paper_column\ntables: {spread: interval}\n")
+    mine, paper = (read_style(n)[0] for n in (str(tmp_path / "mine.yaml"), "paper_column"))
+    assert mine.tables == replace(paper.tables, spread=Spread.interval)
+    assert replace(mine, tables=paper.tables) == paper
+    (tmp_path / "mine.yaml").write_text("base: paper_colum\n")
+    with pytest.raises(UnknownName, match="paper_column"):
+        read_style(str(tmp_path / "mine.yaml"))
