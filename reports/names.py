@@ -55,11 +55,13 @@ def option_words(options: Mapping[str, str], beginnings: Sequence[str] = BEGINNI
 
 def short_option_words(options: Mapping[str, str]) -> list[str]:
     """Return options by the last parts of their names, as in `lr 0.003`."""
-    words = []
-    for name, value in options.items():
-        last = name.rpartition(".")[2]
-        words.append(f"{_ABBREVIATIONS.get(last, last.replace('_', ' '))} {fitting(value)}")
-    return words
+    return [f"{last_words(name)} {fitting(value)}" for name, value in options.items()]
+
+
+def last_words(name: str) -> str:
+    """Return the last part of an option's name in words."""
+    last = name.rpartition(".")[2]
+    return _ABBREVIATIONS.get(last, last.replace("_", " "))
 
 
 def _without(name: str, beginnings: Sequence[str]) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.names import FAITHFUL, display_name, fitting
+from reports.names import FAITHFUL, display_name, fitting, last_words
 from reports.stems import stem
-from reports.style import chosen
+from reports.style import Names, chosen
 from runners.records import COLUMNS, Status, baseline_of
 
 MARKS: dict[str, str] = {
@@ -170,9 +170,10 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     several = [m for m in RUN_MARKS[:2] if len({entry.get(m, "") for entry in kept}) > 1]
     among = frame["changed"].groupby([frame[c] for c in ("family", "task", "runner")])
     unlike = among.transform("nunique") > 1
+    shared = among.transform(_shared) if chosen().style.names is Names.short else [""] * len(frame)
     departures = [
-        departures_of(entry, [*several, *(("changed",) if differs else ())])
-        for entry, differs in zip(labels, unlike, strict=True)
+        departures_of(entry, [*several, *(("changed",) if differs else ())], listed(unnamed))
+        for entry, differs, unnamed in zip(labels, unlike, shared, strict=True)
     ]
     starts = [(f"from {entry['start']}",) if "start" in entry else () for entry in labels]
     parts = list(zip(models, frame["family"], frame["options"], strict=True))
@@ -187,18 +188,29 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def departures_of(labels: Mapping[str, str], marks: Sequence[str] = ()) -> tuple[str, ...]:
+def _shared(changed: "pd.Series[str]") -> str:
+    """Return the names that all labels of changes hold, as such a label."""
+    return ", ".join(sorted(set.intersection(*(set(listed(label)) for label in changed.unique()))))
+
+
+def departures_of(
+    labels: Mapping[str, str], marks: Sequence[str] = (), unnamed: Collection[str] = ()
+) -> tuple[str, ...]:
     """Return what labels say of how a model departs from its paper's.
 
     Args:
         labels: of a row.
         marks: those of `RUN_MARKS` that are named as well.
+        unnamed: options that are not named among the changed ones.
     """
     variant = labels.get("variant", FAITHFUL)
     words = ["" if variant == FAITHFUL else variant, labels.get("layers", "")]
     words += [labels.get(mark, "") for mark in marks if mark != "changed"]
-    if "changed" in marks and (keys := labels.get("changed", "")):
-        words.append(f"changed: {fitting(keys)}")
+    changed = [key for key in listed(labels.get("changed", "")) if key not in unnamed]
+    if "changed" in marks and changed:
+        if chosen().style.names is Names.short:
+            changed = [last_words(key) for key in changed]
+        words.append(f"changed: {fitting(', '.join(changed))}")
     return tuple(filter(None, words))
 
 

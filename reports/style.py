@@ -273,9 +273,11 @@ class Chosen:
             printed = look.name
         elif plain in self._short:
             printed = self._short[plain]
-        else:
+        elif short or family in self.style.models:
             name = self.family_name(family)
             printed = display_name(name, options, departures, further, in_words=short)
+        else:
+            printed = plain
         before, _ = self._plain.setdefault(printed, (plain, family))
         if before != plain and not short:
             raise StyleError(
@@ -302,7 +304,10 @@ class Chosen:
             kept = () if alone else words
             short[plain] = display_name(self.family_name(family), options, kept, in_words=True)
         uses = Counter(short.values())
-        self._short |= {plain: name for plain, name in short.items() if uses[name] == 1}
+        for plain, model in every.items():
+            alone = uses[short[plain]] == 1
+            full = display_name(self.family_name(model[0]), *model[1:])
+            self._short[plain] = short[plain] if alone else full
 
     def plain(self, printed: str) -> str:
         """Return a model's name as it is without the style."""

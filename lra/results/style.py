@@ -114,8 +114,10 @@ def _on_base(node: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     merged = dict(load(names[base]))
     for key, value in node.items():
         before = merged.get(key)
-        both = isinstance(before, Mapping) and isinstance(value, Mapping)
-        merged[key] = {**before, **value} if both else value
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            merged[key] = {**before, **value}
+        else:
+            merged[key] = value
     del merged["base"]
     return merged
 

@@ -54,8 +54,8 @@ _DASHES: tuple[tuple[float, ...], ...] = (
 _SLOTS = len(PALETTE)
 _STRONG = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#882255")
 """Of highlighted models, in turn."""
-_PALE, _SHARE = (0.62, 0.62, 0.62), 0.7
-"""The grey that is mixed into the colours of all others, and its share."""
+_PALE, _SHARE = 0.62, 0.7
+"""The lightness of the grey that is mixed into the colours of all others, and its share."""
 _FIXED = ("softmax", "sdpa", "linear", "performer", "sliding_window", "identity")
 
 
@@ -81,8 +81,8 @@ def looks(models: Sequence[str]) -> dict[str, Look]:
 
 def _pale(color: str) -> str:
     """Return a colour with much grey in it."""
-    mixed = [(1 - _SHARE) * c + _SHARE * g for c, g in zip(to_rgb(color), _PALE, strict=True)]
-    return to_hex(mixed)
+    red, green, blue = ((1 - _SHARE) * part + _SHARE * _PALE for part in to_rgb(color))
+    return to_hex((red, green, blue))
 
 
 def _places(models: Sequence[str]) -> dict[str, int]:

@@ -114,7 +114,7 @@ def score_cost_figure(
         handles: dict[str, Line2D] = {}
         titles, facts = panel_titles([panel_facts(key) for key, _ in panels])
         for axes, title, (key, part) in zip(grid.axes, titles, panels, strict=True):
-            score = SCORES[key["metric"]]
+            score = SCORES[str(key["metric"])]
             for point in part.to_dict("records"):
                 look, name = looks[point["model"]], point["model"]
                 middle, low, high = (score.factor * point[c] for c in ("score", "low", "high"))

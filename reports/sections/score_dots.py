@@ -3,6 +3,7 @@
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from reports.figures.captions import panel_titles
 from reports.figures.drawing import Look, style
@@ -19,8 +20,10 @@ _PLOT = 2.6
 """Inches across a plot."""
 _STUB = 1.2
 """Inches of the longest line of a name."""
-_LINE = 1.4
-"""Heights of a letter from one line to the next."""
+_LINE, _GAP = 1.25, 0.05
+"""Heights of a letter from one line of a name to the next, and inches between names."""
+_EDGE = 0.6
+"""Rows between the first or last point and the border."""
 _GREY = "0.45"
 MODELS = 40
 """Of one figure."""
@@ -31,10 +34,9 @@ def dots_data(rows: pd.DataFrame) -> pd.DataFrame:
     data = score_data(rows)
     if data.empty:
         return data
-    groups = data.groupby(list(PANEL), dropna=False)
-    scored = groups["score"].transform("count")
-    models = groups["baseline"].transform(lambda names: (names == "").any())
-    return data[(scored > 1) & models].reset_index(drop=True)
+    counted = data.assign(model_here=data["baseline"] == "").groupby(list(PANEL), dropna=False)
+    comparable = counted["model_here"].transform("any") & (counted["score"].transform("count") > 1)
+    return data[comparable].reset_index(drop=True)
 
 
 def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
@@ -46,13 +48,14 @@ def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
     size = points("ticks", NAMES)
     with style():
         labels = [_labels(part, size) for _, part in panels]
-        lines = max(sum(label.count("\n") + 1 for label in each.values()) for each in labels)
-        high = _LINE * size / 72 * (lines + 1)
+        lines = max(label.count("\n") + 1 for each in labels for label in each.values())
+        row = _LINE * lines * size / 72 + _GAP
+        high = row * (max(map(len, labels)) + 2 * _EDGE - 1)
         grid = sheet(len(panels), plot=(_PLOT, high), across=2, rows=True, lines=False)
         titles, facts = panel_titles([panel_facts(key) for key, _ in panels])
         for axes, title, (key, part), names in zip(grid.axes, titles, panels, labels, strict=True):
-            _draw(axes, part, looks, names, SCORES[key["metric"]].factor)
-            score = SCORES[key["metric"]]
+            score = SCORES[str(key["metric"])]
+            _draw(axes, part, looks, names, score.factor)
             axes.set_xlabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
             axes.set_title(title, size=8.5)
         lost = data[data["score"].isna()]
@@ -82,9 +85,9 @@ def _labels(part: pd.DataFrame, size: float) -> dict[str, str]:
 def _draw(
     axes: Axes, part: pd.DataFrame, looks: dict[str, Look], labels: dict[str, str], factor: float
 ) -> None:
-    by_name = part.set_index("model")
+    by_name = {str(point["model"]): point for point in part.to_dict("records")}
     for place, name in enumerate(labels):
-        point = by_name.loc[name]
+        point = by_name[name]
         look = looks.get(name, Look(_GREY, "D", ()))
         score, low, high = (factor * float(point[c]) for c in ("score", "low", "high"))
         if pd.notna(point["low"]):
@@ -92,9 +95,12 @@ def _draw(
         axes.plot(
             [score], [place], linestyle="none", marker=look.marker, markersize=5, color=look.color
         )
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_yticks(range(len(labels)), [*labels.values()])
+    texts = [*labels.values()]
+    axes.set_ylim(len(labels) - 1 + _EDGE, -_EDGE)
+    axes.set_yticks(range(len(labels)), minor=False)
     axes.set_yticks([], minor=True)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda place, _: texts[round(place)]))
+    axes.tick_params(axis="y", labelsize=points("ticks", NAMES))
     for name, label in zip(labels, axes.get_yticklabels(), strict=True):
         label.set_fontweight("bold" if chosen().highlighted(name) else "normal")
     axes.grid(visible=False, axis="y")

@@ -328,7 +328,7 @@ def test_short_names_say_what_differs() -> None:
         named("performer", {width: "64"}, variant="lra"),
         named("performer", {width: "64"}),
         named("luna", {"mixer.width": "8"}),
-        named("luna", {"backbone.width": "8"}),
+        named("luna", {"optim.width": "8"}),
     )
     with using(ReportStyle(names=Names.short)) as in_use:
         names = [*prepare(rows)["name"]]
@@ -340,6 +340,17 @@ def test_short_names_say_what_differs() -> None:
         assert in_use.plain(names[0]) == (
             "linear (optim.peak_learning_rate=0.003) (light_conv + linear)"
         )
+
+
+def test_short_names_say_which_changes_of_a_protocol_differ() -> None:
+    changes = ("task.partial, model.backbone.feed_forward_width", "task.partial")
+    rows = frame(
+        *(named("linear", {}, protocol="lra", changed=c) for c in changes),
+        named("sdpa", {}, protocol="lra", changed="task.partial"),
+    )
+    with using(ReportStyle(names=Names.short)):
+        names = [*prepare(rows)["name"]]
+    assert names == ["linear (changed: feed forward width)", "linear", "sdpa"]
 
 
 @pytest.mark.parametrize(
