@@ -38,7 +38,8 @@ def test_everything_that_the_rows_allow(realistic: pd.DataFrame, tmp_path: Path)
     for stem in ("accuracy", "accuracy-validation", "efficiency-step", "efficiency-forward",
                  "crossover", "growth"):  # fmt: skip
         wanted |= {f"{stem}.{form}" for form in ("md", "csv", "tex")}
-    for stem in ("time-step", "time-forward", "memory-step", "memory-forward", "training-loss"):
+    for stem in ("scores", "time-step", "time-forward", "memory-step", "memory-forward",
+                 "training-loss"):  # fmt: skip
         wanted |= {f"{stem}.{form}" for form in ("pdf", "svg", "png", "csv")}
     assert names == wanted
     assert all(p.is_file() and p.stat().st_size > 100 for p in paths)
