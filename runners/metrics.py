@@ -56,6 +56,7 @@ METRICS: dict[str, Metric] = {
     "exact_match": _metric("fraction", True, "share of sequences all of whose tokens are right"),
     "loss": _metric("nat", False, "mean negative log-likelihood per item; label split"),
     "bits_per_character": _metric("bit", False, "loss / ln 2, an item being a character or byte"),
+    "bits_per_byte": _metric("bit", False, "loss / ln 2 x tokens / bytes of the text"),
     "bits_per_token": _metric("bit", False, "loss / ln 2, an item being a token"),
     "perplexity": _metric("1", False, "exp(loss), an item being a token"),
     "word_perplexity": _metric("1", False, "exp(summed loss / words of the original text)"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 OWN = "model"
 """Name of the run's own model among those that a sweep trains first."""
-SCORES = ("bits_per_character", "word_perplexity", "perplexity", "accuracy")
+SCORES = ("bits_per_byte", "bits_per_character", "word_perplexity", "perplexity", "accuracy")
 """Scores on the test split by which a cell is summed up: the first that it has."""
 
 

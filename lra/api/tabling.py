@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reports.style import TableStyle
     from reports.tables.table import Entry, Table
 
-SCORES = ("accuracy", "bits_per_character", "word_perplexity", "perplexity")
+SCORES = ("accuracy", "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity")
 """Tables of models by task."""
 COSTS = ("efficiency", "crossover", "growth")
 """Tables of what models cost by length."""
@@ -125,11 +125,11 @@ def table(
 
     Args:
         rows: As `lra.rows` returns them.
-        kind: `accuracy`, `bits_per_character`, `word_perplexity` or `perplexity`: final scores of
-            models by task, with intervals and baselines. `efficiency`: speed and memory by length,
-            beside exact attention. `crossover`: the length from which a model is faster than exact
-            attention. `growth`: fitted exponents of time and memory. `metrics`: every final metric
-            of one runner, whichever it is.
+        kind: `accuracy`, `bits_per_byte`, `bits_per_character`, `word_perplexity` or `perplexity`:
+            final scores of models by task, with intervals and baselines. `efficiency`: speed and
+            memory by length, beside exact attention. `crossover`: the length from which a model is
+            faster than exact attention. `growth`: fitted exponents of time and memory. `metrics`:
+            every final metric of one runner, whichever it is.
         models: Those to show, by name or family; None: all.
         mode: Of `efficiency`: `step`, a training step, or `forward`; may be left out where the rows
             hold one.

@@ -161,12 +161,23 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def check_name(config: Mapping[str, Any], task: "Task") -> None:
-    """Raise ConfigError where a protocol's settings are for one task, and its options make another.
+    """Raise ConfigError where a task has the name of another, or its options make another.
 
-    A protocol knows tasks by their names: `task=pathfinder task.side=128` is `task=pathx`.
+    A name is what rows stand under: a text of one's own is none of ours. A protocol knows tasks by
+    their names: `task=pathfinder task.side=128` is `task=pathx`.
     """
     protocol, name = config["protocol"], config["task"]["name"]
-    if protocol == NONE or name not in (tasks := names("task")):
+    if name not in (tasks := names("task")):
+        return
+    ours = _file(f"task/{name}")["class_path"]
+    if (given := config["task"]["class_path"]) != ours and given in {
+        _file(f"task/{other}")["class_path"] for other in tasks
+    }:
+        raise ConfigError(
+            f"task.name={name} is the name of another task ({ours}), under which rows of {given} "
+            "would stand; choose one that none of `lra list tasks` has, as task.name=my_notes"
+        )
+    if protocol == NONE:
         return
     if (built := task.spec.name) != name and built in tasks:
         raise ConfigError(

@@ -11,7 +11,9 @@ from runners.metrics import METRICS
 
 TRAINED = ("train_step_time", "train_time", "process_peak_bytes", "parameters")
 """What a training costs: in its run's summary, beside its scores."""
-SCORES = ("accuracy", "bits_per_character", "word_perplexity", "perplexity", "loss")
+SCORES = (
+    "accuracy", "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity", "loss",
+)  # fmt: skip
 """The first one that a split has is its score."""
 _ALIKE = frozenset({
     "sweep", "model", "family", "kind", "seed", "cells", "disturbed_cells", keys.LENGTH_AXIS,

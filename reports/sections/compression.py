@@ -70,6 +70,7 @@ class CompressionScore:
 
 
 SCORES = (
+    CompressionScore(metric="bits_per_byte", title="bits per byte", factor=1.0, digits=3),
     CompressionScore(metric="bits_per_character", title="bits per character", factor=1.0, digits=3),
     CompressionScore(metric="word_perplexity", title="perplexity per word", factor=1.0, digits=2),
     CompressionScore(metric="perplexity", title="perplexity per token", factor=1.0, digits=2),

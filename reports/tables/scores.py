@@ -60,6 +60,7 @@ ACCURACY = Score(
     metric="accuracy", title="Accuracy", unit="Percent", factor=100.0, digits=1, shares=True
 )
 LANGUAGE = (
+    Score(metric="bits_per_byte", title="Bits per byte", unit="Bits, lower is better"),
     Score(metric="bits_per_character", title="Bits per character", unit="Bits, lower is better"),
     Score(
         metric="word_perplexity",

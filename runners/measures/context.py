@@ -142,7 +142,7 @@ def streams_of(task: Task) -> LanguageTask:
     if not isinstance(task, LanguageTask):
         raise Unsupported(
             f"contexts are parts of a stream of text: got task={task.spec.name}, which has none; "
-            "choose enwik8, text8, wikitext103, wikitext2 or pg19"
+            "choose enwik8, text8, wikitext103, wikitext2, pg19 or corpus"
         )
     return task
 

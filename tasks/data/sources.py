@@ -116,20 +116,38 @@ def folder_identity(folder: Path) -> str:
     """
 
     def states() -> list[tuple[str, list[int]]]:
-        return [(name, _state(os.stat(folder / name))) for name in _below(folder)]  # noqa: PTH116
+        return [(name, _state(os.stat(folder / name))) for name in below(folder)]  # noqa: PTH116
 
     def content() -> str:
         digest = hashlib.sha256()
-        for name in tqdm(
-            _below(folder), desc=f"hashes of {folder.name}", unit="file", disable=None
-        ):
+        for name in tqdm(below(folder), desc=f"hashes of {folder.name}", unit="file", disable=None):
             digest.update(json.dumps([name, sha256(folder / name)]).encode())
         return digest.hexdigest()
 
     return _remembered(folder, states, content)
 
 
-def _below(folder: Path) -> list[str]:
+def texts_identity(place: Path, files: Sequence[Path]) -> str:
+    """Return a hash of the contents of some files in their order, remembered as one.
+
+    Args:
+        place: What names them: a file, a folder or a pattern.
+        files: All of them.
+    """
+
+    def states() -> list[tuple[str, list[int]]]:
+        return [(str(file), _state(file.stat())) for file in files]
+
+    def content() -> str:
+        digest = hashlib.sha256()
+        for file in tqdm(files, desc=f"hashes of {place.name}", unit="file", disable=None):
+            digest.update(sha256(file).encode())
+        return digest.hexdigest()
+
+    return _remembered(place, states, content)
+
+
+def below(folder: Path) -> list[str]:
     """Return the sorted relative names of all files below `folder`."""
     names: list[str] = []
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int, Integer
+from jaxtyping import Int
 
 from tasks.data.lines import LineBlock, cut
 from tasks.data.prepared import GENERATED, identity_of
@@ -38,8 +38,6 @@ from tasks.task import TaskSpec
 VERSION = 2
 SUBWORDS = 32_768
 SAMPLE_SUBWORDS = 400
-END_OF_BOOK = "\n<end of book>\n"
-"""How the last id is shown."""
 TOLERANCE = 0.005
 """Share by which counted words may depart from the published number: how those were counted is not
 said, and half a book of the test split is as much."""
@@ -148,6 +146,11 @@ class PG19(TokenisedTask):
             given=self.given,
         )
 
+    @property
+    def document_end(self) -> str:
+        """How the last id is shown."""
+        return "\n<end of book>\n"
+
     def _identity(self) -> str:
         return identity_of(
             {
@@ -239,11 +242,3 @@ class PG19(TokenisedTask):
         """Return where each book of a split begins."""
         starts: Int[np.ndarray, " d"] = self.split(split).offsets[:-1]
         return starts
-
-    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
-        """Return the text of some ids, with the ends of books."""
-        ends = np.flatnonzero(ids == self.vocabulary - 1)
-        parts = np.split(ids, ends + 1)
-        return END_OF_BOOK.join(
-            super(PG19, self).decode(part[part < self.vocabulary - 1]) for part in parts
-        )

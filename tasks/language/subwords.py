@@ -227,6 +227,20 @@ class Subwords:
         ids = self._flat[shifts + np.arange(len(shifts))]
         return ids.astype(token_type(self.size))
 
+    def altered_line(self, block: LineBlock) -> tuple[int, str, str] | None:
+        """Return the first line that a given model does not give back: number, line, answer."""
+        if self.given is None:
+            return None
+        lines = _ended_lines(block.text)
+        encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+        answers = self._tokenizer.decode_batch(
+            [encoding.ids for encoding in encodings], skip_special_tokens=False
+        )
+        for number, (line, answer) in enumerate(zip(lines, answers, strict=True), block.line):
+            if line != answer:
+                return number, line, answer
+        return None
+
     def encode_text(self, text: str) -> Integer[np.ndarray, " n"]:
         """Return the ids of any text."""
         return self.encode(LineBlock(text.encode(), "text", 1))

@@ -8,8 +8,9 @@ first token of a stream is never predicted; the first word counts.
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from typing import ClassVar, Protocol
 
 import numpy as np
 from jaxtyping import Integer
@@ -19,19 +20,70 @@ from tasks.data.prepared import identity_of
 from tasks.data.storage import Ragged
 from tasks.errors import BadData
 from tasks.language.base import LanguageTask
-from tasks.language.subwords import Subwords
 from tasks.language.words import Words, token_type
 from tasks.task import SPLITS
 
 log = logging.getLogger(__name__)
 
 
+class Tokeniser(Protocol):
+    """What makes ids of text: words, sub-words, or an alphabet."""
+
+    @property
+    def name(self) -> str:
+        """What rows call it."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of ids."""
+        ...
+
+    @property
+    def recipe(self) -> Mapping[str, object]:
+        """What decides it, plain JSON."""
+        ...
+
+    @property
+    def sha256(self) -> str:
+        """Hash of what is stored of it."""
+        ...
+
+    def there(self) -> bool:
+        """Return whether it is on this machine."""
+        ...
+
+    def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
+        """Learn it from train, unless that is done."""
+        ...
+
+    def encode(self, block: LineBlock) -> Integer[np.ndarray, " n"]:
+        """Return the ids of whole lines."""
+        ...
+
+    def encode_text(self, text: str) -> Integer[np.ndarray, " n"]:
+        """Return the ids of any text; ValueError where it cannot be read."""
+        ...
+
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
+        """Return the text of some ids."""
+        ...
+
+
 class TokenisedTask(LanguageTask):
     """A task says what its tokeniser is, and yields the encoded blocks of each split."""
 
+    counted_as: ClassVar[str] = "words"
+    """What `encoded` counts, as the manifest names it."""
+
+    @property
+    def document_end(self) -> str | None:
+        """How the last id is shown, where it ends a document; None: it does not."""
+        return None
+
     @property
     @abstractmethod
-    def tokeniser(self) -> Words | Subwords:
+    def tokeniser(self) -> Tokeniser:
         """Makes ids of text; the same object at every call."""
 
     @abstractmethod
@@ -40,7 +92,7 @@ class TokenisedTask(LanguageTask):
 
     @abstractmethod
     def encoded(self, split: str, counted: dict[str, int]) -> Iterator[Ragged]:
-        """Yield the ids of a split, and leave in `counted` how many words it has.
+        """Yield the ids of a split, and leave in `counted` how many words, or others, it has.
 
         Raises:
             BadData: At its end, where the split is not what it should be.
@@ -55,17 +107,16 @@ class TokenisedTask(LanguageTask):
         """Make the tokeniser and write the store."""
         self.tokeniser.make(lambda: self.text("train"))
         # Filled while the splits are written, which is before the manifest is.
-        words: dict[str, int] = {}
+        counted: dict[str, int] = {}
         self.write(
-            {split: self.encoded(split, words) for split in SPLITS},
-            words=words,
+            {split: self.encoded(split, counted) for split in SPLITS},
             tokenizer=self.tokenizer_text,
             tokenizer_sha256=self.tokeniser.sha256,
-            **about,
+            **{self.counted_as: counted, **about},
         )
         if isinstance(self.tokeniser, Words) and self.tokeniser.missed:
             log.warning(
-                "%s: %d words that train does not have were read as <unk>",
+                "%s: %d words that the vocabulary does not have were read as <unk>",
                 self.spec.name,
                 self.tokeniser.missed,
             )
@@ -113,8 +164,12 @@ class TokenisedTask(LanguageTask):
         return self.tokeniser.encode_text(text)
 
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
-        """Return the text of some ids."""
-        return self.tokeniser.decode(ids)
+        """Return the text of some ids, with the ends of documents."""
+        if self.document_end is None:
+            return self.tokeniser.decode(ids)
+        last = self.spec.vocabulary - 1
+        parts = np.split(ids, np.flatnonzero(ids == last) + 1)
+        return self.document_end.join(self.tokeniser.decode(part[part < last]) for part in parts)
 
 
 def piece(ids: Integer[np.ndarray, " n"]) -> Ragged:

@@ -60,9 +60,16 @@ def count_words(blocks: Iterable[LineBlock]) -> Counter[bytes]:
     return counts
 
 
-def ranked(counts: Mapping[bytes, int]) -> bytes:
-    """Return the content of a vocabulary's file, the most frequent word first."""
-    every = {UNKNOWN: 0, END: 0, **counts}
+def ranked(counts: Mapping[bytes, int], least: int = 1) -> bytes:
+    """Return the content of a vocabulary's file, the most frequent word first.
+
+    Args:
+        counts: How often each word occurs.
+        least: Words that occur less often count as `<unk>`.
+    """
+    kept = {word: count for word, count in counts.items() if count >= least or word == END}
+    every = {UNKNOWN: 0, END: 0, **kept}
+    every[UNKNOWN] += sum(counts.values()) - sum(kept.values())
     order = sorted(every.items(), key=lambda item: (-item[1], item[0]))
     return b"".join(b"%s %d\n" % item for item in order)
 
@@ -76,19 +83,28 @@ class Words:
     """The tokeniser; made once from the train split, kept in the cache.
 
     Args:
-        size: Number of ids that is wanted.
+        size: Number of ids that is wanted; None: as many as train gives.
         train: Identity of the train split's content.
-        unknown: What becomes of words that train does not have.
+        unknown: What becomes of words that the vocabulary does not have.
+        least: Times that a word of the vocabulary occurs in train.
     """
 
-    def __init__(self, *, size: int, train: object, unknown: Unknown) -> None:
-        self.size, self.unknown = size, unknown
+    def __init__(
+        self, *, size: int | None, train: object, unknown: Unknown, least: int = 1
+    ) -> None:
+        self.wanted, self.unknown, self.least = size, unknown, least
         self.recipe = {"kind": "words", "version": VERSION, "train": train}
+        self.recipe |= {} if least == 1 else {"least": least}
         self.name = "words"
 
     @property
+    def size(self) -> int:
+        """Number of ids."""
+        return len(self._words) if self.wanted is None else self.wanted
+
+    @property
     def missed(self) -> int:
-        """Words read as `<unk>` so far, because train does not have them."""
+        """Words read as `<unk>` so far, because the vocabulary does not have them."""
         return self._table.missed
 
     @property
@@ -105,11 +121,13 @@ class Words:
         Raises:
             BadData: There are more or fewer words than `size`.
         """
-        vocabulary_cache.stored_or_built(self._file, lambda: ranked(count_words(train())))
-        if len(self._words) != self.size:
+        vocabulary_cache.stored_or_built(
+            self._file, lambda: ranked(count_words(train()), self.least)
+        )
+        if self.wanted not in (None, len(self._words)):
             raise BadData(
                 f"train has {len(self._words):,} words, <unk> and <eos> among them, wanted "
-                f"{self.size:,}: the file is truncated or another one; if it is meant, set "
+                f"{self.wanted:,}: the file is truncated or another one; if it is meant, set "
                 f"task.vocabulary_size={len(self._words)}"
             )
 
@@ -146,6 +164,10 @@ class Words:
                 "set task.unknown=unk"
             )
         return ids
+
+    def unknown_letters(self, text: bytes) -> bytes:
+        """Return the words of a text that are read as `<unk>`, a blank behind each."""
+        return b"".join(word + b" " for word in text.split() if word not in self._table)
 
     def encode_text(self, text: str) -> Integer[np.ndarray, " n"]:
         """Return the ids of any text, with `<eos>` for each line end.

@@ -22,6 +22,7 @@ from tasks.diagnostics.mqar import MQAR
 from tasks.diagnostics.permutations import Group, Permutations
 from tasks.diagnostics.selective_copy import SelectiveCopy
 from tasks.language.base import Regime
+from tasks.language.corpus import Corpus, CorpusUnits
 from tasks.language.pg19 import PG19, PG19Source
 from tasks.language.subwords import Algorithm
 from tasks.language.wikitext import Units, WikiText, WikiTextSource
@@ -49,6 +50,16 @@ def text_pairs(**options):
     rows = [f"{number} " * (1 + number % 4) + f"\t{number}" for number in range(200)]
     path.write_text("\n".join(["source\ttarget", *rows]) + "\n")
     return TextPairs(train=str(path), **options)
+
+
+def corpus(**options):
+    """Seven documents of words that come again, with some that do not."""
+    folder = data_root() / "notes"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(7):
+        lines = [f"day {number} é{n % 5}  went well, n{n * number}" for n in range(60)]
+        (folder / f"{number}.txt").write_text("\n".join(lines))
+    return Corpus(train=str(folder), length=24, **options)
 
 
 SMALL_TREES = {"min_length": 20, "max_length": 80, "max_depth": 4, "max_args": 6}
@@ -96,6 +107,12 @@ SHIPPED = {
     ),
     "pg19-sample": lambda: PG19(
         source=PG19Source.sample, length=40, regime=Regime.memory, memory=80
+    ),
+    "corpus-bytes": lambda: corpus(regime=Regime.memory, memory=30),
+    "corpus-characters": lambda: corpus(units=CorpusUnits.characters),
+    "corpus-words": lambda: corpus(units=CorpusUnits.words, within_documents=True),
+    "corpus-bpe": lambda: corpus(
+        units=CorpusUnits.subwords, subword_vocabulary=280, regime=Regime.sliding, stride=9
     ),
     "listops-masked": lambda: ListOps(source=ListOpsSource.sample, objective=InputObjective.masked),
     "retrieval-causal": lambda: Retrieval(

@@ -11,6 +11,7 @@ from tasks.classification.pixels import Dataset, Pixels, PixelSource
 from tasks.classification.text import Text, TextSource
 from tasks.language.base import Regime
 from tasks.language.characters import Characters, CharacterSource
+from tasks.language.corpus import Corpus, CorpusUnits
 from tasks.language.wikitext import Units, WikiText, WikiTextSource
 from tasks.language.wikitext_files import WikiTextForm
 from tasks.language.words import Unknown
@@ -67,6 +68,17 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"form": WikiTextForm.raw}, "units=words reads form=tokens"),
         ({"units": Units.subwords, "vocabulary_size": 9}, "belong to units=words"),
         ({"units": Units.subwords, "unknown": Unknown.unk}, "belong to units=words"),
+    ],
+    Corpus: [
+        ({}, r"got task\.train=null; name a text file, a folder"),
+        ({"train": " "}, "wanted a file or folder"),
+        ({"train": "x", "validation_fraction": 0.0}, "validation_fraction lies .* got 0.0"),
+        ({"train": "x", "test_fraction": 0.5}, "between 0 and 0.5: got 0.5"),
+        ({"train": "x", "least_count": 3}, "belongs to units=characters and words: got units=byte"),
+        ({"train": "x", "units": CorpusUnits.words, "least_count": 0}, "at least 1: got 0"),
+        ({"train": "x", "subword_vocabulary": 300}, "belongs to units=subwords: got units=bytes"),
+        ({"train": "x", "tokenizer": "t.json"}, "tokenizer belongs to units=subwords"),
+        ({"train": "x", "stride": 5}, "belongs to regime=sliding"),
     ],
     Proteins: [
         ({"source": ProteinSource.sample, "path": "x"}, "reads no files"),

@@ -219,6 +219,9 @@ def test_task_yaml_lists_exactly_the_constructor(name: str) -> None:
     elif name == "text_pairs":
         with pytest.raises(ConfigError, match=r"name a file of pairs by task\.train"):
             named_task(name)
+    elif name == "corpus":
+        with pytest.raises(ConfigError, match=r"your text is missing: got task\.train=null"):
+            named_task(name)
     elif name in {"retrieval", "pg19", "proteins", "proteins_masked"}:  # they need files
         assert named_task(name, ["source=sample"]).spec.name in name
     else:

@@ -28,7 +28,7 @@ def nodes(group):
 
 PROTOCOLS = {None: {"for_task": nodes("task")}, **nodes("protocol")}
 MODELS, RUNNERS = nodes("model"), bundled()
-STREAMS = {"enwik8", "text8", "wikitext103", "wikitext2", "pg19"}
+STREAMS = {"enwik8", "text8", "wikitext103", "wikitext2", "pg19", "corpus"}
 BESIDE = ("softmax", "linear", "fnet", "tlb")
 """Models that are tried beside its own under a protocol."""
 LENGTH, DEPTH = 256, 1
@@ -49,7 +49,7 @@ def own_words(task):
     if task == "table":
         # nothing is read before a cell runs
         words += ["task.dataset=owner/name", "task.labels=[a,b]"]
-    if task == "text_pairs":
+    if task in ("text_pairs", "corpus"):
         words.append("task.train=mine.tsv")
     return tuple(words)
 

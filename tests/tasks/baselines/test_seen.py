@@ -68,6 +68,8 @@ VARIED = {
                  "form": chance("single", "concatenated")},
     "proteins_masked": {"source": chance("sample"), "max_length": whole(1, 70)},
     **dict.fromkeys(("enwik8", "text8", "wikitext2", "wikitext103", "pg19"), STREAM),
+    "corpus": {**{name: STREAM[name] for name in ("length", "evaluation_length", "contiguous")},
+               "units": chance("bytes", "characters", "words")},
     "mqar": {**ROWS, "length": whole(16, 40), "test_length": chance(None, 50),
              "vocabulary": chance(40)},
     "selective_copy": {**ROWS, "length": whole(32, 40), "test_length": chance(None, 50)},
@@ -96,7 +98,9 @@ def drawn(name, source, folder):
     if options.get("form") == "concatenated":
         options["max_length"] += 5
     words = [f"{option}={'null' if x is None else x}" for option, x in options.items()]
-    own = own_table(folder) if name in {"table", "text_pairs"} else []
+    own = own_table(folder) if name in {"table", "text_pairs", "corpus"} else []
+    if name == "corpus":
+        own = own[:1]
     if name == "text_pairs":
         own = [own[0], "source_text=text", "target_text=other"]
     task = named_task(name, words + own)

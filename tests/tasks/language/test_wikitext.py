@@ -193,7 +193,7 @@ def test_unknown_words(folder, caplog):
     task = words(folder, unknown=Unknown.unk)
     task.prepare()
     assert task.split("validation").tokens.tolist() == [0, 1, 7, 8, 5, 7, 4, 0]
-    assert "1 words that train does not have were read as <unk>" in caplog.text
+    assert "1 words that the vocabulary does not have were read as <unk>" in caplog.text
 
 
 def test_missing_damaged_and_empty_files(folder, tmp_path):

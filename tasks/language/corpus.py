@@ -1,0 +1,348 @@
+"""Your own text: the next byte, character, word or sub-word of files of yours.
+
+    lra run task=corpus task.train=notes task.name=my_notes task.units=subwords
+
+    … ' th', 'ey', ' meet', '.', '⏎', end of the document | ' Shop', 'ping', ':', …
+
+`train` is a text file, a folder of such files, or a pattern; texts are UTF-8 (`.gz`, `.xz` and
+`.bz2` are unpacked), read with a line feed at the end of each line. Files of a folder or a pattern
+are documents: they follow one another in the order of their names, each with a token of its own at
+its end. Hidden files are left out. Where no validation or test text is given, they are the end of
+train: its last `test_fraction` of bytes is the test split, what stands before it is validation. A
+part begins behind the character that it would cut; a document may go on in the next part.
+
+    units        ids                                                                    metric
+    bytes        256
+    characters   those that occur `least_count` times in train, <unk>       bits_per_character
+    words        the same of what blanks separate, <eos> at line ends               perplexity
+    subwords     a byte-level BPE learnt from train, or a tokenizer.json's          perplexity
+
+Every row has `bits_per_byte`, which compares across units: loss / ln 2 times tokens per byte of the
+text (Gao et al. 2020, arXiv:2101.00027). What was read as `<unk>` is spelled out for it, at the
+price that the frequencies of train's bytes give. Blanks that words lose are no bytes of the text. A
+given tokeniser that does not give a line back is refused.
+
+Rows name the text with a hash of its content. Its name is yours (`task.name`), but none of ours.
+"""
+
+import math
+from collections.abc import Iterator
+from enum import StrEnum, auto
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from conf.shown import short_repr
+from tasks.data.lines import LineBlock
+from tasks.data.prepared import identity_of
+from tasks.data.published import named_path
+from tasks.data.sources import data_root
+from tasks.data.storage import Ragged
+from tasks.errors import BadData
+from tasks.language import corpus_files as files
+from tasks.language.alphabets import Bytes, CharacterSet
+from tasks.language.base import Regime
+from tasks.language.subwords import Algorithm, Subwords
+from tasks.language.tokenised import TokenisedTask, end, piece
+from tasks.language.words import Unknown, Words, token_type
+from tasks.task import TaskSpec
+
+VERSION = 1
+SUBWORDS = 8000
+LEAST_COUNT = 2
+
+
+class CorpusUnits(StrEnum):
+    """What a token is."""
+
+    bytes = auto()
+    characters = auto()
+    words = auto()
+    subwords = auto()
+
+
+class Corpus(TokenisedTask):
+    """The task; see the module's text.
+
+    Args:
+        train: Your text: a file, a folder or a pattern such as 'notes/*.txt'.
+        validation: Text to validate on; null: `validation_fraction` of train is held out.
+        test: Text to test on; null: `test_fraction` of train is held out.
+        validation_fraction: Share of train's bytes.
+        test_fraction: Share of train's bytes.
+        units: bytes, characters, words or subwords.
+        least_count: Words or characters that occur less often in train are read as `<unk>`.
+        subword_vocabulary: Number of sub-words. Not given: that of `tokenizer`, else 8,000.
+        tokenizer: A tokenizer.json to use instead of learning one.
+        length: Tokens of a training window.
+        evaluation_length: Tokens of a window of evaluation; not given: the same.
+        regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
+        stride: Tokens from one sliding window to the next.
+        memory: Tokens that a state remembers, for regime=memory.
+        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
+            with regime=memory, a state is carried along.
+        within_documents: Whether a token sees those of its own document alone.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"train", "validation", "test", "tokenizer"})
+    """Options that change no number: the content of what they name is part of the data hash."""
+    counted_as = "bytes"
+
+    def __init__(
+        self,
+        *,
+        train: str | None = None,
+        validation: str | None = None,
+        test: str | None = None,
+        validation_fraction: float = 0.1,
+        test_fraction: float = 0.1,
+        units: CorpusUnits = CorpusUnits.bytes,
+        least_count: int = LEAST_COUNT,
+        subword_vocabulary: int | None = None,
+        tokenizer: str | None = None,
+        length: int = 512,
+        evaluation_length: int | None = None,
+        regime: Regime = Regime.non_overlapping,
+        stride: int | None = None,
+        memory: int = 0,
+        contiguous: bool = False,
+        within_documents: bool = False,
+    ) -> None:
+        if train is None:
+            raise ValueError(f"your text is missing: got task.train=null; {files.WANTED}")
+        given = {"train": train, "validation": validation, "test": test}
+        self.paths = {split: named_path(path) for split, path in given.items() if path is not None}
+        shares = {"validation": validation_fraction, "test": test_fraction}
+        for name, share in shares.items():
+            if not 0 < share < 0.5:
+                raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
+        self.shares = {name: share for name, share in shares.items() if name not in self.paths}
+        self.units, self.least_count = units, least_count
+        if least_count < 1:
+            raise ValueError(f"task.least_count must be at least 1: got {least_count}")
+        if least_count != LEAST_COUNT and units in (CorpusUnits.bytes, CorpusUnits.subwords):
+            raise ValueError(
+                f"task.least_count belongs to units=characters and words: got units={units}, "
+                f"least_count={least_count}; all of {units} are ids"
+            )
+        for name, value in (("subword_vocabulary", subword_vocabulary), ("tokenizer", tokenizer)):
+            if value is not None and units is not CorpusUnits.subwords:
+                raise ValueError(
+                    f"task.{name} belongs to units=subwords: got units={units}, "
+                    f"{name}={short_repr(value)}"
+                )
+        self.given = named_path(tokenizer) if tokenizer is not None else None
+        self.wanted = subword_vocabulary
+        if self.wanted is None and self.given is None:
+            self.wanted = SUBWORDS
+        self.read_as(
+            length=length,
+            evaluation_length=evaluation_length,
+            regime=regime,
+            stride=stride,
+            memory=memory,
+            contiguous=contiguous,
+            within_documents=within_documents,
+        )
+        # Filled while the splits are written, which is before the manifest is.
+        self._spelled_bits: dict[str, float] = {}
+        self._remarks: dict[str, str] = {}
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. The text must be there: its content is the identity."""
+        text_hash = self.content_hash(lambda: identity_of(self._text_facts))[:8]
+        return self.stream_spec(
+            name="corpus",
+            version=VERSION,
+            vocabulary=self.tokeniser.size + self.has_documents,
+            metric="bits_per_byte",
+            source=f"user's corpus: {self.paths['train'].name} {text_hash}",
+            data_hash=self.content_hash(self._identity),
+            tokenizer=self.tokenizer_text,
+        )
+
+    @property
+    def tokenizer_text(self) -> str:
+        """The units as rows and tables say them, with the hash of what is learnt or given."""
+        return "bytes" if self.units is CorpusUnits.bytes else super().tokenizer_text
+
+    @cached_property
+    def has_documents(self) -> bool:
+        """Whether files are documents, each ended by the last id."""
+        return not all(map(files.is_one_file, self.paths.values()))
+
+    @property
+    def document_end(self) -> str | None:
+        """How the last id is shown, where it ends a document."""
+        return "\n<end of document>\n" if self.has_documents else None
+
+    @cached_property
+    def tokeniser(self) -> Bytes | CharacterSet | Words | Subwords:
+        """What makes ids. Words and characters of train are counted here: their number is a fact.
+
+        Raises:
+            NotPrepared, BadData: The text is missing or none, and the ids depend on it.
+        """
+        if self.units is CorpusUnits.bytes:
+            return Bytes()
+        train = {"content": self._content["train"], "held_out": self.shares}
+        if self.units is CorpusUnits.subwords:
+            return Subwords(
+                size=self.wanted, train=train, algorithm=Algorithm.bpe, given=self.given
+            )
+        tokeniser = (
+            Words(size=None, train=train, unknown=Unknown.unk, least=self.least_count)
+            if self.units is CorpusUnits.words
+            else CharacterSet(train=train, least=self.least_count)
+        )
+        tokeniser.make(lambda: self.text("train"))
+        return tokeniser
+
+    @cached_property
+    def _files(self) -> dict[str, list[Path]]:
+        return {split: files.find(split, path) for split, path in self.paths.items()}
+
+    @cached_property
+    def _content(self) -> dict[str, str]:
+        """What the text of every given split is known by."""
+        return files.identities(self.paths, self._files)
+
+    @property
+    def _text_facts(self) -> dict[str, object]:
+        return {"content": self._content, "held_out": self.shares}
+
+    def _identity(self) -> str:
+        return identity_of(
+            {
+                "version": VERSION,
+                "documents": self.has_documents,
+                "units": self.units.value,
+                "tokenizer": self.tokeniser.recipe,
+                **self._text_facts,
+            }
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; one store serves every name, length and regime."""
+        return data_root() / f"corpus-{self.spec.data_hash}"
+
+    def copies_allowed(self, first: str, second: str) -> float:
+        """Return the share of windows in both splits: it is your text."""
+        del first, second
+        return 1.0
+
+    def make(self) -> None:
+        """Read the text and store its ids."""
+        self.write_encoded(
+            units=self.units.value,
+            licence="yours",
+            spelled_bits=self._spelled_bits,
+            remarks=self._remarks,
+        )
+
+    @cached_property
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        """Where the parts of train lie, in bytes of its text: the test split at its end."""
+        total = last = files.size(self._files["train"])
+        spans = {}
+        for split in ("test", "validation"):
+            if split in self.shares:
+                first = last - round(self.shares[split] * total)
+                spans[split], last = (first, last), first
+        return spans | {"train": (0, last)}
+
+    def blocks(self, split: str) -> Iterator[LineBlock | None]:
+        """Yield the text of a split, and None where a file ends."""
+        if split in self.paths and not (split == "train" and self.shares):
+            return files.read(self._files[split])
+        return files.part(files.read(self._files["train"]), *self._spans[split])
+
+    def text(self, split: str) -> Iterator[LineBlock]:
+        """Yield the text of a split."""
+        return (block for block in self.blocks(split) if block is not None)
+
+    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[Ragged]:
+        """Yield the ids of a split, and leave in `counted` how many bytes they stand for."""
+        vocabulary, tokeniser = self.spec.vocabulary, self.tokeniser
+        tokens, text_bytes, ended = 0, 0, True
+        letters = np.zeros(256, np.int64)
+        for block in self.blocks(split):
+            ended = block is None
+            if block is None:
+                tokens += self.has_documents
+                yield end([vocabulary - 1] if self.has_documents else [], vocabulary)
+                continue
+            self._check_given_back(block)
+            ids = tokeniser.encode(block).astype(token_type(vocabulary))
+            text_bytes += len(block.text)
+            if isinstance(tokeniser, Words | CharacterSet):
+                spelled = tokeniser.unknown_letters(block.text)
+                letters += np.bincount(np.frombuffer(spelled, np.uint8), minlength=256)
+                if self.units is CorpusUnits.words:
+                    text_bytes -= _lost_blanks(block.text)
+            tokens += len(ids)
+            yield piece(ids)
+        if not ended:
+            yield end([], vocabulary)
+        if tokens < 2 or not text_bytes:
+            raise BadData(
+                f"{self.spec.source}: the {split} split has {tokens} tokens of {text_bytes} bytes, "
+                f"wanted 2 at least: take more text, or "
+                f"{f'a larger task.{split}_fraction' if split in self.shares else 'other files'}"
+            )
+        counted[split] = text_bytes
+        self._spelled_bits[split] = 0.0
+        if letters.any():
+            self._spelled_bits[split] = math.fsum(letters * self._byte_bits)
+            self._remarks[split] = (
+                f"{letters.sum():,} of {text_bytes:,} bytes of {split} are in {self.units} that "
+                f"train has less than {self.least_count} times, read as <unk>: bits per byte spell "
+                "them out by the frequency of bytes, other measures leave them out"
+            )
+
+    @cached_property
+    def _byte_bits(self) -> Float[np.ndarray, " 256"]:
+        """What a byte costs by its frequency in train, each count plus 1."""
+        counts = np.ones(256)
+        for block in self.text("train"):
+            counts += np.bincount(np.frombuffer(block.text, np.uint8), minlength=256)
+        bits: Float[np.ndarray, " 256"] = -np.log2(counts / counts.sum())
+        return bits
+
+    def _check_given_back(self, block: LineBlock) -> None:
+        if not isinstance(self.tokeniser, Subwords):
+            return
+        if (altered := self.tokeniser.altered_line(block)) is not None:
+            number, line, answer = altered
+            raise BadData(
+                f"task.tokenizer={self.given} gives back {short_repr(answer)} for "
+                f"{short_repr(line)} ({block.where}, line {number}), and scores would not count "
+                "what it loses: name a byte-level tokenizer.json, or leave task.tokenizer out to "
+                "learn one"
+            )
+
+    def derived(self, split: str, loss: float) -> dict[str, float]:
+        """Return bits per byte, and the measure of the unit."""
+        bits, about = loss / math.log(2), self.store().about
+        whole = bits * len(self.split(split).tokens) + about["spelled_bits"][split]
+        metrics = {"bits_per_byte": whole / about["bytes"][split]}
+        if self.units is CorpusUnits.characters:
+            metrics["bits_per_character"] = bits
+        elif self.units is not CorpusUnits.bytes:
+            metrics["perplexity"] = math.exp(loss)
+        return metrics
+
+    def document_starts(self, split: str) -> Int[np.ndarray, " d"] | None:
+        """Return where each document of a split begins; None of a text in one file."""
+        starts: Int[np.ndarray, " d"] = self.split(split).offsets[:-1]
+        return starts if self.has_documents else None
+
+
+def _lost_blanks(text: bytes) -> int:
+    """Return the bytes of a text that are neither words, one blank between two, nor line ends."""
+    return len(text) - len(b"\n".join(b" ".join(line.split()) for line in text.split(b"\n")))
