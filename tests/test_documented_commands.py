@@ -135,7 +135,7 @@ def commands() -> dict[str, str]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Make the folder, with a store of one training that every command finds."""
     folder = tmp_path_factory.mktemp("home")
-    for name in ("models", "tasks", "my_package", "my_conf/model"):
+    for name in ("models", "tasks", "my_package", "my_conf/model", "notes"):
         (folder / name).mkdir(parents=True)
     for name in ("tests/parity", "reports/published"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -149,6 +149,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "mixer.MyMixer, features: 8", "layers.Mine"
     )
     (folder / "my_conf/model/my_layer.yaml").write_text(layer)
+    (folder / "notes/monday.txt").write_text("as it should be\n" * 20)
     (folder / "mine.safetensors").touch()
     (folder / "mine.csv").write_text("text,label\nas it should be,good\nnot at all,bad\n" * 20)
     with pytest.MonkeyPatch.context() as patch:
