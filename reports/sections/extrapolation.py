@@ -158,7 +158,7 @@ def draw_lines(axes: Axes, drawn: pd.DataFrame, looks: dict[str, Look]) -> dict[
 
 def unit(score: Score) -> str:
     """Return what stands on an axis behind the name of a score."""
-    return "bit" if score.metric.startswith("bits_") else "1"
+    return {"bits_per_byte": "bit", "bits_per_character": "bit"}.get(score.metric, "1")
 
 
 def _notes(data: pd.DataFrame) -> list[str]:
