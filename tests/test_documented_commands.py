@@ -3,19 +3,25 @@
 The folder holds a package with a mixer, configuration files, a table of texts, folders called as
 some of ours are, and of a clone the plug-in `peers` and the published rows. Of `lra run` the cells
 are listed, of `lra data` the task is built, of `lra verify` the mixer is found; other verbs do what
-they say, on a store of one short training.
+they say, on a store of one short training. What goes over much, goes over its first `FEW`.
 """
 
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from lra.cli import VERBS, main
-from lra.commands import data, generate, verify
+from lra.commands import data, doctor, generate, report, verify
+from lra.results.stored import published_with_names
+from lra.sweep import estimate, overview
+from lra.sweep.estimate import Forecasts
+from lra.sweep.sweep import Planned
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -78,6 +84,8 @@ LONG = {
 on a busy machine, that of the H100 without a GPU. See test_noise.py and test_doctor_rates.py in
 tests/lra/commands. Several workers are forks, which a process with threads, as this one, cannot
 make: test_workers.py in tests/lra/cluster starts them by a program."""
+FEW = 3
+"""Cells that are built for their forecasts, and models of published rows that are reported."""
 BROUGHT = "source=sample is a trial|source=sample for a trial"
 """Said where real data are wanted that are not there."""
 MIXER = """\
@@ -164,6 +172,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del sys.modules[name]  # other tests know that there is none
 
 
+def forecasts_of_few(waiting: Sequence[Planned], *rest: Any, **options: Any) -> Forecasts:
+    return estimate.forecasts(waiting[:FEW], *rest, **options)
+
+
+def essential(results: Path, checks: Callable[..., Any] = doctor.checks) -> list[doctor.Check]:
+    """Return checks of a second; test_doctor.py tries the others, one by one."""
+    return [check for check in checks(results) if check.essential]
+
+
+def models_of_few(file: Path) -> pd.DataFrame:
+    rows = published_with_names(file)
+    return rows[rows["model"].isin(rows["model"].unique()[:FEW])]
+
+
 @pytest.mark.usefixtures("one_format")
 @pytest.mark.parametrize("command", commands(), ids=lambda command: command[:60])
 def test_a_documented_command_does_what_it_says(
@@ -183,8 +205,12 @@ def test_a_documented_command_does_what_it_says(
         words.append("runner.dry_run=true")
         for limit in ("COUNTING_S", "FIRST_S"):  # how long is not looked at
             monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
-    if verb == "choose" and "model=" not in command:  # all take some seconds
-        words.append("model=linear,sdpa,fnet")
+        monkeypatch.setattr(overview, "forecasts", forecasts_of_few)
+    if (verb == "choose" or "+experiment" in command) and verb in ("choose", "plan"):
+        words += [] if "model=" in command else ["model=linear,sdpa,fnet"]
+    if verb == "doctor":
+        monkeypatch.setattr(doctor, "checks", essential)
+    monkeypatch.setattr(report, "published_with_names", models_of_few)
     if verb == "verify":
         chosen = verify.parser().parse_args(words)
         monkeypatch.setattr("models.contract.verify", lambda factory, **_: [])
