@@ -192,49 +192,50 @@ def test_combinations_share_what_they_have_in_common(monkeypatch: Any) -> None:
 
 
 FILES = (
-    "model=reformer,tlb", "task=enwik8,image", "size=small,large", "hardware=cpu,a100",
-    "runner=decode,span", "logger=none,wandb_online",
-)  # fmt: skip
+    "-m model=reformer,tlb task=image size=large hardware=cpu runner=decode,span logger=none",
+    "-m model=tlb task=enwik8,image size=small hardware=cpu,a100 runner=span logger=wandb_online",
+)
+OWN = (
+    "defaults: [/size: large]\nname: other",
+    "# @package _global_\nseed: 5",
+    "name: other\nmixer: {chunk: '${seed}'}",
+    "name: other\nmixer: null",
+    "name: other\nbackbone: {depth: 7}\nlayers: [fnet]",
+    "name: other\nhydra: {verbose: true}",
+)
+"""Files of models."""
 
 
-def test_choices_of_files_are_merged_as_hydra_merges_them(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("files", FILES)
+def test_choices_of_files_are_merged_as_hydra_merges_them(
+    files: str, tmp_path: Path, monkeypatch: Any
+) -> None:
     """Hydra says once which files there are and in which order, and merges none of them."""
     without_checks(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    draw = random.Random(5)
-    for _ in range(3):
-        words = ["-m", *draw.sample(FILES, 2), "seed=3", "optim.steps=7", "optim.warmup_steps=0"]
-        with monkeypatch.context() as patched:
-            lists = counted(patched, ConfigLoaderImpl, "compute_defaults_list")
-            swept = entries(words)
-            assert len(lists) == 1
-        wanted = plainly(words, tmp_path / "hydra", monkeypatch)
-        assert all(map(alike, swept, [tree for tree, _ in wanted])), words
-        assert [each.overrides for each in swept] == [task_words for _, task_words in wanted]
+    words = [*files.split(), "seed=3", "optim.steps=7", "optim.warmup_steps=0"]
+    with monkeypatch.context() as patched:
+        lists = counted(patched, ConfigLoaderImpl, "compute_defaults_list")
+        swept = entries(words)
+        assert len(lists) == 1
+    wanted = plainly(words, tmp_path / "hydra", monkeypatch)
+    assert all(map(alike, swept, [tree for tree, _ in wanted]))
+    assert [each.overrides for each in swept] == [task_words for _, task_words in wanted]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        "defaults: [/size: large]\nname: other",
-        "# @package _global_\nseed: 5",
-        "name: other\nmixer: {chunk: '${seed}'}",
-        "name: other\nmixer: null",
-        "name: other\nbackbone: {depth: 7}\nlayers: [fnet]",
-        "name: other\nhydra: {verbose: true}",
-    ],
-)
 def test_files_of_ones_own_are_merged_as_hydra_merges_them(
-    other: str, tmp_path: Path, monkeypatch: Any
+    tmp_path: Path, monkeypatch: Any
 ) -> None:
     without_checks(monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf" / "model").mkdir(parents=True)
-    (tmp_path / "conf" / "model" / "other.yaml").write_text(other)
-    words = ["--config-dir", "conf", "-m", "model=linear,other", "size=tiny,small"]
+    for number, text in enumerate(OWN):
+        (tmp_path / "conf" / "model" / f"own{number}.yaml").write_text(text)
+    own = ",".join(f"own{number}" for number in range(len(OWN)))
+    words = ["--config-dir", "conf", "-m", f"model=linear,{own}", "size=small"]
     swept = entries(words)
     wanted = plainly(words, tmp_path / "hydra", monkeypatch)
-    assert len(swept) == len(wanted) == 4
+    assert len(swept) == len(wanted) == 1 + len(OWN)
     assert all(map(alike, swept, [tree for tree, _ in wanted]))
 
 
