@@ -5,7 +5,8 @@ import hashlib
 import pytest
 
 import lra.sweep.cells
-from lra.cli import main
+from lra.composition.hydra_entry import entries
+from lra.sweep.cell_list import build
 
 RECORDED = {
     "model=linear":
@@ -36,14 +37,11 @@ RECORDED = {
 
 
 @pytest.mark.parametrize("line", RECORDED)
-def test_keys_stay(
-    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keys_stay(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machine and torch belong to a key."""
     monkeypatch.setattr(lra.sweep.cells, "device_name", lambda device: "a processor")
     monkeypatch.setattr(lra.sweep.identity, "version", lambda package: "2.6.0")
-    words = ("runner.dry_run=true", "results=nowhere", "logger=none")
-    assert main(["run", *line.split(), *words]) == 0
-    keys = [listed.split()[0] for listed in capsys.readouterr().out.splitlines()[:-1]]
+    sweep = build(entries([*line.split(), "results=nowhere", "logger=none"]), elsewhere=True)
+    keys = [cell.key for cell in sweep.cells]
     every = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:16]
     assert f"{len(keys)} {keys[0]} {every}" == RECORDED[line]

@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 from faulty_mixers import CONSTRUCTORS
 from fuzz import cases
-from small_sweeps import FAULTY, run, settled, start
+from small_sweeps import FAULTY, TINY, run, settled, start
 
+from lra.composition.hydra_entry import entries
+from lra.sweep.cell_list import build
 from runners.store import Store, read_outcomes, read_rows
 
 EACH_STEP = ("runner.checkpoint_every_s=1e-9", "runner.log_every_steps=2", "model.backbone.depth=1")
@@ -275,34 +277,31 @@ def test_a_training_that_is_stopped_leaves_what_needs_it_for_later(tmp_path, mon
 # -- threads --------------------------------------------------------------------------------------
 
 
-def keys(results, capsys, *words):
-    assert run(results, "runner.dry_run=true", *words) == 0
-    return [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]]
+def keys(*words):
+    return [cell.key for cell in build(entries([*TINY, *words]), elsewhere=True).cells]
 
 
 @pytest.mark.parametrize("runner", ["train", "transfer", "span"])
-def test_threads_that_move_numbers_are_in_the_key(runner, tmp_path, capsys):
+def test_threads_that_move_numbers_are_in_the_key(runner):
     found = {
-        threads: keys(tmp_path, capsys, f"runner={runner}", f"hardware.training_threads={threads}")
+        threads: keys(f"runner={runner}", f"hardware.training_threads={threads}")
         for threads in (1, 2, 3)
     }
     every = [key for own in found.values() for key in own]
     assert len(set(every)) == len(every)
-    assert keys(tmp_path, capsys, f"runner={runner}") == found[1]
+    assert keys(f"runner={runner}") == found[1]
 
 
 @pytest.mark.parametrize("words", [("runner=certify",), ("runner=scaling", "runner.lengths=[8]")])
-def test_threads_of_training_are_not_in_other_keys(words, tmp_path, capsys):
-    one = keys(tmp_path, capsys, *words)
-    assert keys(tmp_path, capsys, *words, "hardware.training_threads=2") == one
+def test_threads_of_training_are_not_in_other_keys(words):
+    assert keys(*words, "hardware.training_threads=2") == keys(*words)
 
 
 # -- processes ------------------------------------------------------------------------------------
 
 
-def test_several_processes_leave_the_key_of_a_training_alone(tmp_path, capsys):
-    two = keys(tmp_path, capsys, "hardware.processes=2")
-    assert two == keys(tmp_path, capsys)
+def test_several_processes_leave_the_key_of_a_training_alone():
+    assert keys("hardware.processes=2") == keys()
 
 
 @pytest.mark.parametrize(
