@@ -93,10 +93,13 @@ def test_torn_files_count_for_nothing(tmp_path: Path) -> None:
         assert "not known" in announced([one], Store(tmp_path), "adhoc")
 
 
-def test_a_preset_as_it_is_says_what_it_takes(tmp_path: Path) -> None:
+def test_a_preset_as_it_is_says_what_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 0.0)
     whole = build(entries(["-m", "+experiment=quickstart"])).planned
     assert "the whole preset takes" in announced(whole, Store(tmp_path), "quickstart")
-    changed = planned("-m", "+experiment=quickstart", "optim.steps=50")
+    changed = planned("-m", "+experiment=quickstart", "model=linear", "optim.steps=50")
     assert "not known" in announced(changed, Store(tmp_path), "quickstart")
 
 
