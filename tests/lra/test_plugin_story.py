@@ -195,15 +195,15 @@ def test_a_task_of_ones_own(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["editable", "path", "wheel"])
+@pytest.mark.parametrize("how", ["path", "wheel"])
 def test_strangers_do_not_matter_however_lra_is_called(
     folder: Path, tmp_path: Path, how: str
 ) -> None:
     """The parent composes, the fork server preloads, the child computes: each has its own path."""
     words = ("run", "model=ema", *OWN, *SHORT, f"results={tmp_path / 'results'}")
-    if how == "editable":
-        lra(folder, *words, how=INSTALLED)
-    elif how == "path":
+    if how == "path":
+        listed = lra(folder, *words, "runner.dry_run=true", how=INSTALLED)  # as a clone has it
+        assert "train ema on listops" in listed
         lra(folder, *words, how=INSTALLED, path=f"{folder}{os.pathsep}{HOME}")
     else:  # as pip unpacks it, behind the strangers on the path
         for name in ("conf", "lra", "models", "tasks", "runners", "reports"):
@@ -255,11 +255,11 @@ def test_what_is_wrong_with_a_plug_in_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_flags_and_words_mix_in_any_order(folder: Path) -> None:
-    """Every order of four, and of six a draw."""
+    """Orders of four, each word first in some, and draws of six."""
     four = [("model=ema,linear",), ("--config-dir", str(folder / "my_conf")), ("-m",), ("seed=3",)]
     six = [*four, ("plugins=[acme_mixer]",), ("optim.steps=7",)]
     draw = random.Random(0)
-    orders = [*[*permutations(four)][::2], *(draw.sample(six, len(six)) for _ in range(10))]
+    orders = [*[*permutations(four)][::4], *(draw.sample(six, len(six)) for _ in range(6))]
     for order in orders:
         found = entries([word for group in order for word in group])
         assert [e.config["model"]["name"] for e in found] == ["ema", "linear"], order
