@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
-def swept(folder: Path, *words: str) -> Sweep:
+@cache
+def planned(*words: str) -> Sweep:
     """Plan cells of every kind."""
     found = []
     for part in PARTS:
@@ -48,7 +50,7 @@ def swept(folder: Path, *words: str) -> Sweep:
             word for word in WORDS if word.startswith(("runner.lengths", "runner.modes"))
         )  # fmt: skip
         chosen = [word for word in WORDS if word not in lengths]
-        found += entries([*chosen, *part, *words, f"results={folder}"])
+        found += entries([*chosen, *part, *words])
     return cell_list.build(found)
 
 
@@ -56,7 +58,7 @@ class Filled:
     """A store in which no value stands twice."""
 
     def __init__(self, folder: Path, *words: str) -> None:
-        self.sweep = swept(folder / "results", *words)
+        self.sweep = replace(planned(*words), root=folder / "results")
         self.count = 0
         self.folder = self.sweep.root / "wandb"
 

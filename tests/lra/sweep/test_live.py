@@ -4,6 +4,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,8 +54,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
         yield found
 
 
+@cache
+def planned(*words: str) -> Sweep:
+    return cell_list.build(entries([*words]))
+
+
 def swept(folder: Path, *words: str) -> Sweep:
-    return cell_list.build(entries([*words, f"results={folder}"]))
+    return replace(planned(*words), root=folder)
 
 
 def train(live: LiveSweep, cell: Cell, steps: Sequence[int]) -> list[Measurement]:
