@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,14 @@ OK = Ending(Status.ok, "", interrupted=False)
 
 
 @pytest.fixture
-def folder(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+def folder(bare_server: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for temporary files, short enough for a socket, with a fork server of its own."""
     made = Path(tempfile.mkdtemp(prefix="lra-t-", dir="/tmp"))
     process: Any = multiprocessing.current_process()
-    server: Any = forkserver
-    before = process._config.get("tempdir")
+    before = process._config.pop("tempdir", None)
     monkeypatch.setenv("TMPDIR", str(made))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    for name in ("address", "alive_fd", "pid"):
-        monkeypatch.setattr(server._forkserver, f"_forkserver_{name}", None)
-    process._config.pop("tempdir", None)
     yield made
-    if server._forkserver._forkserver_alive_fd is not None:
-        os.close(server._forkserver._forkserver_alive_fd)  # at which it ends
-        os.waitpid(server._forkserver._forkserver_pid, 0)
     process._config.pop("tempdir", None)
     if before is not None:
         process._config["tempdir"] = before
