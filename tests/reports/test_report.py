@@ -130,7 +130,6 @@ def test_settings_that_differ_get_files_of_their_own(make: SimpleNamespace, tmp_
     assert "time-step.csv" not in names
 
 
-@pytest.mark.every_format
 def test_settings_whose_names_are_long_are_written_under_short_names(
     make: SimpleNamespace, tmp_path: Path
 ) -> None:

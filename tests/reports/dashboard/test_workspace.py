@@ -159,7 +159,6 @@ def test_a_server_that_does_not_take_it(account: pytest.MonkeyPatch) -> None:
     with serving(delay_s=60) as stub:
         account.setenv("WANDB_BASE_URL", stub.url)
         assert publish.save(VIEW, deadline_s=0.2).problem == "no answer within 0.2 s"
-        assert "no answer" in publish.save(VIEW, deadline_s=4).problem
     account.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens there
     assert "no answer" in publish.save(VIEW, deadline_s=4).problem
 

@@ -159,16 +159,6 @@ def test_tables_of_awkward_stores_compile(
     assert overfull(log) == []
 
 
-@pytest.mark.every_format
-def test_the_same_figure_has_the_same_bytes(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        write_report(
-            STORES["odd_text"](), tmp_path / folder, title="t", sections=sections(), groups=GROUPS
-        )
-    for file in (tmp_path / "a").iterdir():
-        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
-
-
 @pytest.mark.parametrize("inverted", [False, True])
 @pytest.mark.parametrize(("count", "fewest", "most"), [(8, 8, 8), (100, 8, 40)])
 def test_labels_that_do_not_touch_stay(inverted: bool, count: int, fewest: int, most: int) -> None:

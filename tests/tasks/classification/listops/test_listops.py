@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.classification.listops import trees as listops_trees
+from tasks.classification.listops import oracle as listops_oracle, trees as listops_trees
 from tasks.classification.listops.task import ListOps, ListOpsSource
 from tasks.classification.listops.text import VOCABULARY, encode, solve
 from tasks.contract import fingerprint
@@ -162,6 +162,10 @@ def test_baselines_are_those_of_the_first_token():
         right += max(range(10), key=same.count) == target
     assert root.accuracy == pytest.approx(right / len(test.targets))
     assert majority.accuracy < root.accuracy < 1
+    known = listops_oracle.habits(task.seen("train"))
+    for depth in (1, 2, 3):
+        right = listops_oracle.answers(task.seen("test"), depth, known)
+        assert found[f"oracle_depth_{depth}"].accuracy == right.mean()
     assert f"answers {best}" in majority.sentence
     assert "first token" in root.sentence
 

@@ -3,7 +3,7 @@ import pytest
 
 from tasks.baselines.seen import RealTokens, SeenExamples
 from tasks.classification.listops.oracle import answers, guess, habits, nodes
-from tasks.classification.listops.task import ListOps, ListOpsSource
+from tasks.classification.listops.task import ListOps
 from tasks.classification.listops.text import MAX, MIN, SM, encode, solve
 
 DEEP = "[MAX 2 [MIN 7 [SM 9 9 ] 8 ] [SM 1 [MAX 3 4 ] ] ]"
@@ -59,12 +59,12 @@ def test_habits_are_the_most_frequent_values_and_ties_are_settled():
 
 
 def test_the_oracle_rises_to_certainty_with_its_depth():
-    task = ListOps(source=ListOpsSource.sample)
+    task = ListOps(
+        min_length=10, max_length=60, max_depth=4, max_args=5,
+        train_examples=600, validation_examples=50, test_examples=300,
+    )  # fmt: skip
     task.prepare()
     data, known = task.seen("test"), habits(task.seen("train"))
     scores = [float(answers(data, depth, known).mean()) for depth in range(5)]
     assert scores == sorted(scores)
     assert scores[-1] == 1.0
-    baselines = {baseline.name: baseline.accuracy for baseline in task.baselines("test")}
-    assert baselines["oracle_depth_1"] == scores[1]
-    assert baselines["root_operator"] == pytest.approx(scores[0], abs=0.06)
