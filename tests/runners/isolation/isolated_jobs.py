@@ -292,6 +292,18 @@ def flee_as_a_daemon(argument, send):
     end_as(argument)
 
 
+def flee_without_a_mark(argument, send):
+    """Start a program that leaves a daemon behind, with none of our variables."""
+    code = (
+        "import os, time\n"
+        "if pid := os.fork():\n    print(pid, flush=True)\n    os._exit(0)\n"
+        "os.setsid()\ntime.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], env={}, stdout=subprocess.PIPE) as program:
+        send(int(program.stdout.readline()))
+    end_as(argument)
+
+
 def shout(argument, send):
     """Print megabytes, numbered, then end."""
     megabytes, how = argument

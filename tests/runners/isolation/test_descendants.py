@@ -29,7 +29,8 @@ def test_what_fled_the_group_ends_with_a_cell_that_ends_by_itself(flight, how):
 
 
 @pytest.mark.parametrize(
-    ("flight", "seconds"), [(FLIGHTS[0], 0.5), (FLIGHTS[1], None), (FLIGHTS[2], 0.5)]
+    ("flight", "seconds"),
+    [(FLIGHTS[0], 2.0), (FLIGHTS[1], None), (FLIGHTS[2], 2.0), (jobs.flee_without_a_mark, None)],
 )
 def test_what_fled_the_group_ends_with_a_cell_that_is_killed(flight, seconds):
     child = start(Job(function=flight, argument="hang", seconds=seconds))

@@ -68,8 +68,11 @@ def test_looks_come_faster_while_it_grows(tmp_path):
     assert log.wait_s < quiet[0]
 
 
-def test_a_folder_that_goes_away_is_no_fault_of_the_log(tmp_path):
+def test_a_folder_that_comes_late_is_no_fault_of_the_log(tmp_path):
     log = Log(tmp_path / "gone" / "log")
     log.look()
     assert log.last_words() == ""
     log.finish()
+    log.path.parent.mkdir()
+    log.path.write_text("word")
+    assert log.last_words() == "word"

@@ -54,7 +54,7 @@ def test_a_wide_job_waits_for_those_that_run_and_for_no_other():
     places.give_back(running[3])
     assert places.next({3: 1, 1: 9}) == 1  # beside the three that are set aside
     running[3] = places.take(1)
-    for ended in (0, 1):
+    for ended in (1, 0):
         places.give_back(running[ended])
         assert places.next({3: 1, 1: 9}) is None  # kept free, however many narrow ones wait
     places.give_back(running[2])
