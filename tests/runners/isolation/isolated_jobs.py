@@ -62,6 +62,12 @@ def raise_error(argument, send):
     raise errors[kind](message)
 
 
+def invert_zeros(argument, send):
+    import numpy as np
+
+    np.linalg.inv(np.zeros(argument))
+
+
 def kill_self(argument, send):
     send("before")
     if argument is signal.SIGHUP:  # which nohup has every child ignore

@@ -38,6 +38,12 @@ def test_an_exception_is_a_crash_with_type_message_and_place(tmp_path):
     assert "Traceback (most recent call last)" in log.read_text()
 
 
+def test_the_place_is_ours_where_a_library_raises():
+    reason = judged(jobs.invert_zeros, (2, 2)).reason
+    assert reason.startswith("LinAlgError: Singular matrix (at ")
+    assert "isolated_jobs.py:" in reason
+
+
 @pytest.mark.parametrize(
     ("kind", "status"),
     [

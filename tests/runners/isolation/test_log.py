@@ -66,6 +66,9 @@ def test_looks_come_faster_while_it_grows(tmp_path):
     path.write_bytes(b"x" * (2 * TAIL_BYTES))
     log.look()
     assert log.wait_s < quiet[0]
+    soon = log.wait_s
+    log.look()
+    assert log.wait_s > soon
 
 
 def test_a_folder_that_comes_late_is_no_fault_of_the_log(tmp_path):

@@ -225,6 +225,7 @@ def test_kernels_are_those_that_a_convolution_answers_with(family):
 
 def test_what_cannot_be_read_says_why():
     rows = rows_of(model_of(Identity), measures=list(MapMeasure))
+    assert all(len(own) == 1 and "layer" not in own[0].labels for own in rows.values())
     reasons = {metric: own[0].reason for metric, own in rows.items()}
     assert all(row.status is Status.unsupported for own in rows.values() for row in own)
     assert "Identity has no core" in reasons["attention_distance"]
