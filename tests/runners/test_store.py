@@ -2,7 +2,6 @@ import dataclasses
 import os
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,8 +16,6 @@ from tests.runners.storage.stored_cells import (
     measurements,
     outcomes,
 )
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture

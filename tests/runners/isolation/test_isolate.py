@@ -5,7 +5,6 @@ import signal
 import threading
 import time
 from multiprocessing import forkserver
-from pathlib import Path
 
 import isolated_jobs as jobs
 import pytest
@@ -15,9 +14,6 @@ from runners.isolation import isolate, process
 from runners.isolation.isolate import Ending, Job, pool, prepare, start
 from runners.isolation.places import Places, seats
 from runners.records import Status
-
-HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
 
 
 def test_messages_come_in_order_and_all_of_them():
@@ -97,21 +93,6 @@ def test_sigkill_is_a_crash_where_the_kernel_has_killed_for_want_of_memory(monke
     assert (ending.status, ending.interrupted) == (Status.crashed, False)
     assert "SIGKILL" in ending.reason
     assert "out-of-memory killer" in ending.reason
-
-
-def test_killed_from_outside():
-    child = start(Job(function=jobs.pid_then_wait, argument=600, seconds=60.0))
-    pid = None
-    try:
-        while child.ending is None:
-            for message in child.poll():
-                pid = message
-                os.kill(pid, signal.SIGKILL)
-    finally:
-        child.kill()
-    assert child.ending.interrupted
-    assert child.ending.reason == "stopped by SIGKILL from outside"
-    assert is_gone(pid)
 
 
 def test_segmentation_fault(tmp_path):

@@ -32,8 +32,10 @@ def test_a_child_that_says_interrupted_is_neither_done_nor_failed():
 def test_a_signal_from_outside_is_an_interruption_and_a_fault_of_its_own_is_a_crash(number):
     _, ending = done(jobs.kill_self, number)
     assert ending.interrupted is (number in OUTSIDE)
-    assert number.name in ending.reason
-    if number in FAULTS:
+    if number in OUTSIDE:
+        assert ending.reason == f"stopped by {number.name} from outside"
+    else:
+        assert number.name in ending.reason
         assert ending.status is Status.crashed
 
 

@@ -11,8 +11,6 @@ import pytest
 
 from runners.store import Store
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture
 def store(tmp_path):

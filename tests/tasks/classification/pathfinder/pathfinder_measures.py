@@ -104,41 +104,6 @@ def cross(one, two):
     return side(*one, two[0]) != side(*one, two[1]) and side(*two, one[0]) != side(*two, one[1])
 
 
-def seen_as_joined(picture):
-    """Return what good continuation says: on from a disc to the dash that lies nearest straight on.
-
-    A viewer knows the dashes, not which snake they belong to, nor in which direction it was drawn.
-    """
-    pieces = [
-        (begun(dash, picture), tuple(map(float, dash.head)))
-        for snake in picture.snakes
-        for dash in snake
-    ]
-    begin, finish = picture.marks
-    ends = [(piece, way) for piece in range(len(pieces)) for way in (0, 1)]
-    piece, way = min(ends, key=lambda e: math.dist(pieces[e[0]][e[1]], begin))
-    used: set[int] = set()
-    while True:
-        used.add(piece)
-        near, far = pieces[piece][way], pieces[piece][1 - way]
-        if math.dist(far, finish) <= 1:
-            return True
-        costs = [(off(near, far, pieces[p][w], pieces[p][1 - w]), p, w)
-                 for p, w in ends if p not in used]  # fmt: skip
-        cost, piece, way = min(costs, default=(math.inf, 0, 0))
-        if cost > 2 * picture.margin + 4:
-            return False
-
-
-def off(begin, end, after, beyond):
-    """Return how ill a dash continues another: the gap, and as much for every radian of bend."""
-    gap = math.dist(end, after)
-    ahead = math.atan2(end[0] - begin[0], end[1] - begin[1])
-    onward = math.atan2(beyond[0] - after[0], beyond[1] - after[1])
-    turn = abs(math.remainder(onward - ahead, 2 * math.pi))
-    return math.inf if turn > math.pi / 2 else gap + 2 * turn
-
-
 def digest(draw, style, number):
     """Hash the first pictures of seed 3, with their labels."""
     found = hashlib.sha256()
