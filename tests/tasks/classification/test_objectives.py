@@ -2,13 +2,14 @@
 
 import hashlib
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from lra.composition.named import named_task
-from tasks.classification.objectives import InputObjective, unilm_ranks
+from tasks.classification.objectives import InputObjective, spec_of, unilm_ranks
 from tasks.classification.text import Text, TextSource
 from tasks.task import Kind
 
@@ -247,3 +248,11 @@ def test_the_default_is_the_classification_task():
     assert task.objective is InputObjective.classify
     assert task.spec.regime == ""
     assert task.spec.kind is Kind.classification
+
+
+@pytest.mark.parametrize(("longest", "source"), [(1, 1), (2, 1), (9, 8)])
+def test_a_prefix_leaves_a_token_to_continue(longest, source):
+    spec = replace(Text(source=TextSource.sample).spec, max_length=longest)
+    found = spec_of(spec, InputObjective.prefix, 0.15)
+    assert (found.source_length, found.target_length) == (source, longest)
+    assert spec_of(spec, InputObjective.masked, 0.15).source_length == 0
