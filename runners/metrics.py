@@ -149,7 +149,8 @@ METRICS: dict[str, Metric] = {
     # what the machine did meanwhile
     "processor_share": _metric("fraction", None, "processor time of the timing / (clock x threads)",
                                most=1e6),
-    "waiting_share": _metric("fraction", False, "threads ready without a processor / clock",
+    "waiting_share": _metric("fraction", False, "threads ready without a processor / clock, "
+                             "of timed calls or of a training since it was last begun",
                              most=1e6),
     "steal_share": _metric("fraction", False, "of all processors: taken by other virtual machines"),
     "other_load": _metric("fraction", False, "of all processors: used by other processes"),

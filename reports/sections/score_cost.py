@@ -27,6 +27,8 @@ from reports.tables.scores import TASK
 _COUNTED = ("task", "task_version", "source", "length")
 _PLOT = (3.0, 2.3)
 """Inches."""
+_WAITING = 0.1
+"""Share of its time that a training may wait for a processor: beyond, steps are another's load."""
 
 
 class _Cost(NamedTuple):
@@ -49,7 +51,8 @@ MULTIPLY_ADDS = _Cost(
 )  # fmt: skip
 STEP_TIME = _Cost(
     "step_time", (*PANEL, "machine"), "time of a training step", "Score against time of a step",
-    "median over the steps of the trainings", seconds,
+    f"median over the steps of trainings that waited for a processor at most {_WAITING:.0%} of the "
+    "time", seconds,
 )  # fmt: skip
 
 
@@ -75,13 +78,16 @@ def score_cost_data(rows: pd.DataFrame) -> pd.DataFrame:
 def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return score and time of a training step of every model, by the machine that trained.
 
+    Trainings that waited for a processor, which others had, are left out.
+
     Args:
         rows: as `reports.rows.prepare` returns them.
     """
-    timed = rows[
-        (rows["runner"] == "train") & (rows["metric"] == "train_step_time") & rows["step"].isna()
-        & (rows["status"] == "ok")
-    ]  # fmt: skip
+    trained = rows[(rows["runner"] == "train") & rows["step"].isna() & (rows["status"] == "ok")]
+    waited = trained[(trained["metric"] == "waiting_share") & (trained["value"] > _WAITING)]
+    timed = trained[
+        (trained["metric"] == "train_step_time") & ~trained["cell"].isin(waited["cell"])
+    ]
     parts = timed[["hardware", "device", "precision"]].to_numpy()
     machines = [", ".join(dict.fromkeys(map(as_text, part))) for part in parts]
     grouped = timed.assign(machine=machines).groupby([*TASK, "name", "machine"], dropna=False)

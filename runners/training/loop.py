@@ -35,8 +35,10 @@ from runners.isolation.progress import (
     report_progress,
 )
 from runners.measurement.device import autocast
+from runners.measurement.disturbance import between
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.measure import process_peak_bytes
+from runners.measurement.witnesses import Counters
 from runners.records import DISTURBED, Diverged, Interrupted, Measurement, Outcomes, digest
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import Keep, TrainConfig, check_together
@@ -104,6 +106,8 @@ class Trainer:
         self.since, self.validated = 0, -1 if config.evaluate_first else 0
         self.spent_s = self.window_s = self.waited_s = self.saved_at = 0.0
         self.step_times: list[float] = []
+        self.counters = Counters()
+        self.begun = self.counters.process_times()
         self.rows: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {}
         if hardware.compile:
@@ -415,6 +419,9 @@ def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
         step = median(times)
         yield Measurement(metric="train_step_time", value=step, samples=times, labels=trust)
     yield Measurement(metric="train_time", value=spent, labels=trust)
+    waiting = between(trainer.begun, trainer.counters.process_times()).waiting
+    if waiting is not None:
+        yield Measurement(metric="waiting_share", value=waiting)
     yield Measurement(metric="data_wait", value=trainer.waited_s / max(spent, 1e-9))
     yield Measurement(metric="examples_seen", value=float(trainer.examples))
     if trainer.config.stages and isinstance(trainer.task, Windowed):

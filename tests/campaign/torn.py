@@ -176,7 +176,9 @@ def _readers(found: Found, bench: Bench, whole: Path, case: str) -> None:
     found.check(not named, f"{case}: the audit does not name {named}")
 
 
-TIMES = frozenset({"train_step_time", "train_time", "data_wait", "process_peak_bytes"})
+TIMES = frozenset(
+    {"train_step_time", "train_time", "data_wait", "waiting_share", "process_peak_bytes"}
+)
 
 
 def _mend(found: Found, bench: Bench, ended: Ended) -> bool:

@@ -243,6 +243,6 @@ def numbers(root: Path) -> dict[Path, list[tuple[object, ...]]]:
         found[file] = [
             (row["metric"], row["step"], row["value"], row["status"])
             for row in rows
-            if row["unit"] not in CLOCKS and row["metric"] != "data_wait"
+            if row["unit"] not in CLOCKS and row["metric"] not in ("data_wait", "waiting_share")
         ]
     return found

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from reports.rows import prepare
-from reports.sections.score_cost import score_cost_data
+from reports.sections.score_cost import score_cost_data, score_time_data
 from reports.statistics.intervals import mean_interval
 from tests.reports.conftest import Report
 
@@ -51,3 +51,20 @@ def test_without_one_of_both_there_is_no_point(make: SimpleNamespace, kept: str)
     ]  # fmt: skip
     frame = prepare(make.frame(*(row for row in rows if row["runner"] == kept)))
     assert score_cost_data(frame).empty
+
+
+def test_steps_of_a_training_that_waited_for_a_processor_are_no_cost(
+    make: SimpleNamespace,
+) -> None:
+    rows = []
+    for model, seed, step_s, waiting in (
+        ("softmax", 0, 0.2, 0.0), ("softmax", 1, 0.9, 0.5), ("linear", 0, 0.1, 0.1),
+        ("light_conv", 0, 0.7, 0.2), ("fnet", 0, 0.3, None),
+    ):  # fmt: skip
+        place = {**TEXT, "model": model, "seed": seed, "cell": f"{model} {seed}"}
+        rows.append(make.row("perplexity", 90.0, labels={"split": "test"}, **place))
+        rows.append(make.row("train_step_time", step_s, **place))
+        if waiting is not None:
+            rows.append(make.row("waiting_share", waiting, **place))
+    data = score_time_data(prepare(make.frame(*rows))).set_index("model")
+    assert data["step_time"].to_dict() == {"linear": 0.1, "softmax": 0.2, "fnet": 0.3}

@@ -11,6 +11,7 @@ import torch
 
 from models.backbone.model import Backbone
 from runners.measurement.hardware import HardwareProfile, Precision
+from runners.measurement.witnesses import Counters, ProcessTimes
 from runners.measures.train import train
 from runners.records import Diverged, Interrupted, Measurement, Outcomes
 from runners.training.checkpoint import RESUME, WEIGHTS
@@ -21,7 +22,7 @@ from runners.training.optim import OptimConfig
 from tests.runners.tiny_task import Tiny, model
 
 CPU = HardwareProfile(name="cpu")
-TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
+TIMES = {"train_step_time", "train_time", "data_wait", "waiting_share", "process_peak_bytes"}
 
 
 def run(
@@ -62,6 +63,17 @@ def test_it_learns() -> None:
     found = rows(list(run(model(), steps=200, task=Tiny(train=400))))
     final = {i.metric: i.value for i in found if i.labels.get("split") == "test"}
     assert final["accuracy"] == 1.0
+
+
+def test_rows_tell_how_long_a_training_waited_for_a_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began = ProcessTimes(100.0, 0.0, 0.0, 2.0, 0.0, 0, None, None, 0)
+    ended = began._replace(at=108.0, waited=4.0)
+    readings = iter((began, ended))
+    monkeypatch.setattr(Counters, "process_times", lambda counters: next(readings))
+    (row,) = (i for i in run(model()) if isinstance(i, Measurement) and i.metric == "waiting_share")
+    assert (row.value, row.step) == (0.25, None)
 
 
 def test_rows_and_outcomes_are_complete() -> None:

@@ -30,7 +30,7 @@ from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu")
 OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
-TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
+TIMES = {"train_step_time", "train_time", "data_wait", "waiting_share", "process_peak_bytes"}
 
 
 def build(mixer: Any, *, seed: int = 0, dropout: float = 0.0, length: int = 12) -> Backbone:

@@ -249,7 +249,7 @@ def test_a_claim_that_cannot_be_given_back_ends_no_sweep(tmp_path, monkeypatch):
 
 
 OPTIM = OptimConfig(steps=6, batch_size=8, peak_learning_rate=1e-2)
-TIMES = {"train_time", "train_step_time", "data_wait", "process_peak_bytes"}
+TIMES = {"train_time", "train_step_time", "data_wait", "waiting_share", "process_peak_bytes"}
 
 
 def trained(folder):

@@ -29,7 +29,7 @@ from tasks.task import Batch
 from tests.runners.tiny_task import Tiny, model
 
 CPU = HardwareProfile(name="cpu")
-TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
+TIMES = {"train_step_time", "train_time", "data_wait", "waiting_share", "process_peak_bytes"}
 STEPS = 8
 
 
