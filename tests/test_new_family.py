@@ -145,7 +145,7 @@ def reported(known: dict[str, Any]) -> None:
     (rows,) = (rows for name, rows in known["tables"].items() if name.startswith("efficiency"))
     assert rows
     assert any("time" in name for name in known["figures"])
-    for part in ("attention with equal weights", "| gate | sigmoid |", "## Measured"):
+    for part in ("attention with equal weights", "`gate=sigmoid`", "## Measured"):
         assert part in known["page"]
     assert f"## {KIND.capitalize()}" in known["overview"]
     assert f"[{FAMILY}]({FAMILY}.md)" in known["overview"]

@@ -137,6 +137,8 @@ READS_TEXT = {
     ("rows", "listed"),  # a label that lists names is stored so
     ("runs", "_line"),  # the same
     ("names", "_without"),  # the path of an option, of which a name is made
+    ("names", "last_words"),  # the same
+    ("style", "shipped_families"),  # names of files
     ("runs", "_line"),  # the path of an option
     ("pairs", "_further"),  # the path of an option
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore

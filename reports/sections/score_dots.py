@@ -20,6 +20,8 @@ _PLOT = 2.6
 """Inches across a plot."""
 _STUB = 1.2
 """Inches of the longest line of a name."""
+_LOWEST = 1.2
+"""Inches of a panel."""
 _LINE, _GAP = 1.25, 0.05
 """Heights of a letter from one line of a name to the next, and inches between names."""
 _EDGE = 0.6
@@ -50,7 +52,7 @@ def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         labels = [_labels(part, size) for _, part in panels]
         lines = max(label.count("\n") + 1 for each in labels for label in each.values())
         row = _LINE * lines * size / 72 + _GAP
-        high = row * (max(map(len, labels)) + 2 * _EDGE - 1)
+        high = max(_LOWEST, row * (max(map(len, labels)) + 2 * _EDGE - 1))
         grid = sheet(len(panels), plot=(_PLOT, high), across=2, rows=True, lines=False)
         titles, facts = panel_titles([panel_facts(key) for key, _ in panels])
         for axes, title, (key, part), names in zip(grid.axes, titles, panels, labels, strict=True):

@@ -29,8 +29,8 @@ def as_text(parts: Sequence[dict[str, Any]]) -> str:
 def table(found: Sequence[Found | dict[str, Any]]) -> str:
     """Return a Markdown table with a line for each part."""
     parts = [each.as_json() if isinstance(each, Found) else each for each in found]
-    lines = [HEAD, tuple("---" for _ in HEAD), *(_line(part) for part in parts)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    head, *lines = (f"| {' | '.join(line)} |" for line in (HEAD, *map(_line, parts)))
+    return "\n".join((head, "|---" * len(HEAD) + "|", *lines))
 
 
 def _line(part: dict[str, Any]) -> tuple[str, ...]:

@@ -279,7 +279,7 @@ def test_a_file_that_may_not_be_read_is_named_and_not_set_aside(tmp_path, monkey
     monkeypatch.setattr(os, "open", refuse)
     left_out = []
     assert len(read_rows(tmp_path, left_out=left_out)) == 6
-    assert f"{own}: Permission denied; give yourself the right to read it" in str(left_out[0])
+    assert f"{own}: cannot be read (Permission denied); give yourself the right" in str(left_out[0])
     with pytest.raises(BadStore, match="give yourself the right"):
         store.complete(cell(0))
 

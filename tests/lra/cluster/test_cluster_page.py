@@ -70,6 +70,6 @@ def test_every_option_of_the_page_is_one_of_the_engine() -> None:
     known = chosen(["cluster=slurm"]).options
     used = {*re.findall(r"\bcluster\.(\w+)", PAGE.read_text())}
     assert used - {"md"} <= known.keys()
-    table = "\n".join(re.findall(r"^\| `cluster\.(.*?) \|", PAGE.read_text(), re.MULTILINE))
+    table = "\n".join(re.findall(r"^- `cluster\.(.*?):", PAGE.read_text(), re.MULTILINE))
     described = {*re.findall(r"\w+", table)}
     assert known.keys() - {"name", "about", "class_path", "wait_s"} <= described

@@ -122,7 +122,7 @@ def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
         (["++hydra.callbacks={a: {_target_: b}}"], "hydra.callbacks: lra calls none"),
         (["seed=[[[[" * 100], "seed="),
         (["hardware=3"], "hardware: got 3; wanted one of a100, cpu"),
-        (["task=null"], "task: got null; wanted one of duplicate, enwik8"),
+        (["task=null"], "task: got null; wanted one of corpus, duplicate, enwik8"),
         (["=3"], "=3"),
     ],
 )

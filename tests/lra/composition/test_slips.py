@@ -96,7 +96,7 @@ TYPED = (
     ("model.backbone.layers=3", "Then type model.backbone.depth=3"),
     ("d_model=64", "Then type model.backbone.width=64"),
     ("task=text task.length=128", "Then type task.max_length=128"),
-    ("task=listops task.units=words", "units is an option of task=wikitext103, task=wikitext2"),
+    ("task=listops task.units=words", "units is an option of task=corpus, task=wikitext103, task="),
     ("experiment=quickstart", "+experiment=quickstart"),
     ("protocol=s4", "+protocol=s4"),
     ("++protocol=s4", "+protocol=s4"),

@@ -23,7 +23,7 @@ from runners.storage.sealed import DIGEST, digest_of, sealed, unsealed
 from runners.store import Store
 from tasks.data.bars import tqdm
 
-sys.path.append(str(Path(__file__).parent / "sweep"))
+sys.path.append(str(Path(__file__).parents[1] / "sweep"))
 from small_sweeps import TINY
 
 EVIL = "\x1b[2Jgone\r\x07\x9b31m\u202eback\nlra: all is well"
@@ -158,8 +158,7 @@ def test_a_worker_that_ends_on_a_full_disk_says_so_in_the_blocks_it_has(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", refuse)
         patch.setattr(Store, "check_writable", refuse)
-        with pytest.raises(OSError, match="No space"):
-            worker.run()
+        assert worker.run() == 2
     state = read_states(plan.folder)["one"]
     assert state["doing"] == "ended with 2"
     capsys.readouterr()

@@ -12,7 +12,7 @@ from runners.isolation import isolate
 def bare_server(monkeypatch):
     """Start another fork server for this test, without torch, whose import takes seconds."""
     server = forkserver._forkserver
-    monkeypatch.setattr(isolate, "_preload", [])
+    monkeypatch.setattr(isolate._next, "modules", [])
     for name in ("address", "alive_fd", "pid"):
         monkeypatch.setattr(server, f"_forkserver_{name}", None)
     yield

@@ -122,7 +122,7 @@ PARENT = """
     from runners.isolation import isolate
     from runners.isolation.isolate import Job, pool
 
-    isolate._preload.clear()  # torch, which takes seconds
+    isolate._next.modules.clear()  # torch, which takes seconds
 
     def main():
         def say(*words):
