@@ -87,7 +87,7 @@ class Drawing {
     const chips = present.map(place => make("button", {type: "button", "aria-pressed": String(!hidden.has(place)), "data-model": MODELS[place].name,
       title: "click: hide or show; double click: this one alone",
       onclick: () => { hidden.has(place) ? hidden.delete(place) : hidden.add(place); redraw(); },
-      onmouseenter: () => this.focus(MODELS[place].name), onmouseleave: () => this.focus(""), onfocus: () => this.focus(MODELS[place].name), onblur: () => this.focus(""),
+      onmouseenter: () => this.light(place), onmouseleave: () => this.focus(""), onfocus: () => this.light(place), onblur: () => this.focus(""),
       ondblclick: () => { const others = MODELS.map((_, at) => at).filter(at => at !== place); hidden.clear(); others.forEach(at => hidden.add(at)); redraw(); }},
       swatch(MODELS[place]), MODELS[place].name));
     if (present.length > 1) chips.push(make("button", {type: "button", class: "all", text: present.some(place => hidden.has(place)) ? "Show all" : "Hide all",
@@ -218,6 +218,9 @@ class Drawing {
   }
 
   focus(name) { this.view?.signal("focus", name).run(); }
+
+  // A hidden model is in no focus: all others would fade for nothing.
+  light(place) { this.focus(hidden.has(place) ? "" : MODELS[place].name); }
 
   tell(_, event, item, value) {
     if (!value || item?.datum?.i === undefined) { tip.hidden = true; return; }
