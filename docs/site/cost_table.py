@@ -11,8 +11,18 @@ from reports.tables.costs import crossover_table
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "reports/published"
 MEASURED = {
-    False: ("families-epyc", "families_state_spaces-epyc", "families_gated-epyc"),
-    True: ("families_causal-epyc", "families_state_spaces_causal-epyc"),
+    False: (
+        "families-epyc",
+        "families_state_spaces-epyc",
+        "families_gated-epyc",
+        "families_others-epyc",
+    ),
+    True: (
+        "families_causal-epyc",
+        "families_state_spaces_causal-epyc",
+        "families_gated_causal-epyc",
+        "families_others_causal-epyc",
+    ),
     None: ("families_gpu-h100",),
 }
 """Files of rows whose places in the table are: both directions, causal, a GPU."""

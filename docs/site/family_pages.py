@@ -30,6 +30,11 @@ ROOT = Path(__file__).resolve().parents[2]
 BACKGROUND = ("softmax", "sdpa", "identity")
 TO_8192 = "runner.lengths=[256,512,1024,2048,4096,8192]"
 STATE_SPACES = f"model=s4,s5,lru,mega,sgconv,hyena,multires_conv {TO_8192}"
+OTHERS = (
+    "adaptive_span,collaborative,compressive_transformer,convbert,dynamic_conv,funnel,"
+    "grouped_query,lambda_layer,latent_attention,light_conv,lite_transformer,lstm,multi_query,"
+    "qrnn,shortformer,talking_heads,transformer_xl"
+)
 COMMANDS = {
     "families": "lra run -m +experiment=families",
     "families_causal": (
@@ -43,6 +48,20 @@ COMMANDS = {
     "families_gated": (
         "lra run -m +experiment=families sweep=families_gated model=gla,hgrn2,mamba,mamba2,mlstm,"
         f"delta_net,gated_delta_net,kimi_delta,differential {TO_8192}"
+    ),
+    "families_gated_causal": (
+        "lra run -m +experiment=families sweep=families_gated_causal runner.direction=causal "
+        "model=gla,hgrn2,mamba,mamba2,mlstm,delta_net,gated_delta_net,kimi_delta,retnet,rwkv7,"
+        "forgetting,moba,nsa,based,differential,slstm,ttt "
+        "runner.lengths=[512,1024,2048,4096,8192]"
+    ),
+    "families_others": (
+        "lra run -m +experiment=families sweep=families_others model=retnet,rwkv7,ttt,slstm,"
+        f"forgetting,moba,nsa,based,{OTHERS} {TO_8192}"
+    ),
+    "families_others_causal": (
+        "lra run -m +experiment=families sweep=families_others_causal runner.direction=causal "
+        f"model={OTHERS} runner.lengths=[1024,4096,8192]"
     ),
     "families_train": "lra run -m +experiment=families_train",
     "families_text": (
