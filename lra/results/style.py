@@ -111,7 +111,7 @@ def _on_base(node: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     names, base = shipped(), str(node["base"])
     if base not in names:
         raise UnknownName(f"{where}: " + unknown("base", base, names))
-    merged = dict(load(names[base]))
+    merged = dict(_on_base(load(names[base]), base))
     for key, value in node.items():
         before = merged.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping):

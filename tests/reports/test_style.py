@@ -379,6 +379,10 @@ def test_a_style_stands_on_a_shipped_one(tmp_path: Path) -> None:
     mine, paper = (read_style(n)[0] for n in (str(tmp_path / "mine.yaml"), "paper_column"))
     assert mine.tables == replace(paper.tables, spread=Spread.interval)
     assert replace(mine, tables=paper.tables) == paper
+    (tmp_path / "mine.yaml").write_text("base: paper_full\nexponents: true\n")
+    full, _ = read_style(str(tmp_path / "mine.yaml"))  # whose base has one, too
+    assert full == replace(read_style("paper_full")[0], exponents=True)
+    assert full.font == read_style("paper_column")[0].font
     (tmp_path / "mine.yaml").write_text("base: paper_colum\n")
     with pytest.raises(UnknownName, match="paper_column"):
         read_style(str(tmp_path / "mine.yaml"))
