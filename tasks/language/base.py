@@ -48,7 +48,18 @@ class Regime(StrEnum):
 
 
 class LanguageTask(StoredTask):
-    """Next-token prediction; a task says `read_as` in its constructor."""
+    """Next-token prediction; a task says `read_as` in its constructor.
+
+    Args:
+        length: Tokens of a training window.
+        evaluation_length: Tokens of a window of evaluation; not given: the same.
+        regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
+        stride: Tokens from one sliding window to the next.
+        memory: Tokens that a state remembers, for regime=memory.
+        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
+            with regime=memory, a state is carried along.
+        within_documents: Whether a token sees those of its own document alone.
+    """
 
     length: int
     """Tokens of a training window."""

@@ -89,13 +89,6 @@ class Characters(LanguageTask):
         path: The text or its archive (.zip, .gz, .xz, .bz2), or the folder of one; datasets: a
             folder of parquet files with the column `text`. Not given: the public data.
         partial: Whether the file is a part of the corpus, split 90 : 5 : 5.
-        length: Tokens of a training window.
-        evaluation_length: Tokens of a window of evaluation; not given: the same.
-        regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
-        stride: Tokens from one sliding window to the next.
-        memory: Tokens that a state remembers, for regime=memory.
-        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
-            with regime=memory, a state is carried along.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path"})

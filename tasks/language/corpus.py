@@ -77,14 +77,6 @@ class Corpus(TokenisedTask):
         least_count: Words or characters that occur less often in train are read as `<unk>`.
         subword_vocabulary: Number of sub-words. Not given: that of `tokenizer`, else 8,000.
         tokenizer: A tokenizer.json to use instead of learning one.
-        length: Tokens of a training window.
-        evaluation_length: Tokens of a window of evaluation; not given: the same.
-        regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
-        stride: Tokens from one sliding window to the next.
-        memory: Tokens that a state remembers, for regime=memory.
-        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
-            with regime=memory, a state is carried along.
-        within_documents: Whether a token sees those of its own document alone.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"train", "validation", "test", "tokenizer"})

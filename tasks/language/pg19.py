@@ -65,13 +65,6 @@ class PG19(TokenisedTask):
             `tokenizer`, else 32,768 (sample: 400).
         subword_model: bpe or unigram.
         tokenizer: A tokenizer.json to use instead of learning one.
-        length: Tokens of a training window.
-        evaluation_length: Tokens of a window of evaluation; not given: the same.
-        regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
-        stride: Tokens from one sliding window to the next.
-        memory: Tokens that a state remembers, for regime=memory.
-        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
-            with regime=memory, a state is carried along.
         within_documents: Whether a token sees those of its own book alone.
     """
 
