@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from conf.system_errors import lexists
 from lra import cli
 from lra.cluster.code import is_current, judged
 from lra.cluster.engine import Resources, WorkerGroup
@@ -211,7 +212,7 @@ def _with_former(
     folder: Path, new: Sequence[Record], say: Callable[[str], object]
 ) -> tuple[StoredPlan | None, list[Record]]:
     """Return the plan before, where it can be used, and the cells of both."""
-    if not os.path.lexists(folder / HEAD):
+    if not lexists(folder / HEAD):
         return None, [*new]
     try:
         before = StoredPlan(folder)

@@ -2,7 +2,6 @@
 
 import io
 import logging
-import os
 import pickle
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 
 from conf import plain_files
-from conf.system_errors import exists, is_fault, is_file
+from conf.system_errors import exists, is_fault, is_file, lexists
 from runners.storage import atomic
 from runners.storage.archives import TORN, check_parts
 from runners.storage.formats import unreadable
@@ -52,7 +51,7 @@ class Checkpoints:
         """Move what is no file, in a file's place, out of the folder."""
         assert self.folder is not None
         for path in (self.folder / name for name in (RESUME, PREVIOUS, WEIGHTS)):
-            if os.path.lexists(path) and not is_file(path):
+            if lexists(path) and not is_file(path):
                 aside = self.folder.parent / f"damaged-{time.time_ns()}-{path.name}"
                 log.warning("%s is no file; it lies in %s now", path, aside)
                 atomic.rename(path, aside)
