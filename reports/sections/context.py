@@ -14,13 +14,14 @@ from reports.figures.drawing import Look, looks as looks_of, style
 from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import why_absent
 from reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
-from reports.sections.extrapolation import draw_lines, unit
+from reports.sections.extrapolation import draw_lines
 from reports.sections.section import LeftOut, PagesPart, Part, TablePart
 from reports.statistics.intervals import Interval, Uncertainty, mean_interval
 from reports.statistics.recl import SHARES, THRESHOLD, EffectiveContext, relative_effective_context
 from reports.tables.marks import absent
 from reports.tables.scores import LANGUAGE, Score
 from reports.tables.table import Column, Entry, Table, TableRow
+from runners.metrics import METRICS
 
 PANEL = ("task", "task_version", "source", "tokenizer", "split")
 """Columns whose values share a panel. Regime and length may differ between its models."""
@@ -131,7 +132,7 @@ def context_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
             facts = [str(source), f"version {as_text(version)}", *(str(m) for m in marks if m)]
             axes.set_title(f"{task} ({', '.join(facts)})", size=8.5)
             axes.set_xlabel("context (tokens before)")
-            axes.set_ylabel(f"{score.title.lower()} ({_unit(score)})")
+            axes.set_ylabel(f"{score.title.lower()} ({METRICS[score.metric].unit})")
             notes += why_absent(drawn)
         over = " and ".join(sorted({str(s) for s in data["interval"].dropna()}))
         return arrange(
@@ -146,10 +147,6 @@ def context_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
 
 def _score(metric: str) -> Score:
     return next((score for score in LANGUAGE if score.metric == metric), LOSS)
-
-
-def _unit(score: Score) -> str:
-    return "nat" if score is LOSS else unit(score)
 
 
 def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:

@@ -18,6 +18,7 @@ from reports.rows import as_text, model_order, short
 from reports.sections.section import PagesPart, Part, TablePart
 from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry
 from reports.tables.table import Column, Entry, Table, TableRow
+from runners.metrics import METRICS
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 """Columns whose values share a panel; the length is the training's."""
@@ -126,7 +127,9 @@ def _draw_scores(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict
     for trained in set(drawn["trained_tokens"]):
         axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
     axes.set_xlabel("evaluation length (tokens)")
-    axes.set_ylabel(f"{score.title.lower()} ({'%' if score.shares else unit(score)})")
+    axes.set_ylabel(
+        f"{score.title.lower()} ({'%' if score.shares else METRICS[score.metric].unit})"
+    )
     return handles
 
 
@@ -154,11 +157,6 @@ def draw_lines(axes: Axes, drawn: pd.DataFrame, looks: dict[str, Look]) -> dict[
         axes.set_ylim(low - room, low - room + (high - low + 2 * room) / (1 - share))
     draw_crosses(axes, drawn, looks, names)
     return handles
-
-
-def unit(score: Score) -> str:
-    """Return what stands on an axis behind the name of a score."""
-    return {"bits_per_byte": "bit", "bits_per_character": "bit"}.get(score.metric, "1")
 
 
 def _notes(data: pd.DataFrame) -> list[str]:

@@ -96,11 +96,13 @@ def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _joined(rows: pd.DataFrame, costs: pd.DataFrame, cost: _Cost) -> pd.DataFrame:
     """Return scores with costs, of panels with two models and more."""
+    if costs.empty:
+        return costs
     scores = score_data(rows)
     scores = scores[(scores["baseline"] == "") & scores["score"].notna()].drop(columns="baseline")
     costs = costs.rename(columns={"name": "model"})
     keys = [column for column in costs.columns if column not in (cost.column, "machine")]
-    data = scores.merge(costs, on=keys) if len(scores) and len(costs) else scores[:0]
+    data = scores.merge(costs, on=keys) if len(scores) else scores
     if data.empty:
         return data
     several = data.groupby(list(cost.panel), dropna=False)["model"].transform("nunique") > 1

@@ -95,12 +95,6 @@ def fault_of(error: BaseException) -> StorageFault | None:
     return None
 
 
-def storage_fault(error: BaseException) -> str | None:
-    """Return what to tell about an error that is the storage's fault, or None for any other."""
-    fault = fault_of(error)
-    return None if fault is None else fault.words
-
-
 def _fault(error: BaseException) -> StorageFault | None:
     name = getattr(error, "filename", None)
     path = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None

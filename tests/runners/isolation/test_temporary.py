@@ -17,7 +17,7 @@ from isolated import done
 from runners.isolation import isolate, temporary
 from runners.isolation.isolate import Ending, Job, start
 from runners.records import Status
-from runners.storage.atomic import Unwritable, storage_fault
+from runners.storage.atomic import Unwritable, fault_of
 
 OK = Ending(Status.ok, "", interrupted=False)
 
@@ -63,7 +63,7 @@ def test_a_folder_that_cannot_be_made_anew_is_named(
     with pytest.raises(Unwritable, match=f"cannot write to {folder}.*set TMPDIR") as refused:
         isolate.start_server()
     assert "the same command goes on from here" in str(refused.value)
-    assert storage_fault(refused.value)
+    assert fault_of(refused.value)
     folder.unlink()
 
     def none(*_: object) -> str:

@@ -16,7 +16,7 @@ from runners.measurement.hardware import HardwareProfile
 from runners.measures.train import train
 from runners.records import Measurement, Status
 from runners.storage import atomic
-from runners.storage.atomic import storage_fault
+from runners.storage.atomic import fault_of
 from runners.store import Store, read_rows
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
@@ -100,10 +100,10 @@ def test_what_may_pass_is_said(number, passes):
 def test_errors_of_networks_and_of_the_kernel_are_not_of_storage():
     with pytest.raises(OSError, match=r"refused") as caught:
         socket.create_connection(("127.0.0.1", 1), 1)
-    assert storage_fault(caught.value) is None
+    assert fault_of(caught.value) is None
     for path in ("/proc/1/mem", "/sys/x", "/dev/nvidia0"):
-        assert storage_fault(refusal(errno.EBUSY, path)) is None
-    assert storage_fault(refusal(errno.EBUSY, "/dev/shm/x")) is not None
+        assert fault_of(refusal(errno.EBUSY, path)) is None
+    assert fault_of(refusal(errno.EBUSY, "/dev/shm/x")) is not None
 
 
 @pytest.mark.parametrize("number", sorted(set(REFUSALS) - {errno.EACCES, errno.EPERM}))
@@ -128,7 +128,7 @@ def test_libraries_that_only_say_it(number):
     ],
 )
 def test_other_errors_are_crashes(error):
-    assert storage_fault(error) is None
+    assert fault_of(error) is None
     ending = judge(error, SETTING)
     assert (ending.status, ending.interrupted) == (Status.crashed, False)
 
@@ -136,7 +136,7 @@ def test_other_errors_are_crashes(error):
 def test_errors_that_go_round_in_circles_end():
     one, other = ValueError("one"), ValueError("other")
     one.__context__, other.__context__ = other, one
-    assert storage_fault(one) is None
+    assert fault_of(one) is None
 
 
 def test_a_temporary_folder_that_cannot_be_had():
@@ -201,10 +201,10 @@ def test_every_place_refuses_alike_and_works_afterwards(place, call, tmp_path, m
                     acts(root)[place]()
                 except OSError as error:
                     refused += 1
-                    fault = storage_fault(error)
+                    fault = fault_of(error)
                     assert fault is not None
-                    assert str(tmp_path) in fault
-                    assert os.strerror(number) in fault
+                    assert str(tmp_path) in fault.words
+                    assert os.strerror(number) in fault.words
                     assert not list(root.rglob("*.tmp"))
                     assert not Store(root).complete(make_cell())
             acts(root)[place]()
