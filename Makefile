@@ -23,7 +23,7 @@ SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart gallery pages test slurm lint types rules docs pytest parity campaign wheel clean
+.PHONY: help quickstart gallery pages test slurm lint types rules tree docs pytest parity campaign wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -45,14 +45,19 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.dev
+types: $(VENV)/.dev tree
 	$(BIN)/mypy
 
-rules: $(VENV)/.dev
-	$(BIN)/lint-imports
+rules: $(VENV)/.dev tree
+	cd build/tree && $(abspath $(BIN))/lint-imports --config ../../pyproject.toml
+
+# lra as the wheel has it, of links: tools that read sources follow no `__path__`.
+tree:
+	@rm -rf build/tree && mkdir -p build/tree/lra
+	@cd build/tree/lra && ln -s $(addprefix ../../../,conf models reports runners tasks) ../../../lra/[!_]* ../../../lra/__*.py .
 
 # No network; a warning, a link or an anchor that leads nowhere fails. Material speaks of its own future otherwise.
-docs: $(VENV)/.dev
+docs: $(VENV)/.dev tree
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "the site lies in build/site: open index.html; to search it, $(BIN)/python -m http.server -d build/site"
 

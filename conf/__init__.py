@@ -1,4 +1,7 @@
 """What can be chosen, by name: YAML, and what every folder needs.
 
-`conf.choices` makes the choice of its name; `conf.plain_files` reads files without trust.
+`lra.conf.choices` makes the choice of its name; `lra.conf.plain_files` reads files without trust.
 """
+
+if __name__ != "lra.conf":
+    raise ImportError("conf is a part of lra, which is imported as lra.conf, and never twice")

@@ -16,7 +16,7 @@ from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from conf.shown import short_repr
+from lra.conf.shown import short_repr
 
 C = TypeVar("C", bound=Callable[..., Any])
 NUMBERS: Mapping[type, tuple[type, str]] = {
@@ -28,7 +28,7 @@ NUMBERS: Mapping[type, tuple[type, str]] = {
 def by_name(target: C) -> C:
     """Let a function, or the constructor of a class, convert or refuse its keyword arguments."""
     if inspect.isclass(target):
-        target.__init__ = by_name(target.__init__)
+        target.__init__ = by_name(target.__init__)  # type: ignore[method-assign]
         return target
 
     @functools.wraps(target)
@@ -61,7 +61,7 @@ def converted(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
     Raises:
         ValueError: A value that its annotation does not allow; the message names what would do.
     """
-    hints = _hints(target.__init__ if inspect.isclass(target) else target)  # type: ignore[misc]
+    hints = _hints(target.__init__ if inspect.isclass(target) else target)
     return {
         name: _converted(name, value, hints[name]) if name in hints else value
         for name, value in options.items()

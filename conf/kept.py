@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from conf.plain_files import read_marked
+from lra.conf.plain_files import read_marked
 
 
 def data_root() -> Path:

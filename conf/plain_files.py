@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from conf.system_errors import persistent
+from lra.conf.system_errors import persistent
 
 MOST_BYTES = 1 << 30
 """Of any file that is read whole. Rows of 100,000 cells are a tenth of it."""

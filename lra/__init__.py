@@ -10,9 +10,8 @@ What Python calls is imported when it is first used: `import lra` loads neither 
 """
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from lra import guard
 
 if TYPE_CHECKING:
     from lra.api.building import model, task
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from lra.api.running import run
     from lra.api.tabling import table
     from lra.api.verifying import verify
-    from models.wrap import wrap
+    from lra.models.wrap import wrap
 
 __all__ = ["choose", "compare", "figure", "model", "rows", "run", "table", "task", "verify", "wrap"]
 
@@ -37,10 +36,12 @@ _MODULES = {
     "table": "lra.api.tabling",
     "task": "lra.api.building",
     "verify": "lra.api.verifying",
-    "wrap": "models.wrap",
+    "wrap": "lra.models.wrap",
 }
 
-guard.settle()  # here, because every process of ours imports this first, whatever it goes on to do
+_HERE = Path(__file__).parent
+if not (_HERE / "models").is_dir():  # a clone, where the other folders stand beside this one
+    __path__.append(str(_HERE.parent))
 
 
 if not TYPE_CHECKING:  # for which every name would be there

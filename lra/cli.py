@@ -14,19 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from conf.shown import LONGEST, short
-from conf.system_errors import is_fault, reason, way_out
-from lra import guard
+from lra.conf import rooms
+from lra.conf.shown import LONGEST, short
+from lra.conf.system_errors import is_fault, reason, way_out
 from lra.errors import CommandError, near
 from lra.terminal import streams as standard_streams
 from lra.terminal.screen import plainly_written
 
-HOME = Path(__file__).resolve().parent.parent
 MOST_CHARACTERS = 2_000
 """Of a message."""
 alone = False
 """Whether this process is the program `lra` and nothing more, so that others may be its forks."""
-OURS = ("lra", "models", "tasks", "runners", "reports")
+OURS = [Path(__file__).parent, *(Path(rooms.__file__).parents[1] / room for room in rooms.ROOMS)]
+"""Folders of our own sources."""
 
 
 class Verb(NamedTuple):
@@ -171,7 +171,6 @@ def _of_an_interrupt(error: BaseException) -> bool:
 
 def dispatch(argv: list[str]) -> int:
     """Find the verb and hand it the remaining words untouched."""
-    guard.check()
     if not argv or argv[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {name:10} {verb.summary}" for name, verb in VERBS.items())
         print(HELP.format(verbs=verbs), end="")
@@ -189,7 +188,7 @@ def dispatch(argv: list[str]) -> int:
     if word == "run" and ("-h" in rest or "--help" in rest):
         print(RUN_HELP.format(choices=run_choices()), end="")
         return 0
-    from tasks.data.signals import stoppable  # after it is sure whose package that is
+    from lra.tasks.data.signals import stoppable  # what a list does not need
 
     with stoppable():
         return int(importlib.import_module(VERBS[word].module).main(rest))
@@ -261,10 +260,10 @@ def is_actionable(error: Exception) -> bool:
     raises. A ValueError from inside numpy or torch is a bug and keeps its traceback.
     """
     origin = type(error).__module__.partition(".")[0]
-    if origin in (*OURS, "hydra", "omegaconf") or isinstance(error, OSError):
+    if origin in ("lra", "hydra", "omegaconf") or isinstance(error, OSError):
         return True
     if not isinstance(error, ValueError) or error.__traceback__ is None:
         return False
     *_, (last, _) = traceback.walk_tb(error.__traceback__)
-    file = Path(last.f_code.co_filename).resolve()
-    return any(file.is_relative_to(HOME / folder) for folder in OURS)
+    file = Path(last.f_code.co_filename)
+    return any(file.is_relative_to(folder) for folder in OURS)

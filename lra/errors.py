@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-from conf.shown import short
+from lra.conf.shown import short
 
 MOST_NAMES = 16
 

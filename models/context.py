@@ -14,7 +14,7 @@ to be summed over ranks.
     shifting    what the rank before holds: one step of a ring
 
 Nothing but `collected` and `passed_on` waits for more than its neighbours, and what is sent is
-counted in `models.transport.SENT`.
+counted in `lra.models.transport.SENT`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.transport import SENT, Addressed, Request, Transport
+from lra.models.transport import SENT, Addressed, Request, Transport
 
 
 class Neighbours(NamedTuple):

@@ -94,7 +94,7 @@ def idle_in(family: Callable[..., Any], site: object, given: Mapping[str, Any]) 
     """Return the options of a family that do not act at a site, each with a sentence.
 
     Args:
-        family: With `needs` and `fixed`, as `models.mixer.Family` has them; others have none.
+        family: With `needs` and `fixed`, as `lra.models.mixer.Family` has them; others have none.
         site: Where it is built.
         given: Options that are not left at their defaults.
     """
@@ -116,7 +116,7 @@ def idle_in(family: Callable[..., Any], site: object, given: Mapping[str, Any]) 
 
 
 def fixed_in(family: Callable[..., Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the variant of a family fixes, by option: see `models.mixer.Family.fixed`."""
+    """Return what the variant of a family fixes, by option: see `lra.models.mixer.Family.fixed`."""
     if not hasattr(family, "fixed"):
         return {}
     return dict(family.fixed(SimpleNamespace(**{**defaults(family), **given})))

@@ -2,8 +2,9 @@
 
 Axis letters are fixed for the project: b batch, p sequences per example, l length, d width,
 h heads, k and v key and value width per head, c classes. One mask convention: `keep`, True = real
-token. Of this project a family imports this module, `models.multi_head`, `models.positions`,
-`models.relative`, `models.context` and `models.ops`, and nothing else.
+token. Of this project a family imports this module, `lra.models.multi_head`,
+`lra.models.positions`, `lra.models.relative`, `lra.models.context` and `lra.models.ops`, and
+nothing else.
 """
 
 import math
@@ -18,27 +19,27 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from conf.bounds import (
+from lra.conf.bounds import (
     check_least as check_least,  # noqa: PLC0414  # handed on
     check_positive as check_positive,  # noqa: PLC0414  # handed on
     check_share as check_share,  # noqa: PLC0414  # handed on
 )
-from conf.choices import (
+from lra.conf.choices import (
     ByName as ByName,  # noqa: PLC0414  # handed on
     by_name,
 )
-from models.context import Context
-from models.idle import (
+from lra.models.context import Context
+from lra.models.idle import (
     Need as Need,  # noqa: PLC0414  # handed on
     idle_in,
 )
-from models.positions import (
+from lra.models.positions import (
     INSIDE as INSIDE,  # noqa: PLC0414  # handed on
     SCORED as SCORED,  # noqa: PLC0414  # handed on
     Positions as Positions,  # noqa: PLC0414  # handed on
     Spacing,
 )
-from models.tuning import (
+from lra.models.tuning import (
     Tuned as Tuned,  # noqa: PLC0414  # handed on
     Tuning as Tuning,  # noqa: PLC0414  # handed on
     no_matrices as no_matrices,  # noqa: PLC0414  # handed on
@@ -76,7 +77,7 @@ class Growth:
 State: TypeAlias = Tensor | tuple[Any, ...] | None
 """What a mixer remembers along time: nested tuples of tensors, batch first, of static shape.
 
-Zeros mean empty; an empty slot is masked, never absent. `models.state` maps over it.
+Zeros mean empty; an empty slot is masked, never absent. `lra.models.state` maps over it.
 """
 
 M = TypeVar("M", bound=nn.Module)
@@ -372,8 +373,8 @@ def _refusing_idle(family: type, construct: Callable[..., None]) -> Callable[...
 class Family(ByName, nn.Module):
     """Base of the families of mixers.
 
-    Options may be given by name, see `conf.choices`; those that do not apply are refused, see
-    `models.idle`. A batch without rows or without tokens passes `forward`, `extend` and
+    Options may be given by name, see `lra.conf.choices`; those that do not apply are refused, see
+    `lra.models.idle`. A batch without rows or without tokens passes `forward`, `extend` and
     `gated_extend` as it is: no formula of a family has to divide nothing into blocks. A state
     continues full rows of a causal mixer; anything else is refused here, once for all families.
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast, runtime
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.mixer import (
+from lra.models.mixer import (
     SCORED,
     Family,
     Flow,
@@ -18,7 +18,7 @@ from models.mixer import (
     Unsupported,
     blanked,
 )
-from models.positions import At, Rotation, Spacing, infused, rotate, rotation
+from lra.models.positions import At, Rotation, Spacing, infused, rotate, rotation
 
 
 @runtime_checkable

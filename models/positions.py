@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.tuning import Tuning, no_matrices
+from lra.models.tuning import Tuning, no_matrices
 
 
 class Positions(StrEnum):

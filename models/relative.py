@@ -26,8 +26,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.mixer import Positions, Site, Tuning, no_matrices
-from models.positions import At, precise, sinusoid
+from lra.models.mixer import Positions, Site, Tuning, no_matrices
+from lra.models.positions import At, precise, sinusoid
 
 BUCKETS, LONGEST = 32, 128
 """T5's, at every size: buckets of distances, and the distance from which all are one bucket."""

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.mixer import State
+from lra.models.mixer import State
 
 
 def map_state(function: Callable[..., Tensor], *states: State) -> State:

@@ -22,9 +22,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from conf.choices import by_name
-from conf.shown import listed, short_repr
-from models.mixer import Family, Growth, Layout, Site, Traits, Unsupported, blanked
+from lra.conf.choices import by_name
+from lra.conf.shown import listed, short_repr
+from lra.models.mixer import Family, Growth, Layout, Site, Traits, Unsupported, blanked
 
 OF_SITE: Mapping[str, tuple[str, ...]] = {
     "width": ("width", "dim", "d_model", "hidden_size", "embed_dim", "model_dim", "n_embd"),

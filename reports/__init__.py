@@ -1,1 +1,4 @@
 """Stored rows to tables, figures, statistics and dashboards; knows nothing of models."""
+
+if __name__ != "lra.reports":
+    raise ImportError("reports is a part of lra, which is imported as lra.reports, and never twice")

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from conf.plain_files import NoJson, read_json, typed
+from lra.conf.plain_files import NoJson, read_json, typed
 
 MANIFEST = ".report.json"
 """Names of the files that the last report wrote here, and nothing else."""

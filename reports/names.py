@@ -1,13 +1,13 @@
 """What a model is called: put together from columns here, and parsed nowhere.
 
-`reports.rows.prepare` keeps the parts as columns: `family`, the registered name; `options`, those
-by which runs of one family differ; `departures`, what labels say in addition. Who wants another
-name of the same model makes it from these.
+`lra.reports.rows.prepare` keeps the parts as columns: `family`, the registered name; `options`,
+those by which runs of one family differ; `departures`, what labels say in addition. Who wants
+another name of the same model makes it from these.
 """
 
 from collections.abc import Mapping, Sequence
 
-from runners.records import digest
+from lra.runners.records import digest
 
 FAITHFUL = "faithful"
 """The variant that needs no mention: the paper's."""

@@ -11,16 +11,16 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from reports.figures.curves import page_names
-from reports.figures.drawing import Look, looks, save
-from reports.figures.processes import parallel_drawing
-from reports.install import install
-from reports.page.configurations import CellAccount
-from reports.page.document import ReportSection, write_documents
-from reports.rows import names_by_group, prepare
-from reports.sections import arena, costs, losses, scores
-from reports.sections.generic import generic_tables
-from reports.sections.section import (
+from lra.reports.figures.curves import page_names
+from lra.reports.figures.drawing import Look, looks, save
+from lra.reports.figures.processes import parallel_drawing
+from lra.reports.install import install
+from lra.reports.page.configurations import CellAccount
+from lra.reports.page.document import ReportSection, write_documents
+from lra.reports.rows import names_by_group, prepare
+from lra.reports.sections import arena, costs, losses, scores
+from lra.reports.sections.generic import generic_tables
+from lra.reports.sections.section import (
     LeftOut,
     LinesPart,
     PagesPart,
@@ -29,10 +29,10 @@ from reports.sections.section import (
     TablePart,
     pages_of,
 )
-from reports.stems import fitting
-from reports.style import DEFAULT, Captions, ReportStyle, chosen, using
-from reports.tables.latex_tables import to_latex
-from reports.tables.table import Table, to_csv, to_markdown
+from lra.reports.stems import fitting
+from lra.reports.style import DEFAULT, Captions, ReportStyle, chosen, using
+from lra.reports.tables.latex_tables import to_latex
+from lra.reports.tables.table import Table, to_csv, to_markdown
 
 EVERY: tuple[SectionOf, ...] = (scores.section, costs.section, losses.section)
 """Sections that rows of any runner may have, after that of protocols."""
@@ -140,7 +140,7 @@ def write_report(
     go; files that no report wrote stay. The same rows give the same bytes.
 
     Args:
-        rows: as `runners.store.read_rows` returns them.
+        rows: as `lra.runners.store.read_rows` returns them.
         folder: created where it does not exist.
         title: heading of the page.
         sections: by runner, what shows its rows, or why it is not to be had; those rows and those

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.names import FAITHFUL, display_name, fitting, last_words
-from reports.stems import stem
-from reports.style import Names, chosen
-from runners.records import COLUMNS, Status, baseline_of
+from lra.reports.names import FAITHFUL, display_name, fitting, last_words
+from lra.reports.stems import stem
+from lra.reports.style import Names, chosen
+from lra.runners.records import COLUMNS, Status, baseline_of
 
 MARKS: dict[str, str] = {
     Status.out_of_memory: "OOM",

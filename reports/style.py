@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from reports.names import display_name
+from lra.reports.names import display_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -235,7 +235,7 @@ DEFAULT = ReportStyle()
 @cache
 def shipped_families() -> frozenset[str]:
     """Return the families that come with lra."""
-    files = (resources.files("conf") / "model").iterdir()
+    files = (resources.files("lra.conf") / "model").iterdir()
     return frozenset(file.name.removesuffix(".yaml") for file in files)
 
 
@@ -261,7 +261,7 @@ class Chosen:
         departures: Sequence[str] = (),
         further: Sequence[str] = (),
     ) -> str:
-        """Return a model's name as `reports.names.display_name` does, in the style's words.
+        """Return a model's name as `lra.reports.names.display_name` does, in the style's words.
 
         Raises:
             StyleError: the style gives two models one name.
@@ -345,7 +345,7 @@ class Chosen:
         """Return the rows that the style shows, and sentences about the others.
 
         Args:
-            frame: as `reports.rows.prepare` returns it.
+            frame: as `lra.reports.rows.prepare` returns it.
 
         Raises:
             StyleError: nothing is left.

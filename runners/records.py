@@ -13,7 +13,7 @@ from enum import StrEnum, auto
 from functools import partial
 from typing import Any, TypeVar
 
-from runners.metrics import METRICS
+from lra.runners.metrics import METRICS
 
 SCHEMA = 2
 """Of rows and cells that are written; those of 1 are read as well."""
@@ -98,7 +98,7 @@ class Measurement:
     """One number, or the reason why there is none. SI units; bytes; fractions, not percent."""
 
     metric: str
-    """A name in `runners.metrics.METRICS`, which fixes the unit."""
+    """A name in `lra.runners.metrics.METRICS`, which fixes the unit."""
     value: float | None = None
     status: Status = Status.ok
     reason: str = ""

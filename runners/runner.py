@@ -10,17 +10,17 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from runners.records import Measurement
+from lra.runners.records import Measurement
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from models.backbone.config import BackboneConfig
-    from models.backbone.model import Backbone, TaskFacts
-    from models.multi_head import Core
-    from runners.measurement.hardware import HardwareProfile
-    from runners.training.optim import OptimConfig
-    from tasks.task import Stretches, Task
+    from lra.models.backbone.config import BackboneConfig
+    from lra.models.backbone.model import Backbone, TaskFacts
+    from lra.models.multi_head import Core
+    from lra.runners.measurement.hardware import HardwareProfile
+    from lra.runners.training.optim import OptimConfig
+    from lra.tasks.task import Stretches, Task
 
 OWN = "model"
 """Name of the run's own model among those that a sweep trains first."""
@@ -279,7 +279,7 @@ class Runner(ABC):
 
     @abstractmethod
     def run(self, work: Work) -> Iterator[object]:
-        """Yield the rows of one cell, `runners.records.Measurement`, and its outcomes."""
+        """Yield the rows of one cell, `lra.runners.records.Measurement`, and its outcomes."""
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:

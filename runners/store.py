@@ -23,12 +23,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.system_errors import lexists, persistent
-from runners.records import DISTURBED, SCHEMA, Cell, Measurement, Outcomes, Status, row
-from runners.storage import atomic
-from runners.storage.archives import pack_outcomes, unpack_outcomes
-from runners.storage.claims import Claim, clear, living, strangers, take
-from runners.storage.formats import (
+from lra.conf.system_errors import lexists, persistent
+from lra.runners.records import DISTURBED, SCHEMA, Cell, Measurement, Outcomes, Status, row
+from lra.runners.storage import atomic
+from lra.runners.storage.archives import pack_outcomes, unpack_outcomes
+from lra.runners.storage.claims import Claim, clear, living, strangers, take
+from lra.runners.storage.formats import (
     BadStore,
     Damaged,
     Unreadable,
@@ -45,9 +45,9 @@ from runners.storage.formats import (
     some,
     without_gc,
 )
-from runners.storage.holders import Holder
-from runners.storage.row_check import BadRow, checked_row
-from runners.storage.table import MixedSources, table_of, warn_if_mixed
+from lra.runners.storage.holders import Holder
+from lra.runners.storage.row_check import BadRow, checked_row
+from lra.runners.storage.table import MixedSources, table_of, warn_if_mixed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from tasks.task import SPLITS, TOKEN_KINDS, Batch, Certified, Task
+from lra.tasks.task import SPLITS, TOKEN_KINDS, Batch, Certified, Task
 
 BATCH_SIZE = 16
 SEED = 7

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasks.errors import (
+from lra.tasks.errors import (
     BadData as BadData,  # noqa: PLC0414  # handed on
     NotPrepared as NotPrepared,  # noqa: PLC0414
 )
@@ -60,7 +60,7 @@ class TaskSpec:
     scalars: bool = False
     """Whether tokens are real numbers instead of ids; `vocabulary` is then 0."""
     metric: str
-    """Name in `runners.metrics`: what the tables print, e.g. accuracy."""
+    """Name in `lra.runners.metrics`: what the tables print, e.g. accuracy."""
     source: str
     """Where the data come from, as printed beside every number, e.g. generated, sample, imdb."""
     data_hash: str

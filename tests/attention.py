@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.mixer import Flow, Layout, State
-from models.state import size_bytes
+from lra.models.mixer import Flow, Layout, State
+from lra.models.state import size_bytes
 
 
 def drawn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:

@@ -12,7 +12,7 @@ from itertools import count
 
 import pytest
 
-from conf import system_errors
+from lra.conf import system_errors
 from tests import shape_checks
 
 SHAPES = os.environ.get("LRA_SHAPES") != "0"
@@ -74,7 +74,7 @@ def no_pauses(monkeypatch):
 def one_format(request, monkeypatch):
     """Draw figures in the one format that a page holds, where no mark wants every format."""
     if request.node.get_closest_marker("every_format") is None:
-        monkeypatch.setattr("reports.figures.drawing.FORMATS", ("svg",))
+        monkeypatch.setattr("lra.reports.figures.drawing.FORMATS", ("svg",))
 
 
 @pytest.fixture(autouse=True)

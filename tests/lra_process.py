@@ -35,14 +35,14 @@ IMPORTED = (
     "lra.composition.combinations", "lra.composition.complaints", "lra.composition.hydra_entry",
     "lra.composition.repository", "lra.composition.answers", "lra.composition.warm_up",
     "lra.composition.protocol", "lra.sweep.cells", "lra.results.finish", "lra.execution.in_memory",
-    "lra.sweep.overview", "lra.sweep.work", "models.families.linear", "reports.report",
-    "runners.measures.train", "runners.training.loop", "runners.training.optimisers.build",
-    "tasks.classification.listops.task",
+    "lra.sweep.overview", "lra.sweep.work", "lra.models.families.linear", "lra.reports.report",
+    "lra.runners.measures.train", "lra.runners.training.loop",
+    "lra.runners.training.optimisers.build", "lra.tasks.classification.listops.task",
 )  # fmt: skip
 """What most calls import."""
 HASHED = (
-    "models.backbone.model", "models.families.linear", "runners.measures.train",
-    "tasks.classification.listops.task",
+    "lra.models.backbone.model", "lra.models.families.linear", "lra.runners.measures.train",
+    "lra.tasks.classification.listops.task",
 )  # fmt: skip
 """Modules whose sources, with all that they import, most calls hash."""
 NUMBER = struct.Struct("i")
@@ -229,7 +229,6 @@ def become(call: Call, files: list[int]) -> None:
     if not os.environ.get("PYTHONSAFEPATH"):
         path.insert(0, call.folder)
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
-    importlib.import_module("lra.guard").settle()
     sys.argv[1:] = call.words
 
 
@@ -248,13 +247,13 @@ if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         for name in IMPORTED:
             importlib.import_module(name)
-        importlib.import_module("runners.storage.fingerprint").digests(HASHED)
+        importlib.import_module("lra.runners.storage.fingerprint").digests(HASHED)
         warm_up()
         if threading.active_count() > 1:
             raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
         gc.collect()
         gc.freeze()
-        util.spawnv_passfds = importlib.import_module("runners.isolation.forked_server").forked
+        util.spawnv_passfds = importlib.import_module("lra.runners.isolation.forked_server").forked
         start = serve(listening)
     become(*start)
     runpy.run_module("lra", run_name="__main__", alter_sys=True)

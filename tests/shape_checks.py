@@ -24,7 +24,7 @@ from beartype import beartype
 from jaxtyping import AbstractArray, jaxtyped
 from torch import Tensor
 
-PACKAGES = ("models", "tasks", "runners", "peers")
+PACKAGES = ("lra.models.", "lra.tasks.", "lra.runners.", "peers.")
 WRAPPER = "_with_its_shapes_compared"
 ARRAYS = (Tensor, np.ndarray)
 SEVERAL = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -131,7 +131,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name.partition(".")[0] not in PACKAGES:
+        if not f"{name}.".startswith(PACKAGES):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.records import Cell, Measurement
-from runners.store import Store
+from lra.runners.records import Cell, Measurement
+from lra.runners.store import Store
 from tests.campaign import published
 from tests.campaign.part import Found
 from tests.campaign.sweeps import check_store

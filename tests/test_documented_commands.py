@@ -93,7 +93,7 @@ BROUGHT = "source=sample is a trial|source=sample for a trial"
 MIXER = """\
 from torch import nn
 
-from models.mixer import Family, Traits, blanked
+from lra.models.mixer import Family, Traits, blanked
 
 
 class MyMixer(Family):
@@ -216,7 +216,7 @@ def test_a_documented_command_does_what_it_says(
     monkeypatch.setattr(report, "published_with_names", models_of_few)
     if verb == "verify":
         chosen = verify.parser().parse_args(words)
-        monkeypatch.setattr("models.contract.verify", lambda factory, **_: [])
+        monkeypatch.setattr("lra.models.contract.verify", lambda factory, **_: [])
         assert chosen.max_length
     if verb == "data":
         for name in ("prepare", "verify", "certify", "show"):

@@ -6,7 +6,7 @@ from pathlib import Path
 from lra.choices.traits import describe
 from lra.composition.catalogue import choices
 from lra.composition.yaml_text import load
-from models.mixer import MASKS
+from lra.models.mixer import MASKS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "masks.md").read_text()
 

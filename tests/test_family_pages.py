@@ -9,8 +9,8 @@ import pytest
 from family_pages import capabilities, docstring, linked, measured, options, write_pages
 from lra.composition.catalogue import choices, names, roots
 from lra.composition.compose import group_file
+from lra.reports.rows import prepare
 from lra.results.stored import published as read_published
-from reports.rows import prepare
 
 
 @pytest.mark.parametrize("name", names("model"))

@@ -14,8 +14,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from lra.conf.rooms import ROOMS
+
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("conf", "lra", "models", "tasks", "runners", "reports")
+HOMES = {"lra": "lra", **{room: f"lra/{room}" for room in ROOMS}}
+"""Folders of a clone, and where they are in the wheel."""
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +43,24 @@ def test_the_wheel_holds_every_source_choice_and_data_file(wheel):
     with zipfile.ZipFile(wheel) as archive:
         packed = set(archive.namelist())
     wanted = {
-        str(file.relative_to(ROOT))
-        for room in ROOMS
+        f"{home}/{file.relative_to(ROOT / folder)}"
+        for folder, home in HOMES.items()
         for pattern in ("*.py", "*.yaml", "*.mplstyle", "*.csv", "*.j2", "*.js", "*.css")
-        for file in (ROOT / room).rglob(pattern)
+        for file in (ROOT / folder).rglob(pattern)
     }
-    assert {"conf/config.yaml", "conf/model/softmax.yaml", "lra/__main__.py"} <= wanted
+    assert {"lra/conf/config.yaml", "lra/conf/model/softmax.yaml", "lra/__main__.py"} <= wanted
     assert any(name.endswith(".mplstyle") for name in wanted)
     assert {
-        f"reports/page/templates/{name}" for name in ("report.html.j2", "charts.js", "page.css")
+        f"lra/reports/page/templates/{name}" for name in ("report.html.j2", "charts.js", "page.css")
     } <= wanted
-    wanted |= {f"{room}/py.typed" for room in ROOMS}  # types are for others, too
+    wanted.add("lra/py.typed")  # types are for others, too
     assert wanted - packed == set()
 
 
 def test_the_wheel_holds_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == set(ROOMS)
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"lra"}
 
 
 def test_the_unpacked_wheel_runs_from_another_directory(wheel, tmp_path):
@@ -78,7 +81,7 @@ def test_the_unpacked_wheel_runs_from_another_directory(wheel, tmp_path):
 
     listed = lra("list", "models", "--json")
     assert listed.returncode == 0, listed.stderr
-    assert str(tmp_path / "site" / "conf" / "model") in listed.stdout
+    assert str(tmp_path / "site" / "lra" / "conf" / "model") in listed.stdout
     assert str(ROOT) not in listed.stdout
     composed = lra("run", "model=linear", "--cfg", "job")
     assert composed.returncode == 0, composed.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from conf.plain_files import NoFile, NoJson, parse_json, read_bytes, read_json, typed
+from lra.conf.plain_files import NoFile, NoJson, parse_json, read_bytes, read_json, typed
 
 LONG = b"9" * 400
 WRONG = {

@@ -14,6 +14,7 @@ from lra.cli import VERBS
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("conf", "lra", "models", "tasks", "runners", "reports", "tests")
+WITHIN = ("conf", "models", "tasks", "runners", "reports")
 SHIPPED = ("lra", "models", "tasks", "runners", "reports")
 MEANINGLESS = {"utils", "util", "common", "helpers", "helper", "misc"}
 
@@ -26,42 +27,51 @@ def named(files):
     return [str(file.relative_to(ROOT)) for file in files]
 
 
-def test_the_import_rules_hold():
+def linted(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter on the package `lra` that lies in a folder: it follows no `__path__`."""
     program = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
     assert program, "import-linter is not installed beside this Python: make test installs it"
-    done = subprocess.run(
-        [program, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_import_rules_would_notice_a_wrong_arrow(tmp_path):
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for room in SHIPPED:
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "models" / "stray.py").write_text(
-        '"""A wrong arrow."""\n\nimport runners.records\n'
-    )
-    (tmp_path / "models" / "ops" / "stray.py").write_text(
-        '"""A wrong arrow."""\n\nimport models.ops.linear.reference\n'
-    )
-    with (tmp_path / "models" / "ops" / "banded" / "reference.py").open("a") as file:
-        file.write("import models.ops.banded.layout\n")
-    (tmp_path / "reports" / "stray.py").write_text('"""A wrong arrow."""\n\nimport torch\n')
-    program = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
-    done = subprocess.run(
-        [program, "--no-cache"],
-        cwd=tmp_path,
+    return subprocess.run(
+        [program, "--no-cache", "--config", str(ROOT / "pyproject.toml")],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+def copied(folder: Path) -> Path:
+    """Return a copy of `lra`, as the wheel has it."""
+    ignored = shutil.ignore_patterns("__pycache__", "published")
+    shutil.copytree(ROOT / "lra", folder / "lra", ignore=ignored)
+    for room in WITHIN:
+        shutil.copytree(ROOT / room, folder / "lra" / room, ignore=ignored)
+    return folder / "lra"
+
+
+def test_the_import_rules_hold(tmp_path):
+    copied(tmp_path)
+    done = linted(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_import_rules_would_notice_a_wrong_arrow(tmp_path):
+    lra = copied(tmp_path)
+    for place, imported in (
+        ("models/stray.py", "lra.runners.records"),
+        ("models/ops/stray.py", "lra.models.ops.linear.reference"),
+        ("reports/stray.py", "torch"),
+    ):
+        (lra / place).write_text(f'"""A wrong arrow."""\n\nimport {imported}\n')
+    with (lra / "models" / "ops" / "banded" / "reference.py").open("a") as file:
+        file.write("import lra.models.ops.banded.layout\n")
+    done = linted(tmp_path)
     assert done.returncode != 0
-    assert "models.stray" in done.stdout
-    assert "reports.stray" in done.stdout
-    assert "models.ops.stray -> models.ops.linear.reference" in done.stdout
-    assert "models.ops.banded.reference -> models.ops.banded.layout" in done.stdout
+    assert "lra.models.stray" in done.stdout
+    assert "lra.reports.stray" in done.stdout
+    assert "lra.models.ops.stray -> lra.models.ops.linear.reference" in done.stdout
+    assert "lra.models.ops.banded.reference -> lra.models.ops.banded.layout" in done.stdout
 
 
 def printed(code: str) -> list[str]:
@@ -79,8 +89,8 @@ def printed(code: str) -> list[str]:
 
 def test_reports_bring_no_torch():
     modules, torch, wandb = printed(
-        "import importlib, pkgutil, sys, reports\n"
-        "names = [m.name for m in pkgutil.walk_packages(reports.__path__, 'reports.')]\n"
+        "import importlib, pkgutil, sys\nfrom lra import reports\n"
+        "names = [m.name for m in pkgutil.walk_packages(reports.__path__, 'lra.reports.')]\n"
         "[importlib.import_module(name) for name in names]\n"
         "print(len(names), 'torch' in sys.modules, 'wandb' in sys.modules)"
     )
@@ -110,17 +120,17 @@ def test_no_verb_is_imported_with_what_its_answer_may_need():
 
 
 def test_reports_know_of_runners_only_the_rows():
-    allowed = {"runners.records", "runners.metrics", "runners.store"}
+    allowed = {"lra.runners.records", "lra.runners.metrics", "lra.runners.store"}
     found = set()
     for file in sources("reports"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module == "runners":
-                found |= {f"runners.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module == "lra.runners":
+                found |= {f"lra.runners.{alias.name}" for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 found.add(node.module)
-    assert {name for name in found if name and name.startswith("runners")} - allowed == set()
+    assert {name for name in found if name and name.startswith("lra.runners")} - allowed == set()
 
 
 TAKES_APART = frozenset(

@@ -89,7 +89,7 @@ def test_fields_of_dataclasses_are_compared() -> None:
 
 @pytest.mark.skipif(os.environ.get("LRA_SHAPES") == "0", reason="LRA_SHAPES=0 compares none")
 def test_it_is_at_work_in_the_packages() -> None:
-    import tasks.classification.pathfinder.disc_distance as module
+    import lra.tasks.classification.pathfinder.disc_distance as module
 
     assert hasattr(module, WRAPPER)
     disc, picture = np.full((3, 3), 255, np.uint8), np.zeros((8, 8), np.uint8)

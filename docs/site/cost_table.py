@@ -5,9 +5,9 @@ from pathlib import Path
 
 from family_pages import by_length
 from lra.composition.catalogue import names
+from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare
+from lra.reports.tables.costs import crossover_table
 from lra.results.stored import published
-from reports.rows import CostPoint, cost_points, cost_rows, prepare
-from reports.tables.costs import crossover_table
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "reports/published"
 MEASURED = {

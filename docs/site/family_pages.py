@@ -15,16 +15,16 @@ from lra.choices.traits import describe, growth
 from lra.composition.catalogue import choices
 from lra.composition.selection import kinds
 from lra.composition.yaml_text import load
+from lra.reports.figures.drawing import looks, style
+from lra.reports.figures.panels import panel_figure
+from lra.reports.figures.scaling import scaling_data
+from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
+from lra.reports.stems import stem as file_stem
+from lra.reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
+from lra.reports.tables.scores import accuracy_table, splits
+from lra.reports.tables.table import Table, escape_markdown, to_markdown
 from lra.results.stored import published
-from reports.figures.drawing import looks, style
-from reports.figures.panels import panel_figure
-from reports.figures.scaling import scaling_data
-from reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
-from reports.stems import stem as file_stem
-from reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
-from reports.tables.scores import accuracy_table, splits
-from reports.tables.table import Table, escape_markdown, to_markdown
-from runners.storage.fingerprint import sources
+from lra.runners.storage.fingerprint import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKGROUND = ("softmax", "sdpa", "identity")

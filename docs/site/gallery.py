@@ -8,14 +8,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from lra import guard
-from lra.composition.class_path import name_plugins
+from lra.composition.class_path import name_plugins, see
 from lra.composition.runner_class import sections
 from lra.composition.selection import kinds
+from lra.reports.report import write_parts
+from lra.reports.style import Format
 from lra.results.stored import deviations, published_cells, published_with_names
 from lra.results.style import read_style
-from reports.report import write_parts
-from reports.style import Format
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = "tests/parity"
@@ -154,7 +153,7 @@ def _draw(rows: str, style: str, folder: Path) -> None:
     wanted, _ = read_style(style)
     settings = {**wanted.matplotlib, "savefig.dpi": DPI}
     file = published_file(rows)
-    guard.see(str(ROOT / PEERS))
+    see(str(ROOT / PEERS))
     name_plugins(["peers"])
     write_parts(
         published_with_names(file), folder, groups=kinds(),

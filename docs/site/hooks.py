@@ -177,7 +177,7 @@ def commands() -> str:
 def metrics() -> Iterator[str]:
     """Yield the lines of the table of metrics."""
     sys.path.insert(0, str(ROOT))
-    from runners.metrics import METRICS
+    from lra.runners.metrics import METRICS
 
     better = {True: "higher", False: "lower", None: "–"}
     yield "| metric | unit | better | meaning |\n| --- | --- | --- | --- |"

@@ -9,8 +9,8 @@ from lra.composition.python_words import composed, flags, model_words, words_of
 from lra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from models.backbone.model import Backbone
-    from tasks.task import Task
+    from lra.models.backbone.model import Backbone
+    from lra.tasks.task import Task
 
 
 @plainly
@@ -101,8 +101,8 @@ def task(
     """
     from lra.composition.named import named_task
     from lra.composition.python_words import hydra_left_alone
-    from tasks.data.full_disk import full_disk_explained
-    from tasks.data.sources import data_root
+    from lra.tasks.data.full_disk import full_disk_explained
+    from lra.tasks.data.sources import data_root
 
     folders = [] if config_dir is None else [Path(config_dir)]
     with hydra_left_alone():

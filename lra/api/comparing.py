@@ -65,9 +65,9 @@ def compare(
         >>> found.verdicts[0].partition(";")[0]
         'linear − sdpa at mqar: −6.4 [−14.8, +2.0] over 5 seeds, p = 0.10: no difference is shown'
     """
+    from lra.reports.comparison.wording import as_json, comparison_table, verdict
+    from lra.reports.style import TableStyle
     from lra.results.comparing import compared
-    from reports.comparison.wording import as_json, comparison_table, verdict
-    from reports.style import TableStyle
 
     paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(each) for each in path]
     in_store = len(paths) == 1 and not paths[0].is_file()

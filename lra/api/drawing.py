@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from reports.figures.drawing import Look
+    from lra.reports.figures.drawing import Look
 
 COSTS = ("time", "memory")
 LOSS = "loss"
@@ -63,7 +63,7 @@ def figure(
         >>> figure.axes[0].get_xlabel()
         'sequence length (tokens)'
     """
-    from reports.figures.drawing import looks
+    from lra.reports.figures.drawing import looks
 
     if quantity not in QUANTITIES:
         raise ConfigError(unknown("quantity", str(quantity), QUANTITIES))
@@ -82,9 +82,9 @@ def _cost(
     frame: "pd.DataFrame", quantity: str, mode: str | None, looks: "dict[str, Look]"
 ) -> "Figure":
     from lra.composition.selection import kinds
-    from reports.figures.panels import line_figures
-    from reports.figures.scaling import scaling_data
-    from reports.rows import names_by_group
+    from lra.reports.figures.panels import line_figures
+    from lra.reports.figures.scaling import scaling_data
+    from lra.reports.rows import names_by_group
 
     setting, points = only_setting(frame)
     data = scaling_data(points, only_mode(points, mode), quantity)
@@ -96,7 +96,7 @@ def _cost(
 
 
 def _losses(frame: "pd.DataFrame", quantity: str, split: str, looks: "dict[str, Look]") -> "Figure":
-    from reports.figures import curves
+    from lra.reports.figures import curves
 
     if quantity == LOSS:
         data, axis = curves.loss_data(frame), curves.STEP

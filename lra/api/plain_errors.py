@@ -5,8 +5,7 @@ from functools import wraps
 from importlib import invalidate_caches
 from typing import ParamSpec, TypeVar
 
-from lra import guard
-from lra.cli import OURS, is_actionable, message, shows_tracebacks
+from lra.cli import is_actionable, message, shows_tracebacks
 from lra.errors import ConfigError
 
 P = ParamSpec("P")
@@ -24,13 +23,12 @@ def plainly(function: Callable[P, T]) -> Callable[P, T]:
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True  # for IPython and pytest
         try:
-            guard.check()
             invalidate_caches()  # a notebook may have written a package just now
             return function(*args, **kwargs)
         except Exception as error:
             if shows_tracebacks() or not is_actionable(error):
                 raise
-            ours = type(error).__module__.partition(".")[0] in (*OURS, "builtins")
+            ours = type(error).__module__.partition(".")[0] in ("lra", "builtins")
             plain = error if ours else ConfigError(message(error))
         raise plain.with_traceback(None) from None
 

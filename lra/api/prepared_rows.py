@@ -11,7 +11,7 @@ from lra.errors import ConfigError, unknown
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reports.rows import CostPoint
+    from lra.reports.rows import CostPoint
 
 
 class LeftOutOfStyle(UserWarning):
@@ -21,8 +21,8 @@ class LeftOutOfStyle(UserWarning):
 @contextmanager
 def styled(rows: Any, style: "str | Path | None") -> "Iterator[pd.DataFrame]":
     """Put a style in force, and yield the rows that it shows; see `checked`."""
+    from lra.reports.style import using
     from lra.results.style import read_style
-    from reports.style import using
 
     style_read, not_taken = read_style(None if style is None else str(style))
     with using(style_read) as in_use:
@@ -41,7 +41,7 @@ def checked(rows: Any) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from reports.rows import prepare
+    from lra.reports.rows import prepare
 
     if not isinstance(rows, pd.DataFrame):
         raise ConfigError(
@@ -75,7 +75,7 @@ def only_setting(frame: "pd.DataFrame") -> tuple[str, "list[CostPoint]"]:
     Raises:
         ConfigError: There are no such rows, or their settings differ.
     """
-    from reports.rows import COST_SETTING, cost_points, cost_rows, settings
+    from lra.reports.rows import COST_SETTING, cost_points, cost_rows, settings
 
     timed = cost_rows(frame)
     if timed.empty:
@@ -98,7 +98,7 @@ def only_setting(frame: "pd.DataFrame") -> tuple[str, "list[CostPoint]"]:
 
 def only_mode(points: "Sequence[CostPoint]", mode: str | None) -> str:
     """Return the mode that is asked for, or the only one there is."""
-    from reports.tables.costs import modes
+    from lra.reports.tables.costs import modes
 
     return one_of("mode", mode, modes(points))
 

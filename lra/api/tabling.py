@@ -20,8 +20,8 @@ from lra.errors import ConfigError, unknown
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reports.style import TableStyle
-    from reports.tables.table import Entry, Table
+    from lra.reports.style import TableStyle
+    from lra.reports.tables.table import Entry, Table
 
 SCORES = ("accuracy", "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity")
 """Tables of models by task."""
@@ -74,25 +74,25 @@ class ResultTable:
 
     def to_markdown(self) -> str:
         """Return it as Markdown reads it on GitHub, footnotes below."""
-        from reports.tables.table import to_markdown
+        from lra.reports.tables.table import to_markdown
 
         return to_markdown(self.table)
 
     def to_latex(self) -> str:
         """Return it as LaTeX with the packages booktabs and array, footnotes below."""
-        from reports.tables.latex_tables import to_latex
+        from lra.reports.tables.latex_tables import to_latex
 
         return to_latex(self.table, self.style)
 
     def to_csv(self) -> str:
         """Return one line for each entry, with its interval, at full precision."""
-        from reports.tables.table import to_csv
+        from lra.reports.tables.table import to_csv
 
         return to_csv(self.table)
 
     def to_html(self) -> str:
         """Return it as a fragment of HTML without scripts; all text is escaped."""
-        from reports.page.alone import to_html_alone
+        from lra.reports.page.alone import to_html_alone
 
         return to_html_alone(self.table)
 
@@ -151,7 +151,7 @@ def table(
         >>> round(growth.to_pandas()["training step, time", "exponent"]["sdpa"])
         2
     """
-    from reports.style import chosen
+    from lra.reports.style import chosen
 
     if kind not in KINDS:
         raise ConfigError(unknown("table", str(kind), KINDS))
@@ -166,7 +166,7 @@ def table(
 def _build(
     frame: "pd.DataFrame", kind: str, *, mode: str | None, split: str | None, runner: str | None
 ) -> "Table | None":
-    from reports.tables.costs import crossover_table, efficiency_table, growth_table
+    from lra.reports.tables.costs import crossover_table, efficiency_table, growth_table
 
     if kind in SCORES:
         refuse(kind, mode=mode, runner=runner)
@@ -183,7 +183,7 @@ def _build(
 
 
 def _scores(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":
-    from reports.tables.scores import score_tables
+    from lra.reports.tables.scores import score_tables
 
     by_score = dict(score_tables(frame, split))
     if kind in by_score or not by_score:
@@ -192,8 +192,8 @@ def _scores(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":
 
 
 def _metrics(frame: "pd.DataFrame", runner: str | None) -> "Table":
-    from reports.rows import settings
-    from reports.sections.generic import SETTING, generic_table
+    from lra.reports.rows import settings
+    from lra.reports.sections.generic import SETTING, generic_table
 
     runner = one_of("runner", runner, sorted(map(str, frame["runner"].unique())))
     final = frame[(frame["runner"] == runner) & frame["step"].isna()]

@@ -14,8 +14,8 @@ from lra.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from models.contract import Finding
-    from models.mixer import MixerFactory
+    from lra.models.contract import Finding
+    from lra.models.mixer import MixerFactory
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -168,7 +168,7 @@ def checked(
     """Run the checks; refuse a device that is not here, and a number format without tolerances."""
     import torch
 
-    from models.contract import verify as checks
+    from lra.models.contract import verify as checks
 
     if device not in ("cpu", "cuda") or dtype not in ("float64", "float32"):
         raise ConfigError(

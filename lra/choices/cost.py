@@ -12,7 +12,7 @@ from lra.composition.run import Run
 from lra.errors import CommandError, ConfigError
 
 if TYPE_CHECKING:
-    from runners.measurement.parts import ModelCost, ModelPart
+    from lra.runners.measurement.parts import ModelCost, ModelPart
 
 SCHEMA = 1
 """Of what `--json` prints."""
@@ -113,7 +113,7 @@ def main(argv: list[str]) -> int:
 def _stored(words: list[str], results: Path) -> "Iterator[tuple[Run, int | None]]":
     """Yield the run of a cell, and its length where that is not its task's."""
     from lra.composition.compose import typed
-    from runners.store import Store
+    from lra.runners.store import Store
 
     if len(words) > 1:
         raise CommandError(f"--cost takes one cell at a time: got {' '.join(words)}")
@@ -159,8 +159,8 @@ def _count(run: Run, lengths: Sequence[int] | None, usual: int | None) -> "Itera
     import torch
 
     from lra.composition.compose import build_model
-    from runners.measurement.parts import cost_by_part
-    from runners.training.recurrent_state import remembered
+    from lra.runners.measurement.parts import cost_by_part
+    from lra.runners.training.recurrent_state import remembered
 
     if not run.runner.models:
         name = run.config["runner"]["name"]

@@ -27,8 +27,8 @@ def describe(
 
     from lra.composition.binding import make
     from lra.composition.compose import core_of
-    from models.backbone.config import BackboneConfig
-    from models.mixer import Remembers, Site, Unsupported
+    from lra.models.backbone.config import BackboneConfig
+    from lra.models.mixer import Remembers, Site, Unsupported
 
     mixers, stack, options = core_of(node, plugins, where)
     config = make(BackboneConfig, node.get("backbone"), "model.backbone")
@@ -94,7 +94,7 @@ def print_traits(
 
 def growth(facts: Mapping[str, Any]) -> tuple[str, str]:
     """Return how operations and activations grow with the length n."""
-    from models.mixer import Growth
+    from lra.models.mixer import Growth
 
     return str(Growth(**facts["operations"])), str(Growth(**facts["memory"]))
 

@@ -11,14 +11,14 @@ from lra.cluster.machine import machine
 from lra.cluster.plan import PlanEntry
 from lra.cluster.state import WorkerState
 from lra.execution.executor import CellGroup, ClaimedCell, prepare
+from lra.runners.isolation.places import Places
+from lra.runners.isolation.progress import Progress
+from lra.runners.measurement.hardware import available_bytes
+from lra.runners.measurement.training_places import shared_places
 from lra.sweep.cells import Lookups
 from lra.sweep.live import LiveSweep
 from lra.sweep.places import kind_of, processes
 from lra.terminal.board import STOPPED, ProgressBoard
-from runners.isolation.places import Places
-from runners.isolation.progress import Progress
-from runners.measurement.hardware import available_bytes
-from runners.measurement.training_places import shared_places
 
 LEAST_BYTES = 2**30
 """What a cell may use however many workers share the memory: its limit counts what it maps."""

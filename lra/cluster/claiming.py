@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from conf.system_errors import persistent
 from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import PlanEntry, StoredPlan, Torn
 from lra.composition.class_path import NotNamed, check_named
 from lra.composition.compose import typed
+from lra.conf.system_errors import persistent
 from lra.execution.executor import ClaimedCell
+from lra.runners.records import Cell, Status
+from lra.runners.storage.index import RowsIndex
+from lra.runners.store import Store
 from lra.sweep.planned import NO_DATA, done
 from lra.sweep.sweep import Planned
 from lra.sweep.trainings import missing
-from runners.records import Cell, Status
-from runners.storage.index import RowsIndex
-from runners.store import Store
 
 if TYPE_CHECKING:
-    from tasks.task import Task
+    from lra.tasks.task import Task
 
 
 class Claiming:

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from lra import cli
 from lra.cluster.plan import StoredPlan
 from lra.composition.class_path import named_plugins
+from lra.runners.storage.fingerprint import changes, source_digest, summary
 from lra.sweep.identity import version
-from runners.storage.fingerprint import changes, source_digest, summary
 
 MOST_NAMED = 5
 

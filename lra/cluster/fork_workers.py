@@ -15,10 +15,10 @@ from typing import Any
 
 from lra.cluster.engine import AGAIN, STORAGE
 from lra.execution.foreground import PRELOAD
-from runners.isolation import forked_server, isolate
-from tasks.data.signals import STOPS
+from lra.runners.isolation import forked_server, isolate
+from lra.tasks.data.signals import STOPS
 
-IMPORTED = ("torch", *PRELOAD, "lra.cluster.worker", "runners.training.checkpoint")
+IMPORTED = ("torch", *PRELOAD, "lra.cluster.worker", "lra.runners.training.checkpoint")
 """What every worker, and the server from which its cells come, would import."""
 finalizers: Any = util
 """What `multiprocessing` does at the end of a process, which `os._exit` leaves out."""

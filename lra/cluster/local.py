@@ -11,8 +11,8 @@ from pathlib import Path
 
 from lra.cluster.engine import ENDED, RUNNING, JobState, WorkerGroup, check_common
 from lra.errors import ConfigError
-from runners.storage.atomic import make_folder
-from runners.storage.holders import place_mark
+from lra.runners.storage.atomic import make_folder
+from lra.runners.storage.holders import place_mark
 
 ELSEWHERE = "elsewhere"
 """State of a process that was started on another machine."""

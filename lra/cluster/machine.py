@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from runners.records import digest
-from runners.storage.holders import machine_id
+from lra.runners.records import digest
+from lra.runners.storage.holders import machine_id
 
 LOOK_S = 0.25
 VISIBLE = "CUDA_VISIBLE_DEVICES"

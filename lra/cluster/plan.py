@@ -25,7 +25,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conf.plain_files import (
+from lra.cluster.engine import Resources, WorkerGroup
+from lra.composition.configuration import SWEEP_NAME
+from lra.composition.run import Control, Logger
+from lra.conf.plain_files import (
     MOST_JSON,
     NoFile,
     NoJson,
@@ -35,14 +38,11 @@ from conf.plain_files import (
     read_bytes,
     read_marked,
 )
-from conf.system_errors import lexists, persistent
-from lra.cluster.engine import Resources, WorkerGroup
-from lra.composition.configuration import SWEEP_NAME
-from lra.composition.run import Control, Logger
+from lra.conf.system_errors import lexists, persistent
 from lra.errors import near
+from lra.runners.records import Cell
+from lra.runners.storage.sealed import NotSealed, digest_of, unsealed
 from lra.sweep.sweep import SweepCells
-from runners.records import Cell
-from runners.storage.sealed import NotSealed, digest_of, unsealed
 
 SCHEMA = 2
 """2: cells and parts with digests. 1: none."""

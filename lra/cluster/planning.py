@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from conf.system_errors import lexists
 from lra import cli
 from lra.cluster.code import is_current, judged
 from lra.cluster.engine import Resources, WorkerGroup
@@ -24,16 +23,17 @@ from lra.cluster.plan import (
     plan_folder,
 )
 from lra.composition.runner_class import runner_of
+from lra.conf.system_errors import lexists
+from lra.runners.measurement.hardware import Device
+from lra.runners.records import canonical, digest
+from lra.runners.storage.atomic import write_whole
+from lra.runners.storage.claims import take
+from lra.runners.storage.sealed import digest_of, sealed
 from lra.sweep.cell_list import turn_of
 from lra.sweep.estimate import Forecasts
 from lra.sweep.identity import version
 from lra.sweep.planned import curve, data_of
 from lra.sweep.sweep import Planned, Sweep
-from runners.measurement.hardware import Device
-from runners.records import canonical, digest
-from runners.storage.atomic import write_whole
-from runners.storage.claims import take
-from runners.storage.sealed import digest_of, sealed
 
 OTHERS = "give other `lra submit` commands of this sweep again as well. Results stay"
 LOCK = ".planning"

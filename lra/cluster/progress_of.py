@@ -12,16 +12,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conf.plain_files import open_file
 from lra.cluster.engine import QUEUED, RUNNING
 from lra.cluster.jobs import JobStanding, job_lines
 from lra.cluster.plan import PlanEntry, StoredPlan
 from lra.cluster.state import read_states
+from lra.conf.plain_files import open_file
+from lra.runners.records import Status, legible
+from lra.runners.storage.homes import COPIED, Home
+from lra.runners.storage.index import RowsIndex
+from lra.runners.store import Store
 from lra.terminal.progress import failure_of
-from runners.records import Status, legible
-from runners.storage.homes import COPIED, Home
-from runners.storage.index import RowsIndex
-from runners.store import Store
 
 BAD = frozenset({Status.crashed, Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings that are failures; what is skipped or unsupported was left out on purpose."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection
 from contextlib import redirect_stdout
 from typing import TextIO
 
-from conf.plain_files import read_json, typed
 from lra.cluster.plan import StoredPlan
 from lra.composition.run import LoggerMode
+from lra.conf.plain_files import read_json, typed
+from lra.runners.storage.atomic import write_whole
+from lra.runners.storage.claims import take
 from lra.sweep.live import dashboard_folder, name_of
-from runners.storage.atomic import write_whole
-from runners.storage.claims import take
 
 LOCK, DONE = ".reporting", "reported.json"
 REPORT = "its report"
@@ -55,7 +55,7 @@ def report_once(plan: StoredPlan, say: Callable[[str], None], out: TextIO) -> No
 
 def _being_written(plan: StoredPlan, say: Callable[[str], None]) -> set[str]:
     """Wait for workers that still write the runs of their last cells; return what stays so."""
-    from reports.dashboard.state import being_written
+    from lra.reports.dashboard.state import being_written
 
     folder = dashboard_folder(plan.root, plan.logger)
     until, noted = time.monotonic() + OTHERS_S, False

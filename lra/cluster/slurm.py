@@ -27,7 +27,7 @@ from lra.cluster.resources import GIB, HEADROOM, grouped, time_of, with_clock
 from lra.cluster.slurm_job import WorkerJob
 from lra.cluster.visibility import check_shared, leave_token
 from lra.errors import ConfigError, near
-from runners.storage.atomic import make_folder
+from lra.runners.storage.atomic import make_folder
 
 FOREVER = 10**9
 """Time limits after which a worker is still queued again."""

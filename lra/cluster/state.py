@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from conf.plain_files import NoJson, Types, typed
-from runners.isolation.progress import Progress
-from runners.storage.atomic import make_folder
-from runners.storage.homes import Home
-from runners.storage.sealed import NotSealed, read_sealed, sealed
+from lra.conf.plain_files import NoJson, Types, typed
+from lra.runners.isolation.progress import Progress
+from lra.runners.storage.atomic import make_folder
+from lra.runners.storage.homes import Home
+from lra.runners.storage.sealed import NotSealed, read_sealed, sealed
 
 EVERY_S = 10.0
 """Between two writings while a cell only goes on."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from conf.plain_files import Types
 from lra.cluster.engine import ChosenEngine, WorkerGroup
-from runners.storage.atomic import make_folder, write_whole
-from runners.storage.homes import Home
-from runners.storage.sealed import NotSealed, read_sealed, sealed
+from lra.conf.plain_files import Types
+from lra.runners.storage.atomic import make_folder, write_whole
+from lra.runners.storage.homes import Home
+from lra.runners.storage.sealed import NotSealed, read_sealed, sealed
 
 FOLDER = "submissions"
 _NOTE: Types = {"cluster": str, "options": dict, "ids": list}

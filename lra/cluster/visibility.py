@@ -4,10 +4,10 @@ import secrets
 import socket
 from pathlib import Path
 
-from conf.plain_files import read_bytes
+from lra.conf.plain_files import read_bytes
 from lra.errors import ConfigError
-from runners.storage.atomic import write_whole
-from runners.storage.mounts import MOUNTS, mount_of
+from lra.runners.storage.atomic import write_whole
+from lra.runners.storage.mounts import MOUNTS, mount_of
 
 TOKENS = "tokens"
 

@@ -9,7 +9,6 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from conf import system_errors
 from lra.cluster import code
 from lra.cluster.cells import SharedPlan, WorkerOptions
 from lra.cluster.claiming import Claiming
@@ -17,14 +16,15 @@ from lra.cluster.engine import AGAIN, STORAGE, UNTIL, WorkerGroup
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, Torn, mark_of
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
+from lra.conf import system_errors
 from lra.execution.executor import Executor
+from lra.runners.records import Status
+from lra.runners.storage.atomic import StorageFault, fault_of
+from lra.runners.store import Store
 from lra.sweep.live import STOPPED_S, LiveSweep, name_of
+from lra.tasks.data.signals import Stopped, stoppable
 from lra.terminal.board import LEFT, STOPPED, ProgressBoard
 from lra.terminal.wording import spent
-from runners.records import Status
-from runners.storage.atomic import StorageFault, fault_of
-from runners.store import Store
-from tasks.data.signals import Stopped, stoppable
 
 FIRST_S, LONGEST_S = 0.2, 5.0
 """Waits between two looks while others hold what is left."""

@@ -8,9 +8,9 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TextIO
 
-from conf.plain_files import APPENDING
+from lra.conf.plain_files import APPENDING
+from lra.runners.storage.atomic import make_folder
 from lra.terminal.screen import escaped
-from runners.storage.atomic import make_folder
 
 MOST_BYTES = 2 << 20
 """Of the file; what was before is kept in one more, `NAME.log.1`."""

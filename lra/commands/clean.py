@@ -9,8 +9,8 @@ from pathlib import Path
 from lra.composition.arguments import Parser, add_results
 from lra.errors import CommandError, unknown
 from lra.results.disk import KINDS, Item, remove, size_of
+from lra.runners.store import Store
 from lra.terminal.console import print_table
-from runners.store import Store
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
 

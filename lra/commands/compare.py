@@ -44,9 +44,9 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Print what the comparison shows, and its table."""
     choice = parser().parse_intermixed_args(argv)
+    from lra.reports.comparison.wording import as_json, comparison_table, verdict
     from lra.results.comparing import compared
     from lra.terminal.console import print_result
-    from reports.comparison.wording import as_json, comparison_table, verdict
 
     numbers, comparisons, left_out = compared(
         choice.names, root=choice.results, sweep=choice.sweep, files=choice.rows,

@@ -268,7 +268,7 @@ def _show(before: Sequence[str], current: str) -> list[str]:
 
 def _styles() -> list[str]:
     """Return the styles of reports that come with lra; a shell itself completes files."""
-    folder = Path(str(resources.files("reports"))) / "figures" / "styles"
+    folder = Path(str(resources.files("lra.reports"))) / "figures" / "styles"
     return sorted(file.stem for file in folder.glob("*.yaml"))
 
 
@@ -284,7 +284,7 @@ def _report(before: Sequence[str], _: str) -> list[str]:
 def _compare(before: Sequence[str], current: str) -> list[str]:
     """Return the names of models, metrics behind --metric, and what `lra report` completes."""
     if before and before[-1] == "--metric":
-        from runners.metrics import METRICS
+        from lra.runners.metrics import METRICS
 
         return [*METRICS]
     if before and before[-1] in ("--sweep", "--split", "--where"):

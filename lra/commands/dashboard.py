@@ -41,14 +41,14 @@ def main(argv: list[str]) -> int:
         help="how long saving may take; default: 60",
     )  # fmt: skip
     choice = parser.parse_args(argv)
-    from reports.dashboard import publish
+    from lra.reports.dashboard import publish
 
     publish.check_library()
     project, entity = _account()
     rows, cells, left_out = stored(choice.results, choice.sweep)
+    from lra.reports.dashboard.panels import plan_workspace
+    from lra.reports.dashboard.plan import plan_runs
     from lra.sweep.model_names import cell_model_name
-    from reports.dashboard.panels import plan_workspace
-    from reports.dashboard.plan import plan_runs
 
     names = {key: cell_model_name(cell) for key, cell in cells.items()}
     runs = plan_runs(rows, sweep=choice.sweep or "all", cells=cells, names=names)

@@ -14,7 +14,7 @@ from lra.errors import UnknownName, unknown
 from lra.terminal.screen import table
 
 if TYPE_CHECKING:
-    from tasks.task import Batch, Task
+    from lra.tasks.task import Batch, Task
 
 BATCH_SIZE = 64
 MOST = 2**40
@@ -142,9 +142,9 @@ def main(argv: list[str]) -> int:
     # argparse takes positional words in one run only: these stood behind a flag.
     arguments.overrides += rest
     task = build(arguments)
-    from tasks.data.full_disk import full_disk_explained
-    from tasks.data.sources import data_root
-    from tasks.task import NotPrepared
+    from lra.tasks.data.full_disk import full_disk_explained
+    from lra.tasks.data.sources import data_root
+    from lra.tasks.task import NotPrepared
 
     if arguments.verb == "prepare":
         with full_disk_explained(data_root()):
@@ -160,9 +160,9 @@ def main(argv: list[str]) -> int:
 
 def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     """Make the data ready, sweep what killed processes left, and say what there is now."""
-    from tasks.data.leftovers import sweep
-    from tasks.data.sources import data_root
-    from tasks.task import remarks_of
+    from lra.tasks.data.leftovers import sweep
+    from lra.tasks.data.sources import data_root
+    from lra.tasks.task import remarks_of
 
     sweep(data_root())
     print(f"{task.spec.name}, source {task.spec.source}, under {data_root()}", flush=True)
@@ -181,8 +181,8 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
 
 def sizes(task: "Task") -> Mapping[str, int]:
     """Return the number of examples by split: as known beforehand, or counted when prepared."""
-    from tasks.data.prepared import StoredTask
-    from tasks.task import SPLITS
+    from lra.tasks.data.prepared import StoredTask
+    from lra.tasks.task import SPLITS
 
     if isinstance(task, StoredTask) and not task.spec.sizes:
         return {split: task.examples(split) for split in SPLITS}
@@ -191,8 +191,8 @@ def sizes(task: "Task") -> Mapping[str, int]:
 
 def verify(task: "Task") -> int:
     """Print the findings of the hash checks and of the contract; 1 where one failed."""
-    from tasks.contract import check_task
-    from tasks.task import BadData
+    from lra.tasks.contract import check_task
+    from lra.tasks.task import BadData
 
     rows = []
     if isinstance(task, Verifies):
@@ -212,8 +212,8 @@ def verify(task: "Task") -> int:
 
 def certify(task: "Task", arguments: argparse.Namespace) -> int:
     """Print the baselines of a split, computed where no certificate is there."""
-    from tasks.baselines.certificate import Certifiable, certified, path_of
-    from tasks.task import SPLITS
+    from lra.tasks.baselines.certificate import Certifiable, certified, path_of
+    from lra.tasks.task import SPLITS
 
     if arguments.split not in SPLITS:
         raise UnknownName(unknown("split", arguments.split, SPLITS))
@@ -239,7 +239,7 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
 
 def show(task: "Task", arguments: argparse.Namespace) -> int:
     """Print examples as a person reads them, then lengths and labels over a sample."""
-    from tasks.task import SPLITS
+    from lra.tasks.task import SPLITS
 
     if arguments.split not in SPLITS:
         raise UnknownName(unknown("split", arguments.split, SPLITS))
@@ -267,7 +267,7 @@ def draw(task: "Task", split: str, indices: range, file: Path) -> None:
     import numpy as np
     from PIL import Image
 
-    from tasks.classification.gray import GrayTask
+    from lra.tasks.classification.gray import GrayTask
 
     if not isinstance(task, GrayTask):
         raise ValueError(f"--picture: {task.spec.name} has no pictures; leave it out")
@@ -293,8 +293,8 @@ def look(task: "Task", split: str, sample: int) -> Lengths:
     """Return every stored example, or walk over the first batches until `sample` are seen."""
     import numpy as np
 
-    from tasks.classification.base import ClassificationTask
-    from tasks.data.prepared import StoredTask
+    from lra.tasks.classification.base import ClassificationTask
+    from lra.tasks.data.prepared import StoredTask
 
     labels: Counter[int] = Counter()
     if isinstance(task, StoredTask):

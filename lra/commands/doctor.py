@@ -12,8 +12,8 @@ from typing import NamedTuple
 from lra.composition.arguments import Parser, add_results
 from lra.machine import probes
 from lra.machine.probes import GIB, ProbeResult
+from lra.runners.storage.audit import audit
 from lra.terminal.screen import table
-from runners.storage.audit import audit
 
 PACKAGES = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "pyarrow", "matplotlib", "wandb",
             "datasets", "jaxtyping")  # fmt: skip
@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
 
 def checks(results: Path) -> list[Check]:
     """Return what to try, in the order of printing."""
-    from tasks.data.sources import data_root
+    from lra.tasks.data.sources import data_root
 
     return [
         Check("cell in its own process", probes.cell_process, essential=True),
@@ -75,7 +75,7 @@ def facts() -> dict[str, str]:
     import torch
 
     from lra.cli import version
-    from runners.measurement.hardware import cpu_name
+    from lra.runners.measurement.hardware import cpu_name
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     entries = {

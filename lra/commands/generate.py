@@ -18,9 +18,9 @@ from lra.terminal.screen import encodable
 if TYPE_CHECKING:
     from jaxtyping import Integer
 
-    from models.backbone.generation import TokenSampling
-    from models.backbone.model import Backbone
-    from models.backbone.writing import Opening
+    from lra.models.backbone.generation import TokenSampling
+    from lra.models.backbone.model import Backbone
+    from lra.models.backbone.writing import Opening
 
 MOST = 2**40
 UNFINISHED = 3
@@ -115,8 +115,8 @@ def main(argv: list[str]) -> int:
         )
     import torch
 
-    from models.backbone.seeding import derive
-    from models.backbone.writing import open_text
+    from lra.models.backbone.seeding import derive
+    from lra.models.backbone.writing import open_text
 
     begun = time.perf_counter()
     opening = open_text(model, torch.from_numpy(ids.astype(np.int64)), arguments.tokens)
@@ -144,7 +144,7 @@ def main(argv: list[str]) -> int:
 
 def sampling_of(arguments: argparse.Namespace) -> "TokenSampling":
     """Return how tokens are chosen. Raises CommandError for what is no distribution."""
-    from models.backbone.generation import GREEDY, TokenSampling
+    from lra.models.backbone.generation import GREEDY, TokenSampling
 
     if arguments.greedy:
         for flag, value, usual in (
@@ -206,7 +206,7 @@ def speller(run: Run, key: str) -> Spells:
         CommandError: The cell's model answers something else, or its tokens are no text.
     """
     from lra.composition.compose import facts
-    from models.backbone.config import Head
+    from lra.models.backbone.config import Head
 
     head = facts(run).head
     if head != Head.language_modelling:
@@ -239,7 +239,7 @@ def encoded(task: Spells, text: str) -> "Integer[np.ndarray, ' n']":
 def trained(run: Run, checkpoints: str) -> "Backbone":
     """Return the model with its weights."""
     from lra.composition.compose import build_model
-    from runners.training.checkpoint import Checkpoints
+    from lra.runners.training.checkpoint import Checkpoints
 
     model = build_model(run)
     model.load_state_dict(Checkpoints(Path(checkpoints)).weights())

@@ -111,8 +111,8 @@ def _forecast_lines(sweep: Sweep, forecaster: Any) -> Iterable[dict[str, Any]]:
 def _forecast_line(
     group: Sequence[Planned], complete: int, forecast: "Forecast", sweep: Sweep
 ) -> dict[str, Any]:
+    from lra.runners.measurement.hardware import Device
     from lra.sweep.titles import title
-    from runners.measurement.hardware import Device
 
     first, left = group[0], len(group) - complete
     columns, seconds = first.cell.columns, forecast.seconds

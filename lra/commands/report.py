@@ -50,12 +50,12 @@ def main(argv: list[str]) -> int:
     else:
         from lra.composition.runner_class import first_metrics, sections
         from lra.composition.selection import kinds
+        from lra.reports.report import write_report
+        from lra.reports.rows import prepare
+        from lra.reports.sections.arena import undrawn
         from lra.results.accounts import published_accounts, stored_accounts
         from lra.results.style import read_style
         from lra.terminal.console import busy
-        from reports.report import write_report
-        from reports.rows import prepare
-        from reports.sections.arena import undrawn
 
         style, not_taken = read_style(choice.style)
         for line in not_taken:

@@ -7,9 +7,9 @@ from lra import cli
 from lra.composition.class_path import named_plugins
 from lra.composition.hydra_entry import MULTIRUN, entries
 from lra.execution.foreground import execute, ready
+from lra.runners.isolation import isolate
 from lra.sweep.sweep import Sweep
 from lra.terminal.volume import taken
-from runners.isolation import isolate
 
 
 def main(argv: list[str]) -> int:
@@ -30,9 +30,9 @@ def main(argv: list[str]) -> int:
 
 def disturbed(sweep: Sweep, argv: Sequence[str]) -> str:
     """Return what to type where the machine disturbed cells of a sweep; "" where it did not."""
+    from lra.runners.records import DISTURBED
+    from lra.runners.storage.index import RowsIndex
     from lra.sweep.planned import still_disturbed
-    from runners.records import DISTURBED
-    from runners.storage.index import RowsIndex
 
     if sweep.control.dry_run or DISTURBED not in sweep.control.retry:
         return ""

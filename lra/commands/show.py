@@ -10,9 +10,9 @@ import yaml
 from lra.composition.arguments import Parser, add_plugin, add_results
 from lra.errors import CommandError
 from lra.results.repeat import gone, origin_of, repeat
+from lra.runners.records import DISTURBED, Cell
+from lra.runners.store import Store
 from lra.terminal.console import print_table
-from runners.records import DISTURBED, Cell
-from runners.store import Store
 
 
 def parser() -> argparse.ArgumentParser:

@@ -28,8 +28,8 @@ from lra.terminal.volume import Volume, taken
 
 if TYPE_CHECKING:
     from lra.cluster.plan import StoredPlan
+    from lra.runners.store import Store
     from lra.sweep.estimate import Forecasts
-    from runners.store import Store
 
 COUNTED_S = 1.0
 """Seconds in which cells are counted: somebody waits."""
@@ -248,7 +248,7 @@ def _left_alone(folder: Path) -> Iterator[str]:
     """Yield what to say of workers of a plan that was copied or moved here."""
     from lra.cluster.plan import HEAD, results_of
     from lra.cluster.submissions import strange_submissions
-    from runners.storage.homes import COPIED
+    from lra.runners.storage.homes import COPIED
 
     for path, started in strange_submissions(folder).items():
         active = [

@@ -5,9 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from lra import guard
 from lra.cluster.engine import MOST_WORKERS
 from lra.composition.arguments import Parser, add_plugin, add_results, file_name, whole
+from lra.composition.class_path import see
 
 LONGEST_WAIT_S = 10_000_000
 
@@ -68,14 +68,14 @@ def main(argv: list[str]) -> int:
 def _work(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     for place in arguments.plugin_folder:
-        guard.see(str(place.absolute()))
+        see(str(place.absolute()))
     from lra.cluster.plan import locate_plan
 
     folder = locate_plan(arguments.plan, arguments.results)
     if arguments.workers > 1:
         return _several(folder, arguments)
     from lra.execution.foreground import PRELOAD
-    from runners.isolation import isolate
+    from lra.runners.isolation import isolate
 
     isolate.prepare(*PRELOAD)
     isolate.start_server()  # which imports torch while this process does

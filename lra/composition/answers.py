@@ -11,10 +11,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from conf.shown import short
 from lra.composition.catalogue import names, words
 from lra.composition.own_options import TABLES
 from lra.composition.words import FUNCTIONS, legible, proposal, reading
+from lra.conf.shown import short
 from lra.errors import unknown
 
 LONGEST = 800

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from conf.shown import LONGEST, short
 from lra.composition.configuration import SWEEP_NAME, SWEEP_WORDS
+from lra.conf.shown import LONGEST, short
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

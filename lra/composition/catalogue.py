@@ -37,7 +37,7 @@ def roots(config_dirs: Iterable[Path] = ()) -> list[Path]:
         if not folder.is_dir():
             raise FileNotFoundError(f"--config-dir {folder} is not a folder: give one that exists")
         folders.append(folder)
-    return [*folders, Path(str(resources.files("conf")))]
+    return [*folders, Path(str(resources.files("lra.conf")))]
 
 
 def groups(config_dirs: Iterable[Path] = ()) -> list[str]:

@@ -2,15 +2,17 @@
 
 import importlib
 import inspect
+import sys
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lra import guard
+from lra.conf.rooms import ROOMS as OURS, TOP, imported_name, stored_name
 from lra.errors import ConfigError, near, unknown
-from tasks.data.signals import Stopped
+from lra.tasks.data.signals import Stopped
 
 ROOMS = ("models", "tasks", "runners")
 _named: set[str] = set()
@@ -28,8 +30,16 @@ def name_plugins(plugins: Collection[str]) -> None:
     Python. What a store says of itself never comes here.
     """
     if plugins:
-        guard.see_current_folder()
+        see("")
         _named.update(plugins)
+
+
+def see(folder: str) -> None:
+    """Let packages in a folder be imported, after everything else; "" is the current one."""
+    with suppress(FileNotFoundError):  # the current folder was removed
+        place = folder or str(Path.cwd())
+        if not {folder, place} & {*sys.path}:
+            sys.path.append(place)
 
 
 def named_plugins() -> list[str]:
@@ -64,11 +74,11 @@ def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = 
         NotNamed: One of the plug-ins stands in a stored configuration alone.
         ConfigError: There is no such package, module or class, or importing it failed.
     """
-    module_name, _, name = _present(class_path).rpartition(".")
+    module_name, _, name = _present(stored_name(class_path)).rpartition(".")
     module = locate_module(module_name, plugins, rooms, f"class_path {class_path!r}")
     target = getattr(module, name, None)
     if target is None:
-        existing = [n for n, value in vars(module).items() if _is_choice(value, module_name)]
+        existing = [n for n, value in vars(module).items() if _is_choice(value, module.__name__)]
         raise ConfigError(f"class_path {class_path!r}: " + unknown("class", name, existing))
     if not inspect.isclass(target) and not inspect.isfunction(target):
         raise ConfigError(
@@ -95,9 +105,9 @@ def locate_module(
     """
     check_place(name, plugins, rooms, asked)
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(imported_name(name))
     except ModuleNotFoundError as error:
-        raise ConfigError(_missing(asked, name, error)) from error
+        raise ConfigError(_missing(asked, imported_name(name), error)) from error
     except Stopped:  # by a signal, while it was imported
         raise
     except (Exception, SystemExit) as error:  # a package of the user's may raise anything
@@ -125,20 +135,20 @@ def check_place(name: str, plugins: Sequence[str], rooms: Sequence[str], asked: 
 def _present(class_path: str) -> str:
     """Return where a class stands now: files and stores may know runners at their room's root."""
     room, _, rest = class_path.partition(".")
-    if room != "runners" or find_spec(f"{room}.{rest.partition('.')[0]}"):
+    if room != "runners" or find_spec(f"lra.{room}.{rest.partition('.')[0]}"):
         return class_path
     return f"{room}.measures.{rest}"
 
 
 def _check_plugin(name: str) -> None:
-    if name in guard.HOUSE or name == "lra":
+    if name in OURS or name == TOP:
         raise ConfigError(
             f"plugins: {name!r} is the name of a package of lra itself, which is never replaced; "
             "give yours another name"
         )
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(f"plugins: got {name!r}; wanted the name of a package, as in my_package")
-    if guard.package_exists(name):
+    if name in sys.modules or find_spec(name) is not None:
         return
     matches = near(name, _packages_here())
     hint = f": did you mean {' or '.join(map(repr, matches))}?" if matches else "."
@@ -162,8 +172,8 @@ def _missing(asked: str, module_name: str, error: ModuleNotFoundError) -> str:
     absent = error.name or ""
     if not f"{module_name}.".startswith(f"{absent}."):
         whose = ""
-        if absent.split(".")[0] in guard.HOUSE:
-            whose = f"; {absent.split('.')[0]!r} is a package of lra here, not one of yours"
+        if absent.split(".")[0] in OURS:
+            whose = f"; what is lra's own is imported as {imported_name(absent)}"
         return f"{asked}: {module_name} imports {absent!r}, which is not installed{whose} ({error})"
     parent, _, last = absent.rpartition(".")
     if not parent:
@@ -178,5 +188,9 @@ def _missing(asked: str, module_name: str, error: ModuleNotFoundError) -> str:
 
 
 def _is_choice(value: Any, module_name: str) -> bool:
-    top = module_name.partition(".")[0]
-    return inspect.isclass(value) and value.__module__.partition(".")[0] == top
+    return inspect.isclass(value) and _package(value.__module__) == _package(module_name)
+
+
+def _package(name: str) -> str:
+    """Return the package of a module: of ours, one of those within `lra`."""
+    return stored_name(name).partition(".")[0]

@@ -24,13 +24,13 @@ from omegaconf.errors import (
     UnsupportedInterpolationType,
 )
 
-from conf.shown import short
 from lra.composition.answers import AS_TEXT, Choices, answer
 from lra.composition.catalogue import names
 from lra.composition.own_options import TABLES
 from lra.composition.repository import hydra_of
 from lra.composition.words import proposal, reading
 from lra.composition.yaml_text import BadYaml, load
+from lra.conf.shown import short
 from lra.errors import ConfigError, near, unknown
 
 MOST_LINES, MOST_CHARACTERS, MOST_KEYS = 4, 800, 12

@@ -24,20 +24,21 @@ from lra.composition.protocol import check_name
 from lra.composition.run import Control, Logger, Run
 from lra.composition.runner_class import check_section, runner_class
 from lra.composition.yaml_text import load
+from lra.conf.rooms import stored_name
 from lra.errors import ConfigError, unknown
-from runners.records import Memo
+from lra.runners.records import Memo
 
 if TYPE_CHECKING:
-    from models.backbone.model import Backbone, BackboneConfig, StackFactory, TaskFacts
-    from models.mixer import MixerFactory
-    from runners.runner import Runner
-    from runners.training.optim import OptimConfig
-    from tasks.task import Task
+    from lra.models.backbone.model import Backbone, BackboneConfig, StackFactory, TaskFacts
+    from lra.models.mixer import MixerFactory
+    from lra.runners.runner import Runner
+    from lra.runners.training.optim import OptimConfig
+    from lra.tasks.task import Task
 
 NO_OPTIONS = frozenset({"name", "about", "class_path", "section"})
 """Keys of a runner that are none of its options."""
 TASK = ("spec", "prepare", "batches", "tally", "incidental")
-"""What every task has: see `tasks.task.Task`."""
+"""What every task has: see `lra.tasks.task.Task`."""
 
 
 def group_file(group: str, name: str, config_dirs: Sequence[Path] = ()) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def _split(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
     options = {k: v for k, v in node.items() if k not in {"class_path", "name", "about", *drop}}
     if "class_path" not in node:
         raise ConfigError(f"a class_path is missing beside {sorted(map(str, node))}")
-    return str(node["class_path"]), options
+    return stored_name(str(node["class_path"])), options
 
 
 def mixer_factory(
@@ -168,7 +169,7 @@ def _check_task(kind: Any, class_path: str) -> None:
     if missing := [name for name in TASK if not hasattr(kind, name)]:
         raise ConfigError(
             f"task.class_path: {class_path} makes no task: it has no {', '.join(missing)}; see "
-            "tasks.task.Task"
+            "lra.tasks.task.Task"
         )
 
 
@@ -203,9 +204,9 @@ def typed(
         tasks: Those built before, by their configuration, and where a new one is kept.
         memo: Of the sweep: what its runs share is made once.
     """
-    from models.backbone.model import BackboneConfig
-    from runners.measurement.hardware import HardwareProfile
-    from runners.training.optim import OptimConfig
+    from lra.models.backbone.model import BackboneConfig
+    from lra.runners.measurement.hardware import HardwareProfile
+    from lra.runners.training.optim import OptimConfig
 
     tasks, memo = {} if tasks is None else tasks, memo or Memo()
     check(config, memo)
@@ -272,8 +273,8 @@ def _check_training(
     runner: "Runner", optim: "OptimConfig", backbone: "BackboneConfig", task: "Task"
 ) -> None:
     """Raise ConfigError for options of a training that do not go together."""
-    from runners.training.config import TrainConfig, check_together
-    from runners.training.stages import TrainingStages
+    from lra.runners.training.config import TrainConfig, check_together
+    from lra.runners.training.stages import TrainingStages
 
     if isinstance(runner, TrainConfig):
         try:
@@ -293,7 +294,7 @@ def _without(node: Mapping[str, Any] | None, *drop: str) -> Mapping[str, Any] | 
 def are_bundled(mixers: "Sequence[MixerFactory]", stack: "StackFactory | None") -> bool:
     """Return whether every class of a model is one of ours."""
     parts: list[Any] = [*mixers, *([stack] if stack else [])]
-    return all(part.func.__module__.startswith("models.") for part in parts)
+    return all(part.func.__module__.startswith("lra.models.") for part in parts)
 
 
 def build_model(
@@ -315,12 +316,12 @@ def build_model(
         Unsupported: An option of the model has a value that it refuses, the model cannot serve the
             task, or the task never reads one of its options.
     """
-    from models.backbone.assembly import check_task
-    from models.backbone.model import Backbone
-    from models.backbone.requirements import check_order
-    from models.mixer import Unsupported
-    from runners.runner import Direction
-    from runners.training.stages import TrainingStages, check_batch_parts
+    from lra.models.backbone.assembly import check_task
+    from lra.models.backbone.model import Backbone
+    from lra.models.backbone.requirements import check_order
+    from lra.models.mixer import Unsupported
+    from lra.runners.runner import Direction
+    from lra.runners.training.stages import TrainingStages, check_batch_parts
 
     mixers, stack, backbone = run.mixers, run.stack, run.backbone
     if name != "model":
@@ -365,9 +366,9 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
 
     A measurement of cost has rows of equal length, hence no padding, and may choose a direction.
     """
-    from models.backbone.choices import CAUSAL_HEADS
-    from models.backbone.config import TOKEN_HEADS, Head, TaskFacts
-    from runners.runner import Direction
+    from lra.models.backbone.choices import CAUSAL_HEADS
+    from lra.models.backbone.config import TOKEN_HEADS, Head, TaskFacts
+    from lra.runners.runner import Direction
 
     spec = run.task.spec
     direction = run.runner.facing
@@ -408,9 +409,9 @@ def decoded(
     Raises:
         Unsupported: The model answers something else.
     """
-    from models.backbone.config import Head
-    from models.backbone.encoder_decoder import encoder_decoder
-    from models.mixer import Unsupported
+    from lra.models.backbone.config import Head
+    from lra.models.backbone.encoder_decoder import encoder_decoder
+    from lra.models.mixer import Unsupported
 
     if task_facts.head is not Head.sequence_to_sequence:
         raise Unsupported(

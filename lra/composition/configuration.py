@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from conf.shown import short
 from lra.composition.spelling import word
+from lra.conf.shown import short
 from lra.errors import ConfigError, unknown
-from runners.records import Memo
+from lra.runners.records import Memo
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
 SWEEP_WORDS = "letters, digits and ._=,+- that begin with a letter or a digit, at most 200"

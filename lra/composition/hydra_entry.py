@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from conf.shown import short
 from lra.composition.class_path import name_plugins
 from lra.composition.configuration import check, long_forms
 from lra.composition.run import Composed
 from lra.composition.selection import expand_sets
+from lra.conf.shown import short
 from lra.errors import ConfigError
+from lra.runners.records import Memo
 from lra.terminal.progress import counted
-from runners.records import Memo
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override

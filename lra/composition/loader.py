@@ -40,7 +40,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lra.composition import warm_up
 from lra.composition.own_options import TABLES, Tree, matching_options, merged, without
 from lra.composition.plain_values import Unclear, changed, is_plain
-from runners.records import Memo
+from lra.runners.records import Memo
 
 BUNDLES = ("size", "optim")
 """Groups whose files are nothing but values: named by hand, they win over presets."""

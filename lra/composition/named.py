@@ -11,8 +11,8 @@ from lra.composition.compose import bound_mixer, build_task, group_file, mixer_f
 from lra.errors import ConfigError, UnknownName, unknown
 
 if TYPE_CHECKING:
-    from models.mixer import MixerFactory
-    from tasks.task import Task
+    from lra.models.mixer import MixerFactory
+    from lra.tasks.task import Task
 
 
 def named_task(
@@ -78,7 +78,7 @@ def resolve(
         options: Options by name; the constructor's annotations say how a value is read.
         config_dirs: Folders of the user's own choices.
         plugins: Packages that these may name.
-        claims: Of a class that is no mixer: arguments of `models.wrap.wrap`.
+        claims: Of a class that is no mixer: arguments of `lra.models.wrap.wrap`.
 
     Raises:
         UnknownName: for a name that is neither.
@@ -106,7 +106,7 @@ def resolve(
     name_plugins(packages)
     family = locate(class_path, packages)
     if claims is not None:
-        from models.wrap import wrap
+        from lra.models.wrap import wrap
 
         try:
             family = wrap(family, **bind(wrap, claims, "--wrap"))

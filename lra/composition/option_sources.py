@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from runners.storage.fingerprint import located
+from lra.runners.storage.fingerprint import located
 
 WORDS = {
     "int": "whole number", "float": "number", "str": "text", "bool": "true or false",

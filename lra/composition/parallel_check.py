@@ -6,9 +6,9 @@ from lra.composition.run import Run
 from lra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from runners.measurement.hardware import HardwareProfile
-    from runners.runner import Runner
-    from runners.training.optim import OptimConfig
+    from lra.runners.measurement.hardware import HardwareProfile
+    from lra.runners.runner import Runner
+    from lra.runners.training.optim import OptimConfig
 
 
 def check_processes(
@@ -62,8 +62,8 @@ def check_one_number(first: Run, other: Run) -> None:
 
 def _check_batches(runner: "Runner", optim: "OptimConfig", parts: int, sharded: bool) -> None:
     """Refuse a batch that leaves a process without a row, or with sharded weights an uneven one."""
-    from runners.training.config import TrainConfig
-    from runners.training.stages import TrainingStages
+    from lra.runners.training.config import TrainConfig
+    from lra.runners.training.stages import TrainingStages
 
     sizes = {"optim.batch_size": optim.batch_size}
     if isinstance(runner, TrainConfig):

@@ -15,11 +15,11 @@ from lra.composition.class_path import locate
 from lra.composition.own_options import TABLES, matching_options, merged
 from lra.composition.yaml_text import load
 from lra.errors import ConfigError
-from models.idle import defaults
-from runners.training.optim import OptimConfig
+from lra.models.idle import defaults
+from lra.runners.training.optim import OptimConfig
 
 if TYPE_CHECKING:
-    from tasks.task import Task
+    from lra.tasks.task import Task
 
 NONE = "none"
 ADHOC = "adhoc"

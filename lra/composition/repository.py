@@ -57,7 +57,7 @@ def _file_name(config_path: str) -> str:
 
 def hydra_of(config_dir: str | None) -> Hydra:
     """Return Hydra on our configuration files and those under `config_dir`."""
-    search_path = create_config_search_path("pkg://conf")
+    search_path = create_config_search_path("pkg://lra.conf")
     if config_dir is not None:
         search_path.prepend(
             provider="command-line",

@@ -6,15 +6,15 @@ from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lra.errors import ConfigError, unknown
-from runners.records import DISTURBED, Status
+from lra.runners.records import DISTURBED, Status
 
 if TYPE_CHECKING:
-    from models.backbone.model import BackboneConfig, StackFactory
-    from models.mixer import MixerFactory
-    from runners.measurement.hardware import HardwareProfile
-    from runners.runner import Runner
-    from runners.training.optim import OptimConfig
-    from tasks.task import Task
+    from lra.models.backbone.model import BackboneConfig, StackFactory
+    from lra.models.mixer import MixerFactory
+    from lra.runners.measurement.hardware import HardwareProfile
+    from lra.runners.runner import Runner
+    from lra.runners.training.optim import OptimConfig
+    from lra.tasks.task import Task
 
 LONGEST_S = 1e9
 """A limit of thirty years is none; clocks of the system hold no more than three centuries."""
@@ -66,7 +66,7 @@ class Composed(NamedTuple):
     """Parts of it may be those of other entries: nothing may change them."""
     overrides: tuple[str, ...]
     place: Mapping[str, str] = {}
-    """Where files of the user's own are: see `runners.records.Cell`."""
+    """Where files of the user's own are: see `lra.runners.records.Cell`."""
 
 
 class LoggerMode(StrEnum):

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 from lra.composition.catalogue import choices, names, roots
 from lra.composition.class_path import NotNamed, check_place, locate, locate_module
 from lra.composition.yaml_text import load
+from lra.conf.rooms import imported_name
 from lra.errors import ConfigError, UnknownName, unknown
 
 if TYPE_CHECKING:
-    from reports.sections.section import SectionOf
-    from runners.records import Cell
-    from runners.runner import Runner
+    from lra.reports.sections.section import SectionOf
+    from lra.runners.records import Cell
+    from lra.runners.runner import Runner
 
 REPORTS = ("reports",)
 """Our packages that hold sections of reports."""
@@ -47,13 +48,13 @@ def _bundled_class(class_path: str) -> "type[Runner]":
 
 
 def _located(class_path: str, plugins: Sequence[str]) -> "type[Runner]":
-    from runners.runner import Runner
+    from lra.runners.runner import Runner
 
     kind = locate(class_path, plugins)
     if not isinstance(kind, type) or not issubclass(kind, Runner):
         raise ConfigError(
             f"runner.class_path: {class_path} is no runner; wanted a dataclass that derives from "
-            "runners.runner.Runner"
+            "lra.runners.runner.Runner"
         )
     if isabstract(kind):
         raise ConfigError(
@@ -145,7 +146,7 @@ def check_section(path: str, plugins: Sequence[str]) -> None:
     """Raise ConfigError where no module has this path. Imports nothing but what it lies in."""
     check_place(path, plugins, REPORTS, asked := f"runner.section {path!r}")
     with suppress(ModuleNotFoundError):
-        if find_spec(path) is not None:
+        if find_spec(imported_name(path)) is not None:
             return
     raise ConfigError(f"{asked}: there is no such module")
 

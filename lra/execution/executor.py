@@ -12,6 +12,16 @@ from typing import NamedTuple, Protocol
 from lra.composition.class_path import named_plugins
 from lra.composition.runner_class import runner_of
 from lra.errors import ConfigError
+from lra.runners.isolation import isolate
+from lra.runners.isolation.places import Places, Taken, facts, words
+from lra.runners.isolation.progress import Event, Progress
+from lra.runners.measurement.hardware import Device, HardwareProfile, available_bytes
+from lra.runners.records import DISTURBED, Cell, Measurement, Outcomes, Status
+from lra.runners.storage.atomic import StorageFault, fault_of
+from lra.runners.storage.claims import Claim
+from lra.runners.storage.index import RowsIndex
+from lra.runners.store import Store
+from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import environment, marks, run_cell
 from lra.sweep.live import LiveSweep
@@ -19,20 +29,10 @@ from lra.sweep.places import processes
 from lra.sweep.planned import NO_DATA, ending, failed, remains
 from lra.sweep.stored_weights import stored_training
 from lra.sweep.sweep import Planned, SweepOutcome
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.task import Task, remarks_of
 from lra.terminal.board import STOPPED, ProgressBoard
 from lra.terminal.progress import failure, failure_of, headline
-from runners.isolation import isolate
-from runners.isolation.places import Places, Taken, facts, words
-from runners.isolation.progress import Event, Progress
-from runners.measurement.hardware import Device, HardwareProfile, available_bytes
-from runners.records import DISTURBED, Cell, Measurement, Outcomes, Status
-from runners.storage.atomic import StorageFault, fault_of
-from runners.storage.claims import Claim
-from runners.storage.index import RowsIndex
-from runners.store import Store
-from runners.training.checkpoint import Checkpoints
-from tasks.errors import BadData, NotPrepared
-from tasks.task import Task, remarks_of
 
 
 class ClaimedCell(NamedTuple):

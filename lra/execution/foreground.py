@@ -7,18 +7,18 @@ from typing import NamedTuple
 from lra.composition.configuration import ReportChoice
 from lra.composition.run import Composed
 from lra.results.finish import finish
+from lra.runners.isolation import isolate
+from lra.runners.records import Status
 from lra.sweep.sweep import Sweep, SweepOutcome
 from lra.terminal import progress
 from lra.terminal.volume import Volume
-from runners.isolation import isolate
-from runners.records import Status
 
 PRELOAD = (
     "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
     "lra.sweep.cells",
     "lra.sweep.trial_builds",
     "lra.sweep.work",
-    "runners.measures.train",  # with what trains, which other runners need, too
+    "lra.runners.measures.train",  # with what trains, which other runners need, too
 )
 """What the fork server imports once, besides torch, so that a cell starts in milliseconds."""
 GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"
@@ -45,11 +45,11 @@ def execute(
     """Plan and run the entries; report, and what its dashboard lacks, at the end."""
     from lra.execution import in_memory
     from lra.results.style import read_style
+    from lra.runners.measurement.hardware import Device
+    from lra.runners.storage.index import RowsIndex
     from lra.sweep import cell_list
     from lra.sweep.overview import overview
     from lra.sweep.places import check_places
-    from runners.measurement.hardware import Device
-    from runners.storage.index import RowsIndex
 
     choice = ReportChoice.of(entries[0].config)
     style, not_taken = read_style(choice.style)  # before any cell: a slip is reported in a second

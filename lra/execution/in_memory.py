@@ -6,6 +6,10 @@ from dataclasses import dataclass, replace
 
 from lra.composition.protocol import first_look
 from lra.execution.executor import CellGroup, ClaimedCell, Executor, prepare
+from lra.runners.isolation.isolate import start_server
+from lra.runners.isolation.progress import Progress
+from lra.runners.records import Cell, Status
+from lra.runners.store import Store
 from lra.sweep.batch_check import check_batch
 from lra.sweep.estimate import announcement, forecasts
 from lra.sweep.live import STOPPED_S, LiveSweep
@@ -22,13 +26,9 @@ from lra.sweep.planned import (
 )
 from lra.sweep.sweep import Planned, Sweep, SweepOutcome
 from lra.sweep.trainings import missing
+from lra.tasks.errors import BadData, NotPrepared
 from lra.terminal.board import LEFT, ProgressBoard
 from lra.terminal.volume import Volume
-from runners.isolation.isolate import start_server
-from runners.isolation.progress import Progress
-from runners.records import Cell, Status
-from runners.store import Store
-from tasks.errors import BadData, NotPrepared
 
 
 def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[SweepOutcome, LiveSweep | None]:

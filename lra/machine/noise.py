@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from lra.runners.measurement.measure import timed, uncollected, warm_up
+from lra.runners.measurement.watch import Round, Watch, Watched, cause
 from lra.terminal.screen import table
-from runners.measurement.measure import timed, uncollected, warm_up
-from runners.measurement.watch import Round, Watch, Watched, cause
 
 SECONDS = (1e-4, 1e-3, 1e-2, 1e-1)
 """How long one call takes, about."""

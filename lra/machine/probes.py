@@ -63,8 +63,8 @@ def compile_something(_: None, send: Send) -> None:
 
 def cell_process() -> ProbeResult:
     """A cell in a process of its own, through the fork server."""
-    from runners.isolation import isolate
-    from runners.records import Status
+    from lra.runners.isolation import isolate
+    from lra.runners.records import Status
 
     received: list[Any] = []
     ending = isolate.run(answer, "hello", seconds=120.0, threads=1, on_message=received.append)
@@ -79,8 +79,8 @@ def cell_process() -> ProbeResult:
 
 def memory_limit() -> ProbeResult:
     """A limit on a cell's memory, which turns exhaustion into a row."""
-    from runners.isolation import isolate
-    from runners.records import Status
+    from lra.runners.isolation import isolate
+    from lra.runners.records import Status
 
     ending = isolate.run(
         devour, 8 * GIB, seconds=120.0, threads=1, memory_bytes=2 * GIB, on_message=lambda _: None
@@ -96,8 +96,8 @@ def memory_limit() -> ProbeResult:
 
 def compiler() -> ProbeResult:
     """torch.compile, which needs a C++ compiler on a CPU."""
-    from runners.isolation import isolate
-    from runners.records import Status
+    from lra.runners.isolation import isolate
+    from lra.runners.records import Status
 
     named = os.environ.get("CXX") or "g++"
     received: list[Any] = []
@@ -185,10 +185,10 @@ def gpu() -> ProbeResult:
 
 def places() -> ProbeResult:
     """The devices that a sweep uses at once."""
-    from runners.isolation.places import words
-    from runners.measurement.gpus import gpus
-    from runners.measurement.hardware import HardwareProfile
-    from runners.measurement.training_places import on_gpus, places_of
+    from lra.runners.isolation.places import words
+    from lra.runners.measurement.gpus import gpus
+    from lra.runners.measurement.hardware import HardwareProfile
+    from lra.runners.measurement.training_places import on_gpus, places_of
 
     cpu = places_of(HardwareProfile(name="cpu"), timed=False)
     lines = [

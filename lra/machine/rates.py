@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 from lra.composition.binding import make
 from lra.composition.compose import group_file
+from lra.runners.measurement.hardware import HardwareProfile, device_name
+from lra.runners.measurement.rates import Rates, best_of, measure_rates, store_rates
 from lra.terminal.screen import table
-from runners.measurement.hardware import HardwareProfile, device_name
-from runners.measurement.rates import Rates, best_of, measure_rates, store_rates
 
 UNITS = {"products": "FLOP/s", "operator_s": "s"}
 """Of the rates that are no bytes per second."""

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 
 from lra.errors import ConfigError, UnknownName
+from lra.reports.page.configurations import CellAccount
 from lra.results.repeat import HERE, origin_of, repeat
+from lra.runners.records import CELL_COLUMNS, Cell, baseline_of
+from lra.runners.storage.formats import read_object
+from lra.runners.store import BadStore, Store
 from lra.sweep.stored_weights import NAME
-from reports.page.configurations import CellAccount
-from runners.records import CELL_COLUMNS, Cell, baseline_of
-from runners.storage.formats import read_object
-from runners.store import BadStore, Store
 
 
 def stored_accounts(

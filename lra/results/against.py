@@ -64,10 +64,10 @@ def compared(results: Path, unnamed: dict[str, None]) -> Iterator[dict[str, Any]
     Raises:
         FileNotFoundError: there is no such folder.
     """
+    from lra.runners.records import Status
+    from lra.runners.storage.formats import BadStore, cell_folders, read_newest_rows
+    from lra.runners.store import Store
     from lra.sweep.forecast import Forecaster
-    from runners.records import Status
-    from runners.storage.formats import BadStore, cell_folders, read_newest_rows
-    from runners.store import Store
 
     if not results.is_dir():
         raise FileNotFoundError(f"no results folder {results}: give one that `lra run` has made")

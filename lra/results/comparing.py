@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from lra.errors import ConfigError, UnknownName, near, unknown
 from lra.results.stored import published, published_cells, stored
-from runners.records import CELL_COLUMNS
+from lra.runners.records import CELL_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reports.comparison.numbers import Numbers
-    from reports.comparison.pairs import Comparison, Side
+    from lra.reports.comparison.numbers import Numbers
+    from lra.reports.comparison.pairs import Comparison, Side
 
 Settings = dict[str, dict[str, str]]
 MODEL = ("model", "mixer.")
@@ -51,10 +51,10 @@ def compared(
         UnknownName: a word names nothing that is stored.
         NoPair: no two results belong together.
     """
+    from lra.reports.comparison.numbers import numbers_of
+    from lra.reports.comparison.pairs import compare
+    from lra.reports.rows import prepare
     from lra.sweep.model_names import with_distinct_names
-    from reports.comparison.numbers import numbers_of
-    from reports.comparison.pairs import compare
-    from reports.rows import prepare
 
     if len(words) < 2:
         raise ConfigError(f"got {len(words)} name; wanted two or more, as in: linear sdpa")
@@ -88,8 +88,8 @@ def compared(
 
 def _settings(frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> Settings:
     """Return every option and column of each cell as text, by dotted name."""
+    from lra.reports.rows import as_text
     from lra.sweep.model_names import TRAININGS, flat_options
-    from reports.rows import as_text
 
     settings: Settings = {}
     of_models = frame[frame["baseline"] == ""]
@@ -106,7 +106,7 @@ def _settings(frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _side(word: str, frame: "pd.DataFrame", settings: Settings, where: Sequence[str]) -> "Side":
-    from reports.comparison.pairs import Side
+    from lra.reports.comparison.pairs import Side
 
     cells, about = {*settings}, list[str]()
     names = _named(frame)
@@ -177,7 +177,7 @@ def _what(
     frame: "pd.DataFrame", sides: "Sequence[Side]", metric: str | None, split: str | None
 ) -> tuple[str, str]:
     """Return metric and split: those asked for, or the first score that every side has."""
-    from reports.comparison.numbers import SCORES
+    from lra.reports.comparison.numbers import SCORES
 
     final = frame[frame["step"].isna() & (frame["status"] == "ok") & (frame["baseline"] == "")]
     shared = set.intersection(*({*final["metric"][final["cell"].isin(s.cells)]} for s in sides))
@@ -195,7 +195,7 @@ def _what(
 
 
 def _hits(root: Path) -> Any:
-    from runners.store import read_outcomes
+    from lra.runners.store import read_outcomes
 
     def hits(cell: str, split: str) -> tuple[Any, Any] | None:
         found = [each for each in read_outcomes(root, cell) if each.split == split]

@@ -8,15 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from runners.storage import writers
-from runners.storage.formats import (
+from lra.runners.storage import writers
+from lra.runners.storage.formats import (
     BadStore,
     cell_folders,
     fingerprint_of,
     read_newest_rows,
     rows_files,
 )
-from runners.store import Store
+from lra.runners.store import Store
 
 
 class Item(NamedTuple):
@@ -102,7 +102,7 @@ def dashboards(results: Path) -> Iterator[Item]:
 
 def data(results: Path) -> Iterator[Item]:  # noqa: ARG001
     """Yield the prepared data sets in the data folder, wherever the results are."""
-    from tasks.data.sources import data_root
+    from lra.tasks.data.sources import data_root
 
     root = data_root()
     for path in sorted(root.iterdir()) if root.is_dir() else ():

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from lra.composition.catalogue import names
 from lra.composition.compose import facts, group_file
 from lra.composition.run import Run
+from lra.models.backbone.choices import CAUSAL_HEADS, TOKEN_HEADS, Head
+from lra.reports.arena.literature import printed_scores
+from lra.reports.rows import cost_points, cost_rows, prepare, settings
+from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, accuracy_table
 from lra.results.stored import published_with_names, stored
-from models.backbone.choices import CAUSAL_HEADS, TOKEN_HEADS, Head
-from reports.arena.literature import printed_scores
-from reports.rows import cost_points, cost_rows, prepare, settings
-from reports.tables.scores import ACCURACY, LANGUAGE, Score, accuracy_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PUBLISHED = Path(str(resources.files("reports"))) / "published"
+PUBLISHED = Path(str(resources.files("lra.reports"))) / "published"
 """Rows that come with a checkout; an installed package has none."""
 SHELF = "reports/published/"
 REFERENCE, MODE = "sdpa", "step"

@@ -11,9 +11,9 @@ from lra.sweep.sweep import SweepCells
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lra.reports.style import ReportStyle
+    from lra.reports.tables.table import Table
     from lra.sweep.live import LiveSweep
-    from reports.style import ReportStyle
-    from reports.tables.table import Table
 
 
 def finish(
@@ -36,12 +36,12 @@ def finish(
     from lra.composition.protocol import first_look
     from lra.composition.run import LoggerMode
     from lra.composition.runner_class import first_metrics, sections
+    from lra.reports.report import write_report
+    from lra.reports.style import using
     from lra.results.accounts import stored_accounts
     from lra.results.stored import destination, deviations, stored
     from lra.sweep.live import name_of
     from lra.terminal.console import print_result
-    from reports.report import write_report
-    from reports.style import using
 
     wanted = multirun if report_wanted is None else report_wanted
     logger = sweep.logger
@@ -98,10 +98,10 @@ def conclusions(rows: "pd.DataFrame") -> "Iterator[Table | str]":
 
     Sentences follow: why a figure of the Long Range Arena is not drawn.
     """
-    from reports.rows import cost_points, cost_rows, prepare, settings
-    from reports.sections.arena import undrawn
-    from reports.tables.costs import crossover_table
-    from reports.tables.scores import score_tables
+    from lra.reports.rows import cost_points, cost_rows, prepare, settings
+    from lra.reports.sections.arena import undrawn
+    from lra.reports.tables.costs import crossover_table
+    from lra.reports.tables.scores import score_tables
 
     frame = prepare(rows)
     for _, table in score_tables(frame):

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from lra.composition.python_words import word as word_of
+from lra.runners.records import Cell
+from lra.runners.store import Store
 from lra.sweep.stored_weights import NAME, OPTION
-from runners.records import Cell
-from runners.store import Store
 
 HERE = Store(Path("results"))
 NARROWED = ("runner.lengths", "runner.modes", "runner.qk")

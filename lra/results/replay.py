@@ -11,14 +11,14 @@ from pathlib import Path
 import pandas as pd
 
 from lra.composition.run import LoggerMode
+from lra.reports.dashboard.plan import RunPlan, contents, plan_report, raw
+from lra.reports.dashboard.state import REPORT, RUN, Mirrored, read_state
+from lra.runners.records import Cell, Status
+from lra.runners.storage.index import RowsIndex
 from lra.sweep import live as live_events
 from lra.sweep.live import LiveSweep, folder_of, group_of
 from lra.sweep.sweep import SweepCells
 from lra.terminal.progress import failure_of
-from reports.dashboard.plan import RunPlan, contents, plan_report, raw
-from reports.dashboard.state import REPORT, RUN, Mirrored, read_state
-from runners.records import Cell, Status
-from runners.storage.index import RowsIndex
 
 RUN_S = 60.0
 """How long a run, or the report, may take at most to be written."""
@@ -34,7 +34,7 @@ def replay(
     Args:
         sweep: whose cells have rows.
         live: what the dashboard was told while cells ran; None: nothing had to be run.
-        rows: of the sweep, as `runners.store.read_rows` returns them.
+        rows: of the sweep, as `lra.runners.store.read_rows` returns them.
         report_files: what `write_report` returned; may be empty.
     """
     folder, logger = folder_of(sweep), sweep.logger

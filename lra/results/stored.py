@@ -28,9 +28,9 @@ def stored(
         UnknownName: there is no such sweep; the message lists those that exist.
         BadStore: every cell is damaged; the message is that of the first.
     """
+    from lra.runners.storage.formats import without_gc
+    from lra.runners.store import BadStore, Store, read_rows
     from lra.sweep.model_names import with_distinct_names
-    from runners.storage.formats import without_gc
-    from runners.store import BadStore, Store, read_rows
 
     store = Store(root)
     if sweep is not None and sweep not in store.sweeps():
@@ -70,7 +70,7 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     `TARGET.jsonl` holds the rows, `TARGET.json` the identity and the command-line words of each
     cell, and the versions. The target may be named with either ending, or without.
     """
-    from runners.store import Store, read_rows
+    from lra.runners.store import Store, read_rows
 
     store, rows = Store(root), read_rows(root, sweep)
     about = {}
@@ -102,7 +102,7 @@ def deviations(node: Mapping[str, Any]) -> dict[str, str]:
 
 def published(path: Path) -> "pd.DataFrame":
     """Read rows that `publish` wrote. BadStore names the line that is no sound row."""
-    from runners.store import read_rows_file, table_of
+    from lra.runners.store import read_rows_file, table_of
 
     return table_of(read_rows_file(path))
 
@@ -120,7 +120,7 @@ def published_with_names(path: Path) -> "pd.DataFrame":
 
 def published_cells(path: Path) -> dict[str, dict[str, Any]]:
     """Return what stands in the file beside published rows, by cell; nothing without one."""
-    from runners.storage.formats import read_object
+    from lra.runners.storage.formats import read_object
 
     about_file = path.with_suffix(".json")
     return {
@@ -132,7 +132,7 @@ def published_cells(path: Path) -> dict[str, dict[str, Any]]:
 
 def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the options of a published cell, spelled out."""
-    from runners.storage import schema_1
+    from lra.runners.storage import schema_1
 
     options = cell.get("described")
     return options if isinstance(options, Mapping) else schema_1.described(cell["identity"])

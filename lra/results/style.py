@@ -1,7 +1,7 @@
 """The style of a report, by name or file: `report.style=` and `--style`.
 
-A YAML file holds the keys of `reports.style.ReportStyle`; a file that ends in .mplstyle is one of
-matplotlib's own. Nothing of a file is passed over without a word.
+A YAML file holds the keys of `lra.reports.style.ReportStyle`; a file that ends in .mplstyle is one
+of matplotlib's own. Nothing of a file is passed over without a word.
 """
 
 import difflib
@@ -12,12 +12,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from conf.plain_files import read_bytes
 from lra.composition.binding import make
 from lra.composition.configuration import quote
 from lra.composition.yaml_text import MOST_BYTES, load
+from lra.conf.plain_files import read_bytes
 from lra.errors import ConfigError, UnknownName, unknown
-from reports.style import (
+from lra.reports.style import (
     DEFAULT,
     FULL,
     LARGEST,
@@ -71,7 +71,7 @@ FONTS = {
 
 def shipped() -> dict[str, Path]:
     """Return the files of the styles that come with lra, by name."""
-    folder = Path(str(resources.files("reports.figures"))) / "styles"
+    folder = Path(str(resources.files("lra.reports.figures"))) / "styles"
     return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
 
 

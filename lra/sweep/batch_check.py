@@ -2,8 +2,8 @@
 
 from lra.composition.run import Run
 from lra.errors import ConfigError
-from runners.training.config import TrainConfig
-from runners.training.stages import TrainingStages
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.stages import TrainingStages
 
 SPLIT = "train"
 

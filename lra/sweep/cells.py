@@ -13,17 +13,17 @@ from lra.composition import protocol
 from lra.composition.class_path import name_plugins
 from lra.composition.compose import bundled_family, core_of, facts, typed
 from lra.composition.run import Run
+from lra.runners.isolation.progress import Begun, listening, phase
+from lra.runners.measurement.gpus import gpus
+from lra.runners.measurement.hardware import NO_GPU, Device, HardwareProfile, device_name
+from lra.runners.records import Cell, Memo
+from lra.runners.storage.fingerprint import Seen, digests, summary
 from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
-from runners.isolation.progress import Begun, listening, phase
-from runners.measurement.gpus import gpus
-from runners.measurement.hardware import NO_GPU, Device, HardwareProfile, device_name
-from runners.records import Cell, Memo
-from runners.storage.fingerprint import Seen, digests, summary
 
 if TYPE_CHECKING:
-    from tasks.task import Task
+    from lra.tasks.task import Task
 
 
 @dataclass(slots=True)
@@ -35,9 +35,9 @@ class Lookups:
     sources: dict[frozenset[str], Mapping[str, str]] = field(default_factory=dict)
     """Hashes of sources, by the modules that reach them."""
     read: Seen = field(default_factory=dict)
-    """See `runners.storage.fingerprint.digests`."""
+    """See `lra.runners.storage.fingerprint.digests`."""
     place: Mapping[str, str] = field(default_factory=dict)
-    """See `runners.records.Cell`."""
+    """See `lra.runners.records.Cell`."""
     elsewhere: bool = False
     """Whether the cells are meant for a device that need not be here: they are planned, not run."""
     rates: dict[str, Rate] = field(default_factory=dict)
@@ -196,7 +196,7 @@ def environment() -> dict[str, str]:
 def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:
     """Do one cell's work in this process and send what it yields.
 
-    Called by `runners.isolation.isolate`.
+    Called by `lra.runners.isolation.isolate`.
 
     Raises:
         Unsupported: The model cannot be built like this.
@@ -210,9 +210,9 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
 def _items(argument: Mapping[str, Any]) -> Iterator[object]:
     import torch
 
+    from lra.runners.measurement.device import set_matmul_precision
     from lra.sweep.trial_builds import without_weights
     from lra.sweep.work import CellWork
-    from runners.measurement.device import set_matmul_precision
 
     phase("building")
     name_plugins(argument["plugins"])

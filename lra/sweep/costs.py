@@ -18,20 +18,20 @@ import torch
 
 from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
+from lra.models.context import Context
+from lra.models.contract.trace import Operator, TooManyOperators, Trace, Tracer
+from lra.models.mixer import Growth, Layout, Unsupported
+from lra.runners.measurement.device import DTYPES
+from lra.runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated
+from lra.runners.measurement.hardware import Device, Precision
+from lra.runners.records import text_of
+from lra.runners.runner import OWN, Passes, Uncounted
+from lra.runners.training.objective import whole_batch
+from lra.runners.training.optim import Optimiser
 from lra.sweep.preset_counts import key_of
-from models.context import Context
-from models.contract.trace import Operator, TooManyOperators, Trace, Tracer
-from models.mixer import Growth, Layout, Unsupported
-from runners.measurement.device import DTYPES
-from runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated
-from runners.measurement.hardware import Device, Precision
-from runners.records import text_of
-from runners.runner import OWN, Passes, Uncounted
-from runners.training.objective import whole_batch
-from runners.training.optim import Optimiser
 
 if TYPE_CHECKING:
-    from models.backbone.model import Backbone, TaskFacts
+    from lra.models.backbone.model import Backbone, TaskFacts
 
 PROBE_TOKENS = {Device.cpu: 2**13, Device.cuda: 2**15}
 """Tokens of the smaller of two counted batches: enough that work is cut as in any larger one."""
@@ -275,7 +275,7 @@ def call_of(
         memory: Tokens that a state along time keeps.
         context: Ranks that share each sequence.
     """
-    from models.backbone.config import TOKEN_HEADS, Head
+    from lra.models.backbone.config import TOKEN_HEADS, Head
 
     meta = partial(torch.empty, device="meta")
     shape = (rows, 2 if facts.head is Head.pair else 1, passes.length)

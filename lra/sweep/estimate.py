@@ -4,14 +4,14 @@ import time
 from collections.abc import Mapping, Sequence
 
 from lra.composition.run import Run
+from lra.runners.measurement.gpus import gpus
+from lra.runners.measurement.hardware import Device
+from lra.runners.store import Store
 from lra.sweep.costs import NO_TIME, Costs
 from lra.sweep.forecast import Forecast, Forecaster
 from lra.sweep.past import stored
 from lra.sweep.preset_counts import shipped
 from lra.sweep.sweep import Planned
-from runners.measurement.gpus import gpus
-from runners.measurement.hardware import Device
-from runners.store import Store
 
 COUNTING_S = 3.0
 """Seconds of counting before a sweep; `lra plan` takes what it needs."""

@@ -11,13 +11,13 @@ from lra.composition.catalogue import words as spellings
 from lra.composition.compose import build_model, facts, typed
 from lra.composition.run import Run
 from lra.errors import ConfigError, UnknownName, near, unknown
+from lra.models.backbone.choices import CAUSAL_HEADS
+from lra.models.mixer import Unsupported
+from lra.models.state import size_bytes
+from lra.runners.records import Memo, text_of
+from lra.runners.runner import Passes
 from lra.sweep.costs import Costs
 from lra.sweep.forecast import LONGEST_REASON, Forecaster
-from models.backbone.choices import CAUSAL_HEADS
-from models.mixer import Unsupported
-from models.state import size_bytes
-from runners.records import Memo, text_of
-from runners.runner import Passes
 
 LONGEST = 10_000_000
 FLOOR = "identity"

@@ -7,17 +7,17 @@ from typing import Any
 
 from lra.composition.compose import typed
 from lra.composition.run import Run
+from lra.models.mixer import Unsupported
+from lra.runners.measurement.hardware import Device, HardwareProfile
+from lra.runners.measurement.machine import MachineRates, machine_of
+from lra.runners.measures.passes import padded_length
+from lra.runners.records import Cell, text_of
+from lra.runners.runner import OWN, Passes, Uncounted
 from lra.sweep.costs import Costs, PassCost
 from lra.sweep.past import Past, guess
 from lra.sweep.sweep import Planned
 from lra.sweep.trial_builds import TrialBuilds
 from lra.sweep.work import CellWork
-from models.mixer import Unsupported
-from runners.measurement.hardware import Device, HardwareProfile
-from runners.measurement.machine import MachineRates, machine_of
-from runners.measures.passes import padded_length
-from runners.records import Cell, text_of
-from runners.runner import OWN, Passes, Uncounted
 
 START_S = 1.0
 """Seconds in which a cell starts, builds its model and stores its rows."""

@@ -19,11 +19,11 @@ from lra.composition.class_path import locate
 from lra.composition.compose import build_model, bundled_family, core_of, facts, group_file
 from lra.composition.run import Run
 from lra.errors import ConfigError
-from models.idle import fixed_in
-from models.transfer.files import files_of
-from runners.measurement.hardware import Device, HardwareProfile
-from runners.records import SCHEMA, Memo
-from tasks.data.sources import remembered_sha256
+from lra.models.idle import fixed_in
+from lra.models.transfer.files import files_of
+from lra.runners.measurement.hardware import Device, HardwareProfile
+from lra.runners.records import SCHEMA, Memo
+from lra.tasks.data.sources import remembered_sha256
 
 Rate = float | list[float]
 """Of dropout: one for all layers, or one for each."""
@@ -62,7 +62,7 @@ def identity(
         mode: of the cell.
         length: of the cell.
         started: keys of the trainings that it starts from, by their names.
-        place: where files of the user's own were found: see `runners.records.Cell`.
+        place: where files of the user's own were found: see `lra.runners.records.Cell`.
         device: name of the CPU or GPU.
         rates: see `attention_dropout`.
         memo: of the sweep.

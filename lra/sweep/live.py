@@ -1,4 +1,4 @@
-"""What a sweep tells a dashboard while its cells run: see `reports.dashboard.live`."""
+"""What a sweep tells a dashboard while its cells run: see `lra.reports.dashboard.live`."""
 
 import shutil
 import time
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from lra.composition.run import Logger, LoggerMode
 from lra.composition.runner_class import runner_of
+from lra.reports.dashboard import keys
+from lra.reports.dashboard.describe import group
+from lra.runners.isolation.progress import Begun, Progress
+from lra.runners.records import Cell, Measurement
+from lra.runners.storage import writers
 from lra.sweep.model_names import cell_model_name
 from lra.sweep.sweep import SweepCells
 from lra.sweep.titles import title
-from reports.dashboard import keys
-from reports.dashboard.describe import group
-from runners.isolation.progress import Begun, Progress
-from runners.records import Cell, Measurement
-from runners.storage import writers
 
 if TYPE_CHECKING:
-    from reports.dashboard import live
+    from lra.reports.dashboard import live
 
 EVERY_S = 1.0
 """Between two lines of numbers of one training."""
@@ -87,7 +87,7 @@ class LiveSweep:
         sweep, logger = self.sweep, self.sweep.logger
         if logger.mode is LoggerMode.disabled:
             return
-        from reports.dashboard.live import LiveRuns
+        from lra.reports.dashboard.live import LiveRuns
 
         folder = folder_of(sweep)
         online = logger.mode is LoggerMode.online and not self.unreachable

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from reports.dashboard import live_writer
-from runners.storage.formats import read_newest_rows
-from runners.store import Store, table_of
+from lra.reports.dashboard import live_writer
+from lra.runners.storage.formats import read_newest_rows
+from lra.runners.store import Store, table_of
 
 
 def main() -> None:

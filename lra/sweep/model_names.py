@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from lra.composition.catalogue import roots
 from lra.composition.yaml_text import load
-from reports.names import FAITHFUL, display_name
-from runners.records import baseline_of
+from lra.reports.names import FAITHFUL, display_name
+from lra.runners.records import baseline_of
 
 if TYPE_CHECKING:  # a sweep asks for names before its first cell, and not for tables
     import pandas as pd
@@ -48,10 +48,11 @@ def with_distinct_names(
     mode and seed are different things: their names gain the keys that differ, as in
     `performer (features=64)`. A table that averaged over them would be wrong. An option that
     is younger than some of the cells tells them from the others only where it is not its default.
-    Protocols are distinguished by their labels (`reports.rows.prepare`), not by all that they set.
+    Protocols are distinguished by their labels (`lra.reports.rows.prepare`), not by all that they
+    set.
 
     Args:
-        rows: frame with the columns of `runners.records.COLUMNS`.
+        rows: frame with the columns of `lra.runners.records.COLUMNS`.
         cells: cell.json of each cell by its key, of which `described` and `identity` are read.
 
     Returns:
@@ -60,7 +61,7 @@ def with_distinct_names(
     """
     import pandas as pd
 
-    from reports.rows import RUN_MARKS, labels_of
+    from lra.reports.rows import RUN_MARKS, labels_of
 
     by_cell: dict[tuple[str, str], dict[str, str]] = {}
     of_models = rows[rows["model"].map(baseline_of).isna()]

@@ -3,18 +3,18 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lra.runners.records import Cell, Status, legible
+from lra.runners.storage.claims import is_stale
+from lra.runners.storage.fingerprint import changes, summary
+from lra.runners.storage.formats import BadStore, fingerprint_of, read_object, rows_files
+from lra.runners.storage.index import RowsIndex
+from lra.runners.store import Store
+from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.estimate import Forecasts, announcement, forecasts, format_duration
 from lra.sweep.forecast import Forecast
 from lra.sweep.planned import done, ending
 from lra.sweep.sweep import Planned, Sweep
 from lra.sweep.trainings import missing
-from runners.records import Cell, Status, legible
-from runners.storage.claims import is_stale
-from runners.storage.fingerprint import changes, summary
-from runners.storage.formats import BadStore, fingerprint_of, read_object, rows_files
-from runners.storage.index import RowsIndex
-from runners.store import Store
-from runners.training.checkpoint import Checkpoints
 
 TO_DO, REFUSED = "to do", "refused"
 """States of cells without rows; a refused one becomes a row with the reason."""

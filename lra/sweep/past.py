@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from lra.composition.runner_class import runner_class
 from lra.errors import ConfigError, UnknownName
+from lra.runners.records import Cell
+from lra.runners.storage.formats import BadStore, read_bytes, read_cell, read_object
+from lra.runners.store import Store
 from lra.sweep.sweep import Planned
-from runners.records import Cell
-from runners.storage.formats import BadStore, read_bytes, read_cell, read_object
-from runners.store import Store
 
 MOST_READ = 150
 """Stored cells to look at: a tenth of a second."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from lra.composition.run import Run
 from lra.errors import ConfigError
+from lra.runners.isolation.places import Places
+from lra.runners.measurement.training_places import places_of
 from lra.sweep.sweep import Planned
-from runners.isolation.places import Places
-from runners.measurement.training_places import places_of
 
 
 def processes(run: Run) -> int:

@@ -5,16 +5,16 @@ from types import MappingProxyType
 from typing import Any
 
 from lra.composition.runner_class import runner_of
+from lra.runners.records import DISTURBED, Cell, Measurement, Outcomes, Status, canonical
+from lra.runners.runner import OWN
+from lra.runners.storage.formats import read_bytes
+from lra.runners.storage.index import RowsIndex
+from lra.runners.store import BadStore, Store, UnknownCell
 from lra.sweep.sweep import Planned
 from lra.sweep.titles import title
 from lra.sweep.trainings import missing
+from lra.tasks.data.prepared import MISSING
 from lra.terminal.progress import PARTS
-from runners.records import DISTURBED, Cell, Measurement, Outcomes, Status, canonical
-from runners.runner import OWN
-from runners.storage.formats import read_bytes
-from runners.storage.index import RowsIndex
-from runners.store import BadStore, Store, UnknownCell
-from tasks.data.prepared import MISSING
 
 TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})
 """Endings that a longer sequence would share."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from lra.composition.binding import plain
 from lra.composition.class_path import locate
 from lra.composition.run import Run
+from lra.runners.records import digest
+from lra.runners.runner import OWN, Passes
 from lra.sweep.identity import decisive
-from runners.records import digest
-from runners.runner import OWN, Passes
 
 if TYPE_CHECKING:
-    from models.backbone.model import TaskFacts
+    from lra.models.backbone.model import TaskFacts
 
 FILE = Path(__file__).with_suffix(".json")
 

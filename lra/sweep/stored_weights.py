@@ -9,11 +9,11 @@ from lra.composition.class_path import NotNamed
 from lra.composition.compose import typed
 from lra.composition.run import Run
 from lra.errors import ConfigError
-from runners.storage.formats import fingerprint_of, read_cell, read_newest_rows
-from runners.store import BadStore, Store, UnknownCell
+from lra.runners.storage.formats import fingerprint_of, read_cell, read_newest_rows
+from lra.runners.store import BadStore, Store, UnknownCell
 
 if TYPE_CHECKING:
-    from tasks.task import Task
+    from lra.tasks.task import Task
 
 OPTION = "runner.weights"
 NAME = "weights"
@@ -65,7 +65,7 @@ def completed_training(named: str, results: Path, option: str) -> StoredTraining
     Raises:
         ConfigError: There is no such cell, several begin so, or it has left no weights.
     """
-    from runners.training.checkpoint import Checkpoints
+    from lra.runners.training.checkpoint import Checkpoints
 
     try:
         folder = _folder(named, results, option)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra.composition.run import Control, Logger, Run
-from runners.records import Cell, Status
+from lra.runners.records import Cell, Status
 
 if TYPE_CHECKING:
-    from runners.store import Store
+    from lra.runners.store import Store
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class SweepCells:
     @property
     def store(self) -> "Store":
         """The result store."""
-        from runners.store import Store  # a tenth of a second, which commands need later
+        from lra.runners.store import Store  # a tenth of a second, which commands need later
 
         return Store(self.root)
 

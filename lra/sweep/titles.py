@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from lra.composition.runner_class import runner_of
-from runners.records import Cell, Memo, canonical, digest
+from lra.runners.records import Cell, Memo, canonical, digest
 
 LONGEST_VALUE = 60
 """Characters of an option's value."""

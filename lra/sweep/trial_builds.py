@@ -16,19 +16,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lra.composition.compose import are_bundled, build_model, facts
 from lra.composition.run import Run
+from lra.models.context import Context
+from lra.models.mixer import Unsupported
+from lra.models.transport import Addressed, Request
+from lra.runners.records import text_of
+from lra.runners.runner import Passes
 from lra.sweep.costs import call_of
-from models.context import Context
-from models.mixer import Unsupported
-from models.transport import Addressed, Request
-from runners.records import text_of
-from runners.runner import Passes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from models.backbone.model import Backbone
+    from lra.models.backbone.model import Backbone
 
 MOST_OPERATIONS = 5_000
 """Of one pass. What refuses does so in the first layers; a recurrence has many steps."""

@@ -1,4 +1,4 @@
-"""What a runner gets of one cell, in the cell's own process: `runners.runner.Work`."""
+"""What a runner gets of one cell, in the cell's own process: `lra.runners.runner.Work`."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -19,26 +19,26 @@ from lra.composition.compose import (
     mixer_factory,
 )
 from lra.composition.run import Run
+from lra.models.backbone.choices import CAUSAL_HEADS
+from lra.models.backbone.model import Backbone, TaskFacts
+from lra.models.backbone.seeding import derive, drawing
+from lra.models.idle import idle_in
+from lra.models.mixer import SCORED, Site, Unsupported
+from lra.models.multi_head import Core
+from lra.runners.measures.approximation import Approximation
+from lra.runners.measures.attention.cores import core_of
+from lra.runners.runner import OWN
+from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.stored_weights import StoredTraining
 from lra.sweep.trainings import trainings
-from models.backbone.choices import CAUSAL_HEADS
-from models.backbone.model import Backbone, TaskFacts
-from models.backbone.seeding import derive, drawing
-from models.idle import idle_in
-from models.mixer import SCORED, Site, Unsupported
-from models.multi_head import Core
-from runners.measures.approximation import Approximation
-from runners.measures.attention.cores import core_of
-from runners.runner import OWN
-from runners.training.checkpoint import Checkpoints
-from tasks.task import Stretches, Task
+from lra.tasks.task import Stretches, Task
 
 LENGTH = "length"
 """Stands for the number of tokens among the options of a target."""
 
 
 class FamilyCores:
-    """Makes the cores of the run's family at one length: `runners.measures.approximation.Cores`."""
+    """Makes the cores of a family at one length: `lra.runners.measures.approximation.Cores`."""
 
     def __init__(self, run: Run, length: int) -> None:
         node = run.config["model"]

@@ -19,11 +19,11 @@ from functools import partial
 from statistics import fmean
 from typing import TextIO
 
+from lra.runners.isolation.progress import Event, Progress, listening
+from lra.runners.records import Cell, Status, canonical, legible
 from lra.terminal.screen import Region, bar_line, encodable, on_terminal, squeezed
 from lra.terminal.volume import Volume
 from lra.terminal.wording import Fact, ahead, facts, joined, spent
-from runners.isolation.progress import Event, Progress, listening
-from runners.records import Cell, Status, canonical, legible
 
 FIRST_S, LONGEST_S = 10.0, 300.0
 """Waits between two lines of a running cell."""

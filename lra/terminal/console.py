@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from reports.tables.table import Entry, Table
+    from lra.reports.tables.table import Entry, Table
 
 NARROW = 64
 """Columns of a terminal below which a line of a table becomes a block."""
@@ -82,7 +82,7 @@ def _print_blocks(console: "Console", rows: Sequence[Sequence[str]]) -> None:
 
 def print_result(result: "Table") -> None:
     """Print a table of results, behind an empty line: as Markdown, or with rules on a terminal."""
-    from reports.tables.table import to_markdown
+    from lra.reports.tables.table import to_markdown
 
     plain = "\n" + to_markdown(result).rstrip()
     if (console := console_of(sys.stdout)) is None:

@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from lra.runners.records import Measurement, Status
+from lra.runners.storage.index import CellSummary, Failure
+from lra.tasks.data.bars import tqdm
 from lra.terminal.screen import beneath
-from runners.records import Measurement, Status
-from runners.storage.index import CellSummary, Failure
-from tasks.data.bars import tqdm
 
 if TYPE_CHECKING:
-    from runners.runner import Runner
+    from lra.runners.runner import Runner
 
 PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
 """Labels of rows that are a part of a cell's result: one without a number leaves the others."""

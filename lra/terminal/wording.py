@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from runners.isolation.progress import Progress
+from lra.runners.isolation.progress import Progress
 
 
 class Fact(NamedTuple):

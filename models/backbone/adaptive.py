@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.backbone.heads import ADAPTIVE_ELEMENTS, TokenHead, no_smoothing
-from models.tuning import Tuning, no_matrices
+from lra.models.backbone.heads import ADAPTIVE_ELEMENTS, TokenHead, no_smoothing
+from lra.models.tuning import Tuning, no_matrices
 
 
 class AdaptiveEmbedding(nn.Module):

@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.backbone.adaptive import AdaptiveEmbedding, TiedAdaptiveHead
-from models.backbone.choices import CAUSAL_HEADS
-from models.backbone.config import (
+from lra.models.backbone.adaptive import AdaptiveEmbedding, TiedAdaptiveHead
+from lra.models.backbone.choices import CAUSAL_HEADS
+from lra.models.backbone.config import (
     TOKEN_HEADS,
     BackboneConfig,
     Embedding,
@@ -31,7 +31,7 @@ from models.backbone.config import (
     StreamsOut,
     TaskFacts,
 )
-from models.backbone.heads import (
+from lra.models.backbone.heads import (
     AdaptiveHead,
     Classifier,
     Interaction,
@@ -39,21 +39,21 @@ from models.backbone.heads import (
     TokenHead,
     groups_of,
 )
-from models.backbone.networks import ACTIVATIONS, FeedForward
-from models.backbone.norms import NORM_EPSILON, NormKind
-from models.backbone.pooled import Cut, PooledStack, PostNormPooledStack
-from models.backbone.reversible import ReversibleStack
-from models.backbone.stack import (
+from lra.models.backbone.networks import ACTIVATIONS, FeedForward
+from lra.models.backbone.norms import NORM_EPSILON, NormKind
+from lra.models.backbone.pooled import Cut, PooledStack, PostNormPooledStack
+from lra.models.backbone.reversible import ReversibleStack
+from lra.models.backbone.stack import (
     PlainBlock,
     PostNormBlock,
     PostNormStack,
     Stack,
     TransformerBlock,
 )
-from models.idle import Need, defaults, format_value, idle
-from models.mixer import INSIDE, MixerFactory, State, Unsupported
-from models.state import size_bytes
-from models.tuning import Tuning, no_matrices
+from lra.models.idle import Need, defaults, format_value, idle
+from lra.models.mixer import INSIDE, MixerFactory, State, Unsupported
+from lra.models.state import size_bytes
+from lra.models.tuning import Tuning, no_matrices
 
 
 class FactorisedEmbedding(nn.Module):

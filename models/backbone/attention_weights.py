@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.backbone.pooled import PooledStack
-from models.backbone.stack import Stack, family
-from models.mixer import Layout, Unsupported
-from models.multi_head import Core, MultiHead
+from lra.models.backbone.pooled import PooledStack
+from lra.models.backbone.stack import Stack, family
+from lra.models.mixer import Layout, Unsupported
+from lra.models.multi_head import Core, MultiHead
 
 KEYS_AT_ONCE = 256
 

@@ -6,8 +6,8 @@ from typing import TypeAlias
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from conf.choices import by_name
-from models.backbone.choices import (
+from lra.conf.choices import by_name
+from lra.models.backbone.choices import (
     TOKEN_HEADS as TOKEN_HEADS,  # noqa: PLC0414  # handed on
     ClsKeep as ClsKeep,  # noqa: PLC0414  # handed on
     DecoderMixer,
@@ -18,12 +18,12 @@ from models.backbone.choices import (
     Softmax as Softmax,  # noqa: PLC0414  # handed on
     StreamsOut as StreamsOut,  # noqa: PLC0414  # handed on
 )
-from models.backbone.heads import ORDERLESS, Interaction, Pooling
-from models.backbone.networks import ACTIVATIONS, FeedForward
-from models.backbone.norms import NORM_EPSILON, NormKind
-from models.backbone.pooled import PoolMode, check_blocks, even
-from models.idle import Need, defaults, format_value, idle
-from models.mixer import Positions, check_least, check_share
+from lra.models.backbone.heads import ORDERLESS, Interaction, Pooling
+from lra.models.backbone.networks import ACTIVATIONS, FeedForward
+from lra.models.backbone.norms import NORM_EPSILON, NormKind
+from lra.models.backbone.pooled import PoolMode, check_blocks, even
+from lra.models.idle import Need, defaults, format_value, idle
+from lra.models.mixer import Positions, check_least, check_share
 
 Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
 """Ids of tokens, or real numbers: b examples of p sequences."""
@@ -329,7 +329,7 @@ NEEDS = (
     Need("cls_keep", padding=(Padding.masked, Padding.passed)),
     Need("head_hidden_width", "head_activation", "head_dropout", head_hidden_layers=(1, 2)),
 )  # fmt: skip
-"""What options need of others; what they need of the task is in `models.backbone.assembly`."""
+"""What options need of others; what they need of the task is in `lra.models.backbone.assembly`."""
 
 
 @by_name
@@ -358,7 +358,7 @@ class TaskFacts:
     sources_vary: bool = False
     """Whether some sources are shorter."""
     masks: frozenset[str] = frozenset()
-    """Those of `models.mixer.MASKS` that come with every batch, which every mixer must support."""
+    """Those of `lra.models.mixer.MASKS` with every batch, which every mixer must support."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""

@@ -29,14 +29,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from conf.choices import bound
-from models.backbone.assembly import block_of, stack_of
-from models.backbone.choices import DecoderMixer
-from models.backbone.config import BackboneConfig, TaskFacts
-from models.backbone.networks import FeedForward, network_of
-from models.backbone.requirements import checked_mixer
-from models.backbone.stack import Stack, TransformerBlock, family
-from models.mixer import (
+from lra.conf.choices import bound
+from lra.models.backbone.assembly import block_of, stack_of
+from lra.models.backbone.choices import DecoderMixer
+from lra.models.backbone.config import BackboneConfig, TaskFacts
+from lra.models.backbone.networks import FeedForward, network_of
+from lra.models.backbone.requirements import checked_mixer
+from lra.models.backbone.stack import Stack, TransformerBlock, family
+from lra.models.mixer import (
     Flow,
     Layout,
     Mixer,
@@ -47,7 +47,7 @@ from models.mixer import (
     Traits,
     Unsupported,
 )
-from models.multi_head import MultiHead
+from lra.models.multi_head import MultiHead
 
 
 class DecoderBlock(nn.Module):

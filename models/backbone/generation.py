@@ -1,7 +1,7 @@
 """Generation: a language model continues prompts, one token after another.
 
-Two ways with one result. With a state (`models.state`), a prompt is read once, and each new token
-alone after that. Without one, everything so far is read again for each token: slower, but any
+Two ways with one result. With a state (`lra.models.state`), a prompt is read once, and each new
+token alone after that. Without one, everything so far is read again for each token: slower, but any
 causal model can do it, and it is what the other way must agree with.
 
     model.eval()
@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.backbone.model import Backbone
-from models.mixer import State, Unsupported
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import State, Unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from models.mixer import Unsupported
+from lra.models.mixer import Unsupported
 
 CHUNK_ELEMENTS = 2**24
 """Logits that the language head holds at once: 64 MiB in float32."""

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from conf.choices import bound
-from models.backbone import placing, shared
-from models.backbone.assembly import (
+from lra.conf.choices import bound
+from lra.models.backbone import placing, shared
+from lra.models.backbone.assembly import (
     block_of,
     check_custom_stack,
     check_groups,
@@ -26,8 +26,8 @@ from models.backbone.assembly import (
     head_of,
     stack_of,
 )
-from models.backbone.choices import CAUSAL_HEADS
-from models.backbone.config import (
+from lra.models.backbone.choices import CAUSAL_HEADS
+from lra.models.backbone.config import (
     TOKEN_HEADS,
     BackboneConfig,
     ClsKeep,
@@ -39,7 +39,7 @@ from models.backbone.config import (
     TaskFacts,
     Tokens,
 )
-from models.backbone.heads import (
+from lra.models.backbone.heads import (
     WITH_CLS,
     Interaction,
     Pooling,
@@ -47,14 +47,14 @@ from models.backbone.heads import (
     interact,
     judge,
 )
-from models.backbone.networks import FeedForward
-from models.backbone.norms import NormKind
-from models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
-from models.backbone.requirements import checked_mixer, query_for
-from models.backbone.seeding import derive, drawing, redraw
-from models.backbone.stack import Stack, TransformerBlock
-from models.context import Context
-from models.mixer import (
+from lra.models.backbone.networks import FeedForward
+from lra.models.backbone.norms import NormKind
+from lra.models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
+from lra.models.backbone.requirements import checked_mixer, query_for
+from lra.models.backbone.seeding import derive, drawing, redraw
+from lra.models.backbone.stack import Stack, TransformerBlock
+from lra.models.context import Context
+from lra.models.mixer import (
     INSIDE,
     Flow,
     Layout,
@@ -66,7 +66,7 @@ from models.mixer import (
     Traits,
     Unsupported,
 )
-from models.positions import AxialPositions, LearnedPositions
+from lra.models.positions import AxialPositions, LearnedPositions
 
 __all__ = [
     "Backbone",
@@ -342,7 +342,7 @@ class Backbone(nn.Module):
         """Return the stack's output with p folded into b, and the next state where one is given.
 
         The model's state is (tokens seen by row, the stack's state): the count is where the next
-        tokens stand. Of `layout`, `models.mixer.MASKS` are read.
+        tokens stand. Of `layout`, `lra.models.mixer.MASKS` are read.
         """
         self.facts.check(tokens)
         layout = placing.masks_of(layout, self.facts, state)

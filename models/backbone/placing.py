@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.backbone.config import BackboneConfig, TaskFacts
-from models.context import Context
-from models.mixer import MASKS, Layout, Positions, State, Unsupported
-from models.positions import AxialPositions, LearnedPositions, position_ids, precise, sinusoid
+from lra.models.backbone.config import BackboneConfig, TaskFacts
+from lra.models.context import Context
+from lra.models.mixer import MASKS, Layout, Positions, State, Unsupported
+from lra.models.positions import AxialPositions, LearnedPositions, position_ids, precise, sinusoid
 
 PLAIN = Layout()
 """Nothing is masked."""

@@ -34,9 +34,9 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.backbone.stack import Blank, KeySource, PostNormStack, Stack
-from models.mixer import Flow, Layout, Unsupported
-from models.positions import At, Spacing
+from lra.models.backbone.stack import Blank, KeySource, PostNormStack, Stack
+from lra.models.mixer import Flow, Layout, Unsupported
+from lra.models.positions import At, Spacing
 
 
 class PoolMode(StrEnum):

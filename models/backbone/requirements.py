@@ -5,18 +5,18 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from models.backbone.choices import CAUSAL_HEADS
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.heads import ORDERLESS, READ_FIRST, Pooling
-from models.backbone.stack import PostNormStack, Stack, family
-from models.mixer import INSIDE, SITE_OPTIONS, Mixer, Positions, Site, Unsupported
+from lra.models.backbone.choices import CAUSAL_HEADS
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.heads import ORDERLESS, READ_FIRST, Pooling
+from lra.models.backbone.stack import PostNormStack, Stack, family
+from lra.models.mixer import INSIDE, SITE_OPTIONS, Mixer, Positions, Site, Unsupported
 
 MASKED = {
     "document": "documents that do not see each other",
     "prefix": "a prefix whose tokens see each other",
     "order": "an order in which tokens see each other",
 }
-"""What each of `models.mixer.MASKS` asks of a mixer, for messages."""
+"""What each of `lra.models.mixer.MASKS` asks of a mixer, for messages."""
 
 
 def checked_mixer(
@@ -44,7 +44,7 @@ def checked_mixer(
         passed: Whether they may hide other tokens than padding.
         per_token: Whether the model answers at every position.
         pooling: Of a model that answers once.
-        masks: Facts of the layout, of `models.mixer.MASKS`, that come with every batch.
+        masks: Facts of the layout, of `lra.models.mixer.MASKS`, that come with every batch.
 
     Raises:
         TypeError: It is no `nn.Module`, so its parameters would be lost.

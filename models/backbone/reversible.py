@@ -20,11 +20,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.backbone.norms import NORM_EPSILON, NormKind
-from models.backbone.stack import Blank, Stack, TransformerBlock, family
-from models.device_kind import device_kind
-from models.mixer import Flow, Layout, State, Unsupported
-from models.state import detach
+from lra.models.backbone.norms import NORM_EPSILON, NormKind
+from lra.models.backbone.stack import Blank, Stack, TransformerBlock, family
+from lra.models.device_kind import device_kind
+from lra.models.mixer import Flow, Layout, State, Unsupported
+from lra.models.state import detach
 
 
 @dataclass

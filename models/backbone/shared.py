@@ -11,15 +11,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.backbone import placing
-from models.backbone.config import BackboneConfig, TaskFacts
-from models.backbone.heads import READ_FIRST, Pooling, pool
-from models.backbone.pooled import PooledStack
-from models.backbone.reversible import ReversibleStack
-from models.backbone.stack import Stack
-from models.context import Context
-from models.mixer import Layout, State, Unsupported
-from models.positions import AxialPositions
+from lra.models.backbone import placing
+from lra.models.backbone.config import BackboneConfig, TaskFacts
+from lra.models.backbone.heads import READ_FIRST, Pooling, pool
+from lra.models.backbone.pooled import PooledStack
+from lra.models.backbone.reversible import ReversibleStack
+from lra.models.backbone.stack import Stack
+from lra.models.context import Context
+from lra.models.mixer import Layout, State, Unsupported
+from lra.models.positions import AxialPositions
 
 
 class Beginning(NamedTuple):
@@ -143,7 +143,7 @@ def pool_shared(
     pooling: Pooling,
     context: Context | None,
 ) -> Float[Tensor, "b d"]:
-    """Reduce the length of all ranks to one vector, as `models.backbone.heads.pool` that of one."""
+    """Reduce the length of all ranks, as `lra.models.backbone.heads.pool` that of one."""
     if context is None:
         return pool(x, keep, pooling)
     if pooling in READ_FIRST:

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from models.backbone.networks import FeedForward, network_of
-from models.backbone.norms import NORM_EPSILON, NormKind, norm_of
-from models.mixer import (
+from lra.models.backbone.networks import FeedForward, network_of
+from lra.models.backbone.norms import NORM_EPSILON, NormKind, norm_of
+from lra.models.mixer import (
     Extends,
     Flow,
     GatesResidual,
@@ -26,7 +26,7 @@ from models.mixer import (
     Traits,
     Unsupported,
 )
-from models.positions import At, Spacing
+from lra.models.positions import At, Spacing
 
 Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 """True for padding, which enters a mixer as zeros."""

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.backbone.generation import Point, TokenSampling, begin, read
-from models.backbone.model import Backbone
-from models.mixer import State, Unsupported
-from models.state import size_bytes
+from lra.models.backbone.generation import Point, TokenSampling, begin, read
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import State, Unsupported
+from lra.models.state import size_bytes
 
 FURTHER = (2, 64)
 """Windows for which a state of fixed size is as large: the first finds what grows as the text, the

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from models.backbone.model import Backbone
-from models.compression.linear_maps import replace_maps
+from lra.models.backbone.model import Backbone
+from lra.models.compression.linear_maps import replace_maps
 
 CENTRES = 256
 ROUNDS = 50

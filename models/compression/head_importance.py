@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.backbone.model import Backbone
-from models.backbone.placing import PLAIN
-from models.backbone.stack import Stack, family
-from models.mixer import Layout, Unsupported
-from models.multi_head import HeadCounts, MultiHead
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.placing import PLAIN
+from lra.models.backbone.stack import Stack, family
+from lra.models.mixer import Layout, Unsupported
+from lra.models.multi_head import HeadCounts, MultiHead
 
 PROBE = 24
 """Tokens of the random input on which a layer without some heads is compared with closed gates."""

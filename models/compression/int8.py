@@ -12,7 +12,7 @@ static       the same with one scale of all tokens, from what calibration saw; w
 
 The integer product is exact; only the rounding of codes is lost. A row of zeros has a scale above
 0, the least number whose reciprocal is finite. Norms, embeddings and what a family has besides its
-projections keep their precision: see `models.compression.linear_maps`.
+projections keep their precision: see `lra.models.compression.linear_maps`.
 
 The definition is that of torchao's `Int8WeightOnlyConfig` and
 `Int8DynamicActivationInt8WeightConfig`, which `library=torchao` calls in its place.
@@ -28,9 +28,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
-from models.backbone.model import Backbone
-from models.compression.linear_maps import linear_maps, replace_maps
-from models.mixer import Unsupported
+from lra.models.backbone.model import Backbone
+from lra.models.compression.linear_maps import linear_maps, replace_maps
+from lra.models.mixer import Unsupported
 
 LEAST = float(torch.finfo(torch.float32).eps)
 """Of a scale."""

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 from torch import nn
 
-from models.backbone.model import Backbone
-from models.backbone.pooled import PooledStack
-from models.backbone.stack import Stack, family
-from models.mixer import Penalised, Unsupported
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.pooled import PooledStack
+from lra.models.backbone.stack import Stack, family
+from lra.models.mixer import Penalised, Unsupported
 
 
 def keep_layers(model: Backbone, layers: int) -> None:

@@ -11,8 +11,8 @@ from typing import cast
 
 from torch import nn
 
-from models.backbone.model import Backbone
-from models.mixer import Unsupported
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import Unsupported
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "qk_proj", "out_proj")
 CORE = "core"

@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from models.backbone.model import Backbone
-from models.compression.linear_maps import linear_maps
+from lra.models.backbone.model import Backbone
+from lra.models.compression.linear_maps import linear_maps
 
 
 class Scope(StrEnum):

@@ -3,8 +3,8 @@
 The scores of a layer of softmax attention go by the products Q_i' K_i of its heads and by what the
 biases of its queries add, W_K,i' b_Q,i for each key; the biases of its keys add the same to every
 key of a query, which the softmax takes out. So the products are decomposed
-(`models.compression.canonical`), the content biases computed, and values and output taken as they
-are. Scores keep their scale 1 / sqrt(d_k), that of the heads they stand for.
+(`lra.models.compression.canonical`), the content biases computed, and values and output taken as
+they are. Scores keep their scale 1 / sqrt(d_k), that of the heads they stand for.
 
 Source: Cordonnier et al. 2020, arXiv:2006.16362, section 3. Its released code divides converted
 scores by another number, sqrt(D~ / h), although what is decomposed is the unscaled product.
@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.backbone.model import Backbone
-from models.backbone.stack import family
-from models.compression.canonical import SWEEPS, decompose_heads
-from models.compression.head_importance import attention_layers, heads_of
-from models.mixer import Positions, Site, Unsupported
-from models.multi_head import MultiHead
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.stack import family
+from lra.models.compression.canonical import SWEEPS, decompose_heads
+from lra.models.compression.head_importance import attention_layers, heads_of
+from lra.models.mixer import Positions, Site, Unsupported
+from lra.models.multi_head import MultiHead
 
 
 class SharedScores(NamedTuple):

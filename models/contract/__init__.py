@@ -3,7 +3,7 @@
     for finding in verify(partial(MyMixer, features=64)):
         print(finding.check, finding.passed, finding.detail)
 
-The names are handed on from `models.contract.suite` when they are asked for: who wants to count
+The names are handed on from `lra.models.contract.suite` when they are asked for: who wants to count
 operations does not import, or depend on, the checks.
 """
 
@@ -16,4 +16,4 @@ __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("models.contract.suite"), name)
+    return getattr(import_module("lra.models.contract.suite"), name)

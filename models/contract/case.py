@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.mixer import INSIDE, Layout, MixerFactory, Positions, Site, Traits
+from lra.models.mixer import INSIDE, Layout, MixerFactory, Positions, Site, Traits
 
 AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest difference between two ways to compute one thing, relative to the largest value."""

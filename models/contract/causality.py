@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from models.contract.case import Case, Result, call, edges, ends, inapplicable, traits_of, worst
+from lra.models.contract.case import Case, Result, call, edges, ends, inapplicable, traits_of, worst
 
 TOKENS_AT_ONCE = 2**13
 """Cut sequences go through the mixer as rows of batches of about as many tokens."""

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.context import Context, shares
-from models.contract.case import (
+from lra.models.context import Context, shares
+from lra.models.contract.case import (
     AGREEMENT,
     ROWS,
     SHORT,
@@ -26,10 +26,10 @@ from models.contract.case import (
     traits_of,
     worst,
 )
-from models.contract.facts import Facts, few_layouts, layout_of, layouts
-from models.contract.layout import NOT_CLAIMED
-from models.mixer import Extends, Flow, Layout, Positions, Traits, Unsupported
-from models.transport import Addressed, Request
+from lra.models.contract.facts import Facts, few_layouts, layout_of, layouts
+from lra.models.contract.layout import NOT_CLAIMED
+from lra.models.mixer import Extends, Flow, Layout, Positions, Traits, Unsupported
+from lra.models.transport import Addressed, Request
 
 T = TypeVar("T")
 

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.contract.case import Case, Result, call, inapplicable, traits_of
-from models.contract.counting import (
+from lra.models.contract.case import Case, Result, call, inapplicable, traits_of
+from lra.models.contract.counting import (
     ElementCounter,
     OperationCounter,
     count_operations,
     pretending,
     saved_bytes,
 )
-from models.mixer import Growth
+from lra.models.mixer import Growth
 
 LENGTHS = (2**9, 2**10, 2**11)
 """At which everything is counted. Counts that grow as n are most often n and a constant, each times

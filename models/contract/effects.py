@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from models.contract.case import Case, Result, call, inapplicable, seeded, traits_of, worst
-from models.contract.form import tensors_of
-from models.contract.states import empty, remembering, stream
-from models.contract.ways import DROPPED, ways
-from models.mixer import Extends, Flow, Layout
+from lra.models.contract.case import Case, Result, call, inapplicable, seeded, traits_of, worst
+from lra.models.contract.form import tensors_of
+from lra.models.contract.states import empty, remembering, stream
+from lra.models.contract.ways import DROPPED, ways
+from lra.models.mixer import Extends, Flow, Layout
 
 
 def check_repeatable(case: Case) -> Result:

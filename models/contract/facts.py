@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from models.contract.case import ROWS, Case
-from models.mixer import MASKS, Layout, Traits
+from lra.models.contract.case import ROWS, Case
+from lra.models.mixer import MASKS, Layout, Traits
 
 Facts: TypeAlias = Mapping[str, Tensor]
 """Fields of a layout by name, of `ROWS` rows."""

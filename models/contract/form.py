@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import Case, Result, call, seeded, traits_of, worst
-from models.contract.ways import ways
-from models.mixer import AfterStep, Growth, Layout, Penalised, Positions, Tuned
+from lra.models.contract.case import Case, Result, call, seeded, traits_of, worst
+from lra.models.contract.ways import ways
+from lra.models.mixer import AfterStep, Growth, Layout, Penalised, Positions, Tuned
 
 EXERCISED: Mapping[str, str] = {
     "keep": "padding",

@@ -7,10 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.contract.case import ROWS, Case, Result, call, inapplicable, seeded, traits_of, worst
-from models.contract.facts import layouts
-from models.contract.states import MEMORY
-from models.mixer import MASKS, Flow, Layout, Traits
+from lra.models.contract.case import (
+    ROWS,
+    Case,
+    Result,
+    call,
+    inapplicable,
+    seeded,
+    traits_of,
+    worst,
+)
+from lra.models.contract.facts import layouts
+from lra.models.contract.states import MEMORY
+from lra.models.mixer import MASKS, Flow, Layout, Traits
 
 STEPS = (1e-6, 1e-5, 3e-7)
 """Steps of finite differences, relative to the size of what moves; the later ones in case a kink

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.contract.case import ROWS, Case, Result, call, edges, inapplicable, traits_of, worst
-from models.contract.states import remembering, stream
-from models.contract.values import attention
-from models.mixer import Layout, Positions, Remembers, Unsupported
-from models.multi_head import MultiHead
-from models.positions import At, Spacing
-from models.state import join
+from lra.models.contract.case import ROWS, Case, Result, call, edges, inapplicable, traits_of, worst
+from lra.models.contract.states import remembering, stream
+from lra.models.contract.values import attention
+from lra.models.mixer import Layout, Positions, Remembers, Unsupported
+from lra.models.multi_head import MultiHead
+from lra.models.positions import At, Spacing
+from lra.models.state import join
 
 NOT_CLAIMED = inapplicable("traits.supports leaves it out")
 STEPS = 3

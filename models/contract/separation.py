@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import (
+from lra.models.contract.case import (
     ROWS,
     Case,
     Result,
@@ -17,8 +17,8 @@ from models.contract.case import (
     traits_of,
     worst,
 )
-from models.contract.ways import ways
-from models.mixer import Layout, Positions, Unsupported
+from lra.models.contract.ways import ways
+from lra.models.mixer import Layout, Positions, Unsupported
 
 HEADS = 4
 """More than two: two that are swapped look alike under many tests."""

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.contract.case import (
+from lra.models.contract.case import (
     AGREEMENT,
     FEW,
     PRECISIONS,
@@ -23,8 +23,8 @@ from models.contract.case import (
     traits_of,
     worst,
 )
-from models.contract.facts import Facts, few_layouts, layout_of, layouts, visible
-from models.mixer import MASKS, Extends, Flow, Positions
+from lra.models.contract.facts import Facts, few_layouts, layout_of, layouts, visible
+from lra.models.mixer import MASKS, Extends, Flow, Positions
 
 Run = Callable[[Tensor, Facts], Tensor]
 

@@ -6,9 +6,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import ROWS, SHORT, Case, Result, call, inapplicable, traits_of, worst
-from models.mixer import Extends, Flow, Layout, Positions, Remembers, State, Unsupported
-from models.state import join, select
+from lra.models.contract.case import ROWS, SHORT, Case, Result, call, inapplicable, traits_of, worst
+from lra.models.mixer import Extends, Flow, Layout, Positions, Remembers, State, Unsupported
+from lra.models.state import join, select
 
 STEPS = 2
 """Single tokens behind a prompt: the second reads a state that a step made."""

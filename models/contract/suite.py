@@ -14,11 +14,11 @@ from dataclasses import fields, replace
 
 import torch
 
-from models.contract.case import AGREEMENT, Case, Check, Finding, Result
-from models.contract.causality import check_no_lookahead
-from models.contract.context import check_context
-from models.contract.costs import check_memory, check_operations
-from models.contract.effects import (
+from lra.models.contract.case import AGREEMENT, Case, Check, Finding, Result
+from lra.models.contract.causality import check_no_lookahead
+from lra.models.contract.context import check_context
+from lra.models.contract.costs import check_memory, check_operations
+from lra.models.contract.effects import (
     check_calls,
     check_dropout,
     check_random_draws,
@@ -26,7 +26,7 @@ from models.contract.effects import (
     check_repeatable,
     check_untouched,
 )
-from models.contract.form import (
+from lra.models.contract.form import (
     check_copies,
     check_empty,
     check_half,
@@ -36,15 +36,15 @@ from models.contract.form import (
     check_strides,
     check_traits,
 )
-from models.contract.gradients import check_gradients, check_slopes
-from models.contract.layout import (
+from lra.models.contract.gradients import check_gradients, check_slopes
+from lra.models.contract.layout import (
     check_document,
     check_is_global,
     check_prefix,
     check_ranks,
     check_start,
 )
-from models.contract.separation import (
+from lra.models.contract.separation import (
     check_batch,
     check_cross,
     check_heads,
@@ -52,8 +52,8 @@ from models.contract.separation import (
     check_order,
     check_padding,
 )
-from models.contract.sight import check_sight
-from models.contract.states import (
+from lra.models.contract.sight import check_sight
+from lra.models.contract.states import (
     check_extend,
     check_flow,
     check_forgetting,
@@ -61,14 +61,14 @@ from models.contract.states import (
     check_prefill,
     check_state,
 )
-from models.contract.values import (
+from lra.models.contract.values import (
     check_content,
     check_large_inputs,
     check_precisions,
     check_weighted_mean,
 )
-from models.contract.ways import check_ways
-from models.mixer import MixerFactory, Traits, Unsupported
+from lra.models.contract.ways import check_ways
+from lra.models.mixer import MixerFactory, Traits, Unsupported
 
 __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
 

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.contract.counting import operations_of
-from models.contract.shape_functions import compiler_left_out
-from models.device_kind import assuming, device_kind
+from lra.models.contract.counting import operations_of
+from lra.models.contract.shape_functions import compiler_left_out
+from lra.models.device_kind import assuming, device_kind
 
 
 class TooManyOperators(Exception):
@@ -52,7 +52,7 @@ class Trace(NamedTuple):
 
     @property
     def operations(self) -> int:
-        """Of matrix products, as `models.contract.counting.count_operations` counts them."""
+        """Of matrix products, as `lra.models.contract.counting.count_operations` counts them."""
         return sum(call.operations * times for call, times in self.calls.items())
 
     @property

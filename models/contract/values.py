@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.contract.case import Case, Result, call, inapplicable, traits_of, worst
-from models.mixer import Layout
+from lra.models.contract.case import Case, Result, call, inapplicable, traits_of, worst
+from lra.models.mixer import Layout
 
 SINGLE_PRECISION = 1e-4
 """Largest relative difference between float32 and float64: half precision inside is 5e-4 off."""

@@ -13,11 +13,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import PRECISIONS, SHORT, Case, Result, call, seeded, traits_of, worst
-from models.contract.facts import Facts, few_layouts, layout_of, layouts
-from models.contract.states import empty, mixed, remembering, stream
-from models.contract.values import SINGLE_PRECISION
-from models.mixer import Extends, Flow, Positions, State
+from lra.models.contract.case import PRECISIONS, SHORT, Case, Result, call, seeded, traits_of, worst
+from lra.models.contract.facts import Facts, few_layouts, layout_of, layouts
+from lra.models.contract.states import empty, mixed, remembering, stream
+from lra.models.contract.values import SINGLE_PRECISION
+from lra.models.mixer import Extends, Flow, Positions, State
 
 DROPPED = 0.4
 """Share of weights that are dropped in training, and in training alone."""

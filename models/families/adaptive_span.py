@@ -34,10 +34,10 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from models.mixer import Growth, Layout, Site, State, Traits, Tuning, check_least, no_matrices
-from models.ops.segment_memory import Segment
-from models.ops.segment_recurrence import SegmentRecurrence
-from models.ops.span_attention import empty_slots, ramps, span_attention, window_of
+from lra.models.mixer import Growth, Layout, Site, State, Traits, Tuning, check_least, no_matrices
+from lra.models.ops.segment_memory import Segment
+from lra.models.ops.segment_recurrence import SegmentRecurrence
+from lra.models.ops.span_attention import empty_slots, ramps, span_attention, window_of
 
 
 class SpanTable(nn.Module):

@@ -23,10 +23,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.mixer import Layout, Need, Site, Traits, check_least
-from models.multi_head import MultiHead
-from models.ops.linear.feature_core import FeatureCore
-from models.ops.linear.features import FeatureMaps
+from lra.models.mixer import Layout, Need, Site, Traits, check_least
+from lra.models.multi_head import MultiHead
+from lra.models.ops.linear.feature_core import FeatureCore
+from lra.models.ops.linear.features import FeatureMaps
 
 
 def pairs(width: int, device: torch.device) -> Int[Tensor, "2 p"]:

@@ -51,7 +51,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     Growth,
     Layout,
     Need,
@@ -62,12 +62,12 @@ from models.mixer import (
     Unsupported,
     Variant,
 )
-from models.multi_head import MultiHead
-from models.ops.exact import distance_bias, sdpa, visibility
-from models.ops.sparse.big_bird_lra import ReleasedPlan, released_blocks
-from models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
-from models.ops.sparse.block_lists import BlockListAttention
-from models.positions import alibi_slopes
+from lra.models.multi_head import MultiHead
+from lra.models.ops.exact import distance_bias, sdpa, visibility
+from lra.models.ops.sparse.big_bird_lra import ReleasedPlan, released_blocks
+from lra.models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
+from lra.models.ops.sparse.block_lists import BlockListAttention
+from lra.models.positions import alibi_slopes
 
 logger = logging.getLogger(__name__)
 

@@ -28,12 +28,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.mixer import Growth, Positions, Site, State
-from models.multi_head import HeadCounts, MultiHead, Place, biases
-from models.ops.exact import ExactCore, weighted_values
-from models.ops.numerics import sum_dtype
-from models.ops.shared_heads import blocks
-from models.positions import rotate
+from lra.models.mixer import Growth, Positions, Site, State
+from lra.models.multi_head import HeadCounts, MultiHead, Place, biases
+from lra.models.ops.exact import ExactCore, weighted_values
+from lra.models.ops.numerics import sum_dtype
+from lra.models.ops.shared_heads import blocks
+from lra.models.positions import rotate
 
 
 class MixingStart(StrEnum):

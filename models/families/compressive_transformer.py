@@ -38,11 +38,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import SCORED, Flow, Growth, Layout, Need, Site, State, check_least
-from models.ops.compression import LEARNED, Compression, Compressor, masked_error
-from models.ops.exact import ExactCore, refuse_in_stream, sdpa
-from models.ops.segment_memory import Segment, none_if_full
-from models.ops.segment_recurrence import SegmentRecurrence, attend
+from lra.models.mixer import SCORED, Flow, Growth, Layout, Need, Site, State, check_least
+from lra.models.ops.compression import LEARNED, Compression, Compressor, masked_error
+from lra.models.ops.exact import ExactCore, refuse_in_stream, sdpa
+from lra.models.ops.segment_memory import Segment, none_if_full
+from lra.models.ops.segment_recurrence import SegmentRecurrence, attend
 
 
 class Reconstruction(StrEnum):

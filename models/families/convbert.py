@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -41,10 +41,10 @@ from models.mixer import (
     blanked,
     check_least,
 )
-from models.multi_head import MultiHead, biases, projection
-from models.ops.convolution.dynamic import dynamic_convolution
-from models.ops.convolution.layer import TapSoftmax
-from models.ops.exact import ExactCore, sdpa
+from lra.models.multi_head import MultiHead, biases, projection
+from lra.models.ops.convolution.dynamic import dynamic_convolution
+from lra.models.ops.convolution.layer import TapSoftmax
+from lra.models.ops.exact import ExactCore, sdpa
 
 KERNEL = 9
 """Taps by default, for inputs of any length."""

@@ -22,13 +22,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.mixer import Layout, Need, Site, State, Traits
-from models.multi_head import MultiHead
-from models.ops.linear.causal_product import Memory
-from models.ops.linear.feature_core import FeatureCore
-from models.ops.linear.features import FeatureMaps
-from models.ops.numerics import sum_dtype
-from models.positions import position_ids
+from lra.models.mixer import Layout, Need, Site, State, Traits
+from lra.models.multi_head import MultiHead
+from lra.models.ops.linear.causal_product import Memory
+from lra.models.ops.linear.feature_core import FeatureCore
+from lra.models.ops.linear.features import FeatureMaps
+from lra.models.ops.numerics import sum_dtype
+from lra.models.positions import position_ids
 
 
 class Horizon(StrEnum):

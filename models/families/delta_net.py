@@ -20,7 +20,7 @@ Published  causal, 4 taps, without biases, in blocks of a gated network and RMSN
            positions: model.backbone.positions=none.
 """
 
-from models.ops.gated.delta_layer import DeltaRule
+from lra.models.ops.gated.delta_layer import DeltaRule
 
 
 class DeltaNet(DeltaRule):

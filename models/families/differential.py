@@ -25,11 +25,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Site, Tuning, no_matrices
-from models.multi_head import HeadCounts, MultiHead
-from models.ops.exact import ExactCore, sdpa
-from models.ops.gated.head_norm import GatedHeadNorm
-from models.ops.numerics import full_precision, sum_dtype
+from lra.models.mixer import Growth, Site, Tuning, no_matrices
+from lra.models.multi_head import HeadCounts, MultiHead
+from lra.models.ops.exact import ExactCore, sdpa
+from lra.models.ops.gated.head_norm import GatedHeadNorm
+from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class TwoMaps(nn.Module):
@@ -64,7 +64,7 @@ class TwoMaps(nn.Module):
         dropout: float = 0.0,
         bias: Tensor | None = None,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend by pairs of heads; arguments as `models.ops.exact.softmax_attention`."""
+        """Attend by pairs of heads; arguments as `lra.models.ops.exact.softmax_attention`."""
         # PyTorch's kernels that keep no map want values as wide as keys: zeros behind these.
         wider = v.shape[-1] - q.shape[-1]
         q, k = F.pad(q * (v.shape[-1] / q.shape[-1]) ** 0.5, (0, wider)), F.pad(k, (0, wider))

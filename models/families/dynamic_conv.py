@@ -16,7 +16,7 @@ Differs    as `light_conv`. Kernels that a causal convolution of that code cuts 
            text are normalised over all taps here, as in its step-by-step form.
 """
 
-from models.ops.convolution.layer import DynamicConvolution
+from lra.models.ops.convolution.layer import DynamicConvolution
 
 
 class DynamicConv(DynamicConvolution):

@@ -33,8 +33,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Family, Growth, Layout, Need, Site, Traits, Unsupported
-from models.ops.numerics import blocks, full_precision, sum_dtype
+from lra.models.mixer import Family, Growth, Layout, Need, Site, Traits, Unsupported
+from lra.models.ops.numerics import blocks, full_precision, sum_dtype
 
 ROW_BLOCK = 2**22
 """Elements of the cosines and sines that exist at one time."""

@@ -31,14 +31,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from models.mixer import Growth, Layout, Need, Site, State, Traits, blanked
-from models.multi_head import MultiHead, projection
-from models.ops import window_cache
-from models.ops.exact import refuse_in_stream, softmax_attention, visibility
-from models.ops.gated.head_norm import GatedHeadNorm
-from models.ops.linear.features import block_rows
-from models.ops.numerics import blocks, full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.mixer import Growth, Layout, Need, Site, State, Traits, blanked
+from lra.models.multi_head import MultiHead, projection
+from lra.models.ops import window_cache
+from lra.models.ops.exact import refuse_in_stream, softmax_attention, visibility
+from lra.models.ops.gated.head_norm import GatedHeadNorm
+from lra.models.ops.linear.features import block_rows
+from lra.models.ops.numerics import blocks, full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
 class GateStart(StrEnum):

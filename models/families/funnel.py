@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     SCORED,
     Growth,
     Need,
@@ -40,11 +40,11 @@ from models.mixer import (
     check_share,
     no_matrices,
 )
-from models.multi_head import MultiHead
-from models.ops.exact import ExactCore
-from models.ops.segment_recurrence import attend
-from models.positions import At
-from models.relative import SinusoidScores, drawn
+from lra.models.multi_head import MultiHead
+from lra.models.ops.exact import ExactCore
+from lra.models.ops.segment_recurrence import attend
+from lra.models.positions import At
+from lra.models.relative import SinusoidScores, drawn
 
 
 class FunnelScores(SinusoidScores):

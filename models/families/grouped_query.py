@@ -15,9 +15,9 @@ Published  in T5 XXL with 8 groups of 64 heads, made from a trained model by ave
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.mixer import Growth, Site
-from models.multi_head import HeadCounts, MultiHead
-from models.ops.exact import ExactCore, sdpa
+from lra.models.mixer import Growth, Site
+from lra.models.multi_head import HeadCounts, MultiHead
+from lra.models.ops.exact import ExactCore, sdpa
 
 
 def grouped_sdpa(
@@ -30,7 +30,7 @@ def grouped_sdpa(
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend, h a multiple of g; arguments as `models.ops.exact.softmax_attention`."""
+    """Attend, h a multiple of g; arguments as `lra.models.ops.exact.softmax_attention`."""
     groups, shared = k.shape[1], q.shape[1] // k.shape[1]
     if shared == 1 or bias is not None or (causal and visible is None):
         k, v = (x.repeat_interleave(shared, 1) if shared > 1 else x for x in (k, v))

@@ -30,12 +30,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Layout, Site, State, Traits, Tuning, no_matrices
-from models.multi_head import MultiHead
-from models.ops.hierarchical import state as hierarchy_state
-from models.ops.hierarchical.attention import hierarchical_attention
-from models.ops.hierarchical.state import Remembered
-from models.ops.numerics import sum_dtype
+from lra.models.mixer import Layout, Site, State, Traits, Tuning, no_matrices
+from lra.models.multi_head import MultiHead
+from lra.models.ops.hierarchical import state as hierarchy_state
+from lra.models.ops.hierarchical.attention import hierarchical_attention
+from lra.models.ops.hierarchical.state import Remembered
+from lra.models.ops.numerics import sum_dtype
 
 
 class HTransformerCore(nn.Module):

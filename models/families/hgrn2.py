@@ -23,13 +23,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning, check_least
-from models.multi_head import biases, projection
-from models.ops.gated.decayed_product import decayed_product
-from models.ops.gated.head_norm import GatedHeadNorm
-from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.mixer import Site, Tuning, check_least
+from lra.models.multi_head import biases, projection
+from lra.models.ops.gated.decayed_product import decayed_product
+from lra.models.ops.gated.head_norm import GatedHeadNorm
+from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
 class LowerBounds(nn.Module):

@@ -4,7 +4,7 @@
     v <- K_i * (v x_i) + D_i (v x_i)         for i = N, ... 2; * is causal, as long as the sequence
     out = W_out (v x_1) + b_out
 
-K is that of `models.ops.convolution.implicit`: a network of sines that answers each lag.
+K is that of `lra.models.ops.convolution.implicit`: a network of sines that answers each lag.
 
 Cost       O(N d n log n) a row for the convolutions, (N + 2) d^2 n for the maps, and
            O(n w (w + N d)) for the kernels, once for all rows.
@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -43,16 +43,16 @@ from models.mixer import (
     check_least,
     check_positive,
 )
-from models.multi_head import projection
-from models.ops.convolution.implicit import ImplicitKernel
-from models.ops.convolution.long import (
+from lra.models.multi_head import projection
+from lra.models.ops.convolution.implicit import ImplicitKernel
+from lra.models.ops.convolution.long import (
     check_length,
     continued_convolution,
     long_convolution,
 )
-from models.ops.convolution.short import short_convolution
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS, directions, reading
+from lra.models.ops.convolution.short import short_convolution
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
 
 
 class Hyena(Family):

@@ -11,8 +11,8 @@ no effect.
 from jaxtyping import Float
 from torch import Tensor
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
-from models.multi_head import APPLIED, biases, projection
+from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
+from lra.models.multi_head import APPLIED, biases, projection
 
 
 class Identity(Family):

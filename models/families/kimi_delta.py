@@ -24,14 +24,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning
-from models.multi_head import projection
-from models.ops.gated.delta_layer import DeltaRule
-from models.ops.gated.head_norm import Gate
-from models.ops.gated.layer import by_head
-from models.ops.gated.steps import step_biases
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.mixer import Site, Tuning
+from lra.models.multi_head import projection
+from lra.models.ops.gated.delta_layer import DeltaRule
+from lra.models.ops.gated.head_norm import Gate
+from lra.models.ops.gated.layer import by_head
+from lra.models.ops.gated.steps import step_biases
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
 class KimiDelta(DeltaRule):

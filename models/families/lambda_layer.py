@@ -33,8 +33,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.context import Context
-from models.mixer import (
+from lra.models.context import Context
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -48,10 +48,10 @@ from models.mixer import (
     check_least,
     no_matrices,
 )
-from models.multi_head import projection
-from models.ops.convolution.dynamic import dynamic_convolution
-from models.ops.linear.causal_content import CausalContent, causal_content, content_before
-from models.ops.numerics import NEVER, full_precision, sum_dtype
+from lra.models.multi_head import projection
+from lra.models.ops.convolution.dynamic import dynamic_convolution
+from lra.models.ops.linear.causal_content import CausalContent, causal_content, content_before
+from lra.models.ops.numerics import NEVER, full_precision, sum_dtype
 
 WINDOW = 31
 """Tokens by default, for inputs of any length."""

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -42,11 +42,11 @@ from models.mixer import (
     Unsupported,
     blanked,
 )
-from models.multi_head import APPLIED, Core, Place, biases, projection
-from models.ops import kv_cache
-from models.ops.exact import ExactCore, refuse_in_stream
-from models.ops.latents import absorbed_attention, absorbs, padded_sdpa
-from models.positions import At, Spacing, rotate, rotation
+from lra.models.multi_head import APPLIED, Core, Place, biases, projection
+from lra.models.ops import kv_cache
+from lra.models.ops.exact import ExactCore, refuse_in_stream
+from lra.models.ops.latents import absorbed_attention, absorbs, padded_sdpa
+from lra.models.positions import At, Spacing, rotate, rotation
 
 NORM_EPSILON = 1e-6
 

@@ -17,7 +17,7 @@ Differs    A kernel longer than the text is normalised over all its taps; one of
            out.
 """
 
-from models.ops.convolution.layer import LightConvolution
+from lra.models.ops.convolution.layer import LightConvolution
 
 
 class LightConv(LightConvolution):

@@ -27,20 +27,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.context import Context
-from models.mixer import Layout, Need, Site, Traits, Unsupported, Variant
-from models.multi_head import MultiHead
-from models.ops.linear.causal_product import causal_product
-from models.ops.linear.exponent_sums import Exponential
-from models.ops.linear.feature_core import FeatureCore
-from models.ops.linear.feature_product import feature_product
-from models.ops.linear.features import (
+from lra.models.context import Context
+from lra.models.mixer import Layout, Need, Site, Traits, Unsupported, Variant
+from lra.models.multi_head import MultiHead
+from lra.models.ops.linear.causal_product import causal_product
+from lra.models.ops.linear.exponent_sums import Exponential
+from lra.models.ops.linear.feature_core import FeatureCore
+from lra.models.ops.linear.feature_product import feature_product
+from lra.models.ops.linear.features import (
     NONLINEARITIES,
     FeatureMap,
     FeatureMaps,
     Generalised,
 )
-from models.ops.numerics import sum_dtype
+from lra.models.ops.numerics import sum_dtype
 
 RELU_EPSILON = 1e-3
 LRA_EPSILON = 1e-6

@@ -32,11 +32,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.context import Context
-from models.mixer import Layout, Need, Site, Traits, Unsupported, Variant, blanked
-from models.multi_head import MultiHead
-from models.ops.exact import sdpa
-from models.ops.low_rank.length_map import MATRIX, POOL, LengthMap, Projection, Sharing
+from lra.models.context import Context
+from lra.models.mixer import Layout, Need, Site, Traits, Unsupported, Variant, blanked
+from lra.models.multi_head import MultiHead
+from lra.models.ops.exact import sdpa
+from lra.models.ops.low_rank.length_map import MATRIX, POOL, LengthMap, Projection, Sharing
 
 
 class LinformerCore(nn.Module):

@@ -23,10 +23,10 @@ from typing import cast
 
 import torch
 
-from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits
-from models.multi_head import MultiHead
-from models.ops.convolution.layer import DynamicConvolution, GatedConvolution, LightConvolution
-from models.ops.exact import ExactCore, sdpa
+from lra.models.mixer import Family, Flow, Growth, Layout, Site, State, Traits
+from lra.models.multi_head import MultiHead
+from lra.models.ops.convolution.layer import DynamicConvolution, GatedConvolution, LightConvolution
+from lra.models.ops.exact import ExactCore, sdpa
 
 
 class Branch(StrEnum):

@@ -36,15 +36,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.context import Context
-from models.mixer import Layout, Positions, Site, State, Traits, Unsupported, Variant
-from models.multi_head import MultiHead
-from models.ops import window_cache
-from models.ops.exact import sloped_mask
-from models.ops.sparse.block_attention import block_attention
-from models.ops.sparse.key_sets import Blocks, Rectangles
-from models.ops.sparse.union import union_attention
-from models.positions import alibi_slopes
+from lra.models.context import Context
+from lra.models.mixer import Layout, Positions, Site, State, Traits, Unsupported, Variant
+from lra.models.multi_head import MultiHead
+from lra.models.ops import window_cache
+from lra.models.ops.exact import sloped_mask
+from lra.models.ops.sparse.block_attention import block_attention
+from lra.models.ops.sparse.key_sets import Blocks, Rectangles
+from lra.models.ops.sparse.union import union_attention
+from lra.models.positions import alibi_slopes
 
 
 def local_attention(

@@ -42,12 +42,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.mixer import Layout, Need, Positions, Site, State, Unsupported, Variant, blanked
-from models.multi_head import MultiHead
-from models.ops.banded.scores import GlobalKeys
-from models.ops.banded.sliding_window import SlidingWindowCore
-from models.ops.sparse.global_tokens import global_weights, see_projected, see_tokens
-from models.positions import alibi_slopes, rotate
+from lra.models.mixer import Layout, Need, Positions, Site, State, Unsupported, Variant, blanked
+from lra.models.multi_head import MultiHead
+from lra.models.ops.banded.scores import GlobalKeys
+from lra.models.ops.banded.sliding_window import SlidingWindowCore
+from lra.models.ops.sparse.global_tokens import global_weights, see_projected, see_tokens
+from lra.models.positions import alibi_slopes, rotate
 
 STARTS: Mapping[str, str] = {
     "query_global": "q_proj",

@@ -29,11 +29,11 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Site, Tuning, check_positive
-from models.ops.recurrent.layer import BOTH_WAYS, directions
-from models.ops.recurrent.linear_recurrence import linear_recurrence
-from models.ops.state_space.layer import StateSpace, read_shared
-from models.ops.state_space.unrounded import Unrounded
+from lra.models.mixer import Growth, Site, Tuning, check_positive
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions
+from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
+from lra.models.ops.state_space.layer import StateSpace, read_shared
+from lra.models.ops.state_space.unrounded import Unrounded
 
 
 class GatedMap(StrEnum):

@@ -34,9 +34,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from models.mixer import Site, State, check_share
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer
+from lra.models.mixer import Site, State, check_share
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
 

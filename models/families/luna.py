@@ -36,7 +36,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Layout,
@@ -49,10 +49,10 @@ from models.mixer import (
     blanked,
     no_matrices,
 )
-from models.multi_head import APPLIED, biases
-from models.ops.exact import sdpa
-from models.ops.linear.running_product import running_product
-from models.ops.numerics import full_precision, sum_dtype
+from lra.models.multi_head import APPLIED, biases
+from lra.models.ops.exact import sdpa
+from lra.models.ops.linear.running_product import running_product
+from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class Activation(StrEnum):

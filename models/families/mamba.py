@@ -25,13 +25,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning, check_least
-from models.multi_head import biases, projection
-from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
-from models.ops.gated.steps import step_biases
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS
-from models.ops.recurrent.selective_scan import selective_scan
+from lra.models.mixer import Site, Tuning, check_least
+from lra.models.multi_head import biases, projection
+from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
+from lra.models.ops.gated.steps import step_biases
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.ops.recurrent.selective_scan import selective_scan
 
 
 class Mamba(GatedMixer):

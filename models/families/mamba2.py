@@ -41,15 +41,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Need, Site, Tuning, Unsupported, check_least
-from models.multi_head import biases, projection
-from models.ops.gated.decayed_product import decayed_product
-from models.ops.gated.head_norm import GatedHeadNorm
-from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
-from models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
-from models.ops.gated.steps import step_biases
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.mixer import Growth, Need, Site, Tuning, Unsupported, check_least
+from lra.models.multi_head import biases, projection
+from lra.models.ops.gated.decayed_product import decayed_product
+from lra.models.ops.gated.head_norm import GatedHeadNorm
+from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
+from lra.models.ops.gated.steps import step_biases
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
 class Mamba2(GatedMixer):

@@ -38,7 +38,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -53,12 +53,12 @@ from models.mixer import (
     check_least,
     no_matrices,
 )
-from models.ops import window_cache
-from models.ops.exact import weighted_values
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS
-from models.ops.state_space.moving_average import MovingAverage
-from models.positions import Spacing, rotate
+from lra.models.ops import window_cache
+from lra.models.ops.exact import weighted_values
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.ops.state_space.moving_average import MovingAverage
+from lra.models.positions import Spacing, rotate
 
 LAPLACE_MEAN, LAPLACE_DEVIATION = 0.5**0.5, (4 * pi) ** -0.5
 

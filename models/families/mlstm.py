@@ -25,14 +25,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, check_least
-from models.multi_head import biases, projection
-from models.ops.block_map import BlockMap
-from models.ops.gated.exponential_product import exponential_product
-from models.ops.gated.head_norm import normed_heads
-from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.mixer import Site, check_least
+from lra.models.multi_head import biases, projection
+from lra.models.ops.block_map import BlockMap
+from lra.models.ops.gated.exponential_product import exponential_product
+from lra.models.ops.gated.head_norm import normed_heads
+from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 EPSILON = 1e-5
 

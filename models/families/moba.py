@@ -20,13 +20,13 @@ Both sides ours, published by nobody: the own block and the t - 1 best of all ot
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Growth, Layout, Site, State, Traits
-from models.multi_head import MultiHead
-from models.ops.exact import refuse_in_stream, sdpa, visibility
-from models.ops.sparse import block_table
-from models.ops.sparse.block_choice import chosen_by_mean
-from models.ops.sparse.block_table import BlockTable, laid_out
-from models.ops.sparse.chosen_blocks import chosen_attention
+from lra.models.mixer import Growth, Layout, Site, State, Traits
+from lra.models.multi_head import MultiHead
+from lra.models.ops.exact import refuse_in_stream, sdpa, visibility
+from lra.models.ops.sparse import block_table
+from lra.models.ops.sparse.block_choice import chosen_by_mean
+from lra.models.ops.sparse.block_table import BlockTable, laid_out
+from lra.models.ops.sparse.chosen_blocks import chosen_attention
 
 
 class MobaCore(nn.Module):

@@ -30,7 +30,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -43,10 +43,10 @@ from models.mixer import (
     check_share,
     no_matrices,
 )
-from models.ops.channel_map import ChannelMixing, channel_projection, gated
-from models.ops.convolution.tree import depth_for, dilated_tree
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import Reading, locked_dropout, reading
+from lra.models.ops.channel_map import ChannelMixing, channel_projection, gated
+from lra.models.ops.convolution.tree import depth_for, dilated_tree
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import Reading, locked_dropout, reading
 
 
 def together(layout: Layout) -> tuple[Reading, Int[Tensor, "b l"] | None]:

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -42,14 +42,14 @@ from models.mixer import (
     blanked,
     check_least,
 )
-from models.multi_head import APPLIED, biases, projection
-from models.ops.exact import refuse_in_stream
-from models.ops.sparse import block_table
-from models.ops.sparse.block_compression import BlockCompression, BlockMean, BlockNetwork
-from models.ops.sparse.block_table import BlockTable, laid_out
-from models.ops.sparse.chosen_blocks import chosen_attention
-from models.ops.sparse.compressed_blocks import Choice, compressed_attention, neighbours
-from models.positions import rotate
+from lra.models.multi_head import APPLIED, biases, projection
+from lra.models.ops.exact import refuse_in_stream
+from lra.models.ops.sparse import block_table
+from lra.models.ops.sparse.block_compression import BlockCompression, BlockMean, BlockNetwork
+from lra.models.ops.sparse.block_table import BlockTable, laid_out
+from lra.models.ops.sparse.chosen_blocks import chosen_attention
+from lra.models.ops.sparse.compressed_blocks import Choice, compressed_attention, neighbours
+from lra.models.positions import rotate
 
 
 class NativeSparseAttention(Family):

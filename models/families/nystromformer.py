@@ -27,11 +27,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Layout, Need, PaddingRule, Site, Traits, Unsupported
-from models.multi_head import MultiHead
-from models.ops.convolution.values import ValueConvolution
-from models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
-from models.ops.numerics import full_precision, sum_dtype
+from lra.models.mixer import Layout, Need, PaddingRule, Site, Traits, Unsupported
+from lra.models.multi_head import MultiHead
+from lra.models.ops.convolution.values import ValueConvolution
+from lra.models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
+from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 def segment_means(

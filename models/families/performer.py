@@ -51,11 +51,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.mixer import Layout, Need, PaddingRule, Site, Traits, Unsupported, Variant
-from models.multi_head import Core, MultiHead
-from models.ops.linear.feature_core import FeatureCore
-from models.ops.linear.features import NONLINEARITIES, FeatureMaps
-from models.ops.linear.random_features import (
+from lra.models.mixer import Layout, Need, PaddingRule, Site, Traits, Unsupported, Variant
+from lra.models.multi_head import Core, MultiHead
+from lra.models.ops.linear.feature_core import FeatureCore
+from lra.models.ops.linear.features import NONLINEARITIES, FeatureMaps
+from lra.models.ops.linear.random_features import (
     GENERALISED_EPSILON,
     PORT_EPSILON,
     REFERENCE_EPSILON,
@@ -68,7 +68,7 @@ from models.ops.linear.random_features import (
     performer_maps,
     reference_maps,
 )
-from models.ops.numerics import sum_dtype
+from lra.models.ops.numerics import sum_dtype
 
 
 class Stabiliser(StrEnum):

@@ -26,10 +26,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.mixer import Need, Site, State, check_share
-from models.ops.numerics import sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer
-from models.ops.recurrent.linear_recurrence import linear_recurrence
+from lra.models.mixer import Need, Site, State, check_share
+from lra.models.ops.numerics import sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer
+from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 
 
 class PoolingGates(StrEnum):

@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -52,10 +52,10 @@ from models.mixer import (
     blanked,
     check_least,
 )
-from models.multi_head import APPLIED, biases, projection
-from models.ops.hashing.lsh import Rules, lsh_attention
-from models.ops.hashing.lsh_lists import hash_buckets
-from models.positions import alibi_slopes, rotate
+from lra.models.multi_head import APPLIED, biases, projection
+from lra.models.ops.hashing.lsh import Rules, lsh_attention
+from lra.models.ops.hashing.lsh_lists import hash_buckets
+from lra.models.positions import alibi_slopes, rotate
 
 LARGEST_FACTOR = 64
 LRA_CHUNKS = 10

@@ -38,13 +38,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked, check_least
-from models.multi_head import APPLIED, biases, projection
-from models.ops.gated.decayed_product import Reads, decayed_product
-from models.ops.gated.head_norm import normed_heads
-from models.ops.numerics import sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS
-from models.positions import Spacing, rotate, rotation
+from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, blanked, check_least
+from lra.models.multi_head import APPLIED, biases, projection
+from lra.models.ops.gated.decayed_product import Reads, decayed_product
+from lra.models.ops.gated.head_norm import normed_heads
+from lra.models.ops.numerics import sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.positions import Spacing, rotate, rotation
 
 EPSILON = 1e-6
 SLOWEST = 1e-5

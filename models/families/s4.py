@@ -40,13 +40,13 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Need, Site, Tuning, check_share
-from models.ops.channel_map import ChannelMixing, gated
-from models.ops.recurrent.layer import BOTH_WAYS, directions, reading
-from models.ops.state_space.discretisation import Discretisation
-from models.ops.state_space.dynamics import Dynamics, LowRankDynamics
-from models.ops.state_space.hippo import Initial, spectrum
-from models.ops.state_space.layer import StateSpace
+from lra.models.mixer import Growth, Need, Site, Tuning, check_share
+from lra.models.ops.channel_map import ChannelMixing, gated
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
+from lra.models.ops.state_space.discretisation import Discretisation
+from lra.models.ops.state_space.dynamics import Dynamics, LowRankDynamics
+from lra.models.ops.state_space.hippo import Initial, spectrum
+from lra.models.ops.state_space.layer import StateSpace
 
 
 class Matrices(StrEnum):
@@ -62,7 +62,7 @@ class S4(StateSpace):
 
     Args:
         kernel: The matrices: of S4D, of S4, or of DSS.
-        init: Eigenvalues to start from, see `models.ops.state_space.hippo`.
+        init: Eigenvalues to start from, see `lra.models.ops.state_space.hippo`.
         input_limit: Largest B of init=legs to start from, 2 in the code of today; None: as HiPPO
             has them, about 0.6 N.
         states: N, the real numbers that each channel remembers; an even number.

@@ -34,13 +34,13 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Need, Site, Tuning
-from models.ops.recurrent.layer import BOTH_WAYS, directions
-from models.ops.recurrent.linear_recurrence import linear_recurrence
-from models.ops.state_space.discretisation import Discretisation, discretise
-from models.ops.state_space.hippo import legs_vectors
-from models.ops.state_space.layer import StateSpace, read_shared
-from models.ops.state_space.unrounded import Unrounded
+from lra.models.mixer import Growth, Need, Site, Tuning
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions
+from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
+from lra.models.ops.state_space.discretisation import Discretisation, discretise
+from lra.models.ops.state_space.hippo import legs_vectors
+from lra.models.ops.state_space.layer import StateSpace, read_shared
+from lra.models.ops.state_space.unrounded import Unrounded
 
 HIGHEST_REAL = -1e-4
 """Of an eigenvalue under `clip_eigenvalues`."""

@@ -1,6 +1,6 @@
 """Softmax attention through PyTorch's `scaled_dot_product_attention`: exact, without the scores.
 
-The function is that of `models.families.softmax`, the kernel PyTorch's own choice: on a CPU the
+The function is that of `lra.models.families.softmax`, the kernel PyTorch's own choice: on a CPU the
 flash kernel, on a GPU flash, memory-efficient, cuDNN or plain mathematics.
 
 Cost: 4 n^2 D operations; backward about 2.5 times that, because the flash kernels compute the
@@ -11,8 +11,8 @@ Source: Dao et al. 2022, arXiv:2205.14135, for the flash kernels. Notation, func
 lra`: `softmax`.
 """
 
-from models.mixer import Growth
-from models.ops.exact import ExactAttention, sdpa
+from lra.models.mixer import Growth
+from lra.models.ops.exact import ExactAttention, sdpa
 
 
 class SDPA(ExactAttention):

@@ -39,7 +39,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -54,15 +54,15 @@ from models.mixer import (
     check_positive,
     check_share,
 )
-from models.ops.channel_map import ChannelMixing, channel_projection, gated
-from models.ops.convolution.kernels import Decay, FreeKernel, PiecewiseKernel, Start
-from models.ops.convolution.long import (
+from lra.models.ops.channel_map import ChannelMixing, channel_projection, gated
+from lra.models.ops.convolution.kernels import Decay, FreeKernel, PiecewiseKernel, Start
+from lra.models.ops.convolution.long import (
     check_length,
     continued_convolution,
     long_convolution,
 )
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS, directions, reading
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
 
 
 class KernelForm(StrEnum):

@@ -19,9 +19,9 @@ the row grow from n + 1 to 2n tokens before it starts anew.
 
 from dataclasses import replace
 
-from models.mixer import SCORED, Growth, Site
-from models.ops.exact import ExactCore
-from models.ops.segment_recurrence import SegmentRecurrence, attend
+from lra.models.mixer import SCORED, Growth, Site
+from lra.models.ops.exact import ExactCore
+from lra.models.ops.segment_recurrence import SegmentRecurrence, attend
 
 
 class Shortformer(SegmentRecurrence):

@@ -54,7 +54,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.mixer import (
+from lra.models.mixer import (
     Growth,
     Layout,
     Need,
@@ -67,11 +67,11 @@ from models.mixer import (
     check_least,
     no_matrices,
 )
-from models.multi_head import MultiHead
-from models.ops import sorting
-from models.ops.banded.sliding_window import window_attention
-from models.ops.exact import sdpa, visibility
-from models.ops.numerics import full_precision, sum_dtype
+from lra.models.multi_head import MultiHead
+from lra.models.ops import sorting
+from lra.models.ops.banded.sliding_window import window_attention
+from lra.models.ops.exact import sdpa, visibility
+from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class SortNet(StrEnum):

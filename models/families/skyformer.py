@@ -34,11 +34,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.mixer import Growth, Layout, Need, PaddingRule, Site, Traits, Unsupported
-from models.multi_head import MultiHead
-from models.ops.linear.gaussian_product import dropped_product, gaussian_product
-from models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
-from models.ops.numerics import full_precision, sum_dtype
+from lra.models.mixer import Growth, Layout, Need, PaddingRule, Site, Traits, Unsupported
+from lra.models.multi_head import MultiHead
+from lra.models.ops.linear.gaussian_product import dropped_product, gaussian_product
+from lra.models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
+from lra.models.ops.numerics import full_precision, sum_dtype
 
 DRAW_BITS = 31
 

@@ -15,9 +15,9 @@ window that covers the sequence is exact attention and runs as such. `longformer
 alone, as the paper does; here all heads of a layer are alike.
 """
 
-from models.mixer import Site
-from models.multi_head import MultiHead
-from models.ops.banded.sliding_window import SlidingWindowCore
+from lra.models.mixer import Site
+from lra.models.multi_head import MultiHead
+from lra.models.ops.banded.sliding_window import SlidingWindowCore
 
 
 class SlidingWindow(MultiHead):

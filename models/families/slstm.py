@@ -24,13 +24,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning
-from models.ops.block_map import BlockMap
-from models.ops.gated.head_norm import normed_heads
-from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.exponential_lstm import exponential_lstm
-from models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.mixer import Site, Tuning
+from lra.models.ops.block_map import BlockMap
+from lra.models.ops.gated.head_norm import normed_heads
+from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.exponential_lstm import exponential_lstm
+from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 EPSILON = 1e-5
 

@@ -21,8 +21,8 @@ positions, since a bias of -1e10 on all of its scores leaves nothing else in flo
 that mean is dropped in training.
 """
 
-from models.mixer import Growth
-from models.ops.exact import ExactAttention, softmax_attention
+from lra.models.mixer import Growth
+from lra.models.ops.exact import ExactAttention, softmax_attention
 
 
 class SoftmaxAttention(ExactAttention):

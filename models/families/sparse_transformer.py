@@ -41,7 +41,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     Growth,
     Layout,
     Need,
@@ -52,13 +52,13 @@ from models.mixer import (
     Unsupported,
     Variant,
 )
-from models.multi_head import MultiHead
-from models.ops import kv_cache
-from models.ops.exact import sloped_mask
-from models.ops.sparse.key_sets import KeySet, Rectangles
-from models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
-from models.ops.sparse.union import union_attention
-from models.positions import alibi_slopes
+from lra.models.multi_head import MultiHead
+from lra.models.ops import kv_cache
+from lra.models.ops.exact import sloped_mask
+from lra.models.ops.sparse.key_sets import KeySet, Rectangles
+from lra.models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
+from lra.models.ops.sparse.union import union_attention
+from lra.models.positions import alibi_slopes
 
 
 class HeadUse(StrEnum):

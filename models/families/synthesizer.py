@@ -49,7 +49,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -66,15 +66,15 @@ from models.mixer import (
     check_least,
     no_matrices,
 )
-from models.multi_head import APPLIED, biases, projection
-from models.ops import kv_cache
-from models.ops.numerics import NEVER, sum_dtype
-from models.ops.synthetic import (
+from lra.models.multi_head import APPLIED, biases, projection
+from lra.models.ops import kv_cache
+from lra.models.ops.numerics import NEVER, sum_dtype
+from lra.models.ops.synthetic import (
     Logits,
     fused_attention,
     synthetic_attention,
 )
-from models.positions import alibi_slopes, rotate
+from lra.models.positions import alibi_slopes, rotate
 
 
 class Component(StrEnum):

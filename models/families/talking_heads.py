@@ -23,10 +23,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Positions, Site
-from models.multi_head import HeadCounts, MultiHead
-from models.ops.exact import ExactCore
-from models.ops.numerics import sum_dtype
+from lra.models.mixer import Growth, Positions, Site
+from lra.models.multi_head import HeadCounts, MultiHead
+from lra.models.ops.exact import ExactCore
+from lra.models.ops.numerics import sum_dtype
 
 
 class Mixing(StrEnum):

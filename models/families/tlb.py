@@ -28,11 +28,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.backbone.config import BackboneConfig
-from models.backbone.heads import Pooling
-from models.backbone.networks import FeedForward, network_of
-from models.backbone.stack import TransformerBlock
-from models.mixer import (
+from lra.models.backbone.config import BackboneConfig
+from lra.models.backbone.heads import Pooling
+from lra.models.backbone.networks import FeedForward, network_of
+from lra.models.backbone.stack import TransformerBlock
+from lra.models.mixer import (
     INSIDE,
     ByName,
     Flow,
@@ -46,9 +46,9 @@ from models.mixer import (
     blanked,
     check_least,
 )
-from models.multi_head import APPLIED, MultiHead
-from models.ops.exact import ExactCore, sdpa
-from models.positions import position_ids, precise, sinusoid
+from lra.models.multi_head import APPLIED, MultiHead
+from lra.models.ops.exact import ExactCore, sdpa
+from lra.models.positions import position_ids, precise, sinusoid
 
 
 class ChunkPositions(StrEnum):

@@ -4,7 +4,7 @@
 
 q are queries of the segment's n tokens; keys and values are made of these and of the layer's last
 m inputs, through which no gradient goes further than the runner lets it. r is the sinusoid of the
-distance (`models.relative`). With any other `positions` this is segment recurrence by itself:
+distance (`lra.models.relative`). With any other `positions` this is segment recurrence by itself:
 shaw, t5, alibi and rotary see distances as well; with learned or sinusoidal positions of the input,
 memory keeps the positions it was read at.
 
@@ -24,10 +24,10 @@ the input, which there move with the segment.
 from dataclasses import replace
 from enum import StrEnum, auto
 
-from models.mixer import SCORED, Growth, Need, Positions, Site, check_share
-from models.ops.exact import ExactCore
-from models.ops.segment_recurrence import SegmentRecurrence, attend
-from models.relative import SinusoidScores
+from lra.models.mixer import SCORED, Growth, Need, Positions, Site, check_share
+from lra.models.ops.exact import ExactCore
+from lra.models.ops.segment_recurrence import SegmentRecurrence, attend
+from lra.models.relative import SinusoidScores
 
 
 class SameLength(StrEnum):

@@ -28,12 +28,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Site, Tuning, check_least, no_matrices
-from models.multi_head import biases, projection
-from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS
-from models.positions import rotate
+from lra.models.mixer import Site, Tuning, check_least, no_matrices
+from lra.models.multi_head import biases, projection
+from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.positions import rotate
 
 EPSILON = 1e-6
 TAPS = 4

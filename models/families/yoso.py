@@ -33,12 +33,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.mixer import Growth, Layout, Need, Site, Traits, Unsupported
-from models.multi_head import MultiHead
-from models.ops.convolution.values import ValueConvolution
-from models.ops.hashing.collision_chance import Chance, Gradient, chance_product, pull_chance
-from models.ops.hashing.collisions import Sides, collected, draw_planes, hash_codes, paired
-from models.ops.numerics import full_precision, reciprocal, sum_dtype
+from lra.models.mixer import Growth, Layout, Need, Site, Traits, Unsupported
+from lra.models.multi_head import MultiHead
+from lra.models.ops.convolution.values import ValueConvolution
+from lra.models.ops.hashing.collision_chance import Chance, Gradient, chance_product, pull_chance
+from lra.models.ops.hashing.collisions import Sides, collected, draw_planes, hash_codes, paired
+from lra.models.ops.numerics import full_precision, reciprocal, sum_dtype
 
 LONGEST = 24
 """Most bits of a code: float32 holds every code exactly, and a table has 2^tau entries."""

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.ops.numerics import blocks
+from lra.models.ops.numerics import blocks
 
 
 def spans(length: int, chunk: int, rows: int) -> list[tuple[slice, int]]:

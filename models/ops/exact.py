@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     SCORED,
     Growth,
     Layout,
@@ -27,12 +27,12 @@ from models.mixer import (
     Traits,
     Variant,
 )
-from models.multi_head import MultiHead
-from models.ops import kv_cache
-from models.ops.numerics import sum_dtype
-from models.ops.ring import ring_attention, spread_heads
-from models.positions import At, alibi_slopes
-from models.relative import RelativeScores, relative_scores
+from lra.models.multi_head import MultiHead
+from lra.models.ops import kv_cache
+from lra.models.ops.numerics import sum_dtype
+from lra.models.ops.ring import ring_attention, spread_heads
+from lra.models.positions import At, alibi_slopes
+from lra.models.relative import RelativeScores, relative_scores
 
 Attend: TypeAlias = Callable[..., Tensor]
 """`attend(q, k, v, *, causal, visible, dropout)`, as `softmax_attention` below."""
@@ -311,7 +311,7 @@ def sdpa(
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend; arguments as `models.ops.exact.softmax_attention`.
+    """Attend; arguments as `lra.models.ops.exact.softmax_attention`.
 
     A row that may see no key gives 0.
     """

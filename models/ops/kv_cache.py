@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.mixer import State
+from lra.models.mixer import State
 
 
 class CacheView(NamedTuple):

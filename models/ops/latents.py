@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.ops.exact import sdpa, weighted_values
-from models.ops.numerics import sum_dtype
+from lra.models.ops.exact import sdpa, weighted_values
+from lra.models.ops.numerics import sum_dtype
 
 
 def padded_sdpa(

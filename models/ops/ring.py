@@ -28,11 +28,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.context import Context
-from models.mixer import Layout, Traits, Unsupported
-from models.ops.numerics import blocks, finite, full_precision, sum_dtype
-from models.positions import At, Spacing
-from models.transport import Request
+from lra.models.context import Context
+from lra.models.mixer import Layout, Traits, Unsupported
+from lra.models.ops.numerics import blocks, finite, full_precision, sum_dtype
+from lra.models.positions import At, Spacing
+from lra.models.transport import Request
 
 PIECE = 2**22
 """Scores that a rank writes out at once: 16 MiB in float32."""

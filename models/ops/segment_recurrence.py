@@ -10,16 +10,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.mixer import SCORED, Flow, Layout, Positions, Site, State
-from models.multi_head import Core, MultiHead
-from models.ops import segment_memory
-from models.ops.exact import (
+from lra.models.mixer import SCORED, Flow, Layout, Positions, Site, State
+from lra.models.multi_head import Core, MultiHead
+from lra.models.ops import segment_memory
+from lra.models.ops.exact import (
     ExactCore,
     refuse_in_stream,
     sdpa,
     softmax_attention,
 )
-from models.positions import precise, rotate, sinusoid
+from lra.models.positions import precise, rotate, sinusoid
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 class SharedHeads(NamedTuple):
-    """What `models.families.collaborative` holds of these names, D~ the width of the shared keys.
+    """What `lra.models.families.collaborative` holds, D~ the width of the shared keys.
 
     A factorisation of the h matrices W_Q,i' W_K,i into D~ terms, queries_t' keys_t times mixing_it,
     gives another one; `scaled` makes its scores those of the heads it stands for.

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.numerics import NEVER, full_precision, sum_dtype
+from lra.models.ops.numerics import NEVER, full_precision, sum_dtype
 
 Sorted = tuple[Tensor, Tensor, Tensor | None]
 """Keys and values, "b h i s w" each, and which of them are real, "b h i s"; None: all."""

@@ -20,10 +20,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.device_kind import device_kind
-from models.mixer import Layout
-from models.ops.exact import visibility
-from models.ops.numerics import NEVER, blocks, full_precision, reciprocal, sum_dtype
+from lra.models.device_kind import device_kind
+from lra.models.mixer import Layout
+from lra.models.ops.exact import visibility
+from lra.models.ops.numerics import NEVER, blocks, full_precision, reciprocal, sum_dtype
 
 LATER = 2 * NEVER
 """Logit of what lies ahead, below padding: a row that has only padding behind it sees nothing."""

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.mixer import State
+from lra.models.mixer import State
 
 
 class Window(NamedTuple):

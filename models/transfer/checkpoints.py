@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from conf.plain_files import NoJson, parse_json, read_bytes, typed
-from conf.shown import listed, short_repr
-from models.backbone.model import Backbone, FeedForward, Positions, Residual
-from models.transfer.files import read_tensors
-from models.transfer.weights import Parts, TransferReport, Weights, fill, transfer
+from lra.conf.plain_files import NoJson, parse_json, read_bytes, typed
+from lra.conf.shown import listed, short_repr
+from lra.models.backbone.model import Backbone, FeedForward, Positions, Residual
+from lra.models.transfer.files import read_tensors
+from lra.models.transfer.weights import Parts, TransferReport, Weights, fill, transfer
 
 ACTIVATIONS = {
     "gelu": FeedForward.gelu,

@@ -5,8 +5,8 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from conf.plain_files import NoJson, parse_json, read_bytes, typed
-from conf.shown import listed, reason
+from lra.conf.plain_files import NoJson, parse_json, read_bytes, typed
+from lra.conf.shown import listed, reason
 
 INDEX = ".index.json"
 """How the name of a file ends that says in which files the tensors of a model are."""

@@ -4,7 +4,7 @@
 
 Weights of equal name mean the same in every model of this backbone: embedding, positions, norms,
 networks, head, and the projections of queries, keys, values and output in all families around
-`models.multi_head`. They are copied. Three things are more than a copy:
+`lra.models.multi_head`. They are copied. Three things are more than a copy:
 
 Positions  A learned table that is too short goes on with copies of itself, as Longformer's 4,096
            positions are eight copies of RoBERTa's 512 (arXiv:2004.05150, section 5); one that is
@@ -30,9 +30,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.backbone.model import Backbone, Residual
-from models.backbone.stack import Stack
-from models.mixer import INSIDE, Unsupported
+from lra.models.backbone.model import Backbone, Residual
+from lra.models.backbone.stack import Stack
+from lra.models.mixer import INSIDE, Unsupported
 
 WEIGHT_OPTIONS = (
     "depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width", "feed_forward",

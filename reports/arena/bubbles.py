@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from reports.arena.costs import GIGABYTE, best_reference
-from reports.arena.literature import published_bubble
-from reports.arena.rules import BATCH, EXACT, LENGTHS, place
-from reports.arena.scores import ArenaScores
-from reports.rows import CostPoint, Value
+from lra.reports.arena.costs import GIGABYTE, best_reference
+from lra.reports.arena.literature import published_bubble
+from lra.reports.arena.rules import BATCH, EXACT, LENGTHS, place
+from lra.reports.arena.scores import ArenaScores
+from lra.reports.rows import CostPoint, Value
 
 RULE = "five_tasks"
 """The average that is drawn, as in the paper."""

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from reports.arena.literature import cost_source, published_cost
-from reports.arena.rules import BATCH, COSTED, LENGTHS, place
-from reports.arena.runs import ProtocolRuns
-from reports.rows import ComparableRows, CostPoint, Value, cost_points, cost_rows, settings
-from reports.statistics.intervals import median_interval
-from reports.tables.costs import (
+from lra.reports.arena.literature import cost_source, published_cost
+from lra.reports.arena.rules import BATCH, COSTED, LENGTHS, place
+from lra.reports.arena.runs import ProtocolRuns
+from lra.reports.rows import ComparableRows, CostPoint, Value, cost_points, cost_rows, settings
+from lra.reports.statistics.intervals import median_interval
+from lra.reports.tables.costs import (
     REFERENCE_NAMES,
     REFERENCES,
     inverted,
@@ -17,9 +17,9 @@ from reports.tables.costs import (
     significant,
     trusted,
 )
-from reports.tables.marks import absent
-from reports.tables.scores import CAVEAT
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.marks import absent
+from lra.reports.tables.scores import CAVEAT
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 MODE = "step"
 GIGABYTE = 1e9

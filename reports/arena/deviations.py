@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.arena.rules import TASKS, place
-from reports.arena.runs import ProtocolRuns
-from reports.rows import listed
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.arena.rules import TASKS, place
+from lra.reports.arena.runs import ProtocolRuns
+from lra.reports.rows import listed
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 UNSTORED = "the sentence is not stored beside these rows"
 CHANGED = "changed by other words of the command, or by its preset"

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from reports.arena.rules import EXACT
+from lra.reports.arena.rules import EXACT
 
 FAIL = "FAIL"
 """Stands where a paper reports a failure."""
@@ -41,7 +41,7 @@ class PublishedCost:
 
 @cache
 def _registry() -> Mapping[str, Any]:
-    text = resources.files("reports.arena").joinpath("published.yaml").read_text("utf-8")
+    text = resources.files("lra.reports.arena").joinpath("published.yaml").read_text("utf-8")
     registry: Mapping[str, Any] = yaml.safe_load(text)
     return registry
 

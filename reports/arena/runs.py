@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from reports.arena.rules import BEST_OF_LENGTHS, COSTED
-from reports.rows import departures_of, listed
-from reports.stems import stem
-from reports.style import chosen
+from lra.reports.arena.rules import BEST_OF_LENGTHS, COSTED
+from lra.reports.rows import departures_of, listed
+from lra.reports.stems import stem
+from lra.reports.style import chosen
 
 SHARED = "shared"
 """Value of the label `settings` of a model that the protocol's source did not train."""

@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reports.arena.literature import PublishedScore, published_scores
-from reports.arena.rules import AVERAGES, BEST_OF_LENGTHS, TASKS, AverageRule
-from reports.arena.scores import AT_CHANCE, REFUSED, ArenaLine, ArenaScores
-from reports.rows import DAGGER
-from reports.statistics.intervals import LEVEL
-from reports.style import Spread, chosen
-from reports.tables.marks import absent
-from reports.tables.ranking import RANKS, ranked
-from reports.tables.scores import ACCURACY, BASELINES, CAVEAT, behind_means
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.arena.literature import PublishedScore, published_scores
+from lra.reports.arena.rules import AVERAGES, BEST_OF_LENGTHS, TASKS, AverageRule
+from lra.reports.arena.scores import AT_CHANCE, REFUSED, ArenaLine, ArenaScores
+from lra.reports.rows import DAGGER
+from lra.reports.statistics.intervals import LEVEL
+from lra.reports.style import Spread, chosen
+from lra.reports.tables.marks import absent
+from lra.reports.tables.ranking import RANKS, ranked
+from lra.reports.tables.scores import ACCURACY, BASELINES, CAVEAT, behind_means
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 PUBLISHED = "published"
 

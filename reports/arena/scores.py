@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.arena.rules import (
+from lra.reports.arena.rules import (
     AVERAGES,
     BEST_OF_LENGTHS,
     EXACT,
@@ -16,13 +16,13 @@ from reports.arena.rules import (
     AverageRule,
     place,
 )
-from reports.arena.runs import SHARED, ProtocolRuns
-from reports.rows import AMBIGUOUS, DAGGER, MISSING, as_text
-from reports.statistics.intervals import Interval, wilson_interval
-from reports.style import Spread, chosen
-from reports.tables.scores import ACCURACY, CHANCE, entry, final_scores
-from reports.tables.table import Entry
-from runners.records import Status, baseline_model
+from lra.reports.arena.runs import SHARED, ProtocolRuns
+from lra.reports.rows import AMBIGUOUS, DAGGER, MISSING, as_text
+from lra.reports.statistics.intervals import Interval, wilson_interval
+from lra.reports.style import Spread, chosen
+from lra.reports.tables.scores import ACCURACY, CHANCE, entry, final_scores
+from lra.reports.tables.table import Entry
+from lra.runners.records import Status, baseline_model
 
 AT_CHANCE = "at_chance"
 """Status of a score that is not significantly better than guessing."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from reports.rows import MARKS, as_text, labels_of
-from reports.sections.generic import SETTING
-from reports.tables.costs import significant
-from reports.tables.scores import ACCURACY, LANGUAGE, TASK, Score, at_task_length
-from runners.metrics import METRICS
+from lra.reports.rows import MARKS, as_text, labels_of
+from lra.reports.sections.generic import SETTING
+from lra.reports.tables.costs import significant
+from lra.reports.tables.scores import ACCURACY, LANGUAGE, TASK, Score, at_task_length
+from lra.runners.metrics import METRICS
 
 SCORES = {score.metric: score for score in (*LANGUAGE, ACCURACY)}
 """By metric; the first that all sides have is compared unless another is asked for."""

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from reports.comparison.numbers import Numbers, Place, Row, varying_options
-from reports.rows import labels_of
-from reports.statistics.intervals import Interval, Uncertainty, mean_interval
-from reports.statistics.paired import (
+from lra.reports.comparison.numbers import Numbers, Place, Row, varying_options
+from lra.reports.rows import labels_of
+from lra.reports.statistics.intervals import Interval, Uncertainty, mean_interval
+from lra.reports.statistics.paired import (
     MeanDifference,
     holm,
     mean_difference,
     share_difference_interval,
     sign_flip_p,
 )
-from reports.tables.scores import ACCURACY, CHANCE, TASK
+from lra.reports.tables.scores import ACCURACY, CHANCE, TASK
 
 _MOST = 3
 """Further settings that a note names."""

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from reports.comparison.numbers import Numbers
-from reports.comparison.pairs import Comparison, Line
-from reports.statistics.intervals import LEVEL, Interval
-from reports.statistics.paired import POWER
-from reports.tables.marks import absent
-from reports.tables.table import Column, Entry, Table, TableRow
-from runners.metrics import METRICS
+from lra.reports.comparison.numbers import Numbers
+from lra.reports.comparison.pairs import Comparison, Line
+from lra.reports.statistics.intervals import LEVEL, Interval
+from lra.reports.statistics.paired import POWER
+from lra.reports.tables.marks import absent
+from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.runners.metrics import METRICS
 
 
 def p_text(p: float | None) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reports.dashboard.describe import Description
-from reports.dashboard.plan import RunPlan
+from lra.reports.dashboard.describe import Description
+from lra.reports.dashboard.plan import RunPlan
 
 
 class OpenRun(ABC):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.dashboard.keys import LENGTH_AXIS, options
-from runners.records import baseline_of, canonical, digest
+from lra.reports.dashboard.keys import LENGTH_AXIS, options
+from lra.runners.records import baseline_of, canonical, digest
 
 BASELINES = "baselines"
 """What the run of all baselines of a sweep is called."""
@@ -67,7 +67,7 @@ def describe(
     """Describe the run of some cells, in the same words whatever else a sweep holds.
 
     Args:
-        columns: of each cell, those of `runners.records.CELL_COLUMNS`, plain JSON.
+        columns: of each cell, those of `lra.runners.records.CELL_COLUMNS`, plain JSON.
         configs: of those whose composed configuration is known.
         model: display name, `BASELINES` for baselines.
         sweep: the group.

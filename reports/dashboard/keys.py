@@ -76,7 +76,7 @@ def cost(mode: str, metric: str, reference: str = "") -> str:
 
     Args:
         mode: of the measurement: step, forward and others.
-        metric: a name of `runners.metrics`: time, time_ratio, peak_tensor_bytes and others; or
+        metric: a name of `lra.runners.metrics`: time, time_ratio, peak_tensor_bytes and others; or
             `SPEEDUP`.
         reference: the model that a ratio is against.
     """

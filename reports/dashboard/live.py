@@ -1,8 +1,9 @@
 """What hands the events of running cells to the process that writes them: never waits, never fails.
 
-Events go through a bounded queue, in a thread, into the pipe of `reports.dashboard.live_writer`.
-Where that falls behind, numbers of running trainings are dropped first, and counted; what is lost
-of a cell that ends is copied from the store at the end of the sweep.
+Events go through a bounded queue, in a thread, into the pipe of
+`lra.reports.dashboard.live_writer`. Where that falls behind, numbers of running trainings are
+dropped first, and counted; what is lost of a cell that ends is copied from the store at the end of
+the sweep.
 """
 
 import json
@@ -16,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from reports.dashboard.child import WritingProcess
-from runners.records import legible
+from lra.reports.dashboard.child import WritingProcess
+from lra.runners.records import legible
 
 MOST = 20_000
 """Events that wait at most."""

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from reports.dashboard.backend import Backend, OpenRun
-from reports.dashboard.describe import BASELINES, Description, describe
-from reports.dashboard.events import say
-from reports.dashboard.keys import LENGTH_AXIS, REASON, STATUS, STEP_AXIS
-from reports.dashboard.plan import RunPlan, contents, plan_run, run_id, score_of
-from reports.dashboard.state import (
+from lra.reports.dashboard.backend import Backend, OpenRun
+from lra.reports.dashboard.describe import BASELINES, Description, describe
+from lra.reports.dashboard.events import say
+from lra.reports.dashboard.keys import LENGTH_AXIS, REASON, STATUS, STEP_AXIS
+from lra.reports.dashboard.plan import RunPlan, contents, plan_run, run_id, score_of
+from lra.reports.dashboard.state import (
     REPORT,
     RUN,
     Mirrored,
@@ -32,7 +32,7 @@ from reports.dashboard.state import (
     taken,
     write_state,
 )
-from runners.records import Status, legible
+from lra.runners.records import Status, legible
 
 _KILLED = 255
 """Exit code of a run that somebody stopped."""
@@ -88,10 +88,10 @@ def main(stored: Callable[[Path], Stored]) -> None:
 
 def _backend(job: Mapping[str, Any]) -> Backend:
     if job["kind"] == "tensorboard":
-        from reports.dashboard.tensorboard_runs import TensorBoardRuns
+        from lra.reports.dashboard.tensorboard_runs import TensorBoardRuns
 
         return TensorBoardRuns(job)
-    from reports.dashboard.wandb_runs import WandbRuns
+    from lra.reports.dashboard.wandb_runs import WandbRuns
 
     return WandbRuns(job)
 

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum, auto
 from typing import Any
 
-from reports.dashboard import keys
-from reports.dashboard.plan import RunPlan
-from runners.metrics import METRICS
+from lra.reports.dashboard import keys
+from lra.reports.dashboard.plan import RunPlan
+from lra.runners.metrics import METRICS
 
 TRAINED = ("train_step_time", "train_time", "process_peak_bytes", "parameters")
 """What a training costs: in its run's summary, beside its scores."""
@@ -82,7 +82,7 @@ def plan_workspace(runs: Sequence[RunPlan], *, title: str, sweep: str | None) ->
     """Plan the panels that some runs allow: each has all of its keys in one of them.
 
     Args:
-        runs: as `reports.dashboard.plan.plan_runs` returns them.
+        runs: as `lra.reports.dashboard.plan.plan_runs` returns them.
         title: of the workspace.
         sweep: group of the runs; None for those of several sweeps.
     """

@@ -13,11 +13,11 @@ from typing import Any
 
 import pandas as pd
 
-from reports.dashboard import keys as named
-from reports.dashboard.describe import BASELINES, describe, group, is_baseline
-from reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
-from reports.rows import TIMED, as_text, disturbed, labels_of, prepare
-from runners.records import CELL_COLUMNS, COLUMNS, digest
+from lra.reports.dashboard import keys as named
+from lra.reports.dashboard.describe import BASELINES, describe, group, is_baseline
+from lra.reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
+from lra.reports.rows import TIMED, as_text, disturbed, labels_of, prepare
+from lra.runners.records import CELL_COLUMNS, COLUMNS, digest
 
 
 def curves(

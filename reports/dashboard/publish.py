@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from reports.dashboard.child import WritingProcess
-from reports.dashboard.panels import Workspace
+from lra.reports.dashboard.child import WritingProcess
+from lra.reports.dashboard.panels import Workspace
 
 BUILD_S = 120.0
 """A second or two; more where the disk is slow and the library is imported for the first time."""
@@ -103,5 +103,5 @@ def _why(events: list[dict[str, Any]], complaint: str | None, deadline_s: float)
 def _ask(job: Mapping[str, Any], deadline_s: float) -> tuple[list[dict[str, Any]], str | None]:
     with tempfile.TemporaryDirectory(prefix="lra-dashboard-") as temporary:
         folder = Path(temporary)
-        child = WritingProcess("reports.dashboard.workspace", folder, folder / "data")
+        child = WritingProcess("lra.reports.dashboard.workspace", folder, folder / "data")
         return child.ask(job, deadline_s)

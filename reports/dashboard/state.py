@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from conf.plain_files import NoFile, Types, read_json, typed
+from lra.conf.plain_files import NoFile, Types, read_json, typed
 
 _FOLDER = "mirrored"
 RUN, REPORT = "run", "report"
@@ -31,7 +31,7 @@ class Mirrored:
     live: bool = False
     """Whether it was written while its cells ran, and so holds more than their rows."""
     group: str = ""
-    """What the cells of a live run have in common: see `reports.dashboard.describe.group`."""
+    """What the cells of a live run have in common: see `lra.reports.dashboard.describe.group`."""
 
 
 _TYPES: Types = {

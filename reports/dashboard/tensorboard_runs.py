@@ -7,11 +7,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from conf.plain_files import read_bytes
-from reports.dashboard.backend import Backend, OpenRun
-from reports.dashboard.describe import Description
-from reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
-from reports.dashboard.plan import RunPlan, file_name
+from lra.conf.plain_files import read_bytes
+from lra.reports.dashboard.backend import Backend, OpenRun
+from lra.reports.dashboard.describe import Description
+from lra.reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
+from lra.reports.dashboard.plan import RunPlan, file_name
 
 EVERY_S = 5
 """At most so long until a number is in its file."""

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from conf.plain_files import NoJson, parse_json, read_bytes
-from reports.dashboard.backend import Backend, OpenRun
-from reports.dashboard.describe import Description
-from reports.dashboard.keys import AXES, LENGTH_AXIS, STEP_AXIS, TRAINING_AXES
-from reports.dashboard.plan import RunPlan
+from lra.conf.plain_files import NoJson, parse_json, read_bytes
+from lra.reports.dashboard.backend import Backend, OpenRun
+from lra.reports.dashboard.describe import Description
+from lra.reports.dashboard.keys import AXES, LENGTH_AXIS, STEP_AXIS, TRAINING_AXES
+from lra.reports.dashboard.plan import RunPlan
 
 _MAGIC, _HEAD, _BLOCK = b":W&B", 7, 32768
 _WHOLE, _LAST = 1, 4

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from reports.dashboard.events import one_line, say
-from runners.records import digest
+from lra.reports.dashboard.events import one_line, say
+from lra.runners.records import digest
 
 _COLUMNS, _HEIGHT = 2, 8
 """Panels side by side, and lines of W&B's grid, which is 24 wide, that one is high."""
@@ -61,7 +61,7 @@ def specification(
     """Return the view that W&B stores; the same workspace gives the same words.
 
     Args:
-        workspace: `reports.dashboard.panels.Workspace.as_json`.
+        workspace: `lra.reports.dashboard.panels.Workspace.as_json`.
         project: of W&B.
         entity: account or team; None: the one that is logged in, when it is saved.
     """

@@ -17,9 +17,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from reports.figures.drawing import PALETTE, style
-from reports.figures.layout import Sheet, arrange, sheet
-from reports.rows import as_text
+from lra.reports.figures.drawing import PALETTE, style
+from lra.reports.figures.layout import Sheet, arrange, sheet
+from lra.reports.rows import as_text
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 MODEL = (*TASK, "model")

@@ -14,9 +14,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from reports.figures.drawing import PALETTE, legend_name, style
-from reports.figures.layout import arrange, sheet
-from reports.figures.words import NAMES, drawable
+from lra.reports.figures.drawing import PALETTE, legend_name, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.words import NAMES, drawable
 
 Points = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ def complete(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Sequence[str]) -> Figure:
-    """Draw what `reports.arena.bubbles.bubble_data` returned.
+    """Draw what `lra.reports.arena.bubbles.bubble_data` returned.
 
     Args:
         data: its records; those that lack a number are notes below the plot, published ones are

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.style import Surrounding, chosen
-from reports.tables.latex import breakable, escape_latex
+from lra.reports.style import Surrounding, chosen
+from lra.reports.tables.latex import breakable, escape_latex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, SymmetricalLogLocator
 
-from reports.figures.captions import panel_titles
-from reports.figures.drawing import Look, legend_name, style
-from reports.figures.layout import arrange, chunks, sheet
-from reports.rows import as_text, first_position, model_order
+from lra.reports.figures.captions import panel_titles
+from lra.reports.figures.drawing import Look, legend_name, style
+from lra.reports.figures.layout import arrange, chunks, sheet
+from lra.reports.rows import as_text, first_position, model_order
 
 TRAINING = ("task", "task_version", "source")
 EVALUATION = (*TRAINING, "length", "regime", "tokenizer")

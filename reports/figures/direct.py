@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from reports.figures.words import NAMES, points, wrap
+from lra.reports.figures.words import NAMES, points, wrap
 
 _SHARE = 0.6
 """Of a plot's width: the widest name, beyond which it is broken."""

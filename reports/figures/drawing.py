@@ -19,12 +19,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from reports.figures.captions import Caption
-from reports.figures.processes import submit
-from reports.rows import model_order
-from reports.stems import fitting
-from reports.style import Format, chosen
-from reports.tables.table import csv_text
+from lra.reports.figures.captions import Caption
+from lra.reports.figures.processes import submit
+from lra.reports.rows import model_order
+from lra.reports.stems import fitting
+from lra.reports.style import Format, chosen
+from lra.reports.tables.table import csv_text
 
 FORMATS = (*Format,)
 _PIXELS = 60_000
@@ -128,7 +128,7 @@ def style() -> Iterator[None]:
 
 @cache
 def _house() -> dict[Any, Any]:
-    with resources.as_file(resources.files("reports.figures") / "lra.mplstyle") as path:
+    with resources.as_file(resources.files("lra.reports.figures") / "lra.mplstyle") as path:
         return dict(rc_params_from_file(path, use_default_template=False))
 
 

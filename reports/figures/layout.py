@@ -18,12 +18,12 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FixedLocator
 from matplotlib.transforms import Bbox
 
-from reports.figures.captions import Caption
-from reports.figures.direct import name_ends
-from reports.figures.drawing import ReportFigure, new_figure
-from reports.figures.legends import legend_alone, legend_below, wrap_title
-from reports.figures.words import NOTES, SUBTITLE, TITLE, points, width_of, wrap
-from reports.style import Surrounding, chosen
+from lra.reports.figures.captions import Caption
+from lra.reports.figures.direct import name_ends
+from lra.reports.figures.drawing import ReportFigure, new_figure
+from lra.reports.figures.legends import legend_alone, legend_below, wrap_title
+from lra.reports.figures.words import NOTES, SUBTITLE, TITLE, points, width_of, wrap
+from lra.reports.style import Surrounding, chosen
 
 EDGE = 0.08
 """Inches between what is drawn and the figure's border."""

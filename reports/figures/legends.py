@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
-from reports.figures.drawing import new_figure
-from reports.figures.words import NAMES, NOTES, drawable, points, width_of, wrap
+from lra.reports.figures.drawing import new_figure
+from lra.reports.figures.words import NAMES, NOTES, drawable, points, width_of, wrap
 
 _LINES = 6
 """Of one name."""

@@ -11,10 +11,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.figures.drawing import Look, style
-from reports.figures.layout import arrange, chunks, sheet
-from reports.figures.legends import panel_legend
-from reports.figures.scaling import (
+from lra.reports.figures.drawing import Look, style
+from lra.reports.figures.layout import arrange, chunks, sheet
+from lra.reports.figures.legends import panel_legend
+from lra.reports.figures.scaling import (
     QUANTITIES,
     after_names,
     by_last_value,
@@ -26,9 +26,9 @@ from reports.figures.scaling import (
     without_zeros,
     zeros,
 )
-from reports.rows import model_order
-from reports.style import Surrounding, chosen
-from reports.tables.costs import describe_pass
+from lra.reports.rows import model_order
+from lra.reports.style import Surrounding, chosen
+from lra.reports.tables.costs import describe_pass
 
 AT_MOST = 10
 """Models that one plot holds legibly; more are drawn in panels."""

@@ -10,15 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from reports.figures.drawing import Look, legend_name, style
-from reports.figures.layout import arrange, sheet
-from reports.figures.ticks import in_bytes, length_axis, seconds
-from reports.figures.words import drawable
-from reports.rows import MARKS, CostPoint, Value, model_order
-from reports.statistics.intervals import percentiles
-from reports.statistics.power_law import UNRESOLVED, PowerLaw, bounds, fit_exponent
-from reports.style import chosen
-from reports.tables.costs import describe_pass
+from lra.reports.figures.drawing import Look, legend_name, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.ticks import in_bytes, length_axis, seconds
+from lra.reports.figures.words import drawable
+from lra.reports.rows import MARKS, CostPoint, Value, model_order
+from lra.reports.statistics.intervals import percentiles
+from lra.reports.statistics.power_law import UNRESOLVED, PowerLaw, bounds, fit_exponent
+from lra.reports.style import chosen
+from lra.reports.tables.costs import describe_pass
 
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
 COLUMNS = (

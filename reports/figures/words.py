@@ -7,7 +7,7 @@ from functools import cache
 
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from reports.style import chosen
+from lra.reports.style import chosen
 
 TITLE, SUBTITLE, NAMES, NOTES = 9.5, 7.5, 7.2, 6.8
 """Points, where the style in force says nothing else."""

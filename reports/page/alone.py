@@ -1,7 +1,7 @@
 """A table as HTML that stands by itself, as in a notebook: title, caption and every footnote."""
 
-from reports.page.markup import render
-from reports.tables.table import Table, groups_of, sections_of
+from lra.reports.page.markup import render
+from lra.reports.tables.table import Table, groups_of, sections_of
 
 
 def to_html_alone(table: Table) -> str:

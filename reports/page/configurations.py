@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.rows import MARKS, as_text, values
+from lra.reports.rows import MARKS, as_text, values
 
 MOST_CELLS = 5_000
 """Whose configurations one page holds."""
@@ -62,7 +62,7 @@ def cells_json(
     """Return what the page knows of its cells, as its script reads it.
 
     Args:
-        frame: as `reports.rows.prepare` returns it.
+        frame: as `lra.reports.rows.prepare` returns it.
         keys: of the cells, in order.
         accounts: what is stored of cells, by key.
     """

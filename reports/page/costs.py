@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
-from reports.rows import (
+from lra.reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
+from lra.reports.rows import (
     MARKS,
     TIMED,
     Record,
@@ -17,9 +17,9 @@ from reports.rows import (
     settings,
     values,
 )
-from reports.statistics.intervals import median_interval
-from reports.tables.costs import REFERENCES, mode_name
-from runners.metrics import METRICS
+from lra.reports.statistics.intervals import median_interval
+from lra.reports.tables.costs import REFERENCES, mode_name
+from lra.runners.metrics import METRICS
 
 TITLES = {
     "time": "time per sequence",
@@ -66,7 +66,7 @@ def cost_chart(frame: pd.DataFrame) -> PageChart | None:
     """Return the chart of cost against length; None where nothing was measured at two lengths.
 
     Args:
-        frame: as `reports.rows.prepare` returns it.
+        frame: as `lra.reports.rows.prepare` returns it.
     """
     metrics = {*TITLES, *PAIRED.values(), *TIMED, "batch_size"}
     rows = frame[

@@ -9,22 +9,29 @@ from typing import Any
 
 import pandas as pd
 
-from reports.figures.drawing import Look
-from reports.page import scripts
-from reports.page.chart import PageChart
-from reports.page.configurations import (
+from lra.reports.figures.drawing import Look
+from lra.reports.page import scripts
+from lra.reports.page.chart import PageChart
+from lra.reports.page.configurations import (
     CellAccount,
     cells_json,
     environment_table,
     listed_cells,
 )
-from reports.page.costs import cost_chart
-from reports.page.learning import learning_chart
-from reports.page.markup import embedded, render
-from reports.page.scores import score_chart, scored_columns, trade_off_chart
-from reports.page.specifications import specifications
-from reports.rows import MARKS, TIMED, as_text, labels_of, model_order, short, values
-from reports.tables.table import Entry, Table, escape_markdown, groups_of, sections_of, to_markdown
+from lra.reports.page.costs import cost_chart
+from lra.reports.page.learning import learning_chart
+from lra.reports.page.markup import embedded, render
+from lra.reports.page.scores import score_chart, scored_columns, trade_off_chart
+from lra.reports.page.specifications import specifications
+from lra.reports.rows import MARKS, TIMED, as_text, labels_of, model_order, short, values
+from lra.reports.tables.table import (
+    Entry,
+    Table,
+    escape_markdown,
+    groups_of,
+    sections_of,
+    to_markdown,
+)
 
 MOST_DRAWN = 1_500_000
 """Bytes of drawings that the page holds; further ones are linked."""
@@ -311,7 +318,7 @@ def failed_lines(frame: pd.DataFrame) -> list[FailedLine]:
     """Return one line for each model and reason; a cell that has no number at all is in one.
 
     Args:
-        frame: as `reports.rows.prepare` returns it.
+        frame: as `lra.reports.rows.prepare` returns it.
     """
     bad = frame[frame["status"] != "ok"]
     whole = set(bad["cell"]) - set(frame["cell"][frame["status"] == "ok"])

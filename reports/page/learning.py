@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from reports.figures.curves import CLASSES, EVALUATION, TRAINING, Axis, class_data
-from reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
-from reports.rows import as_text, model_order
-from reports.tables.scores import splits
-from runners.metrics import METRICS
+from lra.reports.figures.curves import CLASSES, EVALUATION, TRAINING, Axis, class_data
+from lra.reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
+from lra.reports.rows import as_text, model_order
+from lra.reports.tables.scores import splits
+from lra.runners.metrics import METRICS
 
 MOST_POINTS = 8_000
 """Of all curves of a page."""
@@ -22,7 +22,7 @@ def learning_chart(frame: pd.DataFrame) -> PageChart | None:
     """Return the chart of curves; None where nothing has a step.
 
     Args:
-        frame: as `reports.rows.prepare` returns it.
+        frame: as `lra.reports.rows.prepare` returns it.
     """
     panels = [*_by_step(frame), *_by_class(frame)]
     if not panels:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
-from reports.page.costs import ABSOLUTE, TITLES
-from reports.tables.scores import ACCURACY, BASELINES, LANGUAGE, Score, accuracy_table, splits
-from reports.tables.table import Column, Table
-from runners.metrics import METRICS
+from lra.reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
+from lra.reports.page.costs import ABSOLUTE, TITLES
+from lra.reports.tables.scores import ACCURACY, BASELINES, LANGUAGE, Score, accuracy_table, splits
+from lra.reports.tables.table import Column, Table
+from lra.runners.metrics import METRICS
 
 TRAINING_COSTS = ("train_step_time", "train_time", "process_peak_bytes", "parameters", "flops")
 """Metrics of a training itself that its score is drawn against."""
@@ -48,7 +48,7 @@ def scored_columns(frame: pd.DataFrame) -> Iterator[ScoredColumn]:
     """Yield every score of every split and task that the tables of scores hold.
 
     Args:
-        frame: as `reports.rows.prepare` returns it.
+        frame: as `lra.reports.rows.prepare` returns it.
     """
     for score in (ACCURACY, *LANGUAGE):
         for split in splits(frame) or ["test"]:
@@ -117,7 +117,7 @@ def trade_off_chart(
     """Return the chart of test scores against cost; None where no two models have both.
 
     Args:
-        frame: as `reports.rows.prepare` returns it.
+        frame: as `lra.reports.rows.prepare` returns it.
         scored: its scores.
         costs: the chart of costs of the same rows.
     """

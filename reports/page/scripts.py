@@ -9,7 +9,7 @@ from importlib import metadata, resources
 from importlib.util import find_spec
 from pathlib import Path
 
-from conf.kept import data_root, keep, read_kept
+from lra.conf.kept import data_root, keep, read_kept
 
 PAGE_SCRIPTS = ("shell.js", "charts.js", "cells.js", "tables.js")
 """In this order; what one defines the next may use."""
@@ -70,7 +70,7 @@ def page_style() -> str:
 
 
 def _template(name: str) -> str:
-    return (resources.files("reports.page") / "templates" / name).read_text(encoding="utf-8")
+    return (resources.files("lra.reports.page") / "templates" / name).read_text(encoding="utf-8")
 
 
 def inline(script: str) -> str:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from reports.names import BEGINNINGS, option_words
-from reports.rows import Value, model_order, short
-from reports.statistics.intervals import percentiles
-from reports.tables.costs import significant, trusted
-from reports.tables.marks import absent, failed
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.names import BEGINNINGS, option_words
+from lra.reports.rows import Value, model_order, short
+from lra.reports.statistics.intervals import percentiles
+from lra.reports.tables.costs import significant, trusted
+from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 RUNNER = "approximation"
 KERNEL, ORTHOGONAL = "mixer.kernel", "mixer.orthogonal"

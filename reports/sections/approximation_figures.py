@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from reports.figures.curves import PANELS
-from reports.figures.drawing import Look, legend_name, style
-from reports.figures.layout import Sheet, arrange, chunks, sheet
-from reports.figures.scaling import draw_disturbed
-from reports.rows import model_order
-from reports.sections.approximation import (
+from lra.reports.figures.curves import PANELS
+from lra.reports.figures.drawing import Look, legend_name, style
+from lra.reports.figures.layout import Sheet, arrange, chunks, sheet
+from lra.reports.figures.scaling import draw_disturbed
+from lra.reports.rows import model_order
+from lra.reports.sections.approximation import (
     ROUNDING,
     describe,
     measure_title,

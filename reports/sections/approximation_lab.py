@@ -5,15 +5,15 @@ from functools import partial
 
 import pandas as pd
 
-from reports.rows import COST_SETTING, settings
-from reports.sections.approximation import (
+from lra.reports.rows import COST_SETTING, settings
+from lra.reports.sections.approximation import (
     approximation_data,
     approximation_rows,
     approximation_table,
     describe,
     further_words,
 )
-from reports.sections.approximation_figures import (
+from lra.reports.sections.approximation_figures import (
     budget_figure,
     feature_data,
     feature_figure,
@@ -22,8 +22,8 @@ from reports.sections.approximation_figures import (
     shared_budgets,
     time_figure,
 )
-from reports.sections.section import PagesPart, Part, TablePart, alike
-from reports.stems import stem
+from lra.reports.sections.section import PagesPart, Part, TablePart, alike
+from lra.reports.stems import stem
 
 PANEL = ("length",)
 """Columns whose values share a panel."""

@@ -5,18 +5,18 @@ from functools import partial
 
 import pandas as pd
 
-from reports.arena.bubbles import bubble_data
-from reports.arena.costs import arena_points, best_reference, cost_table
-from reports.arena.deviations import Sentences, deviation_table
-from reports.arena.literature import cost_source
-from reports.arena.rules import LENGTHS, TASKS
-from reports.arena.runs import ProtocolRuns, protocol_runs
-from reports.arena.score_table import score_table
-from reports.arena.scores import ArenaScores, arena_scores
-from reports.figures.bubbles import bubble_figure, complete
-from reports.rows import ComparableRows, CostPoint
-from reports.sections.section import LeftOut, PagesPart, Part, TablePart, alike
-from reports.tables.scores import CAVEAT
+from lra.reports.arena.bubbles import bubble_data
+from lra.reports.arena.costs import arena_points, best_reference, cost_table
+from lra.reports.arena.deviations import Sentences, deviation_table
+from lra.reports.arena.literature import cost_source
+from lra.reports.arena.rules import LENGTHS, TASKS
+from lra.reports.arena.runs import ProtocolRuns, protocol_runs
+from lra.reports.arena.score_table import score_table
+from lra.reports.arena.scores import ArenaScores, arena_scores
+from lra.reports.figures.bubbles import bubble_figure, complete
+from lra.reports.rows import ComparableRows, CostPoint
+from lra.reports.sections.section import LeftOut, PagesPart, Part, TablePart, alike
+from lra.reports.tables.scores import CAVEAT
 
 
 def section(

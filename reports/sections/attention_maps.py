@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.figures.attention_maps import (
+from lra.reports.figures.attention_maps import (
     ALL,
     LAYER,
     LETTERS,
@@ -21,12 +21,12 @@ from reports.figures.attention_maps import (
     spectrum_figure,
     within_figure,
 )
-from reports.rows import as_text, model_order, short
-from reports.sections.section import PagesPart, Part, TablePart, alike
-from reports.sections.spans import span_data, span_figure
-from reports.tables.costs import significant
-from reports.tables.marks import lost
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.rows import as_text, model_order, short
+from lra.reports.sections.section import PagesPart, Part, TablePart, alike
+from lra.reports.sections.spans import span_data, span_figure
+from lra.reports.tables.costs import significant
+from lra.reports.tables.marks import lost
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 LABELS = ("layer", "head", "within", "row", "positions", "left", "token", "other", "score")
 COLUMNS = {

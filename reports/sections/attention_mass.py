@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from reports.figures.drawing import style
-from reports.figures.layout import arrange, sheet
-from reports.rows import as_text, model_order, short
-from reports.sections.section import PagesPart, SimpleSection, alike
-from reports.tables.marks import lost
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.figures.drawing import style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.rows import as_text, model_order, short
+from lra.reports.sections.section import PagesPart, SimpleSection, alike
+from lra.reports.tables.marks import lost
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 REGIONS = ("compressed", "memory", "segment")

@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.figures.drawing import PALETTE, style
-from reports.figures.layout import arrange, sheet
-from reports.rows import (
+from lra.reports.figures.drawing import PALETTE, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.rows import (
     DAGGER,
     as_text,
     disturbed,
@@ -25,10 +25,10 @@ from reports.rows import (
     named,
     short,
 )
-from reports.sections.section import PagesPart, SimpleSection, alike
-from reports.statistics.intervals import median_interval
-from reports.tables.marks import absent, failed
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.sections.section import PagesPart, SimpleSection, alike
+from lra.reports.statistics.intervals import median_interval
+from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 RUNNER = "compress"
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")

@@ -9,19 +9,24 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.figures.curves import page_names
-from reports.figures.drawing import Look, looks as looks_of, style
-from reports.figures.layout import arrange, sheet
-from reports.figures.scaling import why_absent
-from reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
-from reports.sections.extrapolation import draw_lines
-from reports.sections.section import LeftOut, PagesPart, Part, TablePart
-from reports.statistics.intervals import Interval, Uncertainty, mean_interval
-from reports.statistics.recl import SHARES, THRESHOLD, EffectiveContext, relative_effective_context
-from reports.tables.marks import absent
-from reports.tables.scores import LANGUAGE, Score
-from reports.tables.table import Column, Entry, Table, TableRow
-from runners.metrics import METRICS
+from lra.reports.figures.curves import page_names
+from lra.reports.figures.drawing import Look, looks as looks_of, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.scaling import why_absent
+from lra.reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
+from lra.reports.sections.extrapolation import draw_lines
+from lra.reports.sections.section import LeftOut, PagesPart, Part, TablePart
+from lra.reports.statistics.intervals import Interval, Uncertainty, mean_interval
+from lra.reports.statistics.recl import (
+    SHARES,
+    THRESHOLD,
+    EffectiveContext,
+    relative_effective_context,
+)
+from lra.reports.tables.marks import absent
+from lra.reports.tables.scores import LANGUAGE, Score
+from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.runners.metrics import METRICS
 
 PANEL = ("task", "task_version", "source", "tokenizer", "split")
 """Columns whose values share a panel. Regime and length may differ between its models."""

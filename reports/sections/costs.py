@@ -5,19 +5,19 @@ from functools import partial
 
 import pandas as pd
 
-from reports.figures.panels import line_figures
-from reports.figures.scaling import QUANTITIES, scaling_data
-from reports.rows import ComparableRows, CostPoint, cost_points, cost_rows, settings
-from reports.sections.section import LeftOut, LinesPart, Part, TablePart
-from reports.stems import stem
-from reports.tables.costs import (
+from lra.reports.figures.panels import line_figures
+from lra.reports.figures.scaling import QUANTITIES, scaling_data
+from lra.reports.rows import ComparableRows, CostPoint, cost_points, cost_rows, settings
+from lra.reports.sections.section import LeftOut, LinesPart, Part, TablePart
+from lra.reports.stems import stem
+from lra.reports.tables.costs import (
     crossover_table,
     describe_pass,
     efficiency_table,
     growth_table,
     modes,
 )
-from reports.tables.table import Table
+from lra.reports.tables.table import Table
 
 OVER_MODES: tuple[tuple[str, str, Callable[[Sequence[CostPoint]], Table | None], str], ...] = (
     ("crossover", "Crossover", crossover_table, "no reference was measured beside a model"),

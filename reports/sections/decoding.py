@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from reports.figures.drawing import Look
-from reports.figures.panels import line_figures
-from reports.figures.scaling import COLUMNS, line_records
-from reports.rows import (
+from lra.reports.figures.drawing import Look
+from lra.reports.figures.panels import line_figures
+from lra.reports.figures.scaling import COLUMNS, line_records
+from lra.reports.rows import (
     MISSING,
     Record,
     Value,
@@ -21,11 +21,11 @@ from reports.rows import (
     named,
     settings,
 )
-from reports.sections.section import Groups, LinesPart, Looks, Part, TablePart
-from reports.statistics.intervals import median_interval
-from reports.tables.costs import MEBIBYTE, mark, significant, trusted
-from reports.tables.marks import absent
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.sections.section import Groups, LinesPart, Looks, Part, TablePart
+from lra.reports.statistics.intervals import median_interval
+from lra.reports.tables.costs import MEBIBYTE, mark, significant, trusted
+from lra.reports.tables.marks import absent
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 RUNNER = "decode"
 MODES = {"state": "with a state", "recompute": "recomputed"}

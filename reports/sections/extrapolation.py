@@ -10,15 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.figures.drawing import Look, style
-from reports.figures.layout import arrange, sheet
-from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
-from reports.figures.ticks import length_axis
-from reports.rows import as_text, model_order, short
-from reports.sections.section import PagesPart, Part, TablePart
-from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry
-from reports.tables.table import Column, Entry, Table, TableRow
-from runners.metrics import METRICS
+from lra.reports.figures.drawing import Look, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
+from lra.reports.figures.ticks import length_axis
+from lra.reports.rows import as_text, model_order, short
+from lra.reports.sections.section import PagesPart, Part, TablePart
+from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, entry
+from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.runners.metrics import METRICS
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 """Columns whose values share a panel; the length is the training's."""

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pandas as pd
 
-from reports.rows import COST_SETTING, RUN_MARKS, as_text, model_order, settings
-from reports.sections.section import TablePart
-from reports.statistics.intervals import LEVEL
-from reports.stems import stem
-from reports.tables.costs import significant
-from reports.tables.marks import absent
-from reports.tables.scores import Score, entry
-from reports.tables.table import Column, Entry, Table, TableRow
-from runners.metrics import METRICS
-from runners.records import canonical
+from lra.reports.rows import COST_SETTING, RUN_MARKS, as_text, model_order, settings
+from lra.reports.sections.section import TablePart
+from lra.reports.statistics.intervals import LEVEL
+from lra.reports.stems import stem
+from lra.reports.tables.costs import significant
+from lra.reports.tables.marks import absent
+from lra.reports.tables.scores import Score, entry
+from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.runners.metrics import METRICS
+from lra.runners.records import canonical
 
 SETTING = (*COST_SETTING, "regime", "tokenizer")
 """Columns in which the rows of one table agree."""

@@ -14,14 +14,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.figures.curves import EVALUATION
-from reports.figures.drawing import PALETTE, style
-from reports.figures.layout import arrange, sheet
-from reports.rows import as_text
-from reports.sections.section import PagesPart, Part, TablePart, alike
-from reports.style import chosen
-from reports.tables.scores import ACCURACY, LANGUAGE, Score, entry, final_scores
-from reports.tables.table import Column, Table, TableRow
+from lra.reports.figures.curves import EVALUATION
+from lra.reports.figures.drawing import PALETTE, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.rows import as_text
+from lra.reports.sections.section import PagesPart, Part, TablePart, alike
+from lra.reports.style import chosen
+from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, entry, final_scores
+from lra.reports.tables.table import Column, Table, TableRow
 
 WIDTH, HEADS = "backbone.head_width", "backbone.heads"
 SCORES = (ACCURACY, *LANGUAGE)
@@ -34,7 +34,7 @@ def key_width_rows(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
     """Return final test scores of models that differ in the width of a head, with both numbers.
 
     Args:
-        rows: as `reports.rows.prepare` returns them.
+        rows: as `lra.reports.rows.prepare` returns them.
         score: which.
     """
     scores = final_scores(rows, "test", score)

@@ -5,12 +5,12 @@ from functools import partial
 
 import pandas as pd
 
-from reports.rows import as_text, model_order
-from reports.sections.section import PagesPart, Part, TablePart
-from reports.sections.spans import ALL, TASK, span_data, span_figure
-from reports.tables.costs import significant
-from reports.tables.marks import absent
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.rows import as_text, model_order
+from lra.reports.sections.section import PagesPart, Part, TablePart
+from lra.reports.sections.spans import ALL, TASK, span_data, span_figure
+from lra.reports.tables.costs import significant
+from lra.reports.tables.marks import absent
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 COLUMNS = (
     "mean span", "longest head", "flop of a window", "× full spans", "flop per token",
@@ -23,7 +23,7 @@ def learned_span_table(rows: pd.DataFrame) -> Table | None:
     """Build the table of learned spans and of operations; None where no row has any.
 
     Args:
-        rows: as `reports.rows.prepare` returns them.
+        rows: as `lra.reports.rows.prepare` returns them.
     """
     data = span_data(rows, "learned_span")
     if data.empty:

@@ -5,7 +5,7 @@ from functools import partial
 
 import pandas as pd
 
-from reports.figures.curves import (
+from lra.reports.figures.curves import (
     CLASSES,
     EVALUATION,
     STEP,
@@ -14,9 +14,9 @@ from reports.figures.curves import (
     curve_figure,
     loss_data,
 )
-from reports.sections.section import LeftOut, PagesPart, Part
-from reports.stems import stem
-from reports.tables.scores import splits
+from lra.reports.sections.section import LeftOut, PagesPart, Part
+from lra.reports.stems import stem
+from lra.reports.tables.scores import splits
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:

@@ -14,14 +14,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from reports.figures.drawing import Look, looks, style
-from reports.figures.layout import arrange, sheet
-from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
-from reports.figures.ticks import length_axis
-from reports.rows import Value, ambiguous, merged, model_order, named, settings
-from reports.sections.generic import generic_tables
-from reports.sections.section import LeftOut, PagesPart, Part, alike
-from reports.statistics.intervals import percentiles
+from lra.reports.figures.drawing import Look, looks, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
+from lra.reports.figures.ticks import length_axis
+from lra.reports.rows import Value, ambiguous, merged, model_order, named, settings
+from lra.reports.sections.generic import generic_tables
+from lra.reports.sections.section import LeftOut, PagesPart, Part, alike
+from lra.reports.statistics.intervals import percentiles
 
 QUANTITIES = {
     "tokens_per_second": "tokens per second, of all",
@@ -54,7 +54,7 @@ def parallel_rows(rows: pd.DataFrame) -> pd.DataFrame:
     Rows of one process stand on each line of their model, once for each.
 
     Args:
-        rows: As `reports.rows.prepare` returns them.
+        rows: As `lra.reports.rows.prepare` returns them.
 
     Returns:
         The rows, with `line` and `processes`.

@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from reports.figures.curves import EVALUATION
-from reports.figures.drawing import style
-from reports.figures.layout import arrange, sheet
-from reports.rows import as_text, model_order, short
-from reports.sections.section import PagesPart, Part, TablePart, alike
-from reports.tables.marks import absent, failed
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.figures.curves import EVALUATION
+from lra.reports.figures.drawing import style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.rows import as_text, model_order, short
+from lra.reports.sections.section import PagesPart, Part, TablePart, alike
+from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 SCRATCH = "scratch"
 TUNED, PLAIN, SOURCE = "fine-tuned", "from scratch", "source"
@@ -57,7 +57,7 @@ def recovery_data(rows: pd.DataFrame, measure: RecoveryScore) -> pd.DataFrame:
     """Return means and extremes over seeds: of every curve by step, of every source once.
 
     Args:
-        rows: As `reports.rows.prepare` returns them.
+        rows: As `lra.reports.rows.prepare` returns them.
         measure: Which score.
     """
     scores = rows[(rows["runner"] == "transfer") & (rows["status"] == "ok")]
@@ -195,7 +195,7 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: RecoveryScor
     """Build the table of what the curves begin and end with.
 
     Args:
-        rows: As `reports.rows.prepare` returns them: for failures, and for what was taken.
+        rows: As `lra.reports.rows.prepare` returns them: for failures, and for what was taken.
         data: What `recovery_data` returned for them.
         measure: Which score.
     """

@@ -14,15 +14,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from reports.figures.captions import panel_titles
-from reports.figures.drawing import Look, legend_name, style
-from reports.figures.layout import arrange, sheet
-from reports.figures.ticks import seconds
-from reports.rows import as_text, model_order
-from reports.sections.score_data import PANEL, SCORES, panel_facts, score_data
-from reports.sections.section import PagesPart, SimpleSection
-from reports.statistics.intervals import LEVEL
-from reports.tables.scores import TASK
+from lra.reports.figures.captions import panel_titles
+from lra.reports.figures.drawing import Look, legend_name, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.ticks import seconds
+from lra.reports.rows import as_text, model_order
+from lra.reports.sections.score_data import PANEL, SCORES, panel_facts, score_data
+from lra.reports.sections.section import PagesPart, SimpleSection
+from lra.reports.statistics.intervals import LEVEL
+from lra.reports.tables.scores import TASK
 
 _COUNTED = ("task", "task_version", "source", "length")
 _PLOT = (3.0, 2.3)
@@ -60,7 +60,7 @@ def score_cost_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return score and multiply-adds of every model that has both.
 
     Args:
-        rows: as `reports.rows.prepare` returns them.
+        rows: as `lra.reports.rows.prepare` returns them.
     """
     passes = rows[
         (rows["runner"] == "scaling") & (rows["mode"] == "forward") & (rows["reference"] == "")
@@ -81,7 +81,7 @@ def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
     Trainings that waited for a processor, which others had, are left out.
 
     Args:
-        rows: as `reports.rows.prepare` returns them.
+        rows: as `lra.reports.rows.prepare` returns them.
     """
     trained = rows[(rows["runner"] == "train") & rows["step"].isna() & (rows["status"] == "ok")]
     waited = trained[(trained["metric"] == "waiting_share") & (trained["value"] > _WAITING)]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports.rows import as_text, short
-from reports.tables.scores import ACCURACY, LANGUAGE, TASK, Score, entry, final_scores, splits
+from lra.reports.rows import as_text, short
+from lra.reports.tables.scores import ACCURACY, LANGUAGE, TASK, Score, entry, final_scores, splits
 
 PANEL = (*TASK, "split", "metric")
 """Columns whose values share a panel."""
@@ -19,7 +19,7 @@ def score_data(rows: pd.DataFrame) -> pd.DataFrame:
     The accuracy of a language model is left out: other scores say more.
 
     Args:
-        rows: as `reports.rows.prepare` returns them.
+        rows: as `lra.reports.rows.prepare` returns them.
 
     Returns:
         A line for each model and panel: the columns of `PANEL`, `model`, `baseline`, `score`, `low`

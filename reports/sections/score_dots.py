@@ -5,16 +5,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from reports.figures.captions import panel_titles
-from reports.figures.drawing import Look, style
-from reports.figures.layout import arrange, sheet
-from reports.figures.words import NAMES, points, wrap
-from reports.names import display_name
-from reports.rows import MARKS, model_order
-from reports.sections.score_data import PANEL, SCORES, panel_facts, score_data
-from reports.sections.section import PagesPart, SimpleSection
-from reports.statistics.intervals import LEVEL
-from reports.style import chosen
+from lra.reports.figures.captions import panel_titles
+from lra.reports.figures.drawing import Look, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.words import NAMES, points, wrap
+from lra.reports.names import display_name
+from lra.reports.rows import MARKS, model_order
+from lra.reports.sections.score_data import PANEL, SCORES, panel_facts, score_data
+from lra.reports.sections.section import PagesPart, SimpleSection
+from lra.reports.statistics.intervals import LEVEL
+from lra.reports.style import chosen
 
 _PLOT = 2.6
 """Inches across a plot."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.score_dots import score_dots
-from reports.sections.section import LeftOut, Part, TablePart
-from reports.stems import stem
-from reports.tables.scores import score_tables, splits
+from lra.reports.sections.score_dots import score_dots
+from lra.reports.sections.section import LeftOut, Part, TablePart
+from lra.reports.stems import stem
+from lra.reports.tables.scores import score_tables, splits
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from reports.figures.curves import LINES, PANELS, pages
-from reports.figures.drawing import Look
-from reports.tables.table import Table
+from lra.reports.figures.curves import LINES, PANELS, pages
+from lra.reports.figures.drawing import Look
+from lra.reports.tables.table import Table
 
 Looks = dict[str, Look]
 """By the name of a model."""
@@ -65,7 +65,7 @@ class LinesPart(NamedTuple):
     heading: str
     text: str
     data: pd.DataFrame
-    """As `reports.figures.scaling.scaling_data` returns them."""
+    """As `lra.reports.figures.scaling.scaling_data` returns them."""
     draw: Callable[[pd.DataFrame, Looks, Groups], list[tuple[pd.DataFrame, Figure]]]
     """Returns the pages and their figures."""
 
@@ -79,7 +79,7 @@ class LeftOut(NamedTuple):
 
 Part = TablePart | PagesPart | LinesPart | LeftOut
 SectionOf = Callable[[pd.DataFrame], Iterable[Part]]
-"""From all rows of a report, as `reports.rows.prepare` returns them, to the parts of a section."""
+"""From all rows, as `lra.reports.rows.prepare` returns them, to the parts of a section."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

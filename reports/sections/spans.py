@@ -9,13 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from reports.figures.drawing import Look, legend_name, style
-from reports.figures.layout import arrange, sheet
-from reports.rows import as_text, model_order, short
-from reports.sections.section import PagesPart, SimpleSection
-from reports.tables.costs import significant
-from reports.tables.marks import lost
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.figures.drawing import Look, legend_name, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.rows import as_text, model_order, short
+from lra.reports.sections.section import PagesPart, SimpleSection
+from lra.reports.tables.costs import significant
+from lra.reports.tables.marks import lost
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 """Columns whose values share a panel."""
@@ -34,7 +34,7 @@ def span_data(rows: pd.DataFrame, metric: str = "span") -> pd.DataFrame:
     A measure that a model does not allow has a line with the reason; so has a cell that failed.
 
     Args:
-        rows: as `reports.rows.prepare` returns them.
+        rows: as `lra.reports.rows.prepare` returns them.
         metric: of the spans.
     """
     spans = rows[rows["metric"] == metric].copy()

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.key_width import key_widths
-from reports.sections.learned_spans import learned_spans
-from reports.sections.score_cost import score_costs, score_times
-from reports.sections.section import Part
+from lra.reports.sections.key_width import key_widths
+from lra.reports.sections.learned_spans import learned_spans
+from lra.reports.sections.score_cost import score_costs, score_times
+from lra.reports.sections.section import Part
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from reports.statistics.intervals import (
+from lra.reports.statistics.intervals import (
     LEVEL,
     Interval,
     Uncertainty,

@@ -11,7 +11,7 @@ from enum import StrEnum, auto
 import numpy as np
 from numpy.typing import ArrayLike
 
-from reports.statistics.intervals import (
+from lra.reports.statistics.intervals import (
     UPPER,
     Array,
     Interval,

@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from reports.rows import AMBIGUOUS, DAGGER, MARKS, MISSING, CostPoint, Value, model_order
-from reports.statistics.intervals import Interval, median_interval
-from reports.statistics.power_law import (
+from lra.reports.rows import AMBIGUOUS, DAGGER, MARKS, MISSING, CostPoint, Value, model_order
+from lra.reports.statistics.intervals import Interval, median_interval
+from lra.reports.statistics.power_law import (
     FEWEST,
     RESOLVED,
     UNRESOLVED,
@@ -22,8 +22,8 @@ from reports.statistics.power_law import (
     crossover,
     fit_exponent,
 )
-from reports.tables.marks import absent
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.marks import absent
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 REFERENCES = ("softmax", "sdpa")
 REFERENCE_NAMES = {"softmax": "literal softmax attention", "sdpa": "exact attention through SDPA"}

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
-from reports.style import Captions, TableSpan, TableStyle, chosen
-from reports.tables.latex import breakable, escape_latex, stacked
-from reports.tables.ranking import RANKS
-from reports.tables.table import Entry, Table, TableRow, groups_of, sections_of
+from lra.reports.style import Captions, TableSpan, TableStyle, chosen
+from lra.reports.tables.latex import breakable, escape_latex, stacked
+from lra.reports.tables.ranking import RANKS
+from lra.reports.tables.table import Entry, Table, TableRow, groups_of, sections_of
 
 _Block = tuple[list[int], Sequence[TableRow]]
 """Columns and rows of one `tabular`."""

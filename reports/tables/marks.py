@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports.rows import MARKS, MISSING
-from reports.tables.table import Entry
+from lra.reports.rows import MARKS, MISSING
+from lra.reports.tables.table import Entry
 
 
 def absent(*notes: str) -> Entry:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from reports.statistics.intervals import LEVEL
-from reports.statistics.paired import holm, mean_difference
-from reports.tables.table import Entry, Table
+from lra.reports.statistics.intervals import LEVEL
+from lra.reports.statistics.paired import holm, mean_difference
+from lra.reports.tables.table import Entry, Table
 
 DIFFERS = "*"
 """Stands behind a number that differs significantly from the best of its column."""

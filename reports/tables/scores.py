@@ -6,14 +6,14 @@ from statistics import stdev
 
 import pandas as pd
 
-from reports.names import display_name
-from reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
-from reports.statistics.intervals import LEVEL, Interval, mean_interval, wilson_interval
-from reports.style import Captions, Spread, chosen
-from reports.tables.marks import absent
-from reports.tables.ranking import DIFFERS, RANKS, ranked
-from reports.tables.table import Column, Entry, Table, TableRow
-from runners.metrics import METRICS
+from lra.reports.names import display_name
+from lra.reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
+from lra.reports.statistics.intervals import LEVEL, Interval, mean_interval, wilson_interval
+from lra.reports.style import Captions, Spread, chosen
+from lra.reports.tables.marks import absent
+from lra.reports.tables.ranking import DIFFERS, RANKS, ranked
+from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.runners.metrics import METRICS
 
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reports.statistics.intervals import Interval
-from reports.style import chosen
+from lra.reports.statistics.intervals import Interval
+from lra.reports.style import chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

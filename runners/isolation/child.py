@@ -1,6 +1,6 @@
 """What happens inside a child process: limits, the work, and one last word. Torch-free.
 
-`runners.isolation.isolate` starts `enter` in a new process. Whatever the work does, the last
+`lra.runners.isolation.isolate` starts `enter` in a new process. Whatever the work does, the last
 message on the pipe is an `Ending`, unless the process dies; then the parent judges by the exit
 code.
 """
@@ -25,11 +25,11 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conf.plain_files import APPENDING
-from runners.isolation import descendants, temporary
-from runners.records import Status, legible, text_of
-from runners.storage.atomic import fault_of, make_folder, unwritable
-from tasks.data.signals import STOPS, let_through
+from lra.conf.plain_files import APPENDING
+from lra.runners.isolation import descendants, temporary
+from lra.runners.records import Status, legible, text_of
+from lra.runners.storage.atomic import fault_of, make_folder, unwritable
+from lra.tasks.data.signals import STOPS, let_through
 
 Send = Callable[[object], None]
 Work = Callable[[Any, Send], None]

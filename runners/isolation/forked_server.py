@@ -15,7 +15,7 @@ from multiprocessing import forkserver, resource_tracker, util
 from types import ModuleType
 from typing import Any
 
-from tasks.data.signals import STOPS, left_to_parent
+from lra.tasks.data.signals import STOPS, left_to_parent
 
 _spawn = util.spawnv_passfds
 

@@ -8,8 +8,8 @@ The parent alone answers signals. SIGTERM, SIGINT and SIGUSR1 are passed to ever
 SIGTERM; work that wants to save a checkpoint handles it, returns or raises `records.Interrupted`,
 and has the grace period to do so. A second Ctrl-C kills at once; other signals may come twice, to a
 group and once more from whoever passes them on. A parent that is killed takes its children
-with it, and a child all that it started (`runners.isolation.descendants`). Knows no configuration,
-and nothing of models, tasks or rows.
+with it, and a child all that it started (`lra.runners.isolation.descendants`). Knows no
+configuration, and nothing of models, tasks or rows.
 """
 
 import os
@@ -25,12 +25,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runners.isolation import forked_server, temporary
-from runners.isolation.child import STATUSES, Ending, Send, Work
-from runners.isolation.places import DevicePlace, Places, Taken, seats
-from runners.isolation.process import CONTEXT, Child, Job
-from runners.records import Status
-from tasks.data.signals import STOPS, left_to_parent
+from lra.runners.isolation import forked_server, temporary
+from lra.runners.isolation.child import STATUSES, Ending, Send, Work
+from lra.runners.isolation.places import DevicePlace, Places, Taken, seats
+from lra.runners.isolation.process import CONTEXT, Child, Job
+from lra.runners.records import Status
+from lra.tasks.data.signals import STOPS, left_to_parent
 
 __all__ = [
     "STATUSES",

@@ -11,7 +11,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from conf.plain_files import open_file
+from lra.conf.plain_files import open_file
 
 HEAD_BYTES = TAIL_BYTES = 1 << 20
 LARGEST_BYTES = 4 << 20

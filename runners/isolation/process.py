@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from runners.isolation import descendants
-from runners.isolation.child import (
+from lra.runners.isolation import descendants
+from lra.runners.isolation.child import (
     MEMORY_WORDS,
     STATUSES,
     Ending,
@@ -24,11 +24,11 @@ from runners.isolation.child import (
     enter,
     shorten,
 )
-from runners.isolation.log import Log
-from runners.isolation.places import DevicePlace, Taken
-from runners.records import Status, legible, text_of
-from runners.storage.atomic import fault_of
-from tasks.data.caller import caller_left_out
+from lra.runners.isolation.log import Log
+from lra.runners.isolation.places import DevicePlace, Taken
+from lra.runners.records import Status, legible, text_of
+from lra.runners.storage.atomic import fault_of
+from lra.tasks.data.caller import caller_left_out
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _LINGER_S = 10.0
@@ -154,7 +154,7 @@ class _Rank:
                 os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the process and everything that it started: see `runners.isolation.descendants`."""
+        """Kill the process and all that it started: see `lra.runners.isolation.descendants`."""
         if not self.dead:
             descendants.end(lambda: descendants.below(self.pid))
         try:

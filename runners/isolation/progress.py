@@ -16,8 +16,8 @@ EVERY_S = 0.1
 """Between two messages of one phase."""
 MEASURING_S = 1.0
 """The same where time is measured: whoever shows a message takes processor time."""
-OURS = ("lra", "models", "runners", "tasks")
-"""Loggers whose events reach the person who waits."""
+OURS = "lra"
+"""The logger whose events reach the person who waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,28 +149,26 @@ def within(name: str) -> Iterator[None]:
 
 @contextmanager
 def listening(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
-    """Hand what the work says to `listener`, and the records of our loggers with it.
+    """Hand what the work says to `listener`, and the records of our logger with it.
 
     Args:
         listener: is called at once.
         log: where records from INFO on are written as well.
     """
     handlers = [_ToListener(listener), *([] if log is None else [_writing(log)])]
-    loggers = [logging.getLogger(name) for name in OURS]
-    levels = [logger.level for logger in loggers]
+    logger = logging.getLogger(OURS)
+    level = logger.level
     before, _current.listener = _current.listener, listener
-    for logger in loggers:
-        logger.setLevel(logging.DEBUG)
-        for handler in handlers:
-            logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    for handler in handlers:
+        logger.addHandler(handler)
     try:
         yield
     finally:
         _current.listener = before
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-            for handler in handlers:
-                logger.removeHandler(handler)
+        logger.setLevel(level)
+        for handler in handlers:
+            logger.removeHandler(handler)
 
 
 class _ToListener(logging.Handler):

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from conf.system_errors import persistent, way_out
-from runners.storage.atomic import INTACT, Unwritable
-from tasks.data.leftovers import hold, remove_left
+from lra.conf.system_errors import persistent, way_out
+from lra.runners.storage.atomic import INTACT, Unwritable
+from lra.tasks.data.leftovers import hold, remove_left
 
 PREFIX = ".lra-"
 """Short: the path of a socket has a hundred bytes at most."""

@@ -2,7 +2,7 @@
 
 import torch
 
-from runners.measurement.hardware import HardwareProfile, MatmulPrecision, Precision
+from lra.runners.measurement.hardware import HardwareProfile, MatmulPrecision, Precision
 
 DTYPES = {
     Precision.float32: torch.float32,

@@ -1,9 +1,9 @@
 """Whether a sample was disturbed, by what the machine did meanwhile, and whether samples agree.
 
-Two witnesses. The machine's: between two readings of its counters (`runners.measurement.witnesses`)
-lie shares of the wall clock, each with a limit. The samples: they may lie far apart where no
-counter explains it. A sample is never dropped because it was slow, only for what the machine did:
-dropping by time would choose the answer. Torch-free.
+Two witnesses. The machine's: between two readings of its counters
+(`lra.runners.measurement.witnesses`) lie shares of the wall clock, each with a limit. The samples:
+they may lie far apart where no counter explains it. A sample is never dropped because it was slow,
+only for what the machine did: dropping by time would choose the answer. Torch-free.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from runners.measurement.witnesses import Machine, ProcessTimes
+from lra.runners.measurement.witnesses import Machine, ProcessTimes
 
 LIMIT = 0.1
 """Share of the wall clock that one sample may lose to any one cause."""

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from models.contract.trace import Operator
-from runners.measurement.rates import CACHED_BYTES, STREAMED_BYTES, Rates
+from lra.models.contract.trace import Operator
+from lra.runners.measurement.rates import CACHED_BYTES, STREAMED_BYTES, Rates
 
 EXPONENTIALS = frozenset(
     {

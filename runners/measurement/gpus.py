@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runners.isolation import isolate
-from runners.records import Status
+from lra.runners.isolation import isolate
+from lra.runners.records import Status
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DRIVERS = ("nvidia*", "dxg", "kfd", "nvmap", "nvgpu")

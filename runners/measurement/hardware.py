@@ -8,7 +8,7 @@ from enum import StrEnum, auto
 from functools import lru_cache
 from pathlib import Path
 
-from conf.choices import by_name
+from lra.conf.choices import by_name
 
 MOST_PARALLEL = 4096
 """Threads or processes; no machine has more, and asking for more takes one down."""

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from models.backbone.config import TOKEN_HEADS
-from models.backbone.model import Head, TaskFacts
+from lra.models.backbone.config import TOKEN_HEADS
+from lra.models.backbone.model import Head, TaskFacts
 
 
 def random_inputs(

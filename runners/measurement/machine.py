@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from runners.measurement.effort import WEIGHTS, Effort, seconds
-from runners.measurement.hardware import Device, HardwareProfile, available_bytes
-from runners.measurement.rates import Rates, stored_rates
+from lra.runners.measurement.effort import WEIGHTS, Effort, seconds
+from lra.runners.measurement.hardware import Device, HardwareProfile, available_bytes
+from lra.runners.measurement.rates import Rates, stored_rates
 
 ALL_AS_IS = Effort(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 """Weights of typical rates, which are those of operators inside models."""
@@ -18,7 +18,7 @@ class MachineRates(NamedTuple):
     rates: Rates
     weights: Effort
     ahead: bool
-    """See `runners.measurement.effort.seconds`."""
+    """See `lra.runners.measurement.effort.seconds`."""
     memory_bytes: float | None
     """What all cells at once may use; None: unknown."""
     measured: bool

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import torch
 
-from runners.isolation.progress import MEASURING_S, so_far
-from runners.measurement.watch import Round, Watch, Watched
+from lra.runners.isolation.progress import MEASURING_S, so_far
+from lra.runners.measurement.watch import Round, Watch, Watched
 
 Call = Callable[[], object]
 

@@ -1,8 +1,8 @@
 """The parts of a model: parameters and multiply-adds of a forward pass, part by part.
 
 Both are counted on a model without contents, on PyTorch's device `meta`: parameters each once,
-whoever else holds them; multiply-adds as `models.contract.counting` counts operations, halved. A
-part is what stands between two residual additions: the mixer of a layer, its network, its norms.
+whoever else holds them; multiply-adds as `lra.models.contract.counting` counts operations, halved.
+A part is what stands between two residual additions: the mixer of a layer, its network, its norms.
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from models.backbone.adaptive import AdaptiveEmbedding
-from models.backbone.model import Backbone
-from models.backbone.stack import Stack
-from models.contract.counting import OperationCounter
-from models.contract.trace import Tracer
+from lra.models.backbone.adaptive import AdaptiveEmbedding
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.stack import Stack
+from lra.models.contract.counting import OperationCounter
+from lra.models.contract.trace import Tracer
 
 CALLED = ("forward", "extend", "attend")
 """By what a mixer is entered."""

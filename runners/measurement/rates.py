@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.plain_files import read_json, typed
-from runners.measurement.hardware import Device, HardwareProfile, Precision, device_name
-from runners.records import digest
-from runners.storage.atomic import make_folder, write_whole
-from runners.storage.formats import pretty
-from tasks.data.sources import data_root
+from lra.conf.plain_files import read_json, typed
+from lra.runners.measurement.hardware import Device, HardwareProfile, Precision, device_name
+from lra.runners.records import digest
+from lra.runners.storage.atomic import make_folder, write_whole
+from lra.runners.storage.formats import pretty
+from lra.tasks.data.sources import data_root
 
 if TYPE_CHECKING:
     import torch
@@ -114,7 +114,7 @@ def measure_rates(hardware: HardwareProfile, threads: int) -> Rates:
     """
     import torch
 
-    from runners.measurement.device import DTYPES, set_matmul_precision
+    from lra.runners.measurement.device import DTYPES, set_matmul_precision
 
     device_name(hardware.device)
     device, dtype = torch.device(str(hardware.device)), DTYPES[hardware.precision]
@@ -174,7 +174,7 @@ def _best(call: Callable[[], object], device: "torch.device") -> float:
     """Return the seconds of the fastest call."""
     import torch
 
-    from runners.measurement.measure import timed
+    from lra.runners.measurement.measure import timed
 
     alone = device.type == "cpu" and torch.get_num_threads() == 1
     best, end = math.inf, time.perf_counter() + MEASURING_S

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import torch
 
-from conf.bounds import check_least, check_positive
-from conf.choices import by_name
-from runners.measurement.measure import Call, timed, warm_up
-from runners.measurement.watch import Sample, Watch
+from lra.conf.bounds import check_least, check_positive
+from lra.conf.choices import by_name
+from lra.runners.measurement.measure import Call, timed, warm_up
+from lra.runners.measurement.watch import Sample, Watch
 
 REPEAT_LIMIT_S = 10.0
 """Seconds for repeating disturbed samples of one cell, unless asked otherwise."""

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
-from runners.isolation.places import DevicePlace, Places, core_places, seats
-from runners.measurement.gpus import Gpu, gpus
-from runners.measurement.hardware import NO_GPU, Device, HardwareProfile
+from lra.runners.isolation.places import DevicePlace, Places, core_places, seats
+from lra.runners.measurement.gpus import Gpu, gpus
+from lra.runners.measurement.hardware import NO_GPU, Device, HardwareProfile
 
 MANY = 1_000_000
 """Cells of a sweep that uses what there is."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from runners.measurement.disturbance import (
+from lra.runners.measurement.disturbance import (
     MEDIAN_LIMIT,
     OTHERS,
     Load,
@@ -23,7 +23,7 @@ from runners.measurement.disturbance import (
     mean_shares,
     reason,
 )
-from runners.measurement.witnesses import Counters, Machine, ProcessTimes, clock_hertz
+from lra.runners.measurement.witnesses import Counters, Machine, ProcessTimes, clock_hertz
 
 HELD_BACK = {
     0x04: "power cap",

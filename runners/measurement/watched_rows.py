@@ -6,9 +6,9 @@ draw no exponent and no crossover from it.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from runners.measurement.disturbance import scattered
-from runners.measurement.watch import Sample, Watched
-from runners.records import DISTURBED, Measurement, Status
+from lra.runners.measurement.disturbance import scattered
+from lra.runners.measurement.watch import Sample, Watched
+from lra.runners.records import DISTURBED, Measurement, Status
 
 UNWATCHED = "unwatched"
 REPORTED = (

@@ -5,7 +5,7 @@ budget its core and the exact function read the same queries, keys and values, r
 of a trained softmax model, and their outputs and matrices are compared in float64, so that what is
 seen is the method and not rounding. What a family draws at random is drawn several times. The time
 of the core at each budget is taken in turns with exact attention through SDPA, in the profile's
-precision, on the same numbers. `runners.measures.attention.errors` holds the definitions.
+precision, on the same numbers. `lra.runners.measures.attention.errors` holds the definitions.
 """
 
 import math
@@ -17,27 +17,27 @@ from typing import Any, ClassVar
 
 import torch
 
-from conf.bounds import check_least
-from conf.choices import by_name
-from models.mixer import Layout, Unsupported
-from models.multi_head import Core
-from runners.isolation.progress import phase, so_far
-from runners.measurement.device import DTYPES, autocast
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.measure import in_turns
-from runners.measurement.timing import Timing
-from runners.measurement.watch import Watch
-from runners.measurement.watched_rows import marked, watch_rows
-from runners.measures.attention.cores import placed
-from runners.measures.attention.errors import (
+from lra.conf.bounds import check_least
+from lra.conf.choices import by_name
+from lra.models.mixer import Layout, Unsupported
+from lra.models.multi_head import Core
+from lra.runners.isolation.progress import phase, so_far
+from lra.runners.measurement.device import DTYPES, autocast
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.measure import in_turns
+from lra.runners.measurement.timing import Timing
+from lra.runners.measurement.watch import Watch
+from lra.runners.measurement.watched_rows import marked, watch_rows
+from lra.runners.measures.attention.cores import placed
+from lra.runners.measures.attention.errors import (
     CoreErrors,
     Exact,
     QueryKeyValue,
     random_heads,
     trained_heads,
 )
-from runners.records import Measurement, Status
-from runners.runner import Cores, Runner, Work
+from lra.runners.records import Measurement, Status
+from lra.runners.runner import Cores, Runner, Work
 
 REFERENCE = "sdpa"
 """Exact attention, as fast as PyTorch has it: what a core is timed with in turns."""

@@ -6,8 +6,8 @@
     kernels       what convolutions of a layer convolve with
     similarity    which amino acids attention treats alike, next to BLOSUM62
 
-The measures are defined in `runners.measures.attention`; `docs/analyses.md` says whose figures they
-are.
+The measures are defined in `lra.runners.measures.attention`; `docs/analyses.md` says whose figures
+they are.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,26 +17,26 @@ from typing import Any, ClassVar, cast
 
 import torch
 
-from conf.bounds import check_least
-from conf.choices import by_name
-from models.backbone.attention_weights import readable
-from models.backbone.model import Backbone
-from models.backbone.stack import family
-from models.mixer import Unsupported
-from runners.isolation.progress import so_far
-from runners.measurement.device import autocast
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.attention.amino_acids import AminoAcids
-from runners.measures.attention.kernels import Kernels
-from runners.measures.attention.locality import Locality
-from runners.measures.attention.reading import WeightReading, passed
-from runners.measures.attention.spectrum import Spectrum, projection_rows
-from runners.measures.trained import TrainedRunner
-from runners.records import Measurement, Status
-from runners.runner import Passes, Work
-from runners.training.prefetch import first_of, to_device
-from tasks.proteins.task import Proteins
-from tasks.task import SPLITS, Task
+from lra.conf.bounds import check_least
+from lra.conf.choices import by_name
+from lra.models.backbone.attention_weights import readable
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.stack import family
+from lra.models.mixer import Unsupported
+from lra.runners.isolation.progress import so_far
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.attention.amino_acids import AminoAcids
+from lra.runners.measures.attention.kernels import Kernels
+from lra.runners.measures.attention.locality import Locality
+from lra.runners.measures.attention.reading import WeightReading, passed
+from lra.runners.measures.attention.spectrum import Spectrum, projection_rows
+from lra.runners.measures.trained import TrainedRunner
+from lra.runners.records import Measurement, Status
+from lra.runners.runner import Passes, Work
+from lra.runners.training.prefetch import first_of, to_device
+from lra.tasks.proteins.task import Proteins
+from lra.tasks.task import SPLITS, Task
 
 
 class MapMeasure(StrEnum):

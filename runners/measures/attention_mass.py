@@ -19,20 +19,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from conf.bounds import check_least
-from conf.choices import by_name
-from models.backbone.model import Backbone
-from models.mixer import State, Unsupported
-from runners.isolation.progress import so_far
-from runners.measurement.device import autocast
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.attention.mass import recorded_masses, recurrent_mixers
-from runners.measures.trained import TrainedRunner
-from runners.records import Measurement
-from runners.runner import Passes, Work
-from runners.training.prefetch import to_device
-from runners.training.recurrent_state import remembered
-from tasks.task import SPLITS, Task, Windowed
+from lra.conf.bounds import check_least
+from lra.conf.choices import by_name
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import State, Unsupported
+from lra.runners.isolation.progress import so_far
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.attention.mass import recorded_masses, recurrent_mixers
+from lra.runners.measures.trained import TrainedRunner
+from lra.runners.records import Measurement
+from lra.runners.runner import Passes, Work
+from lra.runners.training.prefetch import to_device
+from lra.runners.training.recurrent_state import remembered
+from lra.tasks.task import SPLITS, Task, Windowed
 
 REGIONS = ("compressed", "memory", "segment")
 ALL = "all"

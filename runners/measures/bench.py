@@ -7,19 +7,19 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
-from models.backbone.model import Backbone, TaskFacts
-from models.contract.counting import count_operations, pretending, saved_bytes
-from runners.measurement.device import DTYPES, autocast
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.inputs import random_inputs
-from runners.measurement.measure import machine_rates
-from runners.measurement.watch import Watch, Watched
-from runners.measurement.watched_rows import marked
-from runners.records import Measurement
-from runners.runner import OWN
-from runners.training.objective import whole_batch
-from runners.training.optim import OptimConfig
-from runners.training.optimisers.build import build_optimiser, set_rates
+from lra.models.backbone.model import Backbone, TaskFacts
+from lra.models.contract.counting import count_operations, pretending, saved_bytes
+from lra.runners.measurement.device import DTYPES, autocast
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.inputs import random_inputs
+from lra.runners.measurement.measure import machine_rates
+from lra.runners.measurement.watch import Watch, Watched
+from lra.runners.measurement.watched_rows import marked
+from lra.runners.records import Measurement
+from lra.runners.runner import OWN
+from lra.runners.training.objective import whole_batch
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.optimisers.build import build_optimiser, set_rates
 
 _RATES = frozenset({"flops_per_second", "utilisation"})
 """What is divided by the time, and no better than it."""
@@ -36,7 +36,7 @@ class Bench:
     """One batch, and the calls that are measured on it.
 
     Args:
-        build: makes the model for the name `runners.runner.OWN`, or the same backbone with the
+        build: makes the model for the name `lra.runners.runner.OWN`, or the same backbone with the
             mixer of a reference.
         facts: what the model answers.
         length: tokens of a sequence.

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from conf.choices import by_name
-from models.mixer import Unsupported
-from runners.isolation.progress import phase
-from runners.records import Measurement, baseline_model, baseline_of
-from runners.runner import Runner, Work
-from tasks.baselines.certificate import Certifiable, certified
-from tasks.task import SPLITS, Certified, Task, remarks_of
+from lra.conf.choices import by_name
+from lra.models.mixer import Unsupported
+from lra.runners.isolation.progress import phase
+from lra.runners.records import Measurement, baseline_model, baseline_of
+from lra.runners.runner import Runner, Work
+from lra.tasks.baselines.certificate import Certifiable, certified
+from lra.tasks.task import SPLITS, Certified, Task, remarks_of
 
 
 @by_name

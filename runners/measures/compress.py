@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from conf.bounds import check_least, check_positive
-from conf.choices import by_name
-from models.backbone.model import Backbone, Outcome
-from models.compression.codebook import code_weights
-from models.compression.head_importance import (
+from lra.conf.bounds import check_least, check_positive
+from lra.conf.choices import by_name
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.compression.codebook import code_weights
+from lra.models.compression.head_importance import (
     Examples,
     attention_layers,
     head_importance,
@@ -30,31 +30,31 @@ from models.compression.head_importance import (
     least_important,
     remove_heads,
 )
-from models.compression.int8 import Int8Form, Int8Library, quantise
-from models.compression.layers import keep_layers, unshare
-from models.compression.magnitude import (
+from lra.models.compression.int8 import Int8Form, Int8Library, quantise
+from lra.models.compression.layers import keep_layers, unshare
+from lra.models.compression.magnitude import (
     MagnitudePruning,
     Scope,
     check_sparsity,
     prune_weights,
     share_of_zeros,
 )
-from models.compression.shared_heads import check_share
-from models.idle import Need, defaults, idle
-from models.mixer import Unsupported
-from runners.isolation.progress import phase, within
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.timing import Timing
-from runners.measures.compression.collaborative import with_shared_heads
-from runners.measures.compression.measured import CompressedModel, VariantMeasurement
-from runners.measures.train import train
-from runners.measures.trained import TrainedRunner
-from runners.records import Measurement
-from runners.runner import Work
-from runners.training.config import TrainConfig
-from runners.training.distillation import Distillation, DistillationLoss
-from runners.training.prefetch import masks_of, rows_of, to_device
-from tasks.task import SPLITS, Task
+from lra.models.compression.shared_heads import check_share
+from lra.models.idle import Need, defaults, idle
+from lra.models.mixer import Unsupported
+from lra.runners.isolation.progress import phase, within
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.timing import Timing
+from lra.runners.measures.compression.collaborative import with_shared_heads
+from lra.runners.measures.compression.measured import CompressedModel, VariantMeasurement
+from lra.runners.measures.train import train
+from lra.runners.measures.trained import TrainedRunner
+from lra.runners.records import Measurement
+from lra.runners.runner import Work
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.distillation import Distillation, DistillationLoss
+from lra.runners.training.prefetch import masks_of, rows_of, to_device
+from lra.tasks.task import SPLITS, Task
 
 STAGE, COMPRESSED, TUNED = "stage", "compressed", "fine-tuned"
 
@@ -140,7 +140,7 @@ class Compress(Timing, TrainedRunner):
     student_layers: int | None = None
     """Layers of the trained model that the student has; None: half of them."""
     temperature: float = 2.0
-    """Of both answers: see `runners.training.distillation.DistillationLoss`."""
+    """Of both answers: see `lra.runners.training.distillation.DistillationLoss`."""
     taught_share: float = 0.5
     """Of the loss: 0 = labels alone, 1 = the teacher's answers alone."""
     hidden_weight: float = 0.0

@@ -8,7 +8,7 @@ one (`task.regime=memory`) they are a stream that begins with them, cut into win
 
 The losses of single tokens are stored as the samples of each mean: a report compares them token
 by token, as the relative effective context length does (Dai et al. 2019, arXiv:1901.02860,
-appendix C; `reports.statistics.recl`).
+appendix C; `lra.reports.statistics.recl`).
 """
 
 import math
@@ -22,21 +22,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from conf.bounds import check_least
-from conf.choices import by_name
-from models.backbone.heads import TokenHead
-from models.backbone.model import Backbone
-from models.mixer import State, Unsupported
-from runners.isolation.progress import so_far, within
-from runners.measurement.device import autocast
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.extrapolate import fit
-from runners.measures.trained import TrainedRunner
-from runners.records import Measurement, Status, digest
-from runners.runner import Passes, Work
-from runners.training.recurrent_state import remembered
-from tasks.language.base import LanguageTask
-from tasks.task import SPLITS, Derives, Task
+from lra.conf.bounds import check_least
+from lra.conf.choices import by_name
+from lra.models.backbone.heads import TokenHead
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import State, Unsupported
+from lra.runners.isolation.progress import so_far, within
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.extrapolate import fit
+from lra.runners.measures.trained import TrainedRunner
+from lra.runners.records import Measurement, Status, digest
+from lra.runners.runner import Passes, Work
+from lra.runners.training.recurrent_state import remembered
+from lra.tasks.language.base import LanguageTask
+from lra.tasks.task import SPLITS, Derives, Task
 
 
 @by_name

@@ -23,16 +23,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conf.bounds import check_positive
-from conf.choices import by_name
-from models.backbone.generation import Point, TokenSampling, advance, begin, read
-from models.backbone.model import Backbone
-from models.contract.counting import count_operations
-from models.state import size_bytes
-from runners.isolation.progress import MEASURING_S, phase, so_far
-from runners.measurement.device import autocast
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.measure import (
+from lra.conf.bounds import check_positive
+from lra.conf.choices import by_name
+from lra.models.backbone.generation import Point, TokenSampling, advance, begin, read
+from lra.models.backbone.model import Backbone
+from lra.models.contract.counting import count_operations
+from lra.models.state import size_bytes
+from lra.runners.isolation.progress import MEASURING_S, phase, so_far
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.measure import (
     observe,
     process_peak_bytes,
     stalls,
@@ -40,11 +40,11 @@ from runners.measurement.measure import (
     uncollected,
     warm_up,
 )
-from runners.measurement.timing import REPEAT_LIMIT_S, check_repeats
-from runners.measurement.watch import Round, Watch, Watched, cause
-from runners.measurement.watched_rows import marked, over_limit, watch_rows
-from runners.records import Measurement
-from runners.runner import Direction, Runner, Work, disturbed, values
+from lra.runners.measurement.timing import REPEAT_LIMIT_S, check_repeats
+from lra.runners.measurement.watch import Round, Watch, Watched, cause
+from lra.runners.measurement.watched_rows import marked, over_limit, watch_rows
+from lra.runners.records import Measurement
+from lra.runners.runner import Direction, Runner, Work, disturbed, values
 
 TOKEN = "token"
 PERCENTILE = 95

@@ -20,24 +20,24 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from conf.bounds import check_least, check_positive
-from conf.choices import by_name
-from models.backbone.model import Backbone, Outcome
-from models.idle import Need, defaults, idle
-from models.mixer import Unsupported
-from runners.isolation.progress import phase, so_far, within
-from runners.measurement.device import autocast
-from runners.measurement.hardware import HardwareProfile, Precision
-from runners.measures.passes import size
-from runners.measures.trained import TrainedRunner
-from runners.records import Diverged, Interrupted, Measurement
-from runners.runner import Passes, Work
-from runners.training.data_check import check_streams
-from runners.training.evaluate import SplitScores, evaluate, score_rows
-from runners.training.prefetch import to_device
-from runners.training.recurrent_state import RecurrentStates, remembered
-from runners.training.stopping import stop_signal
-from tasks.task import SPLITS, Batch, Kind, Task, Windowed
+from lra.conf.bounds import check_least, check_positive
+from lra.conf.choices import by_name
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.idle import Need, defaults, idle
+from lra.models.mixer import Unsupported
+from lra.runners.isolation.progress import phase, so_far, within
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.hardware import HardwareProfile, Precision
+from lra.runners.measures.passes import size
+from lra.runners.measures.trained import TrainedRunner
+from lra.runners.records import Diverged, Interrupted, Measurement
+from lra.runners.runner import Passes, Work
+from lra.runners.training.data_check import check_streams
+from lra.runners.training.evaluate import SplitScores, evaluate, score_rows
+from lra.runners.training.prefetch import to_device
+from lra.runners.training.recurrent_state import RecurrentStates, remembered
+from lra.runners.training.stopping import stop_signal
+from lra.tasks.task import SPLITS, Batch, Kind, Task, Windowed
 
 
 class UpdateRule(StrEnum):

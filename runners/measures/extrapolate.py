@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from conf.bounds import check_least
-from conf.choices import by_name
-from models.backbone.model import Backbone
-from models.mixer import Unsupported
-from runners.isolation.progress import phase, within
-from runners.measurement.device import autocast
-from runners.measurement.hardware import HardwareProfile
-from runners.records import Measurement, Status
-from runners.runner import OWN, Runner, Work
-from runners.training.evaluate import SplitScores, evaluate
-from tasks.task import BadData, Stretches, Task
+from lra.conf.bounds import check_least
+from lra.conf.choices import by_name
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import Unsupported
+from lra.runners.isolation.progress import phase, within
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.records import Measurement, Status
+from lra.runners.runner import OWN, Runner, Work
+from lra.runners.training.evaluate import SplitScores, evaluate
+from lra.tasks.task import BadData, Stretches, Task
 
 SPLIT = "test"
 

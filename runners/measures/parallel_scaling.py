@@ -29,26 +29,26 @@ from typing import ClassVar
 
 import torch
 
-from conf.choices import by_name
-from models.backbone.model import Backbone
-from models.mixer import Unsupported
-from runners.isolation.progress import MEASURING_S, phase, so_far
-from runners.measurement.device import autocast
-from runners.measurement.disturbance import scattered
-from runners.measurement.hardware import Device, HardwareProfile
-from runners.measurement.inputs import random_inputs
-from runners.measurement.measure import observe, timed, uncollected
-from runners.measurement.timing import Timing
-from runners.records import DISTURBED, Measurement, Status
-from runners.runner import Passes, Runner, Work, disturbed, values
-from runners.training.optim import OptimConfig
-from runners.training.optimisers.build import build_optimiser, set_rates
-from runners.training.parallel.crowding import crowded
-from runners.training.parallel.gradients import PartLoss, Synchronised, shard
-from runners.training.parallel.ranks import Ranks, joined
-from runners.training.parallel.traffic import Traffic
-from runners.training.prefetch import to_device
-from tasks.task import Batch
+from lra.conf.choices import by_name
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import Unsupported
+from lra.runners.isolation.progress import MEASURING_S, phase, so_far
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.disturbance import scattered
+from lra.runners.measurement.hardware import Device, HardwareProfile
+from lra.runners.measurement.inputs import random_inputs
+from lra.runners.measurement.measure import observe, timed, uncollected
+from lra.runners.measurement.timing import Timing
+from lra.runners.records import DISTURBED, Measurement, Status
+from lra.runners.runner import Passes, Runner, Work, disturbed, values
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.optimisers.build import build_optimiser, set_rates
+from lra.runners.training.parallel.crowding import crowded
+from lra.runners.training.parallel.gradients import PartLoss, Synchronised, shard
+from lra.runners.training.parallel.ranks import Ranks, joined
+from lra.runners.training.parallel.traffic import Traffic
+from lra.runners.training.prefetch import to_device
+from lra.tasks.task import Batch
 
 Step = Callable[[], object]
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from runners.runner import Uncounted
-from tasks.classification.gray import GrayTask
-from tasks.data.batching import evaluation_plan, training_plan
-from tasks.task import Task
+from lra.runners.runner import Uncounted
+from lra.tasks.classification.gray import GrayTask
+from lra.tasks.data.batching import evaluation_plan, training_plan
+from lra.tasks.task import Task
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Which tokens a family lets see each other, at a small length: the sheet of sparse patterns.
 
-Nothing is trained and no data are read. `runners.measures.attention.pattern` says how.
+Nothing is trained and no data are read. `lra.runners.measures.attention.pattern` says how.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,14 +9,14 @@ from typing import Any, ClassVar, cast
 
 import torch
 
-from conf.choices import by_name
-from models.backbone.model import Backbone
-from models.backbone.pooled import PooledStack
-from models.backbone.stack import Stack, family
-from models.mixer import Unsupported
-from runners.measures.attention.pattern import patterns
-from runners.records import Measurement
-from runners.runner import Direction, Passes, Runner, Work
+from lra.conf.choices import by_name
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.pooled import PooledStack
+from lra.models.backbone.stack import Stack, family
+from lra.models.mixer import Unsupported
+from lra.runners.measures.attention.pattern import patterns
+from lra.runners.records import Measurement
+from lra.runners.runner import Direction, Passes, Runner, Work
 
 LONGEST = 512
 

@@ -18,14 +18,14 @@ from typing import ClassVar
 
 import torch
 
-from conf.bounds import check_least
-from conf.choices import by_name
-from models.backbone.model import Backbone, TaskFacts
-from models.mixer import Unsupported
-from runners.isolation.child import MEMORY_WORDS
-from runners.isolation.progress import phase, within
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.measure import (
+from lra.conf.bounds import check_least
+from lra.conf.choices import by_name
+from lra.models.backbone.model import Backbone, TaskFacts
+from lra.models.mixer import Unsupported
+from lra.runners.isolation.child import MEMORY_WORDS
+from lra.runners.isolation.progress import phase, within
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.measure import (
     in_turns,
     observe,
     process_peak_bytes,
@@ -33,11 +33,11 @@ from runners.measurement.measure import (
     synchronise,
     timed,
 )
-from runners.measurement.timing import Timing, check_limit
-from runners.measurement.watched_rows import marked, over_limit, watch_rows
-from runners.measures.bench import Bench, CostMode
-from runners.records import Measurement, Status
-from runners.runner import OWN, Direction, Passes, Runner, Work, disturbed, values
+from lra.runners.measurement.timing import Timing, check_limit
+from lra.runners.measurement.watched_rows import marked, over_limit, watch_rows
+from lra.runners.measures.bench import Bench, CostMode
+from lra.runners.records import Measurement, Status
+from lra.runners.runner import OWN, Direction, Passes, Runner, Work, disturbed, values
 
 OBSERVED = 4
 """Passes besides the warm-up and the samples: the first call, the one that is held against the

@@ -17,18 +17,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from conf.bounds import check_least
-from conf.choices import by_name
-from models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
-from models.backbone.heads import READ_FIRST, Pooling
-from models.backbone.model import Backbone
-from models.backbone.stack import family
-from models.mixer import Flow, Layout, Unsupported
-from models.multi_head import Core
-from runners.isolation.progress import phase
-from runners.measurement.device import autocast
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.attention.occlusion import (
+from lra.conf.bounds import check_least
+from lra.conf.choices import by_name
+from lra.models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
+from lra.models.backbone.heads import READ_FIRST, Pooling
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.stack import family
+from lra.models.mixer import Flow, Layout, Unsupported
+from lra.models.multi_head import Core
+from lra.runners.isolation.progress import phase
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.attention.occlusion import (
     QueriedBatch,
     answers,
     counted,
@@ -37,10 +37,10 @@ from runners.measures.attention.occlusion import (
     hidden_answers,
     least,
 )
-from runners.records import Measurement, Status
-from runners.runner import OWN, Runner, Work
-from runners.training.prefetch import first_of
-from tasks.task import SPLITS, Task
+from lra.runners.records import Measurement, Status
+from lra.runners.runner import OWN, Runner, Work
+from lra.runners.training.prefetch import first_of
+from lra.tasks.task import SPLITS, Task
 
 ALL = "all"
 

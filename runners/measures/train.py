@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from conf.choices import by_name
-from models.backbone.model import Backbone, Outcome
-from models.transfer.files import checkpoint_name, is_checkpoint
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.passes import padded_length, size
-from runners.runner import Passes, Runner, Uncounted, Work
-from runners.training.checkpoint import Checkpoints
-from runners.training.config import TrainConfig
-from runners.training.initial import started
-from runners.training.learned_spans import learned_span_rows
-from runners.training.loop import Item, Trainer
-from runners.training.optim import OptimConfig
-from runners.training.parallel.ranks import joined
-from runners.training.stages import TrainingStages
-from runners.training.stopping import stop_signal
-from tasks.task import Task
+from lra.conf.choices import by_name
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.transfer.files import checkpoint_name, is_checkpoint
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.passes import padded_length, size
+from lra.runners.runner import Passes, Runner, Uncounted, Work
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.initial import started
+from lra.runners.training.learned_spans import learned_span_rows
+from lra.runners.training.loop import Item, Trainer
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.parallel.ranks import joined
+from lra.runners.training.stages import TrainingStages
+from lra.runners.training.stopping import stop_signal
+from lra.tasks.task import Task
 
 
 @by_name

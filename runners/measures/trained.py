@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from models.backbone.model import Backbone
-from models.transfer.files import checkpoint_name, is_checkpoint
-from runners.records import Measurement
-from runners.runner import OWN, Runner, Work
-from runners.training.initial import started
+from lra.models.backbone.model import Backbone
+from lra.models.transfer.files import checkpoint_name, is_checkpoint
+from lra.runners.records import Measurement
+from lra.runners.runner import OWN, Runner, Work
+from lra.runners.training.initial import started
 
 
 @dataclass(frozen=True, kw_only=True)

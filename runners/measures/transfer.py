@@ -1,9 +1,9 @@
 """Fine-tuning from the weights of another model: how fast does it recover?
 
-The training loop with other initial weights, and nothing else: `models.transfer.weights` says what
-a weight of one model means in another. Validation comes before the first step and along the way, so
-that the rows are a curve of recovery; the score of the model that the weights come from is a row
-too. `source=scratch` is the same run from the weights as drawn, for comparison.
+The training loop with other initial weights, and nothing else: `lra.models.transfer.weights` says
+what a weight of one model means in another. Validation comes before the first step and along the
+way, so that the rows are a curve of recovery; the score of the model that the weights come from is
+a row too. `source=scratch` is the same run from the weights as drawn, for comparison.
 
 The experiment is that of Choromanski et al., arXiv:2009.14794: the weights of a
 Transformer in a Performer, as they are and after fine-tuning.
@@ -16,23 +16,23 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from conf.choices import by_name
-from models.backbone.model import Backbone
-from models.transfer.checkpoints import load_checkpoint
-from models.transfer.weights import Parts, transfer
-from runners.isolation.progress import phase, within
-from runners.measurement.device import autocast
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.train import train
-from runners.records import Interrupted, Measurement
-from runners.runner import Runner, Work
-from runners.training.config import TrainConfig
-from runners.training.evaluate import evaluate
-from runners.training.initial import initial_parameters
-from runners.training.loop import Item
-from runners.training.optim import OptimConfig
-from runners.training.stopping import stop_signal
-from tasks.task import Task
+from lra.conf.choices import by_name
+from lra.models.backbone.model import Backbone
+from lra.models.transfer.checkpoints import load_checkpoint
+from lra.models.transfer.weights import Parts, transfer
+from lra.runners.isolation.progress import phase, within
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.records import Interrupted, Measurement
+from lra.runners.runner import Runner, Work
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.evaluate import evaluate
+from lra.runners.training.initial import initial_parameters
+from lra.runners.training.loop import Item
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.stopping import stop_signal
+from lra.tasks.task import Task
 
 SCRATCH = "scratch"
 CHANGEABLE = ("optim", "task")

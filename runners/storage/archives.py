@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from conf.plain_files import no_file
-from conf.system_errors import is_fault, is_file, persistent
-from runners.records import Outcomes
-from runners.storage.formats import Damaged, read_bytes, unreadable
+from lra.conf.plain_files import no_file
+from lra.conf.system_errors import is_fault, is_file, persistent
+from lra.runners.records import Outcomes
+from lra.runners.storage.formats import Damaged, read_bytes, unreadable
 
 
 def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from conf.system_errors import (
+from lra.conf.system_errors import (
     NO_FOLDER_FLUSH,
     RIGHTS,
     STORAGE_ALONE,
@@ -21,9 +21,9 @@ from conf.system_errors import (
     persistent,
     way_out,
 )
-from runners.records import legible, text_of
-from runners.storage import writers
-from tasks.data.full_disk import causes
+from lra.runners.records import legible, text_of
+from lra.runners.storage import writers
+from lra.tasks.data.full_disk import causes
 
 STALE_S = 300.0
 """A file that nobody has touched for so long was left by a process that died."""

@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from runners.storage.archives import check_archive, unpack_outcomes
-from runners.storage.atomic import STALE_S
-from runners.storage.claims import is_stale
-from runners.storage.formats import (
+from lra.runners.storage.archives import check_archive, unpack_outcomes
+from lra.runners.storage.atomic import STALE_S
+from lra.runners.storage.claims import is_stale
+from lra.runners.storage.formats import (
     BadStore,
     children,
     fingerprint_of,

@@ -3,14 +3,14 @@
 Nothing is wrong when a claim fails to hold: two processes then compute the same cell, and the
 store keeps the file of one of them.
 
-Of a holder that this process can see (`runners.storage.holders.alive`) the kernel says whether it
-lives. Any other shows signs of life: it touches its file, whose age is measured by the file
+Of a holder that this process can see (`lra.runners.storage.holders.alive`) the kernel says whether
+it lives. Any other shows signs of life: it touches its file, whose age is measured by the file
 server's clock, against a file touched just now in the same folder. What this process has seen
 unchanged for as long, by this process's monotonic clock, is abandoned whatever a clock says; and a
 server whose clock was set meanwhile is not believed until a claim had time to be touched again.
 
 A claim that was written for another folder, of which this one is a copy, is held by nobody here
-(`runners.storage.homes`).
+(`lra.runners.storage.homes`).
 """
 
 import json
@@ -26,13 +26,13 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from uuid import uuid4
 
-from conf.plain_files import NoFile
-from conf.system_errors import persistent
-from runners.records import legible
-from runners.storage import writers
-from runners.storage.atomic import STALE_S, make_folder, unwritable
-from runners.storage.holders import Holder, Seen, alive, look, process_place, process_start
-from runners.storage.homes import COPIED, Home
+from lra.conf.plain_files import NoFile
+from lra.conf.system_errors import persistent
+from lra.runners.records import legible
+from lra.runners.storage import writers
+from lra.runners.storage.atomic import STALE_S, make_folder, unwritable
+from lra.runners.storage.holders import Holder, Seen, alive, look, process_place, process_start
+from lra.runners.storage.homes import COPIED, Home
 
 ASKED_S = 10.0
 """For so long the answer of the server holds."""

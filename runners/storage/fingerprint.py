@@ -12,9 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from runners.storage.parsed_sources import keep_parsed, parsed
+from lra.conf.rooms import ROOMS, stored_name
+from lra.runners.storage.parsed_sources import keep_parsed, parsed
 
-HOUSE = ("models", "tasks", "runners", "conf")
+FOLLOWED = ("models", "tasks", "runners", "conf")
+_HERE = Path(__file__).resolve().parents[2]
+"""The folder that holds those of `ROOMS`."""
 
 
 class Source(NamedTuple):
@@ -83,8 +86,8 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
 
 def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
     """Return every source that `modules` reach; `seen` as in `digests`."""
-    names, seen = list(modules), {} if seen is None else seen
-    packages = {*HOUSE, *(name.partition(".")[0] for name in names)}
+    names, seen = list(map(stored_name, modules)), {} if seen is None else seen
+    packages = {*FOLLOWED, *(name.partition(".")[0] for name in names)}
     tops = {package: _top(package) for package in packages}
 
     def read(name: str) -> Source | None:
@@ -115,11 +118,12 @@ def _source_of(name: str, tops: Mapping[str, Path | None]) -> Source | None:
     if path is None:
         return None
     imports = _imports(path, name, is_package=path.name == "__init__.py")
-    return Source(path, parsed(path).digest, tuple(imports))
+    return Source(path, parsed(path).digest, tuple(map(stored_name, imports)))
 
 
 def located(module: str) -> Path | None:
     """Return the source file of a module on the path, without importing it; None for none."""
+    module = stored_name(module)
     top = module.partition(".")[0]
     return _locate(module, {top: _top(top)})
 
@@ -132,6 +136,8 @@ def source_digest(module: str) -> str | None:
 
 def _top(package: str) -> Path | None:
     """Return the `__init__.py` of a package on the path, or the source of a lone module."""
+    if package in ROOMS:
+        return _HERE / package / "__init__.py"
     spec = importlib.machinery.PathFinder.find_spec(package) if package else None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from conf import plain_files
-from conf.system_errors import is_fault, persistent, way_out
-from runners.records import SCHEMA, digest
-from runners.storage import schema_1
-from runners.storage.atomic import Refused
-from runners.storage.row_check import BadRow, NewerRow, check_cell_columns, read_row
+from lra.conf import plain_files
+from lra.conf.system_errors import is_fault, persistent, way_out
+from lra.runners.records import SCHEMA, digest
+from lra.runners.storage import schema_1
+from lra.runners.storage.atomic import Refused
+from lra.runners.storage.row_check import BadRow, NewerRow, check_cell_columns, read_row
 
 
 class BadStore(ValueError):

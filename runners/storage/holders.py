@@ -7,9 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from conf.plain_files import NoJson, open_file, parse_json, typed
-from conf.system_errors import persistent
-from runners.storage.homes import Home, boot_id
+from lra.conf.plain_files import NoJson, open_file, parse_json, typed
+from lra.conf.system_errors import persistent
+from lra.runners.storage.homes import Home, boot_id
 
 LONGEST = 100_000
 """Bytes of a claim that are read; ours have a few hundred."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runners.storage.mounts import mount_of
+from lra.runners.storage.mounts import mount_of
 
 COPIED = "which this folder is a copy of, or was moved from"
 

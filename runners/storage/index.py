@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from conf.system_errors import is_fault, lexists, persistent
-from runners.records import DISTURBED, LONGEST_REASON, Status
-from runners.storage import atomic
-from runners.storage.formats import (
+from lra.conf.system_errors import is_fault, lexists, persistent
+from lra.runners.records import DISTURBED, LONGEST_REASON, Status
+from lra.runners.storage import atomic
+from lra.runners.storage.formats import (
     Damaged,
     children,
     fingerprint_of,
@@ -26,7 +26,7 @@ from runners.storage.formats import (
     rows_files,
     unreadable,
 )
-from runners.storage.sealed import NotSealed, read_sealed, sealed
+from lra.runners.storage.sealed import NotSealed, read_sealed, sealed
 
 FORMAT = 3
 """3: says what was disturbed. 2: with a digest of itself. 1: without."""
@@ -114,7 +114,7 @@ class RowsIndex:
     def complete(
         self, cell: Keyed, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
     ) -> bool:
-        """Say whether nothing remains to be done for a cell: see `runners.store.Store.complete`.
+        """Say whether nothing remains to be done: see `lra.runners.store.Store.complete`.
 
         Args:
             cell: the cell, with its fingerprint.

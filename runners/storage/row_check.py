@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec.structs import asdict
 
-from runners.metrics import METRICS
-from runners.records import CELL_COLUMNS, COLUMNS, SCHEMA, Status
+from lra.runners.metrics import METRICS
+from lra.runners.records import CELL_COLUMNS, COLUMNS, SCHEMA, Status
 
 _YEARS = (1970, 2200)
 _NAME, _LABEL = 200, 2000

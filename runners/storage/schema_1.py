@@ -8,7 +8,7 @@ floor.
 from collections.abc import Mapping
 from typing import Any
 
-from runners.records import BASELINE
+from lra.runners.records import BASELINE
 
 _PATH = "class_path"
 _INTERVALS = frozenset({"log_every_steps", "checkpoint_every_s"})
@@ -16,7 +16,7 @@ _FLOOR = "floor/"
 
 
 def described(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a cell of schema 1, spelled out as in `runners.records.Cell`."""
+    """Return the options of a cell of schema 1, spelled out as in `lra.runners.records.Cell`."""
     result = dict(identity)
     if isinstance(runner := result.get("runner"), Mapping):
         result["runner"] = _of_model(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from conf.plain_files import NoJson, Types, parse_json, read_bytes, typed
+from lra.conf.plain_files import NoJson, Types, parse_json, read_bytes, typed
 
 DIGEST = "digest"
 _SEALED = re.compile(rb'(.*),"digest":"([0-9a-f]{16})"\}', re.DOTALL)

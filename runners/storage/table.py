@@ -6,8 +6,8 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from runners.records import COLUMNS
-from runners.storage.formats import some
+from lra.runners.records import COLUMNS
+from lra.runners.storage.formats import some
 
 if TYPE_CHECKING:
     import pandas as pd

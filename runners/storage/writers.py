@@ -6,7 +6,7 @@ import socket
 import uuid
 from pathlib import Path
 
-from runners.storage.holders import Holder, alive, place_mark, process_place, process_start
+from lra.runners.storage.holders import Holder, alive, place_mark, process_place, process_start
 
 _NAME = re.compile(r"\.(?P<place>[0-9a-f]{12})\.(?P<pid>\d+)\.(?P<started>\d+)\.[0-9a-f]{8}\.tmp")
 

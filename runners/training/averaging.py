@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runners.training.parallel.parted import held
+from lra.runners.training.parallel.parted import held
 
 
 class WeightAverage:

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from conf import plain_files
-from conf.system_errors import exists, is_fault, is_file, lexists
-from runners.storage import atomic
-from runners.storage.archives import TORN, check_parts
-from runners.storage.formats import unreadable
+from lra.conf import plain_files
+from lra.conf.system_errors import exists, is_fault, is_file, lexists
+from lra.runners.storage import atomic
+from lra.runners.storage.archives import TORN, check_parts
+from lra.runners.storage.formats import unreadable
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Checkpoints:
         """Yield path and content of the states that can be read, the newest first.
 
         A damaged one is logged and skipped. Contents are not checked here: see
-        `runners.training.resume`.
+        `lra.runners.training.resume`.
 
         Raises:
             runners.storage.atomic.Refused: one cannot be read, which says nothing of it.

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, ClassVar
 
-from conf.bounds import check_least, check_positive
-from conf.choices import by_name
-from models.backbone.config import BackboneConfig, Softmax
-from runners.training.optim import OptimConfig, Schedule
-from runners.training.stages import TrainingStages, read_stages, written
-from tasks.task import SPLITS, Task, Windowed
+from lra.conf.bounds import check_least, check_positive
+from lra.conf.choices import by_name
+from lra.models.backbone.config import BackboneConfig, Softmax
+from lra.runners.training.optim import OptimConfig, Schedule
+from lra.runners.training.stages import TrainingStages, read_stages, written
+from lra.tasks.task import SPLITS, Task, Windowed
 
 
 class Keep(StrEnum):
@@ -41,7 +41,7 @@ class TrainConfig:
     keep: Keep = Keep.last
     stages: list[dict[str, Any]] = field(default_factory=list)
     """Windows and batches of the first steps, one mapping for each stage: its keys are the fields
-    of `runners.training.stages.Stage`."""
+    of `lra.runners.training.stages.Stage`."""
     window_deviation: float | None = None
     """Standard deviation, in tokens, of the training windows' lengths, of which one is drawn for
     each batch; the rate scales with it (AWD-LSTM, arXiv:1708.02182). None = all have one length."""

@@ -1,12 +1,12 @@
 """What trainings and evaluations ask of the data, checked before the first step."""
 
-from models.backbone.model import Backbone
-from models.mixer import Unsupported
-from models.state import size_bytes
-from runners.training.config import TrainConfig
-from runners.training.recurrent_state import remembered
-from runners.training.stages import TrainingStages
-from tasks.task import Task, Windowed
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import Unsupported
+from lra.models.state import size_bytes
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.recurrent_state import remembered
+from lra.runners.training.stages import TrainingStages
+from lra.tasks.task import Task, Windowed
 
 
 def check_data(model: Backbone, task: Task, stages: TrainingStages, config: TrainConfig) -> None:

@@ -6,7 +6,7 @@ for the answers p of the student and t of the teacher, p^T = softmax(logits / T)
 states after layers and A the attention weights of heads, of the student's layer i and the
 teacher's layer i L_t / L_s, both counted from 1. The factor T^2 keeps the size of the gradient.
 The first two terms are one number for each item, in place of its loss; the others are penalties.
-The loss of a step is the one formula of `runners.training.objective`.
+The loss of a step is the one formula of `lra.runners.training.objective`.
 
 Sources: Hinton et al. 2015, arXiv:1503.02531; Jiao et al. 2020, arXiv:1909.10351 (hidden states and
 attention, every k-th layer); Sun et al. 2020, arXiv:2004.02984 (attention by KL).
@@ -22,13 +22,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from conf.choices import by_name
-from models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
-from models.backbone.heads import TokenHead
-from models.backbone.model import Backbone, Outcome
-from models.backbone.placing import PLAIN
-from models.backbone.stack import Stack
-from models.mixer import Layout, State, Unsupported
+from lra.conf.choices import by_name
+from lra.models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
+from lra.models.backbone.heads import TokenHead
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.backbone.placing import PLAIN
+from lra.models.backbone.stack import Stack
+from lra.models.mixer import Layout, State, Unsupported
 
 FACTS = ("head", "vocabulary", "classes", "scalars")
 """What both must answer alike."""

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from models.backbone.model import Backbone, Outcome
-from models.mixer import State
-from models.state import detach
-from runners.isolation.progress import so_far
-from runners.metrics import METRICS
-from runners.records import Measurement, Outcomes
-from runners.training.parallel.ranks import Ranks
-from runners.training.prefetch import first_of, masks_of, rows_of, to_device
-from runners.training.recurrent_state import initial_state, remembered
-from tasks.task import Batch, Derives, Kind, Tally, Task, remarks_of
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.mixer import State
+from lra.models.state import detach
+from lra.runners.isolation.progress import so_far
+from lra.runners.metrics import METRICS
+from lra.runners.records import Measurement, Outcomes
+from lra.runners.training.parallel.ranks import Ranks
+from lra.runners.training.prefetch import first_of, masks_of, rows_of, to_device
+from lra.runners.training.recurrent_state import initial_state, remembered
+from lra.tasks.task import Batch, Derives, Kind, Tally, Task, remarks_of
 
 
 class SplitScores(NamedTuple):

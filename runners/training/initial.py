@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from models.backbone.model import Backbone
-from models.transfer.checkpoints import load_checkpoint
-from models.transfer.files import is_checkpoint
-from models.transfer.weights import TransferReport, transfer
-from runners.records import Measurement
+from lra.models.backbone.model import Backbone
+from lra.models.transfer.checkpoints import load_checkpoint
+from lra.models.transfer.files import is_checkpoint
+from lra.models.transfer.weights import TransferReport, transfer
+from lra.runners.records import Measurement
 
 
 def initial_parameters(report: TransferReport) -> Iterator[Measurement]:

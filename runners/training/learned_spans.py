@@ -16,12 +16,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.backbone.model import Backbone
-from models.backbone.stack import Stack
-from models.contract.counting import count_operations
-from runners.records import Measurement
-from runners.training.recurrent_state import remembered
-from tasks.task import Task, Windowed
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.stack import Stack
+from lra.models.contract.counting import count_operations
+from lra.runners.records import Measurement
+from lra.runners.training.recurrent_state import remembered
+from lra.tasks.task import Task, Windowed
 
 
 @runtime_checkable

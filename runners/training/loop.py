@@ -1,8 +1,8 @@
 """The one training loop: any model on any task, resumable to the bit.
 
-The loss of a step is one formula, `runners.training.objective`: the weighted mean of the losses of
-the items of the effective batch, plus the penalties. Accumulation over micro-batches divides by the
-weight of the whole batch, so that the gradient is that of the batch.
+The loss of a step is one formula, `lra.runners.training.objective`: the weighted mean of the losses
+of the items of the effective batch, plus the penalties. Accumulation over micro-batches divides by
+the weight of the whole batch, so that the gradient is that of the batch.
 
 What a dashboard shows of a step is read after the loss, which has waited for the device: the
 gradient's norm waits for nothing more, and no number of the training depends on it.
@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, Outcome
-from models.mixer import AfterStep, State
-from runners.isolation.progress import (
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.mixer import AfterStep, State
+from lra.runners.isolation.progress import (
     EVERY_S,
     MEASURING_S,
     Progress,
@@ -34,29 +34,29 @@ from runners.isolation.progress import (
     ready,
     report_progress,
 )
-from runners.measurement.device import autocast
-from runners.measurement.disturbance import between
-from runners.measurement.hardware import HardwareProfile, Precision
-from runners.measurement.measure import process_peak_bytes
-from runners.measurement.witnesses import Counters
-from runners.records import DISTURBED, Diverged, Interrupted, Measurement, Outcomes, digest
-from runners.training.checkpoint import Checkpoints
-from runners.training.config import Keep, TrainConfig, check_together
-from runners.training.data_check import check_data
-from runners.training.evaluate import SplitScores, evaluate, goodness, score_rows
-from runners.training.optim import OptimConfig
-from runners.training.pace import Pace
-from runners.training.parallel.crowding import crowded
-from runners.training.parallel.gradients import PartLoss, shard
-from runners.training.parallel.parted import whole
-from runners.training.parallel.ranks import Ranks
-from runners.training.parallel.state import Together, rank_seed, restore_random
-from runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
-from runners.training.recurrent_state import RecurrentStates, remembered
-from runners.training.resume import must_agree, resumable_state
-from runners.training.stages import TrainingStage, TrainingStages, check_batch_parts
-from runners.training.updates import WeightUpdates
-from tasks.task import Batch, Task, Windowed
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.disturbance import between
+from lra.runners.measurement.hardware import HardwareProfile, Precision
+from lra.runners.measurement.measure import process_peak_bytes
+from lra.runners.measurement.witnesses import Counters
+from lra.runners.records import DISTURBED, Diverged, Interrupted, Measurement, Outcomes, digest
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import Keep, TrainConfig, check_together
+from lra.runners.training.data_check import check_data
+from lra.runners.training.evaluate import SplitScores, evaluate, goodness, score_rows
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.pace import Pace
+from lra.runners.training.parallel.crowding import crowded
+from lra.runners.training.parallel.gradients import PartLoss, shard
+from lra.runners.training.parallel.parted import whole
+from lra.runners.training.parallel.ranks import Ranks
+from lra.runners.training.parallel.state import Together, rank_seed, restore_random
+from lra.runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
+from lra.runners.training.recurrent_state import RecurrentStates, remembered
+from lra.runners.training.resume import must_agree, resumable_state
+from lra.runners.training.stages import TrainingStage, TrainingStages, check_batch_parts
+from lra.runners.training.updates import WeightUpdates
+from lra.tasks.task import Batch, Task, Windowed
 
 Item = Measurement | Outcomes
 

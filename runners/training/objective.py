@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from models.backbone.model import Outcome
+from lra.models.backbone.model import Outcome
 
 
 def whole_batch(outcome: Outcome) -> Tensor:

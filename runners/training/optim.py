@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, TypeAlias
 
-from conf.choices import by_name
-from models.idle import Need, defaults, idle
+from lra.conf.choices import by_name
+from lra.models.idle import Need, defaults, idle
 
 
 class Optimiser(StrEnum):
@@ -119,7 +119,7 @@ class OptimConfig:
     ema_warmup: bool = False
     average_after: int | None = None
     """Validations after which weights are averaged unless they were better than those before them
-    (NT-ASGD, arXiv:1708.02182): see `runners.training.averaging`."""
+    (NT-ASGD, arXiv:1708.02182): see `lra.runners.training.averaging`."""
     steps: int = 1000
     batch_size: int = 32
     """The effective batch, whatever `micro_batch_size` is."""

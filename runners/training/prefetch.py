@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from models.mixer import Layout
-from tasks.task import Batch, Task
+from lra.models.mixer import Layout
+from lra.tasks.task import Batch, Task
 
 AHEAD = 4
 """Batches that are ready before they are asked for."""

@@ -7,12 +7,12 @@ remembers does not. Rows that start a new text (`Batch.reset`) start from an emp
 from jaxtyping import Bool
 from torch import Tensor
 
-from models.backbone.config import BackboneConfig
-from models.backbone.model import Backbone
-from models.mixer import State
-from models.state import detach, join, map_state, reset, select
-from runners.training.parallel.parted import joined_up
-from tasks.task import Task
+from lra.models.backbone.config import BackboneConfig
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import State
+from lra.models.state import detach, join, map_state, reset, select
+from lra.runners.training.parallel.parted import joined_up
+from lra.tasks.task import Task
 
 
 def remembered(config: BackboneConfig, task: Task, *, training: bool) -> int:

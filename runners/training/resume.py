@@ -8,14 +8,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from models.idle import defaults
-from models.mixer import State, Unsupported
-from runners.records import Measurement
-from runners.training.checkpoint import Checkpoints
-from runners.training.config import TrainConfig
-from runners.training.optim import OptimConfig
-from runners.training.optimisers.build import state_of
-from runners.training.updates import WeightUpdates
+from lra.models.idle import defaults
+from lra.models.mixer import State, Unsupported
+from lra.runners.records import Measurement
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.optimisers.build import state_of
+from lra.runners.training.updates import WeightUpdates
 
 _EMPTY = ("optimiser", "plateau", "trigger", "streams", "gradients", "best", "rows", "step_times")
 """Parts that are empty in a training that has not begun."""
@@ -23,7 +23,7 @@ _ROW = {"metric": str, "value": float, "step": int, "labels": dict}
 _SCHEDULED = frozenset({"lr", "momentum", "betas"})
 """What a schedule sets before every update."""
 RANKS = "ranks"
-"""The part of a state that differs by rank: see `runners.training.parallel.state`."""
+"""The part of a state that differs by rank: see `lra.runners.training.parallel.state`."""
 _FAR = 1e30
 """More than any count, time, rate or score."""
 

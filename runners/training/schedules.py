@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runners.training.optim import Anneal, OptimConfig, Schedule
+from lra.runners.training.optim import Anneal, OptimConfig, Schedule
 
 
 def learning_rate(config: OptimConfig, step: int, reduction: float = 1.0) -> float:

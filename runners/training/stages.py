@@ -11,11 +11,11 @@ from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from conf.bounds import check_least, check_positive
-from conf.choices import by_name
-from models.mixer import Unsupported
-from runners.training.optim import OptimConfig
-from tasks.task import Task, Windowed
+from lra.conf.bounds import check_least, check_positive
+from lra.conf.choices import by_name
+from lra.models.mixer import Unsupported
+from lra.runners.training.optim import OptimConfig
+from lra.tasks.task import Task, Windowed
 
 
 @by_name

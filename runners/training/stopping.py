@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tasks.data.signals import STOPS
+from lra.tasks.data.signals import STOPS
 
 
 @contextmanager

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runners.training.averaging import TriggeredAverage, WeightAverage
-from runners.training.optim import OptimConfig, Schedule
-from runners.training.optimisers.build import build_optimiser, set_rates
-from runners.training.optimisers.groups import tunings
-from runners.training.parallel.parted import joined_up
-from runners.training.schedules import Plateau, learning_rate, momentum
+from lra.runners.training.averaging import TriggeredAverage, WeightAverage
+from lra.runners.training.optim import OptimConfig, Schedule
+from lra.runners.training.optimisers.build import build_optimiser, set_rates
+from lra.runners.training.optimisers.groups import tunings
+from lra.runners.training.parallel.parted import joined_up
+from lra.runners.training.schedules import Plateau, learning_rate, momentum
 
 
 class WeightUpdates:
@@ -104,7 +104,7 @@ class WeightUpdates:
         return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state that has passed `runners.training.resume.misfit`."""
+        """Continue from a state that has passed `lra.runners.training.resume.misfit`."""
         self.optimiser.load_state_dict(state["optimiser"])
         self.scaler.load_state_dict(state["scaler"])
         if self.plateau:

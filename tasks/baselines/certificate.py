@@ -17,10 +17,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from conf.plain_files import MOST_BYTES, read_json, typed
-from tasks.data.prepared import identity_of
-from tasks.data.sources import put
-from tasks.task import Baseline, TaskSpec
+from lra.conf.plain_files import MOST_BYTES, read_json, typed
+from lra.tasks.data.prepared import identity_of
+from lra.tasks.data.sources import put
+from lra.tasks.task import Baseline, TaskSpec
 
 log = logging.getLogger(__name__)
 

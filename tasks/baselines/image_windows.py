@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tasks.data.bars import tqdm
-from tasks.data.batching import Draw, permutation
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.batching import Draw, permutation
 
 WINDOW = 9
 """Pixels of a side of what an answer is made of."""

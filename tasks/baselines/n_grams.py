@@ -22,9 +22,9 @@ from jaxtyping import Bool, Float32, Int, UInt64
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tasks.baselines.seen import RealTokens, SeenExamples
-from tasks.data.bars import tqdm
-from tasks.data.batching import Draw, permutation
+from lra.tasks.baselines.seen import RealTokens, SeenExamples
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.batching import Draw, permutation
 
 BUCKETS = 1 << 16
 FIT_EXAMPLES = 20_000

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int, Integer, Shaped
 from torch import Tensor
 
-from tasks.baselines.n_grams import answers
-from tasks.baselines.seen import RealTokens, SeenExamples, real_tokens
-from tasks.classification.objectives import (
+from lra.tasks.baselines.n_grams import answers
+from lra.tasks.baselines.seen import RealTokens, SeenExamples, real_tokens
+from lra.tasks.classification.objectives import (
     HIDING,
     Hiding,
     InputObjective,
@@ -20,10 +20,10 @@ from tasks.classification.objectives import (
     answered,
     spec_of,
 )
-from tasks.data import tokens
-from tasks.data.rows import RowsTask
-from tasks.data.tokens import unigram_baseline
-from tasks.task import Baseline, Batch, Tally, TaskSpec
+from lra.tasks.data import tokens
+from lra.tasks.data.rows import RowsTask
+from lra.tasks.data.tokens import unigram_baseline
+from lra.tasks.task import Baseline, Batch, Tally, TaskSpec
 
 FIT = 20_000
 """Training examples whose tokens are counted."""

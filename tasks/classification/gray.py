@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 
-from conf.choices import by_name
-from tasks.baselines import image_windows
-from tasks.baselines.image_windows import Pictures
-from tasks.classification.base import ClassificationTask, baseline
-from tasks.data.storage import Ragged
-from tasks.task import Baseline, Batch
+from lra.conf.choices import by_name
+from lra.tasks.baselines import image_windows
+from lra.tasks.baselines.image_windows import Pictures
+from lra.tasks.classification.base import ClassificationTask, baseline
+from lra.tasks.data.storage import Ragged
+from lra.tasks.task import Baseline, Batch
 
 LEVELS = 256
 SHADES = " .:-=+*#%@"

@@ -21,11 +21,11 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 from PIL import Image, UnidentifiedImageError
 
-from tasks.classification.labels import whole_labels
-from tasks.data import hub
-from tasks.data.archives import open_member, open_packed, opened_zip, tar_members
-from tasks.data.sources import data_root, download
-from tasks.errors import BadData, NotPrepared
+from lra.tasks.classification.labels import whole_labels
+from lra.tasks.data import hub
+from lra.tasks.data.archives import open_member, open_packed, opened_zip, tar_members
+from lra.tasks.data.sources import data_root, download
+from lra.tasks.errors import BadData, NotPrepared
 
 Images: TypeAlias = tuple[UInt8[np.ndarray, "n s s"], UInt8[np.ndarray, " n"]]
 CLASSES = 10

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from tasks.errors import BadData
+from lra.tasks.errors import BadData
 
 LONGEST = 40
 """Characters of a value that is shown."""

@@ -36,9 +36,9 @@ import torch
 from jaxtyping import Bool, Int, UInt64
 from torch import Tensor
 
-from tasks.data.batching import Draw
-from tasks.data.masking import chosen, words_of
-from tasks.task import Batch, Kind, TaskSpec
+from lra.tasks.data.batching import Draw
+from lra.tasks.data.masking import chosen, words_of
+from lra.tasks.task import Batch, Kind, TaskSpec
 
 
 class InputObjective(StrEnum):

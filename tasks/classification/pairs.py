@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from conf.shown import listed, short_repr
-from tasks.data import arena
-from tasks.data.archives import PACKED, open_packed
-from tasks.data.bars import tqdm
-from tasks.data.batching import Draw, random_words
-from tasks.data.lines import plain_text, whole_lines
-from tasks.errors import BadData, NotPrepared
+from lra.conf.shown import listed, short_repr
+from lra.tasks.data import arena
+from lra.tasks.data.archives import PACKED, open_packed
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.batching import Draw, random_words
+from lra.tasks.data.lines import plain_text, whole_lines
+from lra.tasks.errors import BadData, NotPrepared
 
 FILES = {
     "train": "new_aan_pairs.train.tsv",

@@ -21,17 +21,17 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from tasks.classification import images
-from tasks.classification.gray import Encoding, GrayTask, rows_of
-from tasks.classification.images import Hub, Images
-from tasks.classification.objectives import InputObjective, MaskedReplacement
-from tasks.data.batching import Draw, permutation, random_words
-from tasks.data.prepared import GRAY_LEVELS, identity_of
-from tasks.data.published import check_partial, check_whole, given_path, source_name
-from tasks.data.sources import data_root, path_identity
-from tasks.data.storage import Ragged
-from tasks.errors import BadData
-from tasks.task import Kind, TaskSpec
+from lra.tasks.classification import images
+from lra.tasks.classification.gray import Encoding, GrayTask, rows_of
+from lra.tasks.classification.images import Hub, Images
+from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
+from lra.tasks.data.batching import Draw, permutation, random_words
+from lra.tasks.data.prepared import GRAY_LEVELS, identity_of
+from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
+from lra.tasks.data.sources import data_root, path_identity
+from lra.tasks.data.storage import Ragged
+from lra.tasks.errors import BadData
+from lra.tasks.task import Kind, TaskSpec
 
 VERSION = 1
 SAMPLE_SIZES = {"train": 400, "test": 200}
@@ -103,7 +103,8 @@ class Pixels(GrayTask):
     Args:
         dataset: cifar10 or mnist.
         source: files, datasets or sample (a few hundred synthetic images for trials).
-        path: files: an archive or a folder, see `tasks.classification.images`; datasets: a folder
+        path: files: an archive or a folder, see `lra.tasks.classification.images`; datasets: a
+        folder
             that `datasets.load_dataset` reads. Not given: the public data.
         partial: Whether `path` holds a part of the images, or others; every row then says so.
         encoding: symbols or scalars.

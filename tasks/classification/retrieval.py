@@ -21,17 +21,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from tasks.classification import pairs
-from tasks.classification.base import ClassificationTask
-from tasks.classification.objectives import InputObjective, MaskedReplacement
-from tasks.classification.pairs import CitationPair
-from tasks.data import arena
-from tasks.data.batching import check_lengths
-from tasks.data.prepared import BYTES, GENERATED, identity_of
-from tasks.data.published import check_partial, check_whole, given_path, source_name
-from tasks.data.sources import data_root, remembered_sha256
-from tasks.data.storage import Ragged, from_rows
-from tasks.task import SPLITS, Kind, TaskSpec
+from lra.tasks.classification import pairs
+from lra.tasks.classification.base import ClassificationTask
+from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
+from lra.tasks.classification.pairs import CitationPair
+from lra.tasks.data import arena
+from lra.tasks.data.batching import check_lengths
+from lra.tasks.data.prepared import BYTES, GENERATED, identity_of
+from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
+from lra.tasks.data.sources import data_root, remembered_sha256
+from lra.tasks.data.storage import Ragged, from_rows
+from lra.tasks.task import SPLITS, Kind, TaskSpec
 
 VERSION = 1
 STORED_BYTES = 10_000

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from conf.shown import short_repr
-from tasks.classification.labels import whole_labels
-from tasks.data import hub
-from tasks.data.archives import tar_members
-from tasks.data.bars import tqdm
-from tasks.data.batching import Draw, random_words
-from tasks.data.sources import data_root
-from tasks.errors import BadData, NotPrepared
+from lra.conf.shown import short_repr
+from lra.tasks.classification.labels import whole_labels
+from lra.tasks.data import hub
+from lra.tasks.data.archives import tar_members
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.batching import Draw, random_words
+from lra.tasks.data.sources import data_root
+from lra.tasks.errors import BadData, NotPrepared
 
 Labelled: TypeAlias = list[tuple[bytes, int]]
 LABELS = {"neg": 0, "pos": 1}

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from conf.shown import short
-from tasks.classification.table_files import READERS, is_table
-from tasks.data.archives import PACKINGS
-from tasks.data.held_out import held_out
-from tasks.data.sources import remembered_sha256
-from tasks.errors import NotPrepared
+from lra.conf.shown import short
+from lra.tasks.classification.table_files import READERS, is_table
+from lra.tasks.data.archives import PACKINGS
+from lra.tasks.data.held_out import held_out
+from lra.tasks.data.sources import remembered_sha256
+from lra.tasks.errors import NotPrepared
 
 Row = TypeVar("Row")
 

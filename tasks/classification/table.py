@@ -8,7 +8,7 @@ Texts become UTF-8 bytes, id = byte + 1, cut to `max_length`. Where no validatio
 given, a share of train is held out, stratified by label and chosen by the hash of the text: the
 same on every machine, and copies of a text stay together.
 
-Values are read as they stand in a file: see `tasks.classification.table_files`.
+Values are read as they stand in a file: see `lra.tasks.classification.table_files`.
 Labels are compared as text, so 1 and "1" are one label, and 1 and 01 are two. A data set on the hub
 is read by the `datasets` library.
 """
@@ -21,16 +21,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from conf.shown import listed, reason, short, short_repr
-from tasks.classification.base import ClassificationTask
-from tasks.classification.objectives import InputObjective, MaskedReplacement
-from tasks.classification.split_files import SplitFiles
-from tasks.classification.table_files import TableRecord, named, positions, read, text_bytes
-from tasks.data.prepared import BYTES, identity_of
-from tasks.data.sources import data_root
-from tasks.data.storage import Ragged, from_rows
-from tasks.errors import BadData, NotPrepared
-from tasks.task import SPLITS, Kind, TaskSpec
+from lra.conf.shown import listed, reason, short, short_repr
+from lra.tasks.classification.base import ClassificationTask
+from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
+from lra.tasks.classification.split_files import SplitFiles
+from lra.tasks.classification.table_files import TableRecord, named, positions, read, text_bytes
+from lra.tasks.data.prepared import BYTES, identity_of
+from lra.tasks.data.sources import data_root
+from lra.tasks.data.storage import Ragged, from_rows
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.task import SPLITS, Kind, TaskSpec
 
 VERSION = 3
 

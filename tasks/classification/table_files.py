@@ -21,10 +21,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conf.shown import listed, reason, short_repr
-from tasks.data.archives import PACKINGS, open_packed
-from tasks.data.lines import plain_text
-from tasks.errors import BadData
+from lra.conf.shown import listed, reason, short_repr
+from lra.tasks.data.archives import PACKINGS, open_packed
+from lra.tasks.data.lines import plain_text
+from lra.tasks.errors import BadData
 
 
 class TableRecord(NamedTuple):

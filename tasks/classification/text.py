@@ -27,9 +27,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tasks.classification.base import ClassificationTask
-from tasks.classification.objectives import InputObjective, MaskedReplacement
-from tasks.classification.reviews import (
+from lra.tasks.classification.base import ClassificationTask
+from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
+from lra.tasks.classification.reviews import (
     HUB_NAME,
     HUB_REVISION,
     LABELS,
@@ -45,13 +45,13 @@ from tasks.classification.reviews import (
     read_folder,
     sample_reviews,
 )
-from tasks.data.batching import LONGEST, check_lengths
-from tasks.data.held_out import held_out
-from tasks.data.prepared import BYTES, GENERATED, identity_of
-from tasks.data.published import check_partial, check_whole, given_path, source_name
-from tasks.data.sources import data_root, download, path_identity
-from tasks.data.storage import Ragged, from_rows
-from tasks.task import Kind, TaskSpec
+from lra.tasks.data.batching import LONGEST, check_lengths
+from lra.tasks.data.held_out import held_out
+from lra.tasks.data.prepared import BYTES, GENERATED, identity_of
+from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
+from lra.tasks.data.sources import data_root, download, path_identity
+from lra.tasks.data.storage import Ragged, from_rows
+from lra.tasks.task import Kind, TaskSpec
 
 VERSION = 1
 PUBLIC_SIZES = {"train": 25000, "test": 25000}

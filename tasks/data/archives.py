@@ -17,9 +17,9 @@ from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, NamedTuple, NoReturn, Protocol, runtime_checkable
 
-from conf.shown import short_repr
-from tasks.data.sources import CHUNK_BYTES
-from tasks.errors import BadData
+from lra.conf.shown import short_repr
+from lra.tasks.data.sources import CHUNK_BYTES
+from lra.tasks.errors import BadData
 
 LARGEST_RATIO = 200
 """Of unpacked to packed bytes; text shrinks to a fifth or a twentieth, pairs of papers, in which

@@ -6,14 +6,14 @@ lra_release/pathfinder32/curv_contour_length_14/    Pathfinder, likewise 64, 128
 lra_release/lra_release/                            pictures once more, of 128 pixels other ones
 
 Three files each divide ListOps and retrieval; pictures are divided by
-`tasks.classification.pathfinder.division`. The released code drops what does not fill a last batch
-in evaluation; here every example is scored.
+`lra.tasks.classification.pathfinder.division`. The released code drops what does not fill a last
+batch in evaluation; here every example is scored.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 
-from tasks.errors import BadData
+from lra.tasks.errors import BadData
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 ABOUT = f"{URL} (7.7 GB; its publishers state no hash)"

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Int, Int64, Shaped
 
-from tasks.data.storage import Ragged
-from tasks.task import Batch
+from lra.tasks.data.storage import Ragged
+from lra.tasks.task import Batch
 
 LONGEST = 2**31
 """No row is longer."""

@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 from jaxtyping import Bool
 
-from tasks.errors import BadData
+from lra.tasks.errors import BadData
 
 
 def held_out(

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from conf.shown import reason, short_repr
-from tasks.data.archives import PACKINGS, Budget, open_packed
-from tasks.data.full_disk import StorageFull, full_disk_explained
-from tasks.data.sources import CHUNK_BYTES, data_root, folder_identity
-from tasks.errors import BadData, NotPrepared
+from lra.conf.shown import reason, short_repr
+from lra.tasks.data.archives import PACKINGS, Budget, open_packed
+from lra.tasks.data.full_disk import StorageFull, full_disk_explained
+from lra.tasks.data.sources import CHUNK_BYTES, data_root, folder_identity
+from lra.tasks.errors import BadData, NotPrepared
 
 ROWS_AT_ONCE = 64
 """Of a parquet file that is looked at: a row may be a whole book."""
@@ -94,7 +94,7 @@ def load(
 
 
 def check_folder(folder: Path) -> None:
-    """Read every packed file of a folder once, within the bounds of `tasks.data.archives`.
+    """Read every packed file of a folder once, within the bounds of `lra.tasks.data.archives`.
 
     The `datasets` library knows no bounds: what it unpacks fills memory and disk.
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from io import BufferedIOBase, BufferedReader, BytesIO, IOBase, RawIOBase
 from typing import IO, Any, NamedTuple
 
-from tasks.data.sources import CHUNK_BYTES
-from tasks.errors import BadData
+from lra.tasks.data.sources import CHUNK_BYTES
+from lra.tasks.errors import BadData
 
 BLOCK_BYTES = 1 << 22
 LONGEST_LINE = 1 << 26

@@ -8,7 +8,7 @@ from the row.
 import numpy as np
 from jaxtyping import Bool, Int, UInt64
 
-from tasks.data.batching import Draw, random_words
+from lra.tasks.data.batching import Draw, random_words
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
 LARGEST = np.uint64(2**64 - 1)

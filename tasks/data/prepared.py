@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from conf.choices import ByName
-from conf.shown import short_repr
-from conf.system_errors import is_file
-from tasks.data.full_disk import full_disk_explained
-from tasks.data.leftovers import sweep
-from tasks.data.sources import data_root, lock
-from tasks.data.storage import PreparedStore, Ragged, open_store, verify_store, write_store
-from tasks.errors import BadData, NotPrepared
-from tasks.task import SPLITS, TaskSpec
+from lra.conf.choices import ByName
+from lra.conf.shown import short_repr
+from lra.conf.system_errors import is_file
+from lra.tasks.data.full_disk import full_disk_explained
+from lra.tasks.data.leftovers import sweep
+from lra.tasks.data.sources import data_root, lock
+from lra.tasks.data.storage import PreparedStore, Ragged, open_store, verify_store, write_store
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.task import SPLITS, TaskSpec
 
 BYTES = "byte + 1, 0 pads"
 GRAY_LEVELS = "gray levels 0 … 255"
@@ -40,7 +40,7 @@ class StoredTask(ByName, ABC):
     """A task adds what it is, and how its data are made."""
 
     incidental: ClassVar[frozenset[str]] = frozenset()
-    """As in `tasks.task.Task`."""
+    """As in `lra.tasks.task.Task`."""
 
     _store: PreparedStore | None = None
     lacking: NotPrepared | BadData | None = None
@@ -121,7 +121,7 @@ class StoredTask(ByName, ABC):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What `make` found odd, as in `tasks.task.Remarked`."""
+        """What `make` found odd, as in `lra.tasks.task.Remarked`."""
         stored: Mapping[str, str] = self.store().about.get("remarks", {})
         return stored
 

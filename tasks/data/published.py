@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from conf.shown import short_repr
-from tasks.errors import BadData
+from lra.conf.shown import short_repr
+from lra.tasks.errors import BadData
 
 MARK = " (a part)"
 """What the source of every row made from a part ends with."""

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from jaxtyping import Int
 
-from tasks.data.batching import collate, plan_epoch
-from tasks.data.prepared import StoredTask
-from tasks.task import Batch
+from lra.tasks.data.batching import collate, plan_epoch
+from lra.tasks.data.prepared import StoredTask
+from lra.tasks.task import Batch
 
 
 class RowsTask(StoredTask):

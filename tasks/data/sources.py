@@ -19,13 +19,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from conf.kept import data_root as data_root  # noqa: PLC0414  # handed on
-from conf.plain_files import read_json, typed
-from conf.system_errors import NO_LOCKS, STORAGE_ALONE
-from tasks.data.bars import tqdm
-from tasks.data.full_disk import full_disk_explained
-from tasks.data.leftovers import PARTIAL, appended, temporary_file, temporary_folder
-from tasks.errors import BadData, NotPrepared
+from lra.conf.kept import data_root as data_root  # noqa: PLC0414  # handed on
+from lra.conf.plain_files import read_json, typed
+from lra.conf.system_errors import NO_LOCKS, STORAGE_ALONE
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.full_disk import full_disk_explained
+from lra.tasks.data.leftovers import PARTIAL, appended, temporary_file, temporary_folder
+from lra.tasks.errors import BadData, NotPrepared
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def lock(name: str) -> Iterator[None]:
     The kernel frees the lock when its holder ends in any way, so none is ever stale. On a file
     system without such locks it is a file that names its holder.
 
-    Temporary files and folders are held by themselves (`tasks.data.leftovers`), not by a lock
+    Temporary files and folders are held by themselves (`lra.tasks.data.leftovers`), not by a lock
     beside
     them: this is how what a killed writer left is told from what is still written.
     """

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from conf.plain_files import NoFile, NoJson, read_json, typed
-from conf.system_errors import is_file, persistent
-from tasks.data.sources import placing, sha256
-from tasks.errors import BadData, NotPrepared
+from lra.conf.plain_files import NoFile, NoJson, read_json, typed
+from lra.conf.system_errors import is_file, persistent
+from lra.tasks.data.sources import placing, sha256
+from lra.tasks.errors import BadData, NotPrepared
 
 FORMAT = 1
 PARTS = ("tokens", "offsets", "targets")

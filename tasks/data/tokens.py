@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasks.task import Baseline, Batch, Tally
+from lra.tasks.task import Baseline, Batch, Tally
 
 LARGEST = 1 << 48
 """No position and no count of tokens comes near."""

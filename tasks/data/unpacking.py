@@ -3,8 +3,8 @@
 import zipfile
 from pathlib import Path
 
-from conf.shown import short_repr
-from tasks.data.archives import (
+from lra.conf.shown import short_repr
+from lra.tasks.data.archives import (
     Budget,
     Readable,
     damage_explained,
@@ -12,8 +12,8 @@ from tasks.data.archives import (
     opened_zip,
     walked_tar,
 )
-from tasks.data.sources import CHUNK_BYTES, lock, placing
-from tasks.errors import BadData
+from lra.tasks.data.sources import CHUNK_BYTES, lock, placing
+from lra.tasks.errors import BadData
 
 
 def extract(archive: Path, final: Path) -> Path:

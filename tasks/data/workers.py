@@ -7,8 +7,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from threading import Thread
 from typing import TypeVar
 
-from tasks.data.caller import caller_left_out
-from tasks.data.signals import left_to_parent
+from lra.tasks.data.caller import caller_left_out
+from lra.tasks.data.signals import left_to_parent
 
 T = TypeVar("T")
 R = TypeVar("R")

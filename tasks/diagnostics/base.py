@@ -23,13 +23,13 @@ import numpy as np
 from jaxtyping import Int, UInt64
 from torch import Tensor
 
-from tasks.data.batching import Draw, random_words
-from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.rows import RowsTask
-from tasks.data.sources import data_root
-from tasks.data.storage import Ragged
-from tasks.data.tokens import tally
-from tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
+from lra.tasks.data.batching import Draw, random_words
+from lra.tasks.data.prepared import GENERATED, identity_of
+from lra.tasks.data.rows import RowsTask
+from lra.tasks.data.sources import data_root
+from lra.tasks.data.storage import Ragged
+from lra.tasks.data.tokens import tally
+from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
 
 NOT_ASKED = -1
 ROOM = 4

@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import UInt64
 
-from conf.choices import by_name
-from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
+from lra.conf.choices import by_name
+from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
 
 BORDER = 0
 

@@ -28,8 +28,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt64
 
-from conf.choices import by_name
-from tasks.diagnostics.base import DiagnosticTask, Rows, below
+from lra.conf.choices import by_name
+from lra.tasks.diagnostics.base import DiagnosticTask, Rows, below
 
 
 class Group(StrEnum):

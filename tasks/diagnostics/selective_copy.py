@@ -18,9 +18,9 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import UInt64
 
-from conf.choices import by_name
-from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below, distinct
-from tasks.task import Baseline
+from lra.conf.choices import by_name
+from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below, distinct
+from lra.tasks.task import Baseline
 
 BLANK = 0
 

@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Int, Integer
 
-from tasks.data.lines import LineBlock
-from tasks.errors import BadData
-from tasks.language import vocabulary_cache
-from tasks.language.words import token_type
+from lra.tasks.data.lines import LineBlock
+from lra.tasks.errors import BadData
+from lra.tasks.language import vocabulary_cache
+from lra.tasks.language.words import token_type
 
 VERSION = 1
 CODE_POINTS = 0x110000

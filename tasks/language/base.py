@@ -21,12 +21,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from conf.choices import by_name
-from tasks.data.batching import check_ranks
-from tasks.data.prepared import StoredTask
-from tasks.data.tokens import tally, unigram_baseline
-from tasks.errors import BadData
-from tasks.language.windows import (
+from lra.conf.choices import by_name
+from lra.tasks.data.batching import check_ranks
+from lra.tasks.data.prepared import StoredTask
+from lra.tasks.data.tokens import tally, unigram_baseline
+from lra.tasks.errors import BadData
+from lra.tasks.language.windows import (
     VariedLengths,
     Windows,
     evaluation_windows,
@@ -34,7 +34,7 @@ from tasks.language.windows import (
     shuffled_windows,
     varied_lanes,
 )
-from tasks.task import Baseline, Batch, Kind, Tally, Task, TaskSpec
+from lra.tasks.task import Baseline, Batch, Kind, Tally, Task, TaskSpec
 
 COUNT_AT_ONCE = 1 << 24
 

@@ -19,15 +19,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Integer
 
-from tasks.data import archives, hub
-from tasks.data.batching import Draw, random_words
-from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import check_partial, given_path, source_name
-from tasks.data.sources import data_root, download, folder_identity, remembered_sha256
-from tasks.data.storage import Ragged
-from tasks.errors import BadData, NotPrepared
-from tasks.language.base import LanguageTask, Regime
-from tasks.task import SPLITS, TaskSpec
+from lra.tasks.data import archives, hub
+from lra.tasks.data.batching import Draw, random_words
+from lra.tasks.data.prepared import GENERATED, identity_of
+from lra.tasks.data.published import check_partial, given_path, source_name
+from lra.tasks.data.sources import data_root, download, folder_identity, remembered_sha256
+from lra.tasks.data.storage import Ragged
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language.base import LanguageTask, Regime
+from lra.tasks.task import SPLITS, TaskSpec
 
 VERSION = 1
 OFFICIAL = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}

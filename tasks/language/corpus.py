@@ -35,20 +35,20 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from conf.shown import short_repr
-from tasks.data.lines import LineBlock
-from tasks.data.prepared import identity_of
-from tasks.data.published import named_path
-from tasks.data.sources import data_root
-from tasks.data.storage import Ragged
-from tasks.errors import BadData
-from tasks.language import corpus_files as files
-from tasks.language.alphabets import Bytes, CharacterSet
-from tasks.language.base import Regime
-from tasks.language.subwords import Algorithm, Subwords
-from tasks.language.tokenised import TokenisedTask, end, piece
-from tasks.language.words import Unknown, Words, token_type
-from tasks.task import TaskSpec
+from lra.conf.shown import short_repr
+from lra.tasks.data.lines import LineBlock
+from lra.tasks.data.prepared import identity_of
+from lra.tasks.data.published import named_path
+from lra.tasks.data.sources import data_root
+from lra.tasks.data.storage import Ragged
+from lra.tasks.errors import BadData
+from lra.tasks.language import corpus_files as files
+from lra.tasks.language.alphabets import Bytes, CharacterSet
+from lra.tasks.language.base import Regime
+from lra.tasks.language.subwords import Algorithm, Subwords
+from lra.tasks.language.tokenised import TokenisedTask, end, piece
+from lra.tasks.language.words import Unknown, Words, token_type
+from lra.tasks.task import TaskSpec
 
 VERSION = 1
 SUBWORDS = 8000

@@ -4,11 +4,11 @@ import glob
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from conf.shown import short
-from tasks.data.archives import open_packed
-from tasks.data.lines import LineBlock, blocks
-from tasks.data.sources import below, texts_identity
-from tasks.errors import BadData, NotPrepared
+from lra.conf.shown import short
+from lra.tasks.data.archives import open_packed
+from lra.tasks.data.lines import LineBlock, blocks
+from lra.tasks.data.sources import below, texts_identity
+from lra.tasks.errors import BadData, NotPrepared
 
 WANTED = "name a text file, a folder of such files, or a pattern in quotes such as 'notes/*.txt'"
 OTHERS = "a pattern such as 'notes/*.txt' leaves other files out"

@@ -22,18 +22,18 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from tasks.data.lines import LineBlock, cut
-from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import check_partial, given_path, named_path, source_name
-from tasks.data.sources import data_root, folder_identity, remembered_sha256
-from tasks.data.storage import Ragged
-from tasks.errors import BadData, NotPrepared
-from tasks.language import pg19_files as files
-from tasks.language.base import Regime
-from tasks.language.pg19_files import Book, DecodingErrors
-from tasks.language.subwords import Algorithm, Subwords
-from tasks.language.tokenised import TokenisedTask, end, log, piece
-from tasks.task import TaskSpec
+from lra.tasks.data.lines import LineBlock, cut
+from lra.tasks.data.prepared import GENERATED, identity_of
+from lra.tasks.data.published import check_partial, given_path, named_path, source_name
+from lra.tasks.data.sources import data_root, folder_identity, remembered_sha256
+from lra.tasks.data.storage import Ragged
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language import pg19_files as files
+from lra.tasks.language.base import Regime
+from lra.tasks.language.pg19_files import Book, DecodingErrors
+from lra.tasks.language.subwords import Algorithm, Subwords
+from lra.tasks.language.tokenised import TokenisedTask, end, log, piece
+from lra.tasks.task import TaskSpec
 
 VERSION = 2
 SUBWORDS = 32_768

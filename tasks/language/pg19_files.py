@@ -7,16 +7,16 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conf.shown import short_repr
-from tasks.data import hub
-from tasks.data.bars import tqdm
-from tasks.data.leftovers import temporary_folder
-from tasks.data.lines import check_encoding, check_utf8, unmarked
-from tasks.data.sources import data_root
-from tasks.data.unpacking import extract
-from tasks.errors import BadData, NotPrepared
-from tasks.language.characters import sample_text
-from tasks.task import SPLITS
+from lra.conf.shown import short_repr
+from lra.tasks.data import hub
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.leftovers import temporary_folder
+from lra.tasks.data.lines import check_encoding, check_utf8, unmarked
+from lra.tasks.data.sources import data_root
+from lra.tasks.data.unpacking import extract
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language.characters import sample_text
+from lra.tasks.task import SPLITS
 
 HUB_NAME = "emozilla/pg19"
 HUB_REVISION = "c021754c8e01c5b1cc83a1f549c1f97fbbb756b8"

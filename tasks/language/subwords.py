@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Integer
 
-from conf.plain_files import read_bytes
-from conf.shown import reason
-from tasks.data.lines import LineBlock
-from tasks.data.sources import remembered_sha256
-from tasks.errors import BadData, NotPrepared
-from tasks.language import vocabulary_cache
-from tasks.language.words import token_type
+from lra.conf.plain_files import read_bytes
+from lra.conf.shown import reason
+from lra.tasks.data.lines import LineBlock
+from lra.tasks.data.sources import remembered_sha256
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language import vocabulary_cache
+from lra.tasks.language.words import token_type
 
 VERSION = 1
 BYTES = 256

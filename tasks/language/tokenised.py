@@ -15,13 +15,13 @@ from typing import ClassVar, Protocol
 import numpy as np
 from jaxtyping import Integer
 
-from tasks.data.lines import LineBlock
-from tasks.data.prepared import identity_of
-from tasks.data.storage import Ragged
-from tasks.errors import BadData
-from tasks.language.base import LanguageTask
-from tasks.language.words import Words, token_type
-from tasks.task import SPLITS
+from lra.tasks.data.lines import LineBlock
+from lra.tasks.data.prepared import identity_of
+from lra.tasks.data.storage import Ragged
+from lra.tasks.errors import BadData
+from lra.tasks.language.base import LanguageTask
+from lra.tasks.language.words import Words, token_type
+from lra.tasks.task import SPLITS
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from conf.plain_files import NoFile, NoJson, read_bytes, read_json, typed
-from tasks.data.prepared import identity_of
-from tasks.data.sources import data_root, lock, placing
-from tasks.errors import BadData, NotPrepared
+from lra.conf.plain_files import NoFile, NoJson, read_bytes, read_json, typed
+from lra.tasks.data.prepared import identity_of
+from lra.tasks.data.sources import data_root, lock, placing
+from lra.tasks.errors import BadData, NotPrepared
 
 FORMAT = 1
 

@@ -22,19 +22,19 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int, Integer
 
-from tasks.data.lines import LineBlock
-from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import check_partial, given_path, named_path, source_name
-from tasks.data.sources import data_root, folder_identity
-from tasks.data.storage import Ragged
-from tasks.errors import BadData, NotPrepared
-from tasks.language import wikitext_files as files
-from tasks.language.base import Regime
-from tasks.language.subwords import Algorithm, Subwords
-from tasks.language.tokenised import TokenisedTask, end, piece
-from tasks.language.wikitext_files import WikiTextCorpus, WikiTextForm
-from tasks.language.words import Unknown, Words, count_words, ranked, split_words
-from tasks.task import SPLITS, TaskSpec
+from lra.tasks.data.lines import LineBlock
+from lra.tasks.data.prepared import GENERATED, identity_of
+from lra.tasks.data.published import check_partial, given_path, named_path, source_name
+from lra.tasks.data.sources import data_root, folder_identity
+from lra.tasks.data.storage import Ragged
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language import wikitext_files as files
+from lra.tasks.language.base import Regime
+from lra.tasks.language.subwords import Algorithm, Subwords
+from lra.tasks.language.tokenised import TokenisedTask, end, piece
+from lra.tasks.language.wikitext_files import WikiTextCorpus, WikiTextForm
+from lra.tasks.language.words import Unknown, Words, count_words, ranked, split_words
+from lra.tasks.task import SPLITS, TaskSpec
 
 VERSION = 1
 SUBWORDS = 8000

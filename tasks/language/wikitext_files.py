@@ -9,14 +9,14 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conf.shown import listed, short_repr
-from tasks.data import archives, hub
-from tasks.data.lines import LineBlock, blocks, is_plain
-from tasks.data.sources import data_root, remembered_sha256
-from tasks.errors import BadData, NotPrepared
-from tasks.language.characters import sample_text
-from tasks.language.words import UNKNOWN
-from tasks.task import SPLITS
+from lra.conf.shown import listed, short_repr
+from lra.tasks.data import archives, hub
+from lra.tasks.data.lines import LineBlock, blocks, is_plain
+from lra.tasks.data.sources import data_root, remembered_sha256
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language.characters import sample_text
+from lra.tasks.language.words import UNKNOWN
+from lra.tasks.task import SPLITS
 
 HUB_NAME = "Salesforce/wikitext"
 HUB_REVISION = "b08601e04326c79dfdd32d625aee71d232d685c3"

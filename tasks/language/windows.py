@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from tasks.data.batching import Draw, permutation, random_words
+from lra.tasks.data.batching import Draw, permutation, random_words
 
 
 class Windows(NamedTuple):

@@ -17,10 +17,10 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Integer
 
-from conf.shown import short_repr
-from tasks.data.lines import LineBlock
-from tasks.errors import BadData
-from tasks.language import vocabulary_cache
+from lra.conf.shown import short_repr
+from lra.tasks.data.lines import LineBlock
+from lra.tasks.errors import BadData
+from lra.tasks.language import vocabulary_cache
 
 VERSION = 1
 UNKNOWN, END = b"<unk>", b"<eos>"

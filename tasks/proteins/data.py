@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from enum import StrEnum, auto
 from pathlib import Path
 
-from conf.choices import ByName
-from conf.shown import short_repr
-from tasks.data.prepared import GENERATED
-from tasks.data.published import check_partial, check_whole, given_path, named_path, source_name
-from tasks.data.storage import Ragged
-from tasks.errors import NotPrepared
-from tasks.proteins import pfam
-from tasks.proteins.fasta import ProteinRecord
-from tasks.proteins.sources import (
+from lra.conf.choices import ByName
+from lra.conf.shown import short_repr
+from lra.tasks.data.prepared import GENERATED
+from lra.tasks.data.published import check_partial, check_whole, given_path, named_path, source_name
+from lra.tasks.data.storage import Ragged
+from lra.tasks.errors import NotPrepared
+from lra.tasks.proteins import pfam
+from lra.tasks.proteins.fasta import ProteinRecord
+from lra.tasks.proteins.sources import (
     LICENCE,
     content,
     fasta_files,
@@ -22,7 +22,7 @@ from tasks.proteins.sources import (
     from_files,
     sample,
 )
-from tasks.proteins.splits import Splitter, blocks
+from lra.tasks.proteins.splits import Splitter, blocks
 
 SWISS_PROT = 540_000
 """Sequences that every release since 2014 has at least, each another number (release notes of
@@ -45,7 +45,7 @@ class Duplicates(StrEnum):
 
 
 class ProteinData(ByName):
-    """Sequences from one source; the options are those of `tasks.proteins.task.Proteins`.
+    """Sequences from one source; the options are those of `lra.tasks.proteins.task.Proteins`.
 
     Raises:
         ValueError: They do not fit together.

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, cast
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
-from conf.shown import short, short_repr
-from tasks.data.archives import PACKED, open_packed
-from tasks.data.bars import tqdm
-from tasks.data.lines import LONGEST_LINE, plain_text, too_long, whole_lines
-from tasks.errors import BadData
-from tasks.proteins.alphabet import LETTERS
+from lra.conf.shown import short, short_repr
+from lra.tasks.data.archives import PACKED, open_packed
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.lines import LONGEST_LINE, plain_text, too_long, whole_lines
+from lra.tasks.errors import BadData
+from lra.tasks.proteins.alphabet import LETTERS
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
-from conf.shown import short_repr
-from tasks.data.archives import open_packed
-from tasks.data.lines import plain_text, whole_lines
-from tasks.errors import BadData, NotPrepared
-from tasks.proteins.fasta import ProteinRecord
-from tasks.proteins.splits import digest
+from lra.conf.shown import short_repr
+from lra.tasks.data.archives import open_packed
+from lra.tasks.data.lines import plain_text, whole_lines
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.proteins.fasta import ProteinRecord
+from lra.tasks.proteins.splits import digest
 
 log = logging.getLogger(__name__)
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from conf.shown import short_repr
-from tasks.data import hub
-from tasks.data.batching import Draw, random_words
-from tasks.data.sources import data_root, remembered_sha256
-from tasks.errors import BadData, NotPrepared
-from tasks.proteins.alphabet import LETTERS
-from tasks.proteins.fasta import ENDINGS, Cleaning, ProteinRecord, read
+from lra.conf.shown import short_repr
+from lra.tasks.data import hub
+from lra.tasks.data.batching import Draw, random_words
+from lra.tasks.data.sources import data_root, remembered_sha256
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.proteins.alphabet import LETTERS
+from lra.tasks.proteins.fasta import ENDINGS, Cleaning, ProteinRecord, read
 
 PUBLIC_URL = (
     "https://ftp.uniprot.org/pub/databases/uniprot/current_release/knowledgebase/complete/"

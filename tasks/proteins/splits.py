@@ -17,11 +17,11 @@ from itertools import islice
 
 import numpy as np
 
-from tasks.data.storage import Ragged
-from tasks.errors import BadData
-from tasks.proteins.alphabet import END, SYMBOLS, to_ids
-from tasks.proteins.fasta import ProteinRecord
-from tasks.task import SPLITS
+from lra.tasks.data.storage import Ragged
+from lra.tasks.errors import BadData
+from lra.tasks.proteins.alphabet import END, SYMBOLS, to_ids
+from lra.tasks.proteins.fasta import ProteinRecord
+from lra.tasks.task import SPLITS
 
 log = logging.getLogger(__name__)
 

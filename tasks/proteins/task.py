@@ -11,7 +11,7 @@ at least); they answer, and are judged on, these alone. Which ones depends on (s
 in evaluation they are drawn once and for all.
 
 concatenated: the whole sequences, an end token before each, are one stream for each split, cut as
-in `tasks.language.base`; windows of 8,192 as published. Causal only.
+in `lra.tasks.language.base`; windows of 8,192 as published. Causal only.
 
 The score is per residue: no begin, end, padding or mask token is ever an answer that counts, in
 training, in evaluation or in the baselines. The metric is perplexity, exp(mean loss in nats).
@@ -38,14 +38,14 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
-from tasks.data.masking import chosen
-from tasks.data.prepared import identity_of
-from tasks.data.rows import RowsTask
-from tasks.data.sources import data_root
-from tasks.data.storage import Ragged
-from tasks.data.tokens import unigram_baseline
-from tasks.language.base import LanguageTask, Regime, counted
-from tasks.proteins.alphabet import (
+from lra.tasks.data.masking import chosen
+from lra.tasks.data.prepared import identity_of
+from lra.tasks.data.rows import RowsTask
+from lra.tasks.data.sources import data_root
+from lra.tasks.data.storage import Ragged
+from lra.tasks.data.tokens import unigram_baseline
+from lra.tasks.language.base import LanguageTask, Regime, counted
+from lra.tasks.proteins.alphabet import (
     BEGIN,
     END,
     FIRST,
@@ -56,10 +56,10 @@ from tasks.proteins.alphabet import (
     encoded,
     to_text,
 )
-from tasks.proteins.data import Duplicates, ProteinData, ProteinSource
-from tasks.proteins.sources import PUBLIC_DATASET
-from tasks.proteins.splits import FAMILIES
-from tasks.task import Baseline, Batch, Kind, Task, TaskSpec
+from lra.tasks.proteins.data import Duplicates, ProteinData, ProteinSource
+from lra.tasks.proteins.sources import PUBLIC_DATASET
+from lra.tasks.proteins.splits import FAMILIES
+from lra.tasks.task import Baseline, Batch, Kind, Task, TaskSpec
 
 VERSION = 1
 MASKED = 0.15

@@ -18,9 +18,9 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int, UInt64
 
-from conf.choices import by_name
-from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
-from tasks.task import Batch, Kind, TaskSpec
+from lra.conf.choices import by_name
+from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
+from lra.tasks.task import Batch, Kind, TaskSpec
 
 BOUNDARY = 0
 """Begins an answer, and ends it."""

@@ -8,7 +8,7 @@ byte + 2; 0 pads, 1 begins an answer and ends it. Sources are cut to `source_len
 targets to `target_length`; the end of a target that was cut is not asked for. Where no validation
 or test file is given, a share of train is held out, chosen by the hash of the pair: the same on
 every machine, and copies stay together. Values are read as they stand in a file: see
-`tasks.classification.table_files`.
+`lra.tasks.classification.table_files`.
 """
 
 import math
@@ -22,16 +22,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from conf.shown import short
-from tasks.classification.split_files import SplitFiles
-from tasks.classification.table_files import read, text_bytes
-from tasks.data.prepared import identity_of
-from tasks.data.rows import RowsTask
-from tasks.data.sources import data_root
-from tasks.data.storage import Ragged, from_rows
-from tasks.data.tokens import tally, unigram_baseline
-from tasks.errors import BadData
-from tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
+from lra.conf.shown import short
+from lra.tasks.classification.split_files import SplitFiles
+from lra.tasks.classification.table_files import read, text_bytes
+from lra.tasks.data.prepared import identity_of
+from lra.tasks.data.rows import RowsTask
+from lra.tasks.data.sources import data_root
+from lra.tasks.data.storage import Ragged, from_rows
+from lra.tasks.data.tokens import tally, unigram_baseline
+from lra.tasks.errors import BadData
+from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
 
 VERSION = 2
 BOUNDARY = 1

@@ -29,11 +29,11 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lra.composition.compose import mixer_factory
-from models.contract.counting import count_operations, saved_bytes
-from models.mixer import Layout, MixerFactory, Site, Unsupported
-from runners.measurement.measure import in_turns, observe, timed, warm_up
-from runners.measurement.timing import REPEAT_LIMIT_S
-from runners.measurement.watch import Watch
+from lra.models.contract.counting import count_operations, saved_bytes
+from lra.models.mixer import Layout, MixerFactory, Site, Unsupported
+from lra.runners.measurement.measure import in_turns, observe, timed, warm_up
+from lra.runners.measurement.timing import REPEAT_LIMIT_S
+from lra.runners.measurement.watch import Watch
 from tests.benchmarks.frame import append
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "model"

@@ -28,18 +28,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.classification.listops.task import ListOps
-from tasks.classification.pathfinder.styles import STYLES
-from tasks.classification.pathfinder.task import Drawing, Pathfinder, draw
-from tasks.classification.text import Text, TextSource
-from tasks.data.batching import collate
-from tasks.data.lines import LineBlock, blocks
-from tasks.data.sources import data_root
-from tasks.data.storage import Ragged, from_rows, write_store
-from tasks.language.base import LanguageTask, Regime
-from tasks.language.subwords import Algorithm, Subwords, learnt
-from tasks.language.words import Unknown, Words, count_words
-from tasks.task import TaskSpec
+from lra.tasks.classification.listops.task import ListOps
+from lra.tasks.classification.pathfinder.styles import STYLES
+from lra.tasks.classification.pathfinder.task import Drawing, Pathfinder, draw
+from lra.tasks.classification.text import Text, TextSource
+from lra.tasks.data.batching import collate
+from lra.tasks.data.lines import LineBlock, blocks
+from lra.tasks.data.sources import data_root
+from lra.tasks.data.storage import Ragged, from_rows, write_store
+from lra.tasks.language.base import LanguageTask, Regime
+from lra.tasks.language.subwords import Algorithm, Subwords, learnt
+from lra.tasks.language.words import Unknown, Words, count_words
+from lra.tasks.task import TaskSpec
 from tests.benchmarks.frame import Rows, append, command_line, interleaved, say_machine, timed
 
 STEP_S = 0.020

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.ops.gated.decayed_product import decayed_product
-from models.ops.gated.delta_product import delta_product
+from lra.models.ops.gated.decayed_product import decayed_product
+from lra.models.ops.gated.delta_product import delta_product
 from peers.flash_linear import file_of
 from tests.benchmarks.frame import Forms, compare, trained
 

@@ -36,19 +36,19 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from models.backbone.heads import AdaptiveHead
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.contract.counting import count_operations, saved_bytes
-from models.families.adaptive_span import AdaptiveSpan
-from models.families.sdpa import SDPA
-from models.families.shortformer import Shortformer
-from models.families.transformer_xl import SameLength, TransformerXL
-from models.mixer import Flow, Layout, MixerFactory, Positions, Site
-from models.ops.convolution.dynamic import dynamic_convolution
-from models.ops.convolution.layer import TapSoftmax
-from models.ops.convolution.shared import shared_convolution
-from reports.figures.drawing import style
-from reports.figures.layout import arrange, sheet
+from lra.models.backbone.heads import AdaptiveHead
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.contract.counting import count_operations, saved_bytes
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.sdpa import SDPA
+from lra.models.families.shortformer import Shortformer
+from lra.models.families.transformer_xl import SameLength, TransformerXL
+from lra.models.mixer import Flow, Layout, MixerFactory, Positions, Site
+from lra.models.ops.convolution.dynamic import dynamic_convolution
+from lra.models.ops.convolution.layer import TapSoftmax
+from lra.models.ops.convolution.shared import shared_convolution
+from lra.reports.figures.drawing import style
+from lra.reports.figures.layout import arrange, sheet
 from tests.benchmarks.frame import Rows, append, command_line, interleaved, quartiles, ratios
 from tests.models.families.released import convolutions as fairseq, transformer_xl as released
 

@@ -40,11 +40,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from reports.statistics.intervals import wilson_interval
-from runners.measurement.disturbance import load, scattered
-from runners.measurement.measure import in_turns, timed, uncollected
-from runners.measurement.watch import Watch
-from runners.measurement.witnesses import Counters
+from lra.reports.statistics.intervals import wilson_interval
+from lra.runners.measurement.disturbance import load, scattered
+from lra.runners.measurement.measure import in_turns, timed, uncollected
+from lra.runners.measurement.watch import Watch
+from lra.runners.measurement.witnesses import Counters
 
 CPU = torch.device("cpu")
 SEED = 17

@@ -1,4 +1,5 @@
-"""Fit the weights of `runners.measurement.effort` on half of the cells, judge them on the other.
+"""Fit the weights of `lra.runners.measurement.effort` on half of the cells, judge them on the
+other.
 
     python tests/benchmarks/planning.py RESULTS
 
@@ -16,14 +17,14 @@ from scipy.optimize import nnls
 
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.runners.measurement.effort import WEIGHTS, Effort, parts
+from lra.runners.measurement.rates import stored_rates
+from lra.runners.storage.formats import cell_folders, read_newest_rows
+from lra.runners.store import Store
 from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
 from lra.sweep.forecast import threads
 from lra.sweep.work import CellWork
-from runners.measurement.effort import WEIGHTS, Effort, parts
-from runners.measurement.rates import stored_rates
-from runners.storage.formats import cell_folders, read_newest_rows
-from runners.store import Store
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "reports/published/families-epyc-2026-11-21.jsonl"
 

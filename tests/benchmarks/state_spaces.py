@@ -19,16 +19,16 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from models.families.s4 import S4
-from models.mixer import Layout, Site
-from models.ops.convolution.long import fast_points, long_convolution
-from models.ops.recurrent.linear_recurrence import linear_recurrence
-from models.ops.state_space import low_rank
-from models.ops.state_space.kernels import vandermonde
+from lra.models.families.s4 import S4
+from lra.models.mixer import Layout, Site
+from lra.models.ops.convolution.long import fast_points, long_convolution
+from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
+from lra.models.ops.state_space import low_rank
+from lra.models.ops.state_space.kernels import vandermonde
 from tests.benchmarks.frame import Forms, compare, trained
 
 ROWS, WIDTH, STATES = 2, 128, 64
-TWO_FACTORS = "models.ops.state_space.dynamics.vandermonde"
+TWO_FACTORS = "lra.models.ops.state_space.dynamics.vandermonde"
 
 
 def table(c: Tensor, factor: Tensor, length: int) -> Tensor:

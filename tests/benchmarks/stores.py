@@ -34,16 +34,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lra.composition.hydra_entry import entries
 from lra.composition.runner_class import sections
 from lra.composition.selection import kinds
+from lra.reports import report
 from lra.results.accounts import stored_accounts
 from lra.results.stored import stored
+from lra.runners.records import Cell, Measurement
+from lra.runners.storage import atomic
+from lra.runners.storage.audit import audit
+from lra.runners.storage.index import statuses
+from lra.runners.store import Store, read_rows
 from lra.sweep.cell_list import build
 from lra.sweep.cells import run_cell
-from reports import report
-from runners.records import Cell, Measurement
-from runners.storage import atomic
-from runners.storage.audit import audit
-from runners.storage.index import statuses
-from runners.store import Store, read_rows
 from tests.benchmarks.frame import (
     Rows,
     append,

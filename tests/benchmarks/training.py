@@ -2,7 +2,7 @@
 
     python tests/benchmarks/training.py PART --json ROWS    # --blocks 100 if busy
 
-- `loop`: `runners.measures.train` beside a bare loop (forward, backward, clipping, AdamW).
+- `loop`: `lra.runners.measures.train` beside a bare loop (forward, backward, clipping, AdamW).
 - `processes`: the same on two processes that exchange gradients by gloo, beside a loop around
   PyTorch's DistributedDataParallel with its own averaging of gradients. The runner makes whole
   batches and takes its rows, adds gradients up, allows for weights that a pass leaves out, adds up
@@ -46,20 +46,20 @@ from torch.nn.parallel import DistributedDataParallel
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lra.composition.hydra_entry import entries
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.linear import LinearAttention
+from lra.runners.isolation.progress import Begun, listening
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.records import Measurement
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.optim import OptimConfig, Schedule
+from lra.runners.training.parallel.ranks import Ranks
+from lra.runners.training.prefetch import BatchPosition, endless
 from lra.sweep import cell_list
 from lra.sweep.live import LiveSweep
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.linear import LinearAttention
-from runners.isolation.progress import Begun, listening
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.train import train
-from runners.records import Measurement
-from runners.training.config import TrainConfig
-from runners.training.optim import OptimConfig, Schedule
-from runners.training.parallel.ranks import Ranks
-from runners.training.prefetch import BatchPosition, endless
-from tasks.classification.listops.task import ListOps
-from tasks.task import Batch
+from lra.tasks.classification.listops.task import ListOps
+from lra.tasks.task import Batch
 from tests.benchmarks.frame import append, command_line
 
 SEED, BATCH_SIZE, RATE, CLIP, PROCESSES = 0, 32, 1e-3, 1.0, 2

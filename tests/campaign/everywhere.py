@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from runners.store import read_rows
+from lra.runners.store import read_rows
 from tests.campaign import machine
 from tests.campaign.part import Found, Settings
 from tests.campaign.slurm import WORKERS, cluster, share

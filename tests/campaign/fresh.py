@@ -20,12 +20,12 @@ def begin(also: Callable[[], object] | None = None) -> None:
 
 def with_short_claims(touch_s: float, stale_s: float) -> None:
     """Let claims live for seconds, not minutes; for `begin(also=...)`."""
-    claims = importlib.import_module("runners.storage.claims")
+    claims = importlib.import_module("lra.runners.storage.claims")
     claims.take.__kwdefaults__.update(touch_s=touch_s, stale_s=stale_s)
     claims.Observer.left_behind.__defaults__ = (stale_s,)
 
 
 def with_small_index() -> None:
     """Let the index of rows be written for a single cell; for `begin(also=...)`."""
-    index = importlib.import_module("runners.storage.index")
+    index = importlib.import_module("lra.runners.storage.index")
     index.WORTH_WRITING = 1

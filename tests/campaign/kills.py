@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from runners.isolation.descendants import below
+from lra.runners.isolation.descendants import below
 from tests.campaign.part import Found, Settings
 from tests.campaign.sweeps import (
     LONGEST_S,

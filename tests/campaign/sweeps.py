@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from runners.storage.formats import BadStore, rows_files
-from runners.store import read_rows_file
+from lra.runners.storage.formats import BadStore, rows_files
+from lra.runners.store import read_rows_file
 from tests import lra_process
 from tests.campaign import fresh, machine
 from tests.campaign.part import Found, Settings

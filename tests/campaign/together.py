@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from runners.storage.formats import fingerprint_of
+from lra.runners.storage.formats import fingerprint_of
 from tests.campaign.kills import members
 from tests.campaign.part import Found, Settings
 from tests.campaign.sweeps import (

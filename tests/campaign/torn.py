@@ -14,8 +14,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from runners.storage.formats import BadStore
-from runners.store import UnknownCell, read_outcomes, read_rows
+from lra.runners.storage.formats import BadStore
+from lra.runners.store import UnknownCell, read_outcomes, read_rows
 from tests.campaign import torn_plans
 from tests.campaign.kills import members
 from tests.campaign.part import Found, Settings

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from runners.storage.index import statuses
+from lra.runners.storage.index import statuses
 from tests.campaign import fresh, machine
 from tests.campaign.part import Found, Settings
 from tests.campaign.sweeps import Bench, Ended, check_left, check_store, done_cells

@@ -13,8 +13,8 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from runners.isolation.descendants import below
-from runners.storage.holders import Holder, look
+from lra.runners.isolation.descendants import below
+from lra.runners.storage.holders import Holder, look
 from tests.campaign import fresh, machine
 from tests.campaign.part import Found, Settings
 from tests.campaign.shim import Faults

@@ -14,16 +14,16 @@ import pytest
 import torch
 import yaml
 
-import conf
+from lra import conf
 from lra.composition.binding import schema
 from lra.composition.compose import locate
 from lra.composition.runner_class import bundled
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Site
-from runners.measurement.hardware import HardwareProfile
-from runners.training.optim import OptimConfig
-from tasks.classification.table import TableTask
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Site
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.training.optim import OptimConfig
+from lra.tasks.classification.table import TableTask
 
 FOLDER = Path(*conf.__path__)
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 import yaml
 
-import conf
+from lra import conf
 from lra.composition.binding import make
 from lra.composition.compose import core_of, group_file
-from models.backbone.config import TOKEN_HEADS
-from models.backbone.model import (
+from lra.models.backbone.config import TOKEN_HEADS
+from lra.models.backbone.model import (
     Backbone,
     BackboneConfig,
     Head,
@@ -21,8 +21,8 @@ from models.backbone.model import (
     Residual,
     TaskFacts,
 )
-from models.mixer import Layout, State, Unsupported
-from models.multi_head import MultiHead
+from lra.models.mixer import Layout, State, Unsupported
+from lra.models.multi_head import MultiHead
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
 FAMILIES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from models.mixer import Layout, Site, Unsupported
-from models.multi_head import MultiHead
+from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.multi_head import MultiHead
 from tests.attention import drawn
 from tests.contracts.choices_of_configs import MODELS, STACKS
 from tests.contracts.test_variants import VARIANTS

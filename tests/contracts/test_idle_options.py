@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from lra.composition.binding import schema
-from models.backbone.model import BackboneConfig, Pooling
-from models.contract.counting import count_operations
-from models.idle import defaults, fixed_in, idle_in
-from models.mixer import (
+from lra.models.backbone.model import BackboneConfig, Pooling
+from lra.models.contract.counting import count_operations
+from lra.models.idle import defaults, fixed_in, idle_in
+from lra.models.mixer import (
     AfterStep,
     Flow,
     Layout,
@@ -29,7 +29,7 @@ from models.mixer import (
     Tuned,
     Unsupported,
 )
-from models.state import detach
+from lra.models.state import detach
 from tests.contracts.choices_of_configs import MODELS, STACKS, outcome
 
 LENGTH, WIDTH, HEADS = 40, 16, 2

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from lra.composition.compose import mixer_factory
-from models.contract.case import Case
-from models.contract.costs import count_evaluation, count_training
-from models.contract.suite import direction
-from models.mixer import Unsupported
+from lra.models.contract.case import Case
+from lra.models.contract.costs import count_evaluation, count_training
+from lra.models.contract.suite import direction
+from lra.models.mixer import Unsupported
 from tests.contracts.test_mixers import FAMILIES, MODELS
 
 FILE = Path(__file__).with_name("recorded_costs.json")

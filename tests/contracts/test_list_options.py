@@ -16,12 +16,13 @@ from lra.choices.explain import BACKBONE, CLASSES, CONTROL
 from lra.composition.binding import bind, schema
 from lra.composition.catalogue import choices
 from lra.composition.yaml_text import load
+from lra.conf.rooms import imported_name
 from lra.errors import ConfigError
 
 
 def located(path: str) -> Any:
     module, _, name = path.rpartition(".")
-    return getattr(import_module(module), name)
+    return getattr(import_module(imported_name(module)), name)
 
 
 def list_options() -> Iterator[tuple[str, str, Any]]:

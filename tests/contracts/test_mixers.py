@@ -6,12 +6,12 @@ import pytest
 import torch
 import yaml
 
-import conf
+from lra import conf
 from lra.composition.compose import mixer_factory
-from models.contract import CHECKS, verify
-from models.contract.case import Case
-from models.contract.suite import direction
-from models.mixer import Layout, Unsupported
+from lra.models.contract import CHECKS, verify
+from lra.models.contract.case import Case
+from lra.models.contract.suite import direction
+from lra.models.mixer import Layout, Unsupported
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}

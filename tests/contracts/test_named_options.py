@@ -16,11 +16,11 @@ import pytest
 import torch
 from torch import nn
 
-from conf.choices import ByName, by_name
 from lra.composition.binding import schema
-from models.backbone.model import Backbone, BackboneConfig, TaskFacts
-from models.mixer import Layout, Site, Traits, Variant
-from models.multi_head import MultiHead
+from lra.conf.choices import ByName, by_name
+from lra.models.backbone.model import Backbone, BackboneConfig, TaskFacts
+from lra.models.mixer import Layout, Site, Traits, Variant
+from lra.models.multi_head import MultiHead
 from tests.contracts.choices_of_configs import (
     CONFIGS,
     MODELS,

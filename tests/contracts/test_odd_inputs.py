@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Residual, TaskFacts
-from models.mixer import Flow, Layout, Positions, Site, Unsupported
-from models.multi_head import MultiHead
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Residual, TaskFacts
+from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported
+from lra.models.multi_head import MultiHead
 from tests.contracts.choices_of_configs import MODELS, SPELT, STACKS
 
 LENGTH, WIDTH = 100, 16

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.mixer import Layout, Positions, Site
+from lra.models.mixer import Layout, Positions, Site
 from tests.contracts.choices_of_configs import MODELS, SPELT, STACKS
 
 LENGTH, WIDTH = 24, 16

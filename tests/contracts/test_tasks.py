@@ -5,30 +5,30 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks import contract
-from tasks.classification.gray import Encoding
-from tasks.classification.listops.task import ListOps, ListOpsSource
-from tasks.classification.objectives import InputObjective, MaskedReplacement
-from tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
-from tasks.classification.pixels import Dataset, Pixels, PixelSource
-from tasks.classification.retrieval import Retrieval, RetrievalSource
-from tasks.classification.table import TableTask
-from tasks.classification.text import Text, TextSource, Validation
-from tasks.contract import check_task
-from tasks.data.sources import data_root
-from tasks.diagnostics.duplicate import Duplicate
-from tasks.diagnostics.induction import Induction
-from tasks.diagnostics.mqar import MQAR
-from tasks.diagnostics.permutations import Group, Permutations
-from tasks.diagnostics.selective_copy import SelectiveCopy
-from tasks.language.base import Regime
-from tasks.language.corpus import Corpus, CorpusUnits
-from tasks.language.pg19 import PG19, PG19Source
-from tasks.language.subwords import Algorithm
-from tasks.language.wikitext import Units, WikiText, WikiTextSource
-from tasks.proteins.task import Objective, ProteinForm, Proteins, ProteinSource
-from tasks.sequences.orderings import Ordering, Target as SequenceTarget
-from tasks.sequences.text_pairs import TextPairs
+from lra.tasks import contract
+from lra.tasks.classification.gray import Encoding
+from lra.tasks.classification.listops.task import ListOps, ListOpsSource
+from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
+from lra.tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
+from lra.tasks.classification.pixels import Dataset, Pixels, PixelSource
+from lra.tasks.classification.retrieval import Retrieval, RetrievalSource
+from lra.tasks.classification.table import TableTask
+from lra.tasks.classification.text import Text, TextSource, Validation
+from lra.tasks.contract import check_task
+from lra.tasks.data.sources import data_root
+from lra.tasks.diagnostics.duplicate import Duplicate
+from lra.tasks.diagnostics.induction import Induction
+from lra.tasks.diagnostics.mqar import MQAR
+from lra.tasks.diagnostics.permutations import Group, Permutations
+from lra.tasks.diagnostics.selective_copy import SelectiveCopy
+from lra.tasks.language.base import Regime
+from lra.tasks.language.corpus import Corpus, CorpusUnits
+from lra.tasks.language.pg19 import PG19, PG19Source
+from lra.tasks.language.subwords import Algorithm
+from lra.tasks.language.wikitext import Units, WikiText, WikiTextSource
+from lra.tasks.proteins.task import Objective, ProteinForm, Proteins, ProteinSource
+from lra.tasks.sequences.orderings import Ordering, Target as SequenceTarget
+from lra.tasks.sequences.text_pairs import TextPairs
 
 
 def table(columns, **options):
@@ -157,9 +157,9 @@ SHIPPED = {
 def quick_baselines(monkeypatch):
     """Fit baselines briefly: what is asked of them holds for a baseline of any strength."""
     for module in ("n_grams", "image_windows"):
-        monkeypatch.setattr(f"tasks.baselines.{module}.EPOCHS", 1)
-    monkeypatch.setattr("tasks.baselines.n_grams.FIT_EXAMPLES", 200)
-    monkeypatch.setattr("tasks.baselines.image_windows.FIT_PIXELS", 200 * 32 * 32)
+        monkeypatch.setattr(f"lra.tasks.baselines.{module}.EPOCHS", 1)
+    monkeypatch.setattr("lra.tasks.baselines.n_grams.FIT_EXAMPLES", 200)
+    monkeypatch.setattr("lra.tasks.baselines.image_windows.FIT_PIXELS", 200 * 32 * 32)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

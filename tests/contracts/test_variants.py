@@ -7,8 +7,8 @@ import functools
 
 import pytest
 
-from models.contract import CHECKS, Case
-from models.mixer import Positions, Traits, Unsupported
+from lra.models.contract import CHECKS, Case
+from lra.models.mixer import Positions, Traits, Unsupported
 from tests.contracts.choices_of_configs import MODELS
 
 LEFT_OUT = {

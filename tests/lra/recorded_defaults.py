@@ -15,16 +15,16 @@ from lra.composition.catalogue import names
 from lra.composition.class_path import locate
 from lra.composition.compose import build_task, group_file
 from lra.composition.runner_class import bundled
-from tasks.data.prepared import MISSING
-from tasks.errors import NotPrepared
+from lra.tasks.data.prepared import MISSING
+from lra.tasks.errors import NotPrepared
 
 RECORD = Path(__file__).with_suffix(".json")
 
 
 def today() -> dict[str, dict[str, Any]]:
     """Return the version and the defaults of all that has some."""
-    from models.backbone.model import BackboneConfig
-    from runners.training.optim import OptimConfig
+    from lra.models.backbone.model import BackboneConfig
+    from lra.runners.training.optim import OptimConfig
 
     found = {}
     for name in names("model"):

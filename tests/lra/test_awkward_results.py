@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from lra.cli import main
-from reports.dashboard import publish
-from runners.records import Cell, Measurement, Status
-from runners.storage.formats import pretty
-from runners.store import Store
+from lra.reports.dashboard import publish
+from lra.runners.records import Cell, Measurement, Status
+from lra.runners.storage.formats import pretty
+from lra.runners.store import Store
 
 COLUMNS: dict[str, Any] = {
     "runner": "train", "mode": "train", "model": "linear", "task": "listops", "task_version": 1,

@@ -12,7 +12,7 @@ def python(code, *, cwd, **variables):
     return subprocess.run(
         [sys.executable, "-c", code],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(cli.HOME), **variables},
+        env={**os.environ, "PYTHONPATH": str(HOME), **variables},
         capture_output=True,
         text=True,
         timeout=120,
@@ -113,7 +113,7 @@ def failing(error):
 
 
 def test_an_actionable_error_is_one_message(monkeypatch, capsys):
-    from tasks.task import NotPrepared
+    from lra.tasks.task import NotPrepared
 
     fake_verb(monkeypatch, failing(NotPrepared("text is not here: lra data prepare text")))
     monkeypatch.delenv("LRA_DEBUG", raising=False)
@@ -122,7 +122,7 @@ def test_an_actionable_error_is_one_message(monkeypatch, capsys):
 
 
 def test_debugging_adds_the_traceback(monkeypatch, capsys):
-    from tasks.task import BadData
+    from lra.tasks.task import BadData
 
     fake_verb(monkeypatch, failing(BadData("line 3 is torn")))
     monkeypatch.setenv("LRA_DEBUG", "1")
@@ -157,7 +157,7 @@ def test_a_value_error_from_a_package_is_a_bug_and_from_our_code_a_message(monke
     assert cli.main(["list"]) == 1
     assert "Traceback" in capsys.readouterr().err
 
-    from models.mixer import Site
+    from lra.models.mixer import Site
 
     fake_verb(monkeypatch, lambda argv: Site(width=6, heads=4, max_length=8).head_width)
     assert cli.main(["list"]) == 2
@@ -178,7 +178,7 @@ def test_a_reader_that_left_is_no_error(tmp_path):
     try:
         done = subprocess.run(
             [sys.executable, "-m", "lra", "list"],
-            cwd=cli.HOME,
+            cwd=HOME,
             stdout=end,
             stderr=subprocess.PIPE,
             text=True,

@@ -294,7 +294,7 @@ def test_real_processes_answer_alike(here: Path) -> None:
         words = [word for word in case.words if "\0" not in word and word.isprintable()]
         done = lra_process.run(
             ["run", *words, "runner.dry_run=true"],
-            env={**os.environ, "PYTHONPATH": str(cli.HOME), "PYTHONSAFEPATH": "1"},
+            env={**os.environ, "PYTHONPATH": str(HOME), "PYTHONSAFEPATH": "1"},
         )
         assert fault(case, done.returncode, done.stdout, done.stderr) is None, (words, done)
         assert not list(here.iterdir())

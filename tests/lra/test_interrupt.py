@@ -13,7 +13,7 @@ from fuzz import cases
 
 from lra.cli import main
 from lra.errors import ConfigError
-from runners.isolation.descendants import below
+from lra.runners.isolation.descendants import below
 
 WORDS = (
     "run", "model=linear", "task=listops", "task.source=sample", "optim.steps=100000",

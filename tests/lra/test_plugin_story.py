@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from lra.cli import HOME
 from lra.composition.hydra_entry import entries
-from runners.store import Store
+from lra.conf.rooms import ROOMS
+from lra.runners.store import Store
 from tests import lra_process
+from tests.lra_process import HOME
 
 MIXER = '''
 """A moving average of the tokens around, each direction decayed alike."""
@@ -27,7 +28,7 @@ MIXER = '''
 import torch
 from torch import nn
 
-from models.mixer import Family, Growth, Traits, Unsupported
+from lra.models.mixer import Family, Growth, Traits, Unsupported
 from acme_mixer.weights import decays
 
 
@@ -64,7 +65,7 @@ def decays(length, decay):
 TASK = '''
 """ListOps of another name: a task of one's own."""
 
-from tasks.classification.listops.task import ListOps
+from lra.tasks.classification.listops.task import ListOps
 
 
 class Sums(ListOps):
@@ -80,7 +81,7 @@ SHORT = (
 
 def repository(folder: Path) -> Path:
     """Write what a user has, strangers with all our names included."""
-    for name in ("models", "tasks", "runners", "reports", "conf"):
+    for name in ROOMS:
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text(STRANGER)
     package = folder / "acme_mixer"
@@ -206,9 +207,10 @@ def test_strangers_do_not_matter_however_lra_is_called(
         assert "train ema on listops" in listed
         lra(folder, *words, how=INSTALLED, path=f"{folder}{os.pathsep}{HOME}")
     else:  # as pip unpacks it, behind the strangers on the path
-        for name in ("conf", "lra", "models", "tasks", "runners", "reports"):
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(HOME / name, tmp_path / "site" / name, ignore=ignored)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(HOME / "lra", tmp_path / "site" / "lra", ignore=ignored)
+        for name in ROOMS:
+            shutil.copytree(HOME / name, tmp_path / "site" / "lra" / name, ignore=ignored)
         program = (sys.executable, "-P", "-m", "lra")
         lra(folder, *words, how=program, path=f"{folder}{os.pathsep}{tmp_path / 'site'}")
     assert len([*(tmp_path / "results").glob("cells/*/*/rows-*.jsonl")]) == 1
@@ -223,7 +225,7 @@ WRONG = {
     "model.mixer.class_path=acme_mixer.mixr.Ema": ["unknown module 'mixr'", "'mixer'"],
     "model.mixer.class_path=acme_mixer.torn.Ema": ["SyntaxError", "acme_mixer.torn"],
     "model.mixer.class_path=acme_mixer.lacks.Ema": ["imports 'no_such_thing'"],
-    "model.mixer.class_path=acme_mixer.theirs.Ema": ["models.mine", "package of lra"],
+    "model.mixer.class_path=acme_mixer.theirs.Ema": ["acme_mixer.theirs", "imported as lra.models"],
     "model.mixer.class_path=acme_mixer.leaves.Ema": ["SystemExit", "acme_mixer.leaves"],
 }
 """What is wrong with a plug-in, and what the answer says."""

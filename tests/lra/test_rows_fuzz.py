@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from lra.cli import main
 from lra.results.stored import published
-from runners.metrics import METRICS
-from runners.records import COLUMNS
+from lra.runners.metrics import METRICS
+from lra.runners.records import COLUMNS
 
 PUBLISHED = Path(__file__).parents[2] / "reports" / "published"
 PEERS = ("--plugin", "peers", "--config-dir", Path(__file__).parents[1] / "parity/peers/conf")

@@ -11,8 +11,8 @@ from lra.composition.catalogue import choices
 from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
+from lra.reports.arena.literature import published_scores
 from lra.sweep.cells import marks
-from reports.arena.literature import published_scores
 
 MODELS = ("softmax", "local", "sparse_transformer", "longformer", "linformer", "reformer",
           "sinkhorn", "synthesizer", "big_bird", "linear", "performer")  # fmt: skip

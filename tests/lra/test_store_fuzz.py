@@ -13,9 +13,9 @@ import pytest
 from fuzz import cases
 
 from lra.cli import main
-from reports.dashboard import publish
-from runners.records import Cell, Measurement, Outcomes
-from runners.store import BadStore, Store, read_outcomes, read_rows
+from lra.reports.dashboard import publish
+from lra.runners.records import Cell, Measurement, Outcomes
+from lra.runners.store import BadStore, Store, read_outcomes, read_rows
 
 COLUMNS = {
     "runner": "train", "mode": "train", "model": "linear", "task": "listops", "task_version": 1,

@@ -22,17 +22,17 @@ from lra.cluster.plan import BadPlan, PlanTitles, StoredPlan, plan_folder
 from lra.cluster.progress_of import Watcher, lines, worker_lines
 from lra.cluster.state import WorkerState
 from lra.cluster.submissions import submissions
-from reports.dashboard.state import RUN, Mirrored, read_state, write_state
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.rates import Rates, store_rates, stored_rates
-from runners.records import Measurement, Outcomes
-from runners.storage import index
-from runners.storage.claims import living
-from runners.storage.formats import BadStore, read_cell, read_object
-from runners.storage.sealed import DIGEST, sealed
-from runners.store import Store, read_rows
-from tasks.data.storage import from_rows, open_store, write_store
-from tasks.errors import BadData, NotPrepared
+from lra.reports.dashboard.state import RUN, Mirrored, read_state, write_state
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.rates import Rates, store_rates, stored_rates
+from lra.runners.records import Measurement, Outcomes
+from lra.runners.storage import index
+from lra.runners.storage.claims import living
+from lra.runners.storage.formats import BadStore, read_cell, read_object
+from lra.runners.storage.sealed import DIGEST, sealed
+from lra.runners.store import Store, read_rows
+from lra.tasks.data.storage import from_rows, open_store, write_store
+from lra.tasks.errors import BadData, NotPrepared
 from tests.lra import damage
 from tests.lra.sweep.small_sweeps import TINY
 from tests.lra.test_fuzz_command_line import alarm

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.mixer import Flow, Layout, Site, State, Traits
+from lra.models.mixer import Flow, Layout, Site, State, Traits
 
 
 class Averaging(nn.Module):

@@ -6,8 +6,8 @@ import torch
 from lra.composition.catalogue import choices
 from lra.composition.compose import core_of
 from lra.composition.yaml_text import load
-from models.mixer import INSIDE, Layout, Positions, Site, Unsupported
-from models.positions import At, Spacing
+from lra.models.mixer import INSIDE, Layout, Positions, Site, Unsupported
+from lra.models.positions import At, Spacing
 
 LENGTH, WIDTH = 12, 8
 HERE = Spacing()

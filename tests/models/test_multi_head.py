@@ -2,12 +2,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.families.reformer import Reformer
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout, Positions, Site, Traits, Unsupported
-from models.multi_head import HeadCounts, MultiHead, projection
-from models.positions import rotate
+from lra.models.families.reformer import Reformer
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Flow, Layout, Positions, Site, Traits, Unsupported
+from lra.models.multi_head import HeadCounts, MultiHead, projection
+from lra.models.positions import rotate
 from tests.attention import compare, drawn
 
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from lra.composition.compose import mixer_factory
-from models.contract import Case
-from models.mixer import Unsupported
+from lra.models.contract import Case
+from lra.models.mixer import Unsupported
 from tests.contracts.test_mixers import FAMILIES, MODELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "parallel.md"

@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 
-from models.families.latent_attention import LatentAttention
-from models.families.sdpa import SDPA
-from models.mixer import Layout, Site
-from models.positions import (
+from lra.models.families.latent_attention import LatentAttention
+from lra.models.families.sdpa import SDPA
+from lra.models.mixer import Layout, Site
+from lra.models.positions import (
     AxialPositions,
     LearnedPositions,
     Positions,

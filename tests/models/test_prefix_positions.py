@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from lra.composition.catalogue import choices
 from lra.composition.compose import core_of
 from lra.composition.yaml_text import load
-from models.families.sdpa import SDPA
-from models.mixer import INSIDE, Layout, Positions, Site
-from models.positions import alibi_slopes
+from lra.models.families.sdpa import SDPA
+from lra.models.mixer import INSIDE, Layout, Positions, Site
+from lra.models.positions import alibi_slopes
 from tests.attention import compare, drawn
 
 LENGTH, WIDTH, HEADS, REACH = 11, 16, 2, 4

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.linear import LinearAttention
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Layout, Positions, Site, Unsupported
-from models.relative import BucketScores, bucket
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.linear import LinearAttention
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Layout, Positions, Site, Unsupported
+from lra.models.relative import BucketScores, bucket
 from tests.attention import drawn
 
 LENGTH = 150

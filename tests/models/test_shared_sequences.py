@@ -10,25 +10,25 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing import start_processes
 
-from models.context import Context, shares
-from models.contract.context import Threads, among_threads, derived
-from models.contract.counting import OperationCounter
-from models.families.adaptive_span import AdaptiveSpan
-from models.families.latent_attention import LatentAttention
-from models.families.light_conv import LightConv
-from models.families.linear import LinearAttention
-from models.families.linformer import Linformer
-from models.families.local import LocalAttention
-from models.families.lstm import LSTM
-from models.families.performer import Performer
-from models.families.qrnn import QRNN
-from models.families.reformer import Reformer
-from models.families.sliding_window import SlidingWindow
-from models.families.softmax import SoftmaxAttention
-from models.families.transformer_xl import TransformerXL
-from models.mixer import Layout, Positions, Site, Unsupported
-from models.ops import ring
-from models.transport import Processes, counting_sent
+from lra.models.context import Context, shares
+from lra.models.contract.context import Threads, among_threads, derived
+from lra.models.contract.counting import OperationCounter
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.latent_attention import LatentAttention
+from lra.models.families.light_conv import LightConv
+from lra.models.families.linear import LinearAttention
+from lra.models.families.linformer import Linformer
+from lra.models.families.local import LocalAttention
+from lra.models.families.lstm import LSTM
+from lra.models.families.performer import Performer
+from lra.models.families.qrnn import QRNN
+from lra.models.families.reformer import Reformer
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.transformer_xl import TransformerXL
+from lra.models.mixer import Layout, Positions, Site, Unsupported
+from lra.models.ops import ring
+from lra.models.transport import Processes, counting_sent
 from tests.attention import Largest
 
 LENGTH, WIDTH, HEADS, ROWS = 23, 8, 2, 3

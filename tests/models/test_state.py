@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from models.state import detach, join, map_state, reset, select, size_bytes
+from lra.models.state import detach, join, map_state, reset, select, size_bytes
 
 
 def state(rows: int = 3, offset: float = 0.0):

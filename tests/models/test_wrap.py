@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.composition.binding import defaults
-from models.contract import check_mixer
-from models.mixer import Growth, Layout, Site, Traits, Unsupported
-from models.wrap import MaskForm, Wrapped, wrap
+from lra.models.contract import check_mixer
+from lra.models.mixer import Growth, Layout, Site, Traits, Unsupported
+from lra.models.wrap import MaskForm, Wrapped, wrap
 
 SMALL = {"max_length": 64, "width": 16}
 SQUARE = {"operations": "n^2", "memory": "n^2", "sees_order": False}

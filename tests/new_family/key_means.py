@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Layout, Site, Traits, Unsupported
-from models.multi_head import MultiHead
+from lra.models.mixer import Layout, Site, Traits, Unsupported
+from lra.models.multi_head import MultiHead
 
 
 class RunsCore(nn.Module):

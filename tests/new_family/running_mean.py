@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
-from models.ops.numerics import sum_dtype
+from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
+from lra.models.ops.numerics import sum_dtype
 
 
 class Gate(StrEnum):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.families.running_mean import Gate, RunningMean
-from models.mixer import Layout, Site
+from lra.models.families.running_mean import Gate, RunningMean
+from lra.models.mixer import Layout, Site
 
 
 def literal(mixer: RunningMean, x: torch.Tensor, keep: torch.Tensor, causal: bool) -> torch.Tensor:

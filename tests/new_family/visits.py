@@ -16,8 +16,8 @@ from family_pages import write_pages
 from lra.cli import main
 from lra.composition.hydra_entry import entries
 from lra.composition.selection import expand_sets, kinds, sets
-from reports.figures import drawing
-from reports.figures.panels import panels
+from lra.reports.figures import drawing
+from lra.reports.figures.panels import panels
 
 
 def said(*words: str) -> str:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from models.compression.canonical import CanonicalFactors, decompose_heads
-from models.compression.int8 import Int8Form, Int8Linear
+from lra.models.compression.canonical import CanonicalFactors, decompose_heads
+from lra.models.compression.int8 import Int8Form, Int8Linear
 from peers.peer import package
 
 pytestmark = [

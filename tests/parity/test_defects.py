@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.families.big_bird import BigBird
-from models.mixer import Layout
+from lra.models.families.big_bird import BigBird
+from lra.models.mixer import Layout
 from peers.peer import PeerCase, package
 
 pytestmark = pytest.mark.parity
@@ -153,7 +153,7 @@ def test_transformers_nystromformer_cannot_pad_a_model() -> None:
 
 
 def test_ours_leaves_padding_out_where_theirs_does_not() -> None:
-    from models.families.nystromformer import Nystromformer
+    from lra.models.families.nystromformer import Nystromformer
 
     layer = Nystromformer(PeerCase(96, heads=2, head_width=32).site(), landmarks=8).double().eval()
     x, keep = drawn(1, 96, 64), torch.arange(96)[None] < 64

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.assembly import block_of, stack_of
-from models.backbone.config import BackboneConfig
-from models.backbone.stack import Stack
-from models.families.funnel import Funnel
-from models.mixer import Flow, Layout, Positions, Site
+from lra.models.backbone.assembly import block_of, stack_of
+from lra.models.backbone.config import BackboneConfig
+from lra.models.backbone.stack import Stack
+from lra.models.families.funnel import Funnel
+from lra.models.mixer import Flow, Layout, Positions, Site
 from peers.peer import package
 
 WIDTH, HEADS, HIDDEN = 16, 2, 24

@@ -6,10 +6,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from lra.reports.names import display_name
+from lra.reports.rows import DAGGER, prepare
+from lra.reports.style import ReportStyle, using
 from peers.section import peer_rows, peer_table, speed_data, speed_figure
-from reports.names import display_name
-from reports.rows import DAGGER, prepare
-from reports.style import ReportStyle, using
 
 WHY = "waited for a processor (20 of 20 samples)"
 UNLIKE = "another function: largest relative error 3.0e+00; it is blind"

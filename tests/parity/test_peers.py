@@ -16,8 +16,14 @@ from lra.composition.hydra_entry import entries
 from lra.composition.run import Control
 from lra.composition.yaml_text import load
 from lra.errors import ConfigError
-from models.families.sdpa import SDPA
-from models.mixer import Unsupported
+from lra.models.families.sdpa import SDPA
+from lra.models.mixer import Unsupported
+from lra.runners.measurement.disturbance import Shares
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.watch import Sample, Watch
+from lra.runners.measures.bench import CostMode
+from lra.runners.records import Measurement, Status
+from lra.runners.runner import Direction
 from peers.catalogue import PEERS
 from peers.peer import (
     Missing,
@@ -30,12 +36,6 @@ from peers.peer import (
     twins,
 )
 from peers.runner import Peers, compare
-from runners.measurement.disturbance import Shares
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.watch import Sample, Watch
-from runners.measures.bench import CostMode
-from runners.records import Measurement, Status
-from runners.runner import Direction
 from tests import lra_process
 
 CONF = Path(__file__).with_name("peers") / "conf"

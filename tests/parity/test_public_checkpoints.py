@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from models.backbone.model import (
+from lra.models.backbone.model import (
     Backbone,
     BackboneConfig,
     FeedForward,
@@ -15,9 +15,9 @@ from models.backbone.model import (
     Residual,
     TaskFacts,
 )
-from models.families.softmax import SoftmaxAttention
-from models.transfer.checkpoints import read_checkpoint
-from models.transfer.weights import transfer
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.transfer.checkpoints import read_checkpoint
+from lra.models.transfer.weights import transfer
 from peers.peer import package
 
 pytestmark = pytest.mark.parity

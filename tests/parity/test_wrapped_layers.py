@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from models.contract import verify
-from models.mixer import Layout, Site
-from models.wrap import wrap
+from lra.models.contract import verify
+from lra.models.mixer import Layout, Site
+from lra.models.wrap import wrap
 from peers.peer import package
 
 pytestmark = pytest.mark.parity

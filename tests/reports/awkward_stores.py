@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from runners.metrics import METRICS
-from runners.records import COLUMNS, Measurement, Status, digest
+from lra.runners.metrics import METRICS
+from lra.runners.records import COLUMNS, Measurement, Status, digest
 
 CELL = {
     "schema": 1, "fingerprint": "f00d", "created": "2026-01-02T03:04:05+00:00", "runner": "train",

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from lra.composition.runner_class import sections
-from reports.report import write_report
-from runners.metrics import METRICS
-from runners.records import COLUMNS
+from lra.reports.report import write_report
+from lra.runners.metrics import METRICS
+from lra.runners.records import COLUMNS
 
 Report = Callable[[pd.DataFrame], dict[str, Path]]
 

@@ -7,24 +7,24 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from lra.results.finish import conclusions
-from reports.dashboard.plan import plan_runs
-from reports.figures.drawing import looks, style
-from reports.figures.scaling import COLUMNS, scaling_data, scaling_figure, why_absent
-from reports.figures.words import NOTES, wrap
-from reports.page.document import to_html
-from reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
-from reports.sections.approximation import approximation_data, approximation_table
-from reports.sections.decoding import decode_data, decode_points, decode_table
-from reports.statistics.power_law import Reach
-from reports.tables.costs import (
+from lra.reports.dashboard.plan import plan_runs
+from lra.reports.figures.drawing import looks, style
+from lra.reports.figures.scaling import COLUMNS, scaling_data, scaling_figure, why_absent
+from lra.reports.figures.words import NOTES, wrap
+from lra.reports.page.document import to_html
+from lra.reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
+from lra.reports.sections.approximation import approximation_data, approximation_table
+from lra.reports.sections.decoding import decode_data, decode_points, decode_table
+from lra.reports.statistics.power_law import Reach
+from lra.reports.tables.costs import (
     crossover_table,
     efficiency_table,
     growth_table,
     measured_crossover,
 )
-from reports.tables.latex_tables import to_latex
-from reports.tables.table import to_csv, to_markdown
+from lra.reports.tables.latex_tables import to_latex
+from lra.reports.tables.table import to_csv, to_markdown
+from lra.results.finish import conclusions
 
 WHY = "waited for a processor (20 of 20 samples)"
 TIMED = ("time", "tokens_per_second", "reference_time", "time_ratio")

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from lra.composition.runner_class import sections
-from reports.install import MANIFEST, Occupied
-from reports.page import scripts
-from reports.report import write_report
-from reports.rows import NoRows
+from lra.reports.install import MANIFEST, Occupied
+from lra.reports.page import scripts
+from lra.reports.report import write_report
+from lra.reports.rows import NoRows
 
 
 def written(rows: pd.DataFrame, folder: Path, title: str = "x") -> list[Path]:

@@ -5,10 +5,10 @@ from itertools import product
 
 import pytest
 
-from reports.figures.drawing import legend_name
-from reports.stems import fitting, stem
-from reports.tables.latex import escape_latex
-from reports.tables.table import csv_text
+from lra.reports.figures.drawing import legend_name
+from lra.reports.stems import fitting, stem
+from lra.reports.tables.latex import escape_latex
+from lra.reports.tables.table import csv_text
 
 HOSTILE = ("", ".", "..", "../../x", "/etc/passwd", "a/b", "a\\b", "a-b", "a b", "a+b", "a", "A",
            "x" * 500, "x" * 501, "漢字", "漢", "\ud800", "<b>", '"', "a.b", "~", "\n",

@@ -16,14 +16,13 @@ from matplotlib.colors import to_rgb
 
 from lra.composition.runner_class import sections
 from lra.errors import UnknownName
-from lra.results.style import read_style
-from reports.figures.direct import spread
-from reports.figures.drawing import looks, save
-from reports.figures.panels import panel_figure
-from reports.figures.scaling import scaling_data, scaling_figure
-from reports.report import write_report
-from reports.rows import cost_points, model_order, prepare
-from reports.style import (
+from lra.reports.figures.direct import spread
+from lra.reports.figures.drawing import looks, save
+from lra.reports.figures.panels import panel_figure
+from lra.reports.figures.scaling import scaling_data, scaling_figure
+from lra.reports.report import write_report
+from lra.reports.rows import cost_points, model_order, prepare
+from lra.reports.style import (
     Captions,
     Font,
     ModelStyle,
@@ -36,10 +35,11 @@ from reports.style import (
     TableStyle,
     using,
 )
-from reports.tables.costs import efficiency_table, growth_table
-from reports.tables.latex_tables import to_latex
-from reports.tables.scores import accuracy_table
-from reports.tables.table import Column, Entry, Table, TableRow, to_markdown
+from lra.reports.tables.costs import efficiency_table, growth_table
+from lra.reports.tables.latex_tables import to_latex
+from lra.reports.tables.scores import accuracy_table
+from lra.reports.tables.table import Column, Entry, Table, TableRow, to_markdown
+from lra.results.style import read_style
 from tests.reports.conftest import accuracy, failed, frame, timing
 from tests.reports.figures.test_layout import faults
 from tests.reports.tables.test_latex import ENGINES, compiled, overfull
@@ -189,7 +189,7 @@ def test_fonts_are_embedded_as_truetype_and_the_legend_is_a_picture(tmp_path: Pa
 def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.reports.test_style import PAPER, drawn;"
-        "from reports.style import ReportStyle; drawn(Path(sys.argv[1]), ReportStyle(**PAPER))"
+        "from lra.reports.style import ReportStyle; drawn(Path(sys.argv[1]), ReportStyle(**PAPER))"
     )
     drawn(tmp_path / "here", ReportStyle(**PAPER))  # type: ignore[arg-type]
     subprocess.run(

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
-from models.mixer import MixerFactory, Positions
-from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import MixerFactory, Positions
+from lra.tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 
 
 def text_task(**options: Any) -> Characters:

@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from runners.records import Memo
+from lra.runners.records import Memo
 
 
 def test_a_value_is_found_once_for_the_very_objects():

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hooks import TABLES as SITE_TABLES
 
-from runners.metrics import METRICS
-from runners.records import (
+from lra.runners.metrics import METRICS
+from lra.runners.records import (
     CELL_COLUMNS,
     COLUMNS,
     LONGEST_REASON,

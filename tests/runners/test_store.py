@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runners.records import COLUMNS, SCHEMA, Status
-from runners.store import BadStore, MixedSources, Store, UnknownCell, read_outcomes, read_rows
+from lra.runners.records import COLUMNS, SCHEMA, Status
+from lra.runners.store import BadStore, MixedSources, Store, UnknownCell, read_outcomes, read_rows
 from tests.runners.storage.stored_cells import (
     ENVIRONMENT,
     failure,

@@ -6,10 +6,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, TaskFacts
-from models.families.linear import LinearAttention
-from models.families.performer import Performer
-from tasks.task import Baseline, Batch, Kind, Tally, TaskSpec
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Pooling, TaskFacts
+from lra.models.families.linear import LinearAttention
+from lra.models.families.performer import Performer
+from lra.tasks.task import Baseline, Batch, Kind, Tally, TaskSpec
 
 SPEC = TaskSpec(
     name="tiny",

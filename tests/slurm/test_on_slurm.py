@@ -19,7 +19,7 @@ from lra.cluster.engine import Resources, WorkerGroup, chosen
 from lra.cluster.jobs import JobWatcher
 from lra.cluster.slurm import SlurmEngine
 from lra.cluster.submissions import record
-from runners.store import Store
+from lra.runners.store import Store
 
 pytestmark = [
     pytest.mark.slurm,

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from lra.composition.named import named_task
-from tasks.classification.listops import task as listops
-from tasks.classification.listops.task import ListOps
-from tasks.language.base import Regime
-from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
-from tasks.task import Stretches
+from lra.tasks.classification.listops import task as listops
+from lra.tasks.classification.listops.task import ListOps
+from lra.tasks.language.base import Regime
+from lra.tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+from lra.tasks.task import Stretches
 from tests.tasks.diagnostics.small_diagnostics import TASKS, made
 
 

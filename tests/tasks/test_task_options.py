@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from tasks.classification.gray import Encoding
-from tasks.classification.listops.task import ListOps, ListOpsSource
-from tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
-from tasks.classification.pixels import Dataset, Pixels, PixelSource
-from tasks.classification.text import Text, TextSource
-from tasks.language.base import Regime
-from tasks.language.characters import Characters, CharacterSource
-from tasks.language.corpus import Corpus, CorpusUnits
-from tasks.language.wikitext import Units, WikiText, WikiTextSource
-from tasks.language.wikitext_files import WikiTextForm
-from tasks.language.words import Unknown
-from tasks.proteins.data import ProteinSource
-from tasks.proteins.task import Judged, ProteinForm, Proteins
+from lra.tasks.classification.gray import Encoding
+from lra.tasks.classification.listops.task import ListOps, ListOpsSource
+from lra.tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
+from lra.tasks.classification.pixels import Dataset, Pixels, PixelSource
+from lra.tasks.classification.text import Text, TextSource
+from lra.tasks.language.base import Regime
+from lra.tasks.language.characters import Characters, CharacterSource
+from lra.tasks.language.corpus import Corpus, CorpusUnits
+from lra.tasks.language.wikitext import Units, WikiText, WikiTextSource
+from lra.tasks.language.wikitext_files import WikiTextForm
+from lra.tasks.language.words import Unknown
+from lra.tasks.proteins.data import ProteinSource
+from lra.tasks.proteins.task import Judged, ProteinForm, Proteins
 from tests.tasks.proteins.written_proteins import MASKED, STREAM
 
 REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {

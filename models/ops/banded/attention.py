@@ -1,7 +1,7 @@
 """Softmax attention inside a band: block by block, with a hand-written gradient, or all at once.
 
-Rows become blocks as `models.ops.banded.layout` says, and are worked off in passes of a size that
-fits into the cache.
+Rows become blocks as `lra.models.ops.banded.layout` says, and are worked off in passes of a size
+that fits into the cache.
 
 Weights are kept for the backward pass, (C + halo) or (C + 2 halo) per query and head. Computing
 them again instead would save 40 % of the memory and cost 20 % more time.
@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.banded.scores import GlobalKeys, Scores
-from models.ops.exact import distance_bias, sdpa
-from models.ops.numerics import add_product, full_precision
+from lra.models.ops.banded.scores import GlobalKeys, Scores
+from lra.models.ops.exact import distance_bias, sdpa
+from lra.models.ops.numerics import add_product, full_precision
 
 
 class BandedAttention(torch.autograd.Function):

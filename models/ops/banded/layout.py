@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.device_kind import device_kind
-from models.ops.numerics import NEVER, add_product, sum_dtype
+from lra.models.device_kind import device_kind
+from lra.models.ops.numerics import NEVER, add_product, sum_dtype
 
 PASS_ELEMENTS = {"cpu": 1 << 20}
 """Scores worked on at once, by kind of device: a few MB, so that they stay in the cache."""

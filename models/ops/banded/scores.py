@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.ops.banded.layout import Fold
-from models.ops.numerics import NEVER, sum_dtype
+from lra.models.ops.banded.layout import Fold
+from lra.models.ops.numerics import NEVER, sum_dtype
 
 
 class GlobalKeys(NamedTuple):

@@ -8,13 +8,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.context import Context
-from models.mixer import Layout, Positions, Site, State, Traits
-from models.ops import window_cache
-from models.ops.banded.attention import BandedAttention, attend_in_sight
-from models.ops.banded.layout import Fold
-from models.ops.banded.scores import GlobalKeys, Scores
-from models.positions import alibi_slopes
+from lra.models.context import Context
+from lra.models.mixer import Layout, Positions, Site, State, Traits
+from lra.models.ops import window_cache
+from lra.models.ops.banded.attention import BandedAttention, attend_in_sight
+from lra.models.ops.banded.layout import Fold
+from lra.models.ops.banded.scores import GlobalKeys, Scores
+from lra.models.positions import alibi_slopes
 
 
 def window_attention(

@@ -7,7 +7,7 @@ matrix products do the work of a convolution with K taps.
 from jaxtyping import Float
 from torch import Tensor
 
-from models.ops.numerics import sum_dtype
+from lra.models.ops.numerics import sum_dtype
 
 BLOCK = 32
 """Outputs of one product: the fastest on a CPU for kernels of 33 and 65 taps."""

@@ -3,7 +3,7 @@
     y_i = sum_t w_h,i,t x_(i + t - left),    x = 0 outside the sequence
 
 Cost: 2 n (C + K - 1) D operations forward, three times that with backward, for K taps and blocks of
-C outputs (`models.ops.convolution.blocks`); x and the kernels are kept, and one head's banded
+C outputs (`lra.models.ops.convolution.blocks`); x and the kernels are kept, and one head's banded
 matrices exist at a time, (C + K - 1) numbers a token.
 """
 
@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.convolution.blocks import BLOCK, blocks, diagonals, lay, lift
-from models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.convolution.blocks import BLOCK, blocks, diagonals, lay, lift
+from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 def dynamic_convolution(

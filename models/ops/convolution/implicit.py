@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.ops.numerics import full_precision
-from models.ops.state_space.unrounded import Unrounded
+from lra.models.ops.numerics import full_precision
+from lra.models.ops.state_space.unrounded import Unrounded
 
 LOWEST = 1e-4
 """The lowest of the frequencies f; the highest is B - 1."""

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.ops.numerics import sum_dtype
+from lra.models.ops.numerics import sum_dtype
 
 SPREAD = 0.002
 """Standard deviation of free kernels at the start."""

@@ -15,11 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked, check_share
-from models.multi_head import projection
-from models.ops.convolution.dynamic import dynamic_convolution
-from models.ops.convolution.shared import shared_convolution
-from models.ops.numerics import sum_dtype
+from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, blanked, check_share
+from lra.models.multi_head import projection
+from lra.models.ops.convolution.dynamic import dynamic_convolution
+from lra.models.ops.convolution.shared import shared_convolution
+from lra.models.ops.numerics import sum_dtype
 
 KERNEL = [31]
 """Taps by default, for inputs of any length."""

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 def long_convolution(

@@ -3,7 +3,7 @@
     y_i = sum_t w_h,t x_(i + t - left),    x = 0 outside the sequence and at padding
 
 Cost: 2 n (C + K - 1) D operations forward, three times that with backward, for K taps and blocks of
-C outputs (`models.ops.convolution.blocks`); x and nothing else is kept.
+C outputs (`lra.models.ops.convolution.blocks`); x and nothing else is kept.
 """
 
 from typing import Any
@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.convolution.blocks import BLOCK, blocks, diagonals, lay, lift
-from models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.convolution.blocks import BLOCK, blocks, diagonals, lay, lift
+from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 def shared_convolution(

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.ops.numerics import sum_dtype
+from lra.models.ops.numerics import sum_dtype
 
 
 def short_convolution(

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.ops.convolution.short import shifted, tapped
-from models.ops.numerics import sum_dtype
+from lra.models.ops.convolution.short import shifted, tapped
+from lra.models.ops.numerics import sum_dtype
 
 
 def depth_for(length: int, taps: int) -> int:

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.ops.chunks import written
-from models.ops.numerics import full_precision, sum_dtype, without_padding
+from lra.models.ops.chunks import written
+from lra.models.ops.numerics import full_precision, sum_dtype, without_padding
 
 
 class Block(Protocol):

@@ -25,16 +25,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.chunks import scan, spans
-from models.ops.gated.blockwise import (
+from lra.models.ops.chunks import scan, spans
+from lra.models.ops.gated.blockwise import (
     blocks_backward,
     blocks_forward,
     decays_of_tokens,
     first_state,
 )
-from models.ops.gated.pairs import BASE, Decays, decays
-from models.ops.linear.features import block_rows
-from models.ops.numerics import full_precision, without_padding
+from lra.models.ops.gated.pairs import BASE, Decays, decays
+from lra.models.ops.linear.features import block_rows
+from lra.models.ops.numerics import full_precision, without_padding
 
 
 class Reads(StrEnum):

@@ -14,13 +14,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import Site, check_least
-from models.multi_head import biases, projection
-from models.ops.gated.delta_product import delta_product
-from models.ops.gated.head_norm import Gate, GatedHeadNorm
-from models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import BOTH_WAYS
+from lra.models.mixer import Site, check_least
+from lra.models.multi_head import biases, projection
+from lra.models.ops.gated.delta_product import delta_product
+from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm
+from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
 class StreamActivation(StrEnum):

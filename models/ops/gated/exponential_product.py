@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.ops.gated.decayed_product import decayed_product
-from models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.gated.decayed_product import decayed_product
+from lra.models.ops.numerics import full_precision, sum_dtype
 
 FORGOTTEN = -1e4
 """Stands for a decay of -inf in m, which may be any number."""

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class Gate(StrEnum):

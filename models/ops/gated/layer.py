@@ -20,12 +20,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, Tuning, blanked, no_matrices
-from models.multi_head import APPLIED
-from models.ops.convolution.short import short_convolution
-from models.ops.gated.head_norm import Gate, GatedHeadNorm
-from models.ops.numerics import sum_dtype
-from models.ops.recurrent.layer import directions, reading
+from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, Tuning, blanked, no_matrices
+from lra.models.multi_head import APPLIED
+from lra.models.ops.convolution.short import short_convolution
+from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm
+from lra.models.ops.numerics import sum_dtype
+from lra.models.ops.recurrent.layer import directions, reading
 
 Parts = tuple[Tensor, ...]
 """What a row is remembered by: tensors whose zeros mean empty, batch first."""

@@ -22,9 +22,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.ops.gated.blockwise import decays_of_tokens
-from models.ops.gated.pairs import Decays, decays
-from models.ops.numerics import full_precision, sum_dtype, without_padding
+from lra.models.ops.gated.blockwise import decays_of_tokens
+from lra.models.ops.gated.pairs import Decays, decays
+from lra.models.ops.numerics import full_precision, sum_dtype, without_padding
 
 
 def level_count(tokens: int) -> int:

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.ops.linear.gaussian_product import tiles
-from models.ops.numerics import add_product
+from lra.models.ops.linear.gaussian_product import tiles
+from lra.models.ops.numerics import add_product
 
 
 class Gradient(StrEnum):

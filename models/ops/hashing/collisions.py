@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.device_kind import device_kind
-from models.ops.numerics import blocks
+from lra.models.device_kind import device_kind
+from lra.models.ops.numerics import blocks
 
 CODE_ELEMENTS = 1 << 22
 """Signs worked on at once: 16 MB."""

@@ -1,6 +1,6 @@
 """Attention among tokens that hash alike: chunked attention and the merging of rounds.
 
-`models.ops.hashing.lsh_lists` says where queries, keys and values lie once they are sorted.
+`lra.models.ops.hashing.lsh_lists` says where queries, keys and values lie once they are sorted.
 
 Every round has a softmax of its own. With z_r the logarithm of a token's sum of exp(score) in round
 r, the round's share is exp(z_r) / sum_r exp(z_r): all shares together make one softmax over all
@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.hashing.lsh_lists import LAST, Frame, Order, Rules, arrange
-from models.ops.numerics import NEVER, add_product, full_precision
+from lra.models.ops.hashing.lsh_lists import LAST, Frame, Order, Rules, arrange
+from lra.models.ops.numerics import NEVER, add_product, full_precision
 
 __all__ = ["Rules", "lsh_attention"]
 

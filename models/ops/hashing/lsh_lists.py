@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.device_kind import device_kind
-from models.ops.numerics import full_precision
+from lra.models.device_kind import device_kind
+from lra.models.ops.numerics import full_precision
 
 PASS_ELEMENTS = {"cpu": 1 << 20}
 """Scores worked on at once, by kind of device: a few MB, so that they stay in the cache."""

@@ -1,7 +1,7 @@
 """Softmax attention through a hierarchy of clusters: blocks near by, joined level by level.
 
-`models.ops.hierarchical.clusters` says how a sequence becomes such a hierarchy. Weights are kept
-for the backward pass, 5 C per token and head (causal: 3 C), with C clusters to a block.
+`lra.models.ops.hierarchical.clusters` says how a sequence becomes such a hierarchy. Weights are
+kept for the backward pass, 5 C per token and head (causal: 3 C), with C clusters to a block.
 """
 
 from itertools import islice
@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.hierarchical.clusters import Plan, Stretch
-from models.ops.numerics import add_product, full_precision
+from lra.models.ops.hierarchical.clusters import Plan, Stretch
+from lra.models.ops.numerics import add_product, full_precision
 
 
 class _Local(NamedTuple):

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.ops.numerics import NEVER, add_product, sum_dtype
+from lra.models.ops.numerics import NEVER, add_product, sum_dtype
 
 Shares: TypeAlias = list[Float[Tensor, "#b 1 _ 1"]]
 """By level: what the second half of a cluster contributes to it; the first half gives the rest."""

@@ -1,9 +1,9 @@
 """What a causal hierarchy of clusters remembers along time, and how one more token is attended to.
 
 A token sees, at level 0, its own block and the one before; at a level above, the one before alone,
-less a quadrant: see `models.ops.hierarchical.clusters`. So two blocks of C clusters per level are
-enough: the last one that is full and the one that is being filled, each cluster as the sum of its
-tokens. Block B of a level stands in half B mod 2 of its slots, so nothing is ever moved; what a
+less a quadrant: see `lra.models.ops.hierarchical.clusters`. So two blocks of C clusters per level
+are enough: the last one that is full and the one that is being filled, each cluster as the sum of
+its tokens. Block B of a level stands in half B mod 2 of its slots, so nothing is ever moved; what a
 slot held two blocks ago is masked until a new cluster begins there. Of the queries, the last first
 token of a cluster is kept per level. All levels together are one softmax, a cluster of 2^a tokens
 counting 2^a times.
@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.ops.numerics import sum_dtype
+from lra.models.ops.numerics import sum_dtype
 
 
 class Remembered(NamedTuple):

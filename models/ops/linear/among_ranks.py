@@ -18,24 +18,24 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.context import Context
-from models.ops.linear.causal_product import Memory, causal_sums
-from models.ops.linear.exponent_sums import (
+from lra.models.context import Context
+from lra.models.ops.linear.causal_product import Memory, causal_sums
+from lra.models.ops.linear.exponent_sums import (
     Exponents,
     answered_by,
     faint,
     mean_of_past,
     sums_of,
 )
-from models.ops.linear.feature_product import (
+from lra.models.ops.linear.feature_product import (
     Sums,
     answers,
     key_gradients,
     key_sums,
     query_gradients,
 )
-from models.ops.linear.features import FeatureMaps
-from models.ops.numerics import finite, without_padding
+from lra.models.ops.linear.features import FeatureMaps
+from lra.models.ops.numerics import finite, without_padding
 
 
 class _KeySums(torch.autograd.Function):
@@ -103,7 +103,7 @@ def product_among_ranks(
 ) -> Float[Tensor, "b h l v"]:
     """Mix the values of kept keys of all ranks or, where causal, of those up to each query.
 
-    Dtypes and empty rows as in `models.ops.linear.feature_product`.
+    Dtypes and empty rows as in `lra.models.ops.linear.feature_product`.
 
     Args:
         q: This rank's queries.

@@ -5,7 +5,7 @@
 The causal content of lambda layers (arXiv:2102.08602 has the form that sees all). With L_i the
 logarithm of a channel's sum of exponentials up to i, every weight is exp(k_j - L_i), j <= i: at
 most 1, whatever comes later. Tokens of a chunk of C weigh each other directly; chunks hand on their
-maps, rescaled from L to L, by the recurrence of `models.ops.recurrent`.
+maps, rescaled from L to L, by the recurrence of `lra.models.ops.recurrent`.
 
 Cost: 2 u h C (k + v) + 4 k (u + h) v operations and u C k exponentials for each token, of h queries
 and u maps of k x v; autograd keeps u C (k + h) numbers a token, and a map for each chunk.
@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.context import Context
-from models.ops.numerics import NEVER
-from models.ops.recurrent.linear_recurrence import linear_recurrence
+from lra.models.context import Context
+from lra.models.ops.numerics import NEVER
+from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 
 CHUNK = 16
 """Tokens that weigh each other directly."""

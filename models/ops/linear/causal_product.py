@@ -20,11 +20,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.chunks import scan, spans, written
-from models.ops.linear.exponent_sums import faint, mean_of_past
-from models.ops.linear.feature_product import augment, output_gradient
-from models.ops.linear.features import FeatureMaps, block_rows
-from models.ops.numerics import full_precision, sum_dtype, without_padding
+from lra.models.ops.chunks import scan, spans, written
+from lra.models.ops.linear.exponent_sums import faint, mean_of_past
+from lra.models.ops.linear.feature_product import augment, output_gradient
+from lra.models.ops.linear.features import FeatureMaps, block_rows
+from lra.models.ops.numerics import full_precision, sum_dtype, without_padding
 
 
 class Memory(NamedTuple):

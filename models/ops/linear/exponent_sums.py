@@ -33,7 +33,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from models.ops.numerics import finite, full_precision, sum_dtype
+from lra.models.ops.numerics import finite, full_precision, sum_dtype
 
 ROWS = 1024
 """Rows worked on at once where all see all."""

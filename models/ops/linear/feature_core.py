@@ -6,11 +6,11 @@ from typing import cast
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Layout, State, Traits, Unsupported
-from models.ops.linear.among_ranks import product_among_ranks
-from models.ops.linear.causal_product import Memory, causal_product, empty_memory
-from models.ops.linear.feature_product import feature_product
-from models.ops.linear.features import FeatureMaps
+from lra.models.mixer import Layout, State, Traits, Unsupported
+from lra.models.ops.linear.among_ranks import product_among_ranks
+from lra.models.ops.linear.causal_product import Memory, causal_product, empty_memory
+from lra.models.ops.linear.feature_product import feature_product
+from lra.models.ops.linear.features import FeatureMaps
 
 
 class FeatureCore(nn.Module, ABC):

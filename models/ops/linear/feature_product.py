@@ -26,9 +26,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.linear.exponent_sums import faint, mean_of_all
-from models.ops.linear.features import FeatureMaps, rows_at_once
-from models.ops.numerics import (
+from lra.models.ops.linear.exponent_sums import faint, mean_of_all
+from lra.models.ops.linear.features import FeatureMaps, rows_at_once
+from lra.models.ops.numerics import (
     add_product,
     blocks,
     finite,

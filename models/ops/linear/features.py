@@ -1,7 +1,7 @@
 """Maps from queries and keys to features, whose inner products are the weights of attention.
 
-`models.ops.linear.feature_product` says what a factor left out of the features means. Axis letters
-besides the project's: m features.
+`lra.models.ops.linear.feature_product` says what a factor left out of the features means. Axis
+letters besides the project's: m features.
 """
 
 import math
@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.device_kind import device_kind
-from models.ops.linear.exponent_sums import Exponents
-from models.ops.numerics import reciprocal
+from lra.models.device_kind import device_kind
+from lra.models.ops.linear.exponent_sums import Exponents
+from lra.models.ops.numerics import reciprocal
 
 CPU_BLOCK = 2**20
 """Elements of one block of features on a CPU: 4 MB in float32, a few of which stay in cache."""

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout
 
-from models.device_kind import device_kind
-from models.ops.numerics import NEVER, add_product, full_precision, sum_dtype
+from lra.models.device_kind import device_kind
+from lra.models.ops.numerics import NEVER, add_product, full_precision, sum_dtype
 
 TILE_ELEMENTS = {"cpu": 1 << 20}
 """Weights worked on at once, by kind of device: 4 MB, which stay in a cache."""

@@ -25,15 +25,15 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.ops.linear.exponent_sums import Exponential, Exponents
-from models.ops.linear.features import (
+from lra.models.ops.linear.exponent_sums import Exponential, Exponents
+from lra.models.ops.linear.features import (
     NONLINEARITIES,
     FeatureMap,
     FeatureMaps,
     Generalised,
     block_rows,
 )
-from models.ops.numerics import blocks, reciprocal, signed_reciprocal, sum_dtype
+from lra.models.ops.numerics import blocks, reciprocal, signed_reciprocal, sum_dtype
 
 GENERALISED_EPSILON = 1e-3
 REFERENCE_EPSILON = 1e-6

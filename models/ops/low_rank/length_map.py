@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.context import Context
-from models.mixer import Site
+from lra.models.context import Context
+from lra.models.mixer import Site
 
 
 class Sharing(StrEnum):

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from models.ops.numerics import blocks, full_precision, sum_dtype
+from lra.models.ops.numerics import blocks, full_precision, sum_dtype
 
 CLOSED, OPEN = -1e30, 1e4
 """Input gates that let nothing in, and forget gates that keep all: those of padding."""

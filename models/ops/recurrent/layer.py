@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from models.context import Context
-from models.mixer import Family, Flow, Layout, Need, Site, State, Traits, blanked, check_share
+from lra.models.context import Context
+from lra.models.mixer import Family, Flow, Layout, Need, Site, State, Traits, blanked, check_share
 
 LAST = torch.iinfo(torch.int64).max
 """Behind the ids of all documents."""

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.linear_recurrence import linear_recurrence
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 
 BLOCK = 1024
 """Channels times states that are scanned at once."""

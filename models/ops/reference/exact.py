@@ -1,4 +1,4 @@
-"""Softmax attention as loops over single numbers: what tests compare `models.ops.exact` with.
+"""Softmax attention as loops over single numbers: what tests compare `lra.models.ops.exact` with.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2. Imports none of ours.
 """

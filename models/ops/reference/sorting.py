@@ -1,4 +1,4 @@
-"""Sinkhorn attention as loops: what tests compare `models.ops.sorting` with.
+"""Sinkhorn attention as loops: what tests compare `lra.models.ops.sorting` with.
 
 Every entry of a sort matrix and every query is computed by itself, padding is left out of every
 sum, and none of ours is imported.

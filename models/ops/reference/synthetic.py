@@ -1,4 +1,4 @@
-"""The Synthesizer as loops over heads: what tests compare `models.ops.synthetic` with.
+"""The Synthesizer as loops over heads: what tests compare `lra.models.ops.synthetic` with.
 
 The logits of each component are written out whole, and none of ours is imported.
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.ops.sparse.big_bird_plan import FORMER_REACH, BigBirdPlan
+from lra.models.ops.sparse.big_bird_plan import FORMER_REACH, BigBirdPlan
 
 
 def candidates(row: int, count: int, last: int) -> Int[np.ndarray, " n"]:

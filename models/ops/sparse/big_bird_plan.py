@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.ops.sparse.block_lists import Lists
+from lra.models.ops.sparse.block_lists import Lists
 
 FORMER_LENGTHS = (1024, 3072, 4096)
 """Lengths for which the published code keeps its first plan, within `FORMER_REACH` tokens."""

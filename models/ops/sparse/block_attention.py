@@ -1,7 +1,7 @@
 """Attention within blocks and to whole neighbours: for short sequences through PyTorch's kernel.
 
 The kernel with a mask, or with none where all is seen, takes about half the time of
-`models.ops.sparse.union` for each score, so it pays up to twice as many. ALiBi is left to the
+`lra.models.ops.sparse.union` for each score, so it pays up to twice as many. ALiBi is left to the
 union, and so is dropout, whose draws would be other ones.
 """
 
@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.device_kind import device_kind
-from models.ops.exact import sdpa
-from models.ops.numerics import full_precision
-from models.ops.sparse.key_sets import PASS_ELEMENTS, PASS_ELEMENTS_ELSEWHERE, Blocks
-from models.ops.sparse.union import union_attention
+from lra.models.device_kind import device_kind
+from lra.models.ops.exact import sdpa
+from lra.models.ops.numerics import full_precision
+from lra.models.ops.sparse.key_sets import PASS_ELEMENTS, PASS_ELEMENTS_ELSEWHERE, Blocks
+from lra.models.ops.sparse.union import union_attention
 
 
 def block_attention(

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.device_kind import device_kind
-from models.ops.numerics import blocks, full_precision, sum_dtype
-from models.ops.sparse.block_table import BlockTable
+from lra.models.device_kind import device_kind
+from lra.models.ops.numerics import blocks, full_precision, sum_dtype
+from lra.models.ops.sparse.block_table import BlockTable
 
 PASS_ELEMENTS = {"cpu": 1 << 20}
 """Scores formed at once, by kind of device."""

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.mixer import Tuning
-from models.multi_head import projection
-from models.ops.sparse.block_table import block_means
+from lra.models.mixer import Tuning
+from lra.models.multi_head import projection
+from lra.models.ops.sparse.block_table import block_means
 
 
 class BlockCompression(StrEnum):

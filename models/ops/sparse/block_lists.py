@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.device_kind import device_kind
-from models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
+from lra.models.device_kind import device_kind
+from lra.models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
 
 PASS_ELEMENTS = {"cpu": 1 << 19}
 """Scores worked on at once, by kind of device: 2 MB, and twice that for the copies."""

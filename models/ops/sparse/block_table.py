@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import Layout, State
-from models.ops.numerics import sum_dtype
+from lra.models.mixer import Layout, State
+from lra.models.ops.numerics import sum_dtype
 
 
 class BlockTable(NamedTuple):

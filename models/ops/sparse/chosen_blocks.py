@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from models.device_kind import device_kind
-from models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
-from models.ops.sparse.block_table import BlockTable
+from lra.models.device_kind import device_kind
+from lra.models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
+from lra.models.ops.sparse.block_table import BlockTable
 
 PASS_ELEMENTS = {"cpu": 1 << 19}
 """Scores worked on at once, by kind of device: 2 MB."""

@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.numerics import LOG2_E, NEVER, full_precision
-from models.ops.sparse.block_choice import block_selection, passes
-from models.ops.sparse.block_table import BlockTable
+from lra.models.ops.numerics import LOG2_E, NEVER, full_precision
+from lra.models.ops.sparse.block_choice import block_selection, passes
+from lra.models.ops.sparse.block_table import BlockTable
 
 
 class Choice(NamedTuple):

@@ -1,8 +1,8 @@
 """Sets of keys that are seen together, laid out as batches of small dense rectangles of scores.
 
 `Blocks` cuts the sequence into stretches that see their neighbours. `Rectangles` takes every l-th
-token, class by class, or some columns that many queries see. `models.ops.sparse.union` attends to
-any union of them.
+token, class by class, or some columns that many queries see. `lra.models.ops.sparse.union` attends
+to any union of them.
 
 A set copies queries and keys into buffers (`buffer`, `pairs`), shows them as rectangles (`queries`,
 `keys`), says what is seen inside a rectangle (`mask`), and cuts the work into pieces (`tiles`).
@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.ops.numerics import NEVER
+from lra.models.ops.numerics import NEVER
 
 PASS_ELEMENTS = {"cpu": 1 << 20}
 """Scores worked on at once, by kind of device: 4 MB, so that they stay in the cache."""

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.ops.sparse.key_sets import FINEST, Blocks, KeySet, Rectangles
+from lra.models.ops.sparse.key_sets import FINEST, Blocks, KeySet, Rectangles
 
 
 class SparsePattern(StrEnum):

@@ -3,7 +3,7 @@
     o_i = sum_s exp(z_is - z_i) o_is,    z_i = log sum_s exp(z_is)
 
 where o_is is attention inside set s alone and z_is the logarithm of its sum of weights. The sets
-may not overlap: a key that is in two of them counts twice. `models.ops.sparse.key_sets` has the
+may not overlap: a key that is in two of them counts twice. `lra.models.ops.sparse.key_sets` has the
 sets.
 
 Scores are worked off in passes that fit into the cache, and nothing of their size is kept: backward
@@ -20,9 +20,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.device_kind import device_kind
-from models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
-from models.ops.sparse.key_sets import (
+from lra.models.device_kind import device_kind
+from lra.models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
+from lra.models.ops.sparse.key_sets import (
     PASS_ELEMENTS,
     PASS_ELEMENTS_ELSEWHERE,
     Coordinates,

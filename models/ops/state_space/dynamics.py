@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
-from models.ops.convolution.long import long_convolution
-from models.ops.state_space.discretisation import Discretisation, discretise
-from models.ops.state_space.kernels import polynomial, power, vandermonde
-from models.ops.state_space.low_rank import LowRank, low_rank_state_space
-from models.ops.state_space.unrounded import Unrounded
+from lra.models.ops.convolution.long import long_convolution
+from lra.models.ops.state_space.discretisation import Discretisation, discretise
+from lra.models.ops.state_space.kernels import polynomial, power, vandermonde
+from lra.models.ops.state_space.low_rank import LowRank, low_rank_state_space
+from lra.models.ops.state_space.unrounded import Unrounded
 
 
 def state_space(

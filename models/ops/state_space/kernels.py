@@ -16,7 +16,7 @@ from jaxtyping import Float, Inexact, Real
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.ops.numerics import full_precision
+from lra.models.ops.numerics import full_precision
 
 
 def vandermonde(

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import (
+from lra.models.mixer import (
     Family,
     Flow,
     Growth,
@@ -29,9 +29,9 @@ from models.mixer import (
     blanked,
     check_share,
 )
-from models.multi_head import projection
-from models.ops.numerics import full_precision, sum_dtype
-from models.ops.recurrent.layer import reading
+from lra.models.multi_head import projection
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import reading
 
 
 class StateSpace(Family):

@@ -28,8 +28,8 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.ops.convolution.long import long_convolution
-from models.ops.linear.exponent_sums import again
+from lra.models.ops.convolution.long import long_convolution
+from lra.models.ops.linear.exponent_sums import again
 
 ROWS_BITS = 6
 """Of m, which is 64, or less for a short sequence: then N^2 n / m is no more than what is read."""

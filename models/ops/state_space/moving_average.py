@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Tuning, no_matrices
-from models.ops.convolution.long import long_convolution
-from models.ops.state_space.kernels import exponential, polynomial, power
-from models.ops.state_space.unrounded import Unrounded
+from lra.models.mixer import Tuning, no_matrices
+from lra.models.ops.convolution.long import long_convolution
+from lra.models.ops.state_space.kernels import exponential, polynomial, power
+from lra.models.ops.state_space.unrounded import Unrounded
 
 
 class MovingAverage(Unrounded):

@@ -5,7 +5,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from models.ops.numerics import sum_dtype
+from lra.models.ops.numerics import sum_dtype
 
 
 class Unrounded(nn.Module):

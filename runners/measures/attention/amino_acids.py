@@ -16,10 +16,10 @@ from Bio.Align import substitution_matrices
 from jaxtyping import Float
 from torch import Tensor
 
-from models.mixer import Unsupported
-from runners.measures.attention.reading import KeptTokens
-from runners.records import Measurement
-from tasks.proteins.alphabet import FIRST, LETTERS
+from lra.models.mixer import Unsupported
+from lra.runners.measures.attention.reading import KeptTokens
+from lra.runners.records import Measurement
+from lra.tasks.proteins.alphabet import FIRST, LETTERS
 
 AMINO_ACIDS = LETTERS[:20].decode()
 MATRIX = "BLOSUM62"

@@ -5,8 +5,8 @@ from typing import cast
 import torch
 from torch import nn
 
-from models.mixer import Unsupported
-from models.multi_head import Core, HasCore
+from lra.models.mixer import Unsupported
+from lra.models.multi_head import Core, HasCore
 
 
 def core_of(mixer: nn.Module) -> Core:

@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.backbone.attention_weights import CoreCall, weights
-from models.backbone.model import Backbone
-from models.backbone.seeding import derive
-from models.mixer import Layout, Unsupported
-from models.multi_head import Core
-from tasks.task import Batch
+from lra.models.backbone.attention_weights import CoreCall, weights
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.seeding import derive
+from lra.models.mixer import Layout, Unsupported
+from lra.models.multi_head import Core
+from lra.tasks.task import Batch
 
 NAMES = ("q", "k", "v")
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from runners.measures.attention.reading import KeptTokens
-from runners.records import Measurement
+from lra.runners.measures.attention.reading import KeptTokens
+from lra.runners.records import Measurement
 
 
 class Kernels:

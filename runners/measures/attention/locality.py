@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from runners.measures.attention.reading import KeptTokens
-from runners.records import Measurement
+from lra.runners.measures.attention.reading import KeptTokens
+from lra.runners.records import Measurement
 
 
 class Locality:

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.backbone.stack import Stack, family
-from models.mixer import Unsupported
-from models.ops.segment_memory import Segment
-from models.ops.segment_recurrence import SegmentRecurrence
+from lra.models.backbone.stack import Stack, family
+from lra.models.mixer import Unsupported
+from lra.models.ops.segment_memory import Segment
+from lra.models.ops.segment_recurrence import SegmentRecurrence
 
 KEYS_AT_ONCE = 256
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.backbone.config import Tokens
-from models.backbone.heads import READ_FIRST, Pooling
-from models.backbone.model import Backbone
-from tasks.task import Batch
+from lra.models.backbone.config import Tokens
+from lra.models.backbone.heads import READ_FIRST, Pooling
+from lra.models.backbone.model import Backbone
+from lra.tasks.task import Batch
 
 
 class QueriedBatch(NamedTuple):

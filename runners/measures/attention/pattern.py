@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.backbone.attention_weights import recorded_calls, weights
-from models.mixer import Layout
-from models.multi_head import Core
+from lra.models.backbone.attention_weights import recorded_calls, weights
+from lra.models.mixer import Layout
+from lra.models.multi_head import Core
 
 EQUAL = 1e-9
 """Relative difference of two weights that are one in float64."""

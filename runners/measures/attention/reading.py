@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.backbone.attention_weights import recorded_calls, weights
-from models.backbone.model import Backbone
-from models.mixer import Flow, Layout
-from models.multi_head import Core
-from models.ops.convolution.layer import TapSoftmax
-from runners.records import Measurement
-from tasks.task import Batch
+from lra.models.backbone.attention_weights import recorded_calls, weights
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import Flow, Layout
+from lra.models.multi_head import Core
+from lra.models.ops.convolution.layer import TapSoftmax
+from lra.runners.records import Measurement
+from lra.tasks.task import Batch
 
 
 class KeptTokens(NamedTuple):

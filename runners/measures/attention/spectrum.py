@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.backbone.attention_weights import attention_of
-from models.multi_head import MultiHead
-from runners.measures.attention.reading import KeptTokens
-from runners.records import Measurement
+from lra.models.backbone.attention_weights import attention_of
+from lra.models.multi_head import MultiHead
+from lra.runners.measures.attention.reading import KeptTokens
+from lra.runners.records import Measurement
 
 POINTS = 64
 """Equal shares of all singular values at which a spectrum is stored."""

@@ -3,14 +3,14 @@
 import torch
 from torch import nn
 
-from models.backbone.model import Backbone
-from models.compression.shared_heads import SharedScores, share_heads
-from models.families.collaborative import CollaborativeAttention, MixingStart
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Site
-from models.multi_head import MultiHead
-from models.ops.shared_heads import SharedHeads
+from lra.models.backbone.model import Backbone
+from lra.models.compression.shared_heads import SharedScores, share_heads
+from lra.models.families.collaborative import CollaborativeAttention, MixingStart
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Site
+from lra.models.multi_head import MultiHead
+from lra.models.ops.shared_heads import SharedHeads
 
 SOFTMAX = (SoftmaxAttention, SDPA)
 

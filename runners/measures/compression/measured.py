@@ -13,20 +13,20 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, TaskFacts
-from models.compression.storage import read_state, write_state
-from models.contract.counting import count_operations
-from runners.isolation.progress import phase, within
-from runners.measurement.device import autocast
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.inputs import random_inputs
-from runners.measurement.measure import in_turns
-from runners.measurement.timing import Timing
-from runners.measurement.watch import Watch
-from runners.measurement.watched_rows import marked, watch_rows
-from runners.records import Measurement
-from runners.training.evaluate import evaluate, score_rows
-from tasks.task import Task
+from lra.models.backbone.model import Backbone, TaskFacts
+from lra.models.compression.storage import read_state, write_state
+from lra.models.contract.counting import count_operations
+from lra.runners.isolation.progress import phase, within
+from lra.runners.measurement.device import autocast
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.inputs import random_inputs
+from lra.runners.measurement.measure import in_turns
+from lra.runners.measurement.timing import Timing
+from lra.runners.measurement.watch import Watch
+from lra.runners.measurement.watched_rows import marked, watch_rows
+from lra.runners.records import Measurement
+from lra.runners.training.evaluate import evaluate, score_rows
+from lra.tasks.task import Task
 
 VARIANT, WHOLE = "variant", "whole"
 

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runners.training.optim import OptimConfig, Optimiser
-from runners.training.optimisers.adagrad import ClippedAdagrad
-from runners.training.optimisers.groups import parameter_groups
-from runners.training.optimisers.lamb import Lamb
-from runners.training.optimisers.lion import Lion
-from runners.training.parallel.parted import parted
+from lra.runners.training.optim import OptimConfig, Optimiser
+from lra.runners.training.optimisers.adagrad import ClippedAdagrad
+from lra.runners.training.optimisers.groups import parameter_groups
+from lra.runners.training.optimisers.lamb import Lamb
+from lra.runners.training.optimisers.lion import Lion
+from lra.runners.training.parallel.parted import parted
 
 Groups = list[dict[str, Any]]
 ADAM = ("step", "exp_avg", "exp_avg_sq")
@@ -21,7 +21,7 @@ def build_optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimi
     """Return the optimiser that the options name, over groups of equal treatment.
 
     PyTorch's classes wherever it has the rule, fused where that works on CPU and GPU. How weight
-    decay acts stands at each name of `runners.training.optim.Optimiser`.
+    decay acts stands at each name of `lra.runners.training.optim.Optimiser`.
     """
     return MAKERS[config.optimiser](parameter_groups(model, config), config)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from models.tuning import Tuned, Tuning, no_matrices
-from runners.training.optim import DecayedWeights, OptimConfig
+from lra.models.tuning import Tuned, Tuning, no_matrices
+from lra.runners.training.optim import DecayedWeights, OptimConfig
 
 
 def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from runners.training.optimisers.moved import moved
+from lra.runners.training.optimisers.moved import moved
 
 
 class Lamb(torch.optim.Optimizer):

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from runners.training.parallel.ranks import Ranks
+from lra.runners.training.parallel.ranks import Ranks
 
 
 def crowded(ranks: Ranks, device: torch.device) -> str:

@@ -12,17 +12,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from models.backbone.model import Backbone, Outcome
-from models.backbone.reversible import ReversibleStack
-from models.mixer import Penalised, State, Unsupported
-from models.state import detach
-from runners.training.learned_spans import LearnsSpans
-from runners.training.objective import objective
-from runners.training.optim import OptimConfig, Optimiser
-from runners.training.parallel.enclosed import Enclosed, HeardOf
-from runners.training.parallel.sequences import SharedSequences
-from runners.training.prefetch import masks_of
-from tasks.task import Batch
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.backbone.reversible import ReversibleStack
+from lra.models.mixer import Penalised, State, Unsupported
+from lra.models.state import detach
+from lra.runners.training.learned_spans import LearnsSpans
+from lra.runners.training.objective import objective
+from lra.runners.training.optim import OptimConfig, Optimiser
+from lra.runners.training.parallel.enclosed import Enclosed, HeardOf
+from lra.runners.training.parallel.sequences import SharedSequences
+from lra.runners.training.prefetch import masks_of
+from lra.tasks.task import Batch
 
 SHARDED = (Optimiser.adamw, Optimiser.adam, Optimiser.radam, Optimiser.sgd, Optimiser.lion)
 """Optimisers that update each entry separately, and so work on a part of a weight."""
@@ -61,7 +61,7 @@ class PartLoss(nn.Module):
     def forward(
         self, part: Batch, state: State, total: Tensor | float, share: float
     ) -> tuple[Tensor, State]:
-        """Return loss and state; see `runners.training.objective.objective`."""
+        """Return loss and state; see `lra.runners.training.objective.objective`."""
         layout = masks_of(part)
         if self.sequences is not None:
             part, layout = self.sequences.part(part)

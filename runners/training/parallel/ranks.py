@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from runners.measurement.hardware import Device, HardwareProfile
-from runners.training.parallel.enclosed import Enclosed
-from runners.training.parallel.sequences import SharedSequences, sharing
-from runners.training.prefetch import rows_of
-from tasks.task import Batch
+from lra.runners.measurement.hardware import Device, HardwareProfile
+from lra.runners.training.parallel.enclosed import Enclosed
+from lra.runners.training.parallel.sequences import SharedSequences, sharing
+from lra.runners.training.prefetch import rows_of
+from lra.tasks.task import Batch
 
 
 class Ranks:
@@ -139,7 +139,7 @@ class Ranks:
 
 @contextmanager
 def joined(hardware: HardwareProfile) -> Iterator[Ranks]:
-    """Join the processes of this cell, as `runners.isolation` or torchrun started them.
+    """Join the processes of this cell, as `lra.runners.isolation` or torchrun started them.
 
     Messages between GPUs go by NCCL, all others by gloo.
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, cast
 import torch.distributed as dist
 from torch import Tensor
 
-from models.backbone.model import Backbone, Outcome
-from models.context import Context
-from models.mixer import Layout, State
-from models.transport import Processes, Transport
-from tasks.task import Batch
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.context import Context
+from lra.models.mixer import Layout, State
+from lra.models.transport import Processes, Transport
+from lra.tasks.task import Batch
 
 
 def sharing(context: int) -> "SharedSequences | None":

@@ -12,16 +12,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from models.backbone.model import Backbone
-from models.mixer import State
-from models.state import join, map_state, select
-from runners.training.parallel.gradients import PartLoss, Synchronised
-from runners.training.parallel.parted import like, whole
-from runners.training.parallel.ranks import Ranks
-from runners.training.parallel.traffic import Traffic
-from runners.training.resume import RANKS
-from runners.training.updates import WeightUpdates
-from tasks.task import Batch
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import State
+from lra.models.state import join, map_state, select
+from lra.runners.training.parallel.gradients import PartLoss, Synchronised
+from lra.runners.training.parallel.parted import like, whole
+from lra.runners.training.parallel.ranks import Ranks
+from lra.runners.training.parallel.traffic import Traffic
+from lra.runners.training.resume import RANKS
+from lra.runners.training.updates import WeightUpdates
+from lra.tasks.task import Batch
 
 
 def rank_seed(seed: int, rank: int, step: int = 0) -> int:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from tasks.baselines.seen import SeenExamples
-from tasks.classification.listops.text import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, OPERATIONS
+from lra.tasks.baselines.seen import SeenExamples
+from lra.tasks.classification.listops.text import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, OPERATIONS
 
 FIT_TREES = 4000
 DEPTHS = (1, 2, 3)

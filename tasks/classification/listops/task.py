@@ -26,9 +26,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tasks.classification.base import ClassificationTask, baseline
-from tasks.classification.listops import oracle as listops_oracle
-from tasks.classification.listops.text import (
+from lra.tasks.classification.base import ClassificationTask, baseline
+from lra.tasks.classification.listops import oracle as listops_oracle
+from lra.tasks.classification.listops.text import (
     FILES,
     FOLDER,
     HEADER,
@@ -39,18 +39,18 @@ from tasks.classification.listops.text import (
     official_lines,
     read_split,
 )
-from tasks.classification.listops.trees import Limits, distinct_trees
-from tasks.classification.objectives import InputObjective, MaskedReplacement
-from tasks.data import arena
-from tasks.data.bars import tqdm
-from tasks.data.batching import LONGEST, Draw, check_lengths, permutation
-from tasks.data.prepared import identity_of
-from tasks.data.published import MARK, check_partial, check_whole, named_path
-from tasks.data.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
-from tasks.data.storage import PreparedStore, Ragged, from_rows, open_store
-from tasks.data.workers import in_order
-from tasks.errors import BadData, NotPrepared
-from tasks.task import SPLITS, Baseline, Kind, TaskSpec
+from lra.tasks.classification.listops.trees import Limits, distinct_trees
+from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
+from lra.tasks.data import arena
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.batching import LONGEST, Draw, check_lengths, permutation
+from lra.tasks.data.prepared import identity_of
+from lra.tasks.data.published import MARK, check_partial, check_whole, named_path
+from lra.tasks.data.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
+from lra.tasks.data.storage import PreparedStore, Ragged, from_rows, open_store
+from lra.tasks.data.workers import in_order
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
 VERSION = 1
 FILLER_TREE = 40

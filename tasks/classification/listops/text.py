@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int, Shaped, UInt8
 
-from conf.shown import short_repr
-from tasks.data.bars import tqdm
-from tasks.data.lines import plain_text
-from tasks.data.sources import open_binary
-from tasks.data.storage import Ragged, from_rows
-from tasks.errors import BadData
+from lra.conf.shown import short_repr
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.lines import plain_text
+from lra.tasks.data.sources import open_binary
+from lra.tasks.data.storage import Ragged, from_rows
+from lra.tasks.errors import BadData
 
 VOCABULARY_VERSION = 1
 VOCABULARY = (

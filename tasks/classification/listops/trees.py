@@ -21,10 +21,18 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt32
 
-from tasks.classification.listops.text import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, MAX, MED, MIN, SM
-from tasks.data.bars import tqdm
-from tasks.data.storage import Ragged
-from tasks.data.workers import in_order
+from lra.tasks.classification.listops.text import (
+    CLOSE,
+    FIRST_DIGIT,
+    FIRST_OPERATOR,
+    MAX,
+    MED,
+    MIN,
+    SM,
+)
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.storage import Ragged
+from lra.tasks.data.workers import in_order
 
 BLOCK_TREES = 16384
 OPERATOR_BELOW = np.uint32(1 << 30)

@@ -8,8 +8,8 @@ more frequent label.
 import numpy as np
 from jaxtyping import Bool, Float64, Int, UInt8
 
-from tasks.baselines.image_windows import Pictures
-from tasks.data.batching import Draw, permutation
+from lra.tasks.baselines.image_windows import Pictures
+from lra.tasks.data.batching import Draw, permutation
 
 FIT_EXAMPLES = 20_000
 CLASSES = 16

@@ -16,10 +16,10 @@ from enum import StrEnum, auto
 
 import torch
 
-from tasks.classification.pathfinder.files import SETS, ListedPicture
-from tasks.data.batching import Draw, permutation
-from tasks.errors import BadData
-from tasks.task import SPLITS
+from lra.tasks.classification.pathfinder.files import SETS, ListedPicture
+from lra.tasks.data.batching import Draw, permutation
+from lra.tasks.errors import BadData
+from lra.tasks.task import SPLITS
 
 S4_SEED = 42
 LEVELS = dict(zip(SETS.values(), ("easy", "intermediate", "hard"), strict=True))

@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
 
-from tasks.data import arena
-from tasks.data.bars import tqdm
-from tasks.data.published import check_whole
-from tasks.errors import BadData, NotPrepared
+from lra.tasks.data import arena
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.published import check_whole
+from lra.tasks.errors import BadData, NotPrepared
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from tasks.classification.pathfinder.ink import dash, rounded_up, widened
-from tasks.classification.pathfinder.styles import RandomNumbers, Style
+from lra.tasks.classification.pathfinder.ink import dash, rounded_up, widened
+from lra.tasks.classification.pathfinder.styles import RandomNumbers, Style
 
 DEGREES = 360
 FULL = 255

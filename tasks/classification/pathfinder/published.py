@@ -18,7 +18,7 @@ from functools import cache
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from tasks.classification.pathfinder.growth import (
+from lra.tasks.classification.pathfinder.growth import (
     DEGREES,
     FULL,
     SEEDS_AVOID,
@@ -28,9 +28,9 @@ from tasks.classification.pathfinder.growth import (
     kind,
     ways,
 )
-from tasks.classification.pathfinder.ink import disc
-from tasks.classification.pathfinder.styles import RandomNumbers, Style
-from tasks.classification.pathfinder.trace import Dash, TracedPicture, joined
+from lra.tasks.classification.pathfinder.ink import disc
+from lra.tasks.classification.pathfinder.styles import RandomNumbers, Style
+from lra.tasks.classification.pathfinder.trace import Dash, TracedPicture, joined
 
 PICTURE_TRIES = 50_000
 SNAKE_TRIES = 5

@@ -18,8 +18,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
-from tasks.classification.pathfinder.dashes import DEGREES, Stamp, Stamps, StampShape, disc, stamps
-from tasks.classification.pathfinder.styles import RandomNumbers, Style
+from lra.tasks.classification.pathfinder.dashes import (
+    DEGREES,
+    Stamp,
+    Stamps,
+    StampShape,
+    disc,
+    stamps,
+)
+from lra.tasks.classification.pathfinder.styles import RandomNumbers, Style
 
 SEED_TRIES = 60
 """Places that are tried for a snake's first dash."""

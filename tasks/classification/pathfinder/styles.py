@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.data.batching import Draw
+from lra.tasks.data.batching import Draw
 
 WORDS_AT_ONCE = 512
 

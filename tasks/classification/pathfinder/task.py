@@ -32,10 +32,10 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from tasks.classification.base import baseline
-from tasks.classification.gray import Encoding, GrayTask, rows_of
-from tasks.classification.objectives import InputObjective, MaskedReplacement
-from tasks.classification.pathfinder import (
+from lra.tasks.classification.base import baseline
+from lra.tasks.classification.gray import Encoding, GrayTask, rows_of
+from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
+from lra.tasks.classification.pathfinder import (
     dashes,
     disc_distance,
     files as pathfinder_files,
@@ -44,16 +44,16 @@ from tasks.classification.pathfinder import (
     separated as pathfinder_separated,
     trace as pathfinder_trace,
 )
-from tasks.classification.pathfinder.division import Division, divided
-from tasks.classification.pathfinder.styles import STYLES, Style
-from tasks.data import arena
-from tasks.data.bars import tqdm
-from tasks.data.prepared import GENERATED, GRAY_LEVELS, identity_of
-from tasks.data.published import MARK, check_partial, named_path
-from tasks.data.sources import data_root, folder_identity
-from tasks.data.storage import Ragged
-from tasks.data.workers import in_order
-from tasks.task import SPLITS, Baseline, Kind, TaskSpec
+from lra.tasks.classification.pathfinder.division import Division, divided
+from lra.tasks.classification.pathfinder.styles import STYLES, Style
+from lra.tasks.data import arena
+from lra.tasks.data.bars import tqdm
+from lra.tasks.data.prepared import GENERATED, GRAY_LEVELS, identity_of
+from lra.tasks.data.published import MARK, check_partial, named_path
+from lra.tasks.data.sources import data_root, folder_identity
+from lra.tasks.data.storage import Ragged
+from lra.tasks.data.workers import in_order
+from lra.tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
 VERSION = 2
 NAMES = {32: "pathfinder", 64: "pathfinder64", 128: "pathx", 256: "path256"}

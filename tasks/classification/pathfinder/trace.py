@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
-from tasks.classification.pathfinder.styles import Style
+from lra.tasks.classification.pathfinder.styles import Style
 
 
 class Dash(NamedTuple):

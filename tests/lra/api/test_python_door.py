@@ -23,9 +23,9 @@ from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.python_words import model_words, value_text, words_of
 from lra.errors import ConfigError
-from models.mixer import Family, Traits
-from reports.style import TableStyle
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.models.mixer import Family, Traits
+from lra.reports.style import TableStyle
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "reports/published"
@@ -118,7 +118,7 @@ def test_a_model_is_that_of_a_run_and_hydra_stays_its_callers() -> None:
     words += ["model.backbone.depth=1"]
     (entry,) = entries(words)
     wanted = build_model(typed(entry.config)).state_dict()
-    with initialize_config_module("conf", version_base="1.2"):
+    with initialize_config_module("lra.conf", version_base="1.2"):
         before = GlobalHydra.instance().hydra
         made = lra.model("performer", task="mqar", seed=3, features=8, backbone={"depth": 1})
         assert GlobalHydra.instance().hydra is before
@@ -277,7 +277,7 @@ def test_what_a_notebook_shows_is_escaped() -> None:
 
 PROGRAM = """\
 import lra
-from tasks.data.workers import in_order
+from lra.tasks.data.workers import in_order
 
 assert [*in_order(abs, iter([-1, -2]), 2)] == [1, 2]  # as data are made
 small = "task.source=sample model=identity model.backbone.width=16 logger=none report=false "

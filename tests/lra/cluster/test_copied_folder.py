@@ -15,8 +15,8 @@ from lra.cluster.engine import chosen
 from lra.cluster.local import LocalEngine, job_id
 from lra.cluster.plan import StoredPlan, plan_folder
 from lra.cluster.state import WorkerState
-from runners.storage.sealed import DIGEST, sealed, unsealed
-from runners.store import Store
+from lra.runners.storage.sealed import DIGEST, sealed, unsealed
+from lra.runners.store import Store
 
 sys.path.append(str(Path(__file__).parents[1] / "sweep"))
 from small_sweeps import TINY

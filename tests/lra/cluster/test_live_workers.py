@@ -12,9 +12,9 @@ from lra.cli import main
 from lra.cluster import reporting
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import StoredPlan, plan_folder
-from reports.dashboard.keys import STEP_LOSS
-from reports.dashboard.state import read_state, taken
-from runners.store import Store
+from lra.reports.dashboard.keys import STEP_LOSS
+from lra.reports.dashboard.state import read_state, taken
+from lra.runners.store import Store
 from tests.reports.dashboard.offline_runs import Run
 from tests.reports.dashboard.wandb_server import KEY, wandb_server
 

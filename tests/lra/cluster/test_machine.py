@@ -26,6 +26,12 @@ with machine(alone=sys.argv[1] == "alone", waiting=lambda: print("waits", flush=
 """
 
 
+@pytest.fixture(autouse=True)
+def own_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no sweep of another test, which times its cells on the same cores, be waited for."""
+    monkeypatch.setenv(module.VISIBLE, f"of-a-test-{os.getpid()}")
+
+
 class Overtaken(Exception):
     """It would have had to wait."""
 

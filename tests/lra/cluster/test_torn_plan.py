@@ -17,8 +17,8 @@ from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
 from lra.cluster.state import WorkerState, read_states
 from lra.cluster.worker import Worker
-from runners.storage.sealed import sealed
-from runners.store import Store
+from lra.runners.storage.sealed import sealed
+from lra.runners.store import Store
 from tests.lra import damage
 from tests.lra.sweep.small_sweeps import TINY
 

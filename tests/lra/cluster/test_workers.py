@@ -20,9 +20,9 @@ from lra.cluster.claiming import Claiming
 from lra.cluster.engine import AGAIN, Resources, WorkerGroup
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, StoredPlan, plan_folder
-from runners.measurement.hardware import cpu_name
-from runners.storage.sealed import DIGEST, sealed
-from runners.store import Store, read_rows
+from lra.runners.measurement.hardware import cpu_name
+from lra.runners.storage.sealed import DIGEST, sealed
+from lra.runners.store import Store, read_rows
 
 sys.path.append(str(Path(__file__).parents[1] / "sweep"))
 from shared_sweeps import ended, until, work

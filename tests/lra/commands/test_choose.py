@@ -11,10 +11,10 @@ import lra
 from lra.cli import main
 from lra.commands.completion import candidates
 from lra.results import evidence
+from lra.runners.measurement.hardware import Device
+from lra.runners.runner import Passes
 from lra.sweep.costs import MOST_OPERATORS, Costs
 from lra.sweep.family_costs import runs_of
-from runners.measurement.hardware import Device
-from runners.runner import Passes
 
 ROW = {
     "schema": 2, "fingerprint": "a", "created": "2026-01-01T00:00:00.000Z", "task": "listops",

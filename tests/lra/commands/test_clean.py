@@ -6,9 +6,9 @@ import pytest
 
 from lra.cli import main
 from lra.commands import clean
-from runners.records import Cell, Measurement
-from runners.storage.audit import audit
-from runners.store import Store
+from lra.runners.records import Cell, Measurement
+from lra.runners.storage.audit import audit
+from lra.runners.store import Store
 
 COLUMNS = {
     "runner": "train", "mode": "train", "model": "linear", "task": "listops", "task_version": 1,

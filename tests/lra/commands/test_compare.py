@@ -9,8 +9,8 @@ import pytest
 
 import lra
 from lra.cli import main
-from runners.records import CELL_COLUMNS, Cell, Measurement, Outcomes
-from runners.store import Store
+from lra.runners.records import CELL_COLUMNS, Cell, Measurement, Outcomes
+from lra.runners.store import Store
 
 EXAMPLES = 40
 RATES = {"1e-3": 0.001, "3e-3": 0.003}

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from lra.cli import HOME, VERBS, main
+from lra.cli import VERBS, main
 from lra.commands.completion import RUN_FLAGS, candidates, flags
 from lra.composition.catalogue import names
+from tests.lra_process import HOME
 
 
 def test_words_of_every_kind() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from lra.cli import main
 from lra.composition.hydra_entry import entries
+from lra.runners.records import Measurement
+from lra.runners.store import Store
 from lra.sweep.cell_list import build
-from runners.records import Measurement
-from runners.store import Store
 
 MODEL = ["task=listops", "model.backbone.width=16", "model.backbone.feed_forward_width=32"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
-from runners.records import CELL_COLUMNS, Cell, Measurement
-from runners.store import Store
+from lra.runners.records import CELL_COLUMNS, Cell, Measurement
+from lra.runners.store import Store
 
 
 def test_the_file_is_written_before_anything_is_asked_of_a_server(
@@ -59,7 +59,7 @@ def test_words_that_are_none(word: str, told: str, capsys: pytest.CaptureFixture
 def test_the_package_that_it_needs_is_asked_for_before_any_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reports.dashboard.publish.find_spec", lambda _: None)
+    monkeypatch.setattr("lra.reports.dashboard.publish.find_spec", lambda _: None)
     monkeypatch.setattr("lra.commands.dashboard.stored", lambda *_: pytest.fail("rows were read"))
     assert main(["dashboard", "--results", str(tmp_path)]) == 2
     assert capsys.readouterr().err.strip().endswith("pip install 'lra[dashboard]'")

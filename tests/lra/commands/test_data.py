@@ -2,8 +2,9 @@ from collections import Counter
 
 import pytest
 
-from lra.cli import HOME, main
+from lra.cli import main
 from lra.commands import data
+from tests.lra_process import HOME
 
 SMALL = (
     "train_examples=200", "validation_examples=70", "test_examples=80", "min_length=10",
@@ -163,10 +164,10 @@ def test_language_baselines_and_windows(capsys):
 
 
 MINE = """
-import tasks.diagnostics.induction
+import lra.tasks.diagnostics.induction
 
 
-class Mine(tasks.diagnostics.induction.Induction):
+class Mine(lra.tasks.diagnostics.induction.Induction):
     pass
 """
 SPELT = [

@@ -107,9 +107,9 @@ def test_compilation_is_tried():
 
 
 def test_a_missing_compiler_is_told(monkeypatch):
-    from runners.isolation import isolate
-    from runners.isolation.isolate import Ending
-    from runners.records import Status
+    from lra.runners.isolation import isolate
+    from lra.runners.isolation.isolate import Ending
+    from lra.runners.records import Status
 
     ending = Ending(Status.crashed, "InvalidCxxCompiler: no working compiler")
     monkeypatch.setattr(isolate, "run", lambda *args, **options: ending)
@@ -121,9 +121,9 @@ def test_a_missing_compiler_is_told(monkeypatch):
 
 
 def test_a_child_that_dies_is_a_failure_of_the_essential_check(monkeypatch):
-    from runners.isolation import isolate
-    from runners.isolation.isolate import Ending
-    from runners.records import Status
+    from lra.runners.isolation import isolate
+    from lra.runners.isolation.isolate import Ending
+    from lra.runners.records import Status
 
     ending = Ending(Status.crashed, "killed by signal 9")
     monkeypatch.setattr(isolate, "run", lambda *args, **options: ending)

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from lra.cli import main
-from runners.measurement import rates
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.rates import stored_rates
+from lra.runners.measurement import rates
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.rates import stored_rates
 
 
 @pytest.fixture(autouse=True)

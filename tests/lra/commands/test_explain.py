@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from lra.choices.explain import choice_options, lines, sets, shared_options
-from lra.cli import HOME, main
+from lra.cli import main
 from lra.composition.catalogue import choices, groups
 from lra.composition.option_sources import arguments, comments, parameters
+from tests.lra_process import HOME
 
 FILES = [file for group in groups() for file in choices(group)]
 TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster")

@@ -13,9 +13,9 @@ from lra.cli import main
 from lra.commands.generate import pieces, speller, trained, write_text
 from lra.composition.compose import group_file, typed
 from lra.errors import CommandError
+from lra.runners.store import Store, read_rows
 from lra.sweep.stored_weights import completed_training
-from runners.store import Store, read_rows
-from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+from lra.tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 
 WORDS = (
     "task=text8", "task.source=sample", "task.length=16", "model=lstm", "optim.steps=30",

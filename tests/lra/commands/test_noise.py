@@ -7,8 +7,8 @@ import pytest
 
 from lra.commands import doctor
 from lra.machine import noise
-from runners.measurement.disturbance import Shares
-from runners.measurement.watch import Round, Sample, Watched
+from lra.runners.measurement.disturbance import Shares
+from lra.runners.measurement.watch import Round, Sample, Watched
 
 QUIET = Shares(seconds=0.01, processor=1.0, waiting=0.0, absent=0.0, steal=0.0, other_load=0.0)
 
@@ -61,7 +61,7 @@ def test_it_measures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 
 
 def test_every_cause_has_a_way_out() -> None:
-    from runners.measurement.disturbance import reason
+    from lra.runners.measurement.disturbance import reason
 
     parts = ("throttled", "memory_stall", "waiting", "absent", "steal", "other_load")
     causes = {reason(Shares(seconds=1.0, processor=1.0, **{name: 0.9})) for name in parts}

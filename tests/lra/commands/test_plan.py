@@ -12,9 +12,9 @@ import pytest
 from lra.cli import main
 from lra.commands.plan import COLUMNS
 from lra.composition.hydra_entry import entries
+from lra.runners.records import Measurement
+from lra.runners.store import Store
 from lra.sweep.cell_list import build
-from runners.records import Measurement
-from runners.store import Store
 
 WORDS = ["task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.steps=50"]
 

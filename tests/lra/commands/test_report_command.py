@@ -8,8 +8,8 @@ import pytest
 import lra
 from lra.cli import main
 from lra.results.stored import published
-from runners.records import CELL_COLUMNS, Cell, Measurement
-from runners.store import Store, read_rows
+from lra.runners.records import CELL_COLUMNS, Cell, Measurement
+from lra.runners.store import Store, read_rows
 
 
 @pytest.fixture

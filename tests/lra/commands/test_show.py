@@ -7,8 +7,8 @@ import pytest
 
 from lra.cli import main
 from lra.commands import show
-from runners.records import Cell, Measurement, Status
-from runners.store import Store
+from lra.runners.records import Cell, Measurement, Status
+from lra.runners.store import Store
 
 COLUMNS = {
     "runner": "scaling", "mode": "step", "model": "linear", "task": "listops", "task_version": 1,

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 import lra
 from lra.cli import main
-from runners.store import Store, read_rows
+from lra.runners.store import Store, read_rows
 
 TINY = (
     "runner=transfer", "task=listops", "task.source=sample", "optim.steps=4",

@@ -6,14 +6,15 @@ import pytest
 import torch
 
 import lra
-from lra.cli import HOME, main
+from lra.cli import main
 from lra.commands.verify import options
 from lra.composition.named import resolve
+from tests.lra_process import HOME
 
 GOOD = '''
 import torch
 from torch import nn
-from models.mixer import Traits
+from lra.models.mixer import Traits
 
 class Mean(nn.Module):
     """Every token gets the mean of the projected real tokens."""
@@ -23,7 +24,7 @@ class Mean(nn.Module):
         if not isinstance(scale, float) or not isinstance(rounds, int):
             raise TypeError(f"options came unconverted: {scale!r}, {rounds!r}")
         if site.causal:
-            from models.mixer import Unsupported
+            from lra.models.mixer import Unsupported
             raise Unsupported("the mean needs every token")
         self.scale, self.value = scale, nn.Linear(site.width, site.width)
         self.traits = Traits(sees_order=False)
@@ -188,9 +189,9 @@ def test_a_folder_of_the_users_does_not_take_the_place_of_ours(folder):
     (folder / "tasks").mkdir()
     (folder / "tasks" / "__init__.py").write_text("raise SystemExit('a stranger was imported')\n")
     code = (
-        "from lra import guard; guard.see_current_folder(); "
+        "from lra.composition.class_path import see; see(''); "
         "from lra.commands.verify import resolve; "
-        "resolve('their_mixers:Mean', {}); import tasks.task"
+        "resolve('their_mixers:Mean', {}); import lra.tasks.task"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],

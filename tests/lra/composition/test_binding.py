@@ -10,16 +10,16 @@ import pytest
 from lra.composition.binding import bind, make
 from lra.composition.run import Control, Logger
 from lra.errors import ConfigError
-from models.backbone.model import BackboneConfig
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.timing import Timing
-from runners.measures.approximation import Approximation
-from runners.measures.decode import Decode
-from runners.measures.extrapolate import Extrapolate
-from runners.measures.scaling import Scaling
-from runners.measures.span import Span
-from runners.training.config import TrainConfig
-from runners.training.optim import OptimConfig
+from lra.models.backbone.model import BackboneConfig
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.timing import Timing
+from lra.runners.measures.approximation import Approximation
+from lra.runners.measures.decode import Decode
+from lra.runners.measures.extrapolate import Extrapolate
+from lra.runners.measures.scaling import Scaling
+from lra.runners.measures.span import Span
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.optim import OptimConfig
 
 
 class Colour(StrEnum):

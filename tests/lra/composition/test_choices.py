@@ -7,7 +7,7 @@ import pytest
 from lra.composition.binding import bind
 from lra.composition.catalogue import names
 from lra.composition.compose import group_file
-from runners.measurement.hardware import Device, HardwareProfile, Precision
+from lra.runners.measurement.hardware import Device, HardwareProfile, Precision
 
 PUBLISHED = {"a100": (312e12, 2.039e12), "h100": (989.5e12, 3.35e12), "h200": (989.5e12, 4.8e12)}
 

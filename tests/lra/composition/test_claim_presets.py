@@ -5,8 +5,8 @@ from dataclasses import replace
 from lra.composition.compose import facts, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.run import Composed
-from models.backbone.model import Backbone
-from models.state import size_bytes
+from lra.models.backbone.model import Backbone
+from lra.models.state import size_bytes
 
 
 def held_bytes(entry: Composed, length: int) -> int:

@@ -84,7 +84,7 @@ def plainly(words: Sequence[str], folder: Path, monkeypatch: Any) -> list[Any]:
 
     places = (f"hydra.sweep.dir={folder}", f"hydra.run.dir={folder}")
     monkeypatch.setattr(sys, "argv", ["lra", *words, *places])
-    hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
+    hydra.main(version_base="1.3", config_path="pkg://lra.conf", config_name="config")(job)()
     return jobs
 
 

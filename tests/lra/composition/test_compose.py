@@ -27,7 +27,7 @@ from lra.composition.named import named_task
 from lra.composition.run import Control
 from lra.errors import ConfigError
 from lra.sweep.cells import plan
-from tasks.task import Task
+from lra.tasks.task import Task
 
 
 class Colour(StrEnum):
@@ -101,7 +101,7 @@ def test_locate_refuses_what_is_not_listed(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["models.families.linear", "models.mixer.INSIDE"])
 def test_locate_refuses_what_is_no_class(path: str) -> None:
-    assert importlib.import_module("models.families.linear")
+    assert importlib.import_module("lra.models.families.linear")
     with pytest.raises(ConfigError, match="wanted a class or a function"):
         locate(path)
 
@@ -173,7 +173,7 @@ def test_unknown_names_answer_with_near_matches() -> None:
 )
 def test_a_family_of_ones_own_stands_beside_no_other(word: str, key: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    text = (Path(str(files("conf"))) / "model" / "linear.yaml").read_text()
+    text = (Path(str(files("lra.conf"))) / "model" / "linear.yaml").read_text()
     (tmp_path / "model" / "mine.yaml").write_text(text.replace("name: linear", "name: mine"))
     words = ["model=linear", "size=small", "runner=scaling", f"--config-dir={tmp_path}"]
     (sound,) = entries([*words, "model=mine"])
@@ -195,7 +195,9 @@ def test_bad_shards(shard: str) -> None:
 
 
 def _options(group: str) -> list[Any]:
-    return sorted(p.name[:-5] for p in (files("conf") / group).iterdir() if p.name[-5:] == ".yaml")
+    return sorted(
+        p.name[:-5] for p in (files("lra.conf") / group).iterdir() if p.name[-5:] == ".yaml"
+    )
 
 
 @pytest.mark.parametrize("name", _options("model"))
@@ -232,7 +234,7 @@ def test_task_yaml_lists_exactly_the_constructor(name: str) -> None:
 def test_every_yaml_is_a_mapping(group: str) -> None:
     for name in _options(group):
         assert isinstance(
-            yaml.safe_load((files("conf") / group / f"{name}.yaml").read_text()), dict
+            yaml.safe_load((files("lra.conf") / group / f"{name}.yaml").read_text()), dict
         )
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-import runners.store
 from lra.composition.configuration import LARGEST, OPTIONAL, SWEEP_NAME, TOP, check, quote, storable
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
+from lra.runners import store
 
 
 @pytest.fixture(scope="module")
@@ -124,4 +124,4 @@ def test_deep_nesting_is_refused_in_short() -> None:
 
 
 def test_sweeps_are_named_as_the_store_names_them() -> None:
-    assert SWEEP_NAME.pattern == runners.store._SWEEP_NAME.pattern
+    assert SWEEP_NAME.pattern == store._SWEEP_NAME.pattern

@@ -18,11 +18,11 @@ from lra.composition.binding import defaults
 from lra.composition.compose import build_model, facts, group_file, locate, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.runner_class import bundled
-from models.backbone.config import TOKEN_HEADS, Softmax
+from lra.models.backbone.config import TOKEN_HEADS, Softmax
 
 
 def nodes(group):
-    found = (files("conf") / group).iterdir()
+    found = (files("lra.conf") / group).iterdir()
     return {file.name[:-5]: yaml.safe_load(file.read_text()) for file in found}
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.models.backbone.model import Backbone
 from lra.sweep.work import CellWork
-from models.backbone.model import Backbone
 
 PATTERNS = {
     "gated_delta_net": ["GatedDeltaNet", "GatedDeltaNet", "GatedDeltaNet", "SDPA"],

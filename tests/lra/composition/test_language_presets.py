@@ -12,7 +12,7 @@ from lra.composition.compose import facts, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.protocol import changes
 from lra.composition.run import Composed
-from models.backbone.model import Backbone
+from lra.models.backbone.model import Backbone
 
 DOCS = Path(__file__).parents[3] / "docs" / "language-models.md"
 TABLES = [DOCS.with_name(f"{name}-tables.md") for name in ("language", "attention")]

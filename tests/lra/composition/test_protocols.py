@@ -9,12 +9,12 @@ from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.composition.yaml_text import load
 from lra.errors import ConfigError
-from models.backbone.config import Positions
-from models.backbone.heads import Interaction, Pooling
-from runners.training.optim import Schedule
-from runners.training.schedules import learning_rate
+from lra.models.backbone.config import Positions
+from lra.models.backbone.heads import Interaction, Pooling
+from lra.runners.training.optim import Schedule
+from lra.runners.training.schedules import learning_rate
 
-PROTOCOLS = sorted(p.name[:-5] for p in (files("conf") / "protocol").iterdir())
+PROTOCOLS = sorted(p.name[:-5] for p in (files("lra.conf") / "protocol").iterdir())
 GENERATED = ("listops", "pathfinder64", "pathx", "path256")
 """Tasks without a sample, of which those of pictures are one family."""
 
@@ -32,7 +32,7 @@ def run(*words: str):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_says_what_each_task_asks(protocol):
-    own = load(files("conf") / "protocol" / f"{protocol}.yaml")["for_task"]
+    own = load(files("lra.conf") / "protocol" / f"{protocol}.yaml")["for_task"]
     tasks = [task for task in own if task not in GENERATED]
     words = ["-m", f"+protocol={protocol}", f"task={','.join(tasks)}", "task.source=sample"]
     of_lists = entries([*words[:2], "task=listops"]) if "listops" in own else []

@@ -10,8 +10,8 @@ from lra.composition.compose import core_of, group_file, make
 from lra.composition.hydra_entry import entries
 from lra.composition.selection import expand_sets, sets
 from lra.errors import ConfigError
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.mixer import Unsupported
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.mixer import Unsupported
 
 
 def test_all_is_every_model_once() -> None:

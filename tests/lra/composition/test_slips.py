@@ -16,7 +16,7 @@ from lra.composition.compose import locate
 from lra.composition.hydra_entry import entries
 from lra.composition.runner_class import bundled
 from lra.composition.spelling import accepted, meant
-from runners.training.optim import OptimConfig
+from lra.runners.training.optim import OptimConfig
 
 TYPED = (
     ("model=[linear,softmax]", "lra run -m model=linear,softmax"),

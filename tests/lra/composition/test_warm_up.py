@@ -9,9 +9,9 @@ from fuzz import cases
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
+from lra.runners.training.optim import IN_CYCLES, OPEN_ENDED, Schedule
+from lra.runners.training.schedules import learning_rate
 from lra.sweep.cells import plan
-from runners.training.optim import IN_CYCLES, OPEN_ENDED, Schedule
-from runners.training.schedules import learning_rate
 
 SWEEP = "hydra.sweeper.params={}"
 

@@ -11,13 +11,13 @@ import pytest
 
 from lra.composition.hydra_entry import entries
 from lra.execution.executor import CellGroup, ClaimedCell, Executor, prepare
+from lra.runners.isolation import isolate
+from lra.runners.isolation.places import DevicePlace, Places
 from lra.sweep.cell_list import build
 from lra.sweep.live import LiveSweep
 from lra.sweep.sweep import Sweep
+from lra.tasks.errors import NotPrepared
 from lra.terminal.board import ProgressBoard
-from runners.isolation import isolate
-from runners.isolation.places import DevicePlace, Places
-from tasks.errors import NotPrepared
 
 WORDS = ("task=listops", "task.source=sample", "model=identity", "logger=none")
 

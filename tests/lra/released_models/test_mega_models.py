@@ -18,7 +18,7 @@ from torch import nn
 
 from lra.composition.compose import build_model, facts, typed
 from lra.composition.hydra_entry import entries
-from models.families import mega
+from lra.models.families import mega
 from tests.lra.released_models import cases
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from torch import nn
 
 from lra.composition.compose import build_model, facts, typed
 from lra.composition.hydra_entry import entries
-from models.families.skyformer import SkyformerCore
+from lra.models.families.skyformer import SkyformerCore
 from tests.lra.released_models import cases
 
 HERE = Path(__file__).parent

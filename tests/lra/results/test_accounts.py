@@ -7,8 +7,8 @@ import pytest
 from lra.composition.runner_class import bundled, mode_word
 from lra.results.accounts import published_accounts, stored_accounts
 from lra.results.stored import publish, published_cells, published_with_names, stored
-from runners.records import CELL_COLUMNS, Cell, Measurement
-from runners.store import Store
+from lra.runners.records import CELL_COLUMNS, Cell, Measurement
+from lra.runners.store import Store
 
 
 def cell_of(runner: str, mode: str, config: dict[str, object] | None = None) -> Cell:

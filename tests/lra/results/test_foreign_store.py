@@ -15,7 +15,7 @@ from lra.composition import class_path
 from lra.composition.class_path import NotNamed, check_named, locate, named_plugins
 from lra.composition.compose import build_task, typed
 from lra.errors import ConfigError
-from runners.store import Store
+from lra.runners.store import Store
 
 MODULE = "strange_package"
 CODE = """\
@@ -24,10 +24,10 @@ from pathlib import Path
 
 Path("imported").touch()
 
-from models.families.linear import LinearAttention
-from runners.records import Measurement
-from runners.runner import Runner
-from tasks.language.characters import Characters
+from lra.models.families.linear import LinearAttention
+from lra.runners.records import Measurement
+from lra.runners.runner import Runner
+from lra.tasks.language.characters import Characters
 
 
 class Mixer(LinearAttention):
@@ -235,7 +235,7 @@ def test_a_class_of_ours_is_called_where_it_is_what_is_wanted_alone(tmp_path: Pa
     """A stored task, and the engine of a stored submission, may name whatever is ours."""
     victim = tmp_path / "victim"
     victim.write_text("kept")
-    for name in ("runners.storage.atomic.remove", "tasks.data.sources.data_root"):
+    for name in ("lra.runners.storage.atomic.remove", "lra.tasks.data.sources.data_root"):
         with pytest.raises(ConfigError, match="no task"):
             build_task({"name": "text8", "class_path": name, "path": str(victim)})
     assert victim.exists()

@@ -16,13 +16,13 @@ import pytest
 from fuzz import cases
 
 from lra.composition.hydra_entry import entries
+from lra.reports.dashboard.keys import LENGTH_AXIS, SPEEDUP, STEP_AXIS
 from lra.results import replay as replay_module
 from lra.results.replay import replay
 from lra.results.stored import stored
+from lra.runners.records import Measurement, Status
 from lra.sweep import cell_list, live as live_module
 from lra.sweep.sweep import Sweep
-from reports.dashboard.keys import LENGTH_AXIS, SPEEDUP, STEP_AXIS
-from runners.records import Measurement, Status
 from tests.reports.dashboard.offline_runs import Run
 
 WORDS = ("-m", "task=listops", "task.source=sample", "optim.steps=40", "optim.warmup_steps=0",

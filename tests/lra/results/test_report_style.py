@@ -9,8 +9,8 @@ from matplotlib import rcParamsDefault
 
 from lra.composition.configuration import ReportChoice, long_forms
 from lra.errors import ConfigError, UnknownName
+from lra.reports.style import DEFAULT
 from lra.results.style import HELD, read_style, shipped, style_of
-from reports.style import DEFAULT
 
 WRONG = {
     "widht: 3": "unknown option of a style 'widht': did you mean 'width'? Known options of a style",

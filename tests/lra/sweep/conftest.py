@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from runners.isolation import isolate
+from lra.runners.isolation import isolate
 
-isolate.prepare("models.families.linear", "tasks.classification.listops.task")  # of most cells
+isolate.prepare(
+    "lra.models.families.linear", "lra.tasks.classification.listops.task"
+)  # of most cells
 
 
 @pytest.fixture(scope="session")

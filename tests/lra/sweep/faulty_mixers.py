@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from conf import system_errors
-from models.families.identity import Identity
-from models.mixer import Unsupported
+from lra.conf import system_errors
+from lra.models.families.identity import Identity
+from lra.models.mixer import Unsupported
 
 
 def _segfault():

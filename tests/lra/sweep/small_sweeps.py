@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from lra.cli import main
-from runners.store import read_rows
+from lra.runners.store import read_rows
 from tests.lra_process import Program
 
 TINY = (

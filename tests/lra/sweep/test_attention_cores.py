@@ -16,17 +16,17 @@ from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.composition.selection import sets
 from lra.errors import ConfigError
-from lra.sweep.work import FamilyCores
-from models.mixer import Unsupported
-from runners.measures.attention.cores import placed
-from runners.measures.attention.errors import (
+from lra.models.mixer import Unsupported
+from lra.runners.measures.attention.cores import placed
+from lra.runners.measures.attention.errors import (
     Exact,
     QueryKeyValue,
     implied_matrix,
     output_of,
     random_heads,
 )
-from runners.store import read_rows
+from lra.runners.store import read_rows
+from lra.sweep.work import FamilyCores
 
 LENGTH, WIDTH = 32, 8
 APPROXIMATIONS = sets()["approximations"]

@@ -13,12 +13,12 @@ import pytest
 from fuzz import cases
 from screen import Screen
 
+from lra.runners.isolation.progress import Event, Progress
+from lra.runners.records import CELL_COLUMNS, Cell, Status
 from lra.terminal.board import LEFT, STOPPED, ProgressBoard
 from lra.terminal.screen import Region, gauge, on_terminal, squeezed, trimmed, width
 from lra.terminal.volume import Volume
 from lra.terminal.wording import ahead, facts, joined, spent
-from runners.isolation.progress import Event, Progress
-from runners.records import CELL_COLUMNS, Cell, Status
 
 STEP = Progress(
     unit="step", done=400, total=1000, loss=1.2344, learning_rate=2e-3, speed=12_300.4,
@@ -145,7 +145,7 @@ def test_a_time_left_grows_old_with_its_message() -> None:
 def test_making_data_is_a_phase_of_its_own() -> None:
     sweep = Sweep(1)
     with sweep.board.preparing("listops"):
-        logging.getLogger("tasks.data.prepared").info("preparing listops in x")
+        logging.getLogger("lra.tasks.data.prepared").info("preparing listops in x")
         sweep.wait(12)
     with sweep.board.preparing("text"):
         pass

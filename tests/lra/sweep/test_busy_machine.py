@@ -9,10 +9,10 @@ from lra.cli import main
 from lra.commands import run as command
 from lra.composition.hydra_entry import entries
 from lra.execution.executor import ClaimedCell, Executor, Running
+from lra.runners.records import DISTURBED, Measurement, Status
 from lra.sweep.cell_list import build
 from lra.sweep.planned import done, ending, not_done
 from lra.sweep.sweep import Sweep
-from runners.records import DISTURBED, Measurement, Status
 
 WORDS = (
     "task=listops", "task.source=sample", "runner=scaling", "runner.references=[]",

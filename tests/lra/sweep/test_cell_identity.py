@@ -9,15 +9,15 @@ import pytest
 from lra.composition.binding import plain
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.runners.records import Cell
 from lra.sweep import identity
 from lra.sweep.cells import Lookups, plan
 from lra.sweep.identity import decisive
-from runners.records import Cell
 
 SHORT = ("task=listops", "task.source=sample", "logger=none")
 FAMILY = """\
 from torch import nn
-from models.mixer import Family, Traits, blanked
+from lra.models.mixer import Family, Traits, blanked
 
 class Own(Family):
     def __init__(self, site, *, features: int = 8{more}) -> None:
@@ -127,7 +127,7 @@ def test_seeds_share_the_model_that_tells_the_dropout(monkeypatch: pytest.Monkey
 def test_what_is_measured_beside_a_model_counts_with_its_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from models.families.sdpa import SDPA
+    from lra.models.families.sdpa import SDPA
 
     words = ("model=linear", "runner=scaling", "runner.lengths=[64]", "runner.modes=[forward]")
     before = key(*words)
@@ -156,7 +156,7 @@ def test_an_option_may_be_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_version_moves_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    from models.families.linear import LinearAttention
+    from lra.models.families.linear import LinearAttention
 
     before = key("model=linear")
     monkeypatch.setattr(LinearAttention, "version", 2, raising=False)
@@ -166,7 +166,7 @@ def test_a_version_moves_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_version_of_the_lra_variant_moves_its_key_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["model=linear", "model.mixer.variant=lra"]
     (faithful,), (lra,) = cells(words[0]), cells(*words)
-    monkeypatch.setattr("models.families.linear.LinearAttention.lra_version", 3)
+    monkeypatch.setattr("lra.models.families.linear.LinearAttention.lra_version", 3)
     assert cells(words[0])[0].key == faithful.key
     assert cells(*words)[0].key != lra.key
 
@@ -195,8 +195,8 @@ def changed(value: Any) -> Any:
 
 
 def test_every_option_that_differs_is_there() -> None:
-    from models.backbone.model import BackboneConfig
-    from runners.training.optim import OptimConfig
+    from lra.models.backbone.model import BackboneConfig
+    from lra.runners.training.optim import OptimConfig
 
     for kind in (BackboneConfig, OptimConfig):
         usual = plain(kind())
@@ -207,8 +207,8 @@ def test_every_option_that_differs_is_there() -> None:
 
 
 def test_a_kind_of_options_may_have_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    from models.backbone.model import BackboneConfig
-    from runners.measures.scaling import Scaling
+    from lra.models.backbone.model import BackboneConfig
+    from lra.runners.measures.scaling import Scaling
 
     before = key("model=linear")
     monkeypatch.setattr(BackboneConfig, "version", 2, raising=False)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lra.cli import main
-from runners.store import read_rows
+from lra.runners.store import read_rows
 
 COMMAND = (
     "run", "-m", "model=identity", "seed=0,1", "task=listops", "task.source=sample",

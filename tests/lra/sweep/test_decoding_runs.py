@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lra.cli import main
-from runners.store import read_rows
+from lra.runners.store import read_rows
 
 TINY = (
     "task=mnist",

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from lra.composition.hydra_entry import entries
+from lra.runners.records import Measurement
+from lra.runners.store import Store
 from lra.sweep.cell_list import build
 from lra.sweep.estimate import announcement, forecasts, format_duration
 from lra.sweep.past import Past, guess
-from runners.records import Measurement
-from runners.store import Store
 
 WORDS = ("task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.steps=100")
 """Of a small sweep, which is not counted."""

@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 from lra.composition.hydra_entry import entries
+from lra.models.mixer import Unsupported
+from lra.runners.measurement.hardware import Device
+from lra.runners.records import Measurement, Status
+from lra.runners.runner import Passes, Uncounted
+from lra.runners.store import Store
 from lra.sweep import costs as costs_module
 from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
@@ -15,11 +20,6 @@ from lra.sweep.forecast import Forecaster
 from lra.sweep.overview import _expected, refusals
 from lra.sweep.past import Past, stored
 from lra.sweep.work import CellWork
-from models.mixer import Unsupported
-from runners.measurement.hardware import Device
-from runners.records import Measurement, Status
-from runners.runner import Passes, Uncounted
-from runners.store import Store
 
 SMALL = ("task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.steps=50")
 
@@ -209,7 +209,7 @@ def test_a_split_of_sequences_that_can_be_is_asked_and_not_refused(model, caplog
 
 
 def test_contents_that_decide_shapes_are_named_as_unknown(monkeypatch) -> None:
-    from models.families.softmax import SoftmaxAttention
+    from lra.models.families.softmax import SoftmaxAttention
 
     def looking(q, k, v, **_):
         return v * float(q.sum().item() > 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_sweeps import BRIEF, run, settled, start
 
-from runners.store import read_rows
+from lra.runners.store import read_rows
 
 DEVICE = os.environ.get("LRA_TEST_HARDWARE", "laptop_gpu")
 """Profile of these runs; cpu tries out the tests themselves."""

@@ -13,8 +13,8 @@ import pytest
 from fuzz import cases
 from small_sweeps import run, settled, start
 
-from runners.isolation.descendants import below
-from runners.store import read_rows
+from lra.runners.isolation.descendants import below
+from lra.runners.store import read_rows
 from tests.lra_process import Program
 
 SWEEP = (

@@ -14,16 +14,16 @@ import pytest
 
 from lra.cli import main
 from lra.composition.hydra_entry import entries
+from lra.reports.dashboard.describe import BASELINES
+from lra.reports.dashboard.keys import GRADIENT_NORM, LOSS, STEP_LOSS, TRAINING
+from lra.reports.dashboard.state import read_state, taken
 from lra.results.replay import replay
 from lra.results.stored import stored
+from lra.runners.isolation.progress import Begun, Progress, TrainingStep
+from lra.runners.records import Cell, Measurement, Status
 from lra.sweep import cell_list, live as live_module
 from lra.sweep.live import LiveSweep
 from lra.sweep.sweep import Sweep
-from reports.dashboard.describe import BASELINES
-from reports.dashboard.keys import GRADIENT_NORM, LOSS, STEP_LOSS, TRAINING
-from reports.dashboard.state import read_state, taken
-from runners.isolation.progress import Begun, Progress, TrainingStep
-from runners.records import Cell, Measurement, Status
 from tests.reports.dashboard.offline_runs import Run, records
 from tests.reports.dashboard.wandb_server import KEY, WandbServer, wandb_server
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
-from runners.store import Store, read_rows
-from tasks.classification import pairs
+from lra.runners.store import Store, read_rows
+from lra.tasks.classification import pairs
 
 TWO = (
     "task=listops,retrieval",

@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
+from lra.runners.records import COLUMNS
 from lra.sweep import model_names
-from runners.records import COLUMNS
 
 
 def _rows(*cells: tuple[str, str]) -> pd.DataFrame:

@@ -8,11 +8,11 @@ import pytest
 
 from lra.cli import main
 from lra.composition.hydra_entry import entries
+from lra.runners.records import Measurement, Status
+from lra.runners.storage.fingerprint import changes, digests, fingerprint, summary
+from lra.runners.store import Store
+from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.cell_list import build
-from runners.records import Measurement, Status
-from runners.storage.fingerprint import changes, digests, fingerprint, summary
-from runners.store import Store
-from runners.training.checkpoint import Checkpoints
 
 WORDS = (
     "task=listops",

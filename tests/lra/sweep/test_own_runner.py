@@ -8,12 +8,12 @@ from small_sweeps import TINY, run
 
 from lra.composition.runner_class import bundled, runner_class, sections
 from lra.errors import ConfigError, UnknownName
-from runners.store import Store, read_rows
+from lra.runners.store import Store, read_rows
 
 RUNNER = """\
 from dataclasses import dataclass
-from runners.records import Measurement
-from runners.runner import Runner
+from lra.runners.records import Measurement
+from lra.runners.runner import Runner
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes(Runner):
@@ -37,8 +37,8 @@ timeout_s: 300.0
 """
 SECTION = """\
 from matplotlib.figure import Figure
-from reports.sections.section import PagesPart, SimpleSection, alike
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.sections.section import PagesPart, SimpleSection, alike
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 def sizes(rows):
     own = rows[rows["runner"] == "sizes"]

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from lra.composition.hydra_entry import entries
+from lra.runners.store import Store
 from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
 from lra.sweep.estimate import announcement, forecasts
 from lra.sweep.forecast import Forecaster
 from lra.sweep.overview import overview
 from lra.sweep.preset_counts import shipped
-from runners.store import Store
 
 AGAIN = "count again: LRA_DATA=/tmp/nodata python tests/benchmarks/preset_counts.py"
 

@@ -1,11 +1,11 @@
 """What a finished cell is said to be."""
 
+from lra.runners.measures.decode import Decode
+from lra.runners.measures.extrapolate import Extrapolate
+from lra.runners.measures.scaling import Scaling
+from lra.runners.measures.span import Span
+from lra.runners.records import Measurement, Status
 from lra.terminal.progress import failure, headline
-from runners.measures.decode import Decode
-from runners.measures.extrapolate import Extrapolate
-from runners.measures.scaling import Scaling
-from runners.measures.span import Span
-from runners.records import Measurement, Status
 
 
 def bad(**labels: str) -> Measurement:

@@ -5,9 +5,9 @@ from pathlib import Path
 from lra.cli import main
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.runners.store import Store, read_rows
 from lra.sweep.trainings import trainings
-from runners.store import Store, read_rows
-from tasks.classification.objectives import InputObjective
+from lra.tasks.classification.objectives import InputObjective
 
 TINY = (
     "task=listops", "task.source=sample", "model=identity", "model.backbone.width=16",

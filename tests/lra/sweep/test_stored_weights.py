@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lra.cli import main
-from runners.store import Store, read_rows
+from lra.runners.store import Store, read_rows
 
 TINY = (
     "task=listops", "task.source=sample", "model=softmax", "model.backbone.width=16",

@@ -9,7 +9,7 @@ import pytest
 from small_sweeps import BRIEF, run, settled, start
 
 from lra.cli import main
-from runners.store import Store, read_rows
+from lra.runners.store import Store, read_rows
 
 
 def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys, monkeypatch) -> None:
@@ -22,7 +22,7 @@ def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys, monkeypatch)
     assert "[4/4]" in capsys.readouterr().out
     assert not {"hydra", "multirun.yaml"} & {path.name for path in tmp_path.iterdir()}
     before = read_rows(tmp_path)
-    server = "runners.isolation.isolate.forkserver.ensure_running"
+    server = "lra.runners.isolation.isolate.forkserver.ensure_running"
     monkeypatch.setattr(server, lambda: pytest.fail("a fork server for nothing"))
     assert run(tmp_path, *words) == 0
     assert "4 of 4 cells are complete already" in capsys.readouterr().out

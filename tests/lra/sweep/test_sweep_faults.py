@@ -15,8 +15,8 @@ from fuzz import cases
 from small_sweeps import FAULTY, TINY, run, settled, start
 
 from lra.composition.hydra_entry import entries
+from lra.runners.store import Store, read_outcomes, read_rows
 from lra.sweep.cell_list import build
-from runners.store import Store, read_outcomes, read_rows
 
 EACH_STEP = ("runner.checkpoint_every_s=1e-9", "runner.log_every_steps=2", "model.backbone.depth=1")
 SHORT = (*FAULTY, *EACH_STEP)

@@ -12,15 +12,15 @@ import lra.sweep.cells
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 from lra.execution.foreground import execute as execute_words
+from lra.runners.isolation.progress import Progress
+from lra.runners.measurement import training_places
+from lra.runners.measurement.gpus import Gpu
 from lra.sweep.cell_list import build
 from lra.sweep.estimate import lanes_of
 from lra.sweep.places import places_for
 from lra.terminal.board import ProgressBoard
 from lra.terminal.screen import Region
 from lra.terminal.volume import Volume
-from runners.isolation.progress import Progress
-from runners.measurement import training_places
-from runners.measurement.gpus import Gpu
 
 CARDS = (Gpu("0", "H100", "a"), Gpu("1", "H100", "b"))
 

@@ -10,10 +10,10 @@ from small_sweeps import TINY
 
 from lra.composition.hydra_entry import entries
 from lra.composition.runner_class import bundled
+from lra.runners.records import CELL_COLUMNS, Cell
 from lra.sweep import cell_list
 from lra.sweep.overview import overview
 from lra.sweep.titles import title, titles
-from runners.records import CELL_COLUMNS, Cell
 
 WILD = (None, True, False, 0, 1, 0.5, "", "a", "a, b=1", "1", "null", "[1]", [1], ["1"], [1, 2],
         {}, [{}], "x" * 200, "x" * 199 + "y", "\x1b[2J", "ü", "\n")  # fmt: skip

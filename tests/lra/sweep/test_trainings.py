@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
-from runners.store import read_rows
+from lra.runners.store import read_rows
 
 TINY = (
     "task=text8",

@@ -8,9 +8,9 @@ from lra.composition.catalogue import names
 from lra.composition.compose import build_model, typed
 from lra.composition.python_words import composed
 from lra.errors import ConfigError
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
 from lra.sweep.trial_builds import TrialBuilds
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
 
 
 @pytest.mark.parametrize("name", names("model"))

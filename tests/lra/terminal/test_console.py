@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from lra.reports.tables.table import Column, Entry, Table, TableRow, to_markdown
 from lra.terminal.console import busy, complain, print_result, print_table
 from lra.terminal.screen import table
-from reports.tables.table import Column, Entry, Table, TableRow, to_markdown
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 ROWS = [

@@ -17,11 +17,11 @@ from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
 from lra.cluster.progress_of import early_endings
 from lra.cluster.state import WorkerState, read_states
 from lra.cluster.worker import Worker
+from lra.runners.storage.sealed import DIGEST, digest_of, sealed, unsealed
+from lra.runners.store import Store
+from lra.tasks.data.bars import tqdm
 from lra.terminal.console import complain
 from lra.terminal.screen import Region, beneath, encodable, escaped, one_line, plainly_written
-from runners.storage.sealed import DIGEST, digest_of, sealed, unsealed
-from runners.store import Store
-from tasks.data.bars import tqdm
 
 sys.path.append(str(Path(__file__).parents[1] / "sweep"))
 from small_sweeps import TINY

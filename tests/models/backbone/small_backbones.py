@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from models.backbone.model import (
+from lra.models.backbone.model import (
     Backbone,
     BackboneConfig,
     Head,

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone.adaptive import AdaptiveEmbedding, TiedAdaptiveHead
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from models.transfer.weights import transfer
+from lra.models.backbone.adaptive import AdaptiveEmbedding, TiedAdaptiveHead
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.models.transfer.weights import transfer
 from tests.attention import drawn
 
 VOCABULARY, WIDTH, CUTOFFS = 40, 16, [10, 25]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.backbone.assembly import check_task, widened
-from models.backbone.model import (
+from lra.models.backbone.assembly import check_task, widened
+from lra.models.backbone.model import (
     Backbone,
     BackboneConfig,
     FeedForward,
@@ -17,9 +17,9 @@ from models.backbone.model import (
     Residual,
     TaskFacts,
 )
-from models.families.softmax import SoftmaxAttention
-from models.families.tlb import TemporalLatentBottleneck
-from models.mixer import Flow, Layout, Unsupported
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.tlb import TemporalLatentBottleneck
+from lra.models.mixer import Flow, Layout, Unsupported
 
 FACTS = TaskFacts(head=Head.language_modelling, vocabulary=7, classes=0, max_length=9)
 ANSWERED_ONCE = TaskFacts(head=Head.classification, vocabulary=7, classes=2, max_length=9)

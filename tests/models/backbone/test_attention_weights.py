@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from lra.composition.compose import core_of, group_file
-from models.backbone.attention_weights import attention_of, readable, recorded_calls, weights
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
+from lra.models.backbone.attention_weights import attention_of, readable, recorded_calls, weights
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
 
 FAMILIES = sorted(path.stem for path in Path("conf/model").glob("*.yaml"))
 LENGTH = 40

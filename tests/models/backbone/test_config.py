@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
 
 IDS = TaskFacts(head=Head.classification, vocabulary=11, classes=5, max_length=12)
 REAL = dataclasses.replace(IDS, scalars=True, vocabulary=0)

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone.model import (
+from lra.models.backbone.model import (
     Backbone,
     Head,
 )
-from models.mixer import Site
+from lra.models.mixer import Site
 from tests.models.backbone.small_backbones import CONFIG, build, facts
 
 

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.encoder_decoder import DecoderBlock
-from models.backbone.networks import FeedForward
-from models.backbone.stack import Stack, TransformerBlock
-from models.families.linear import LinearAttention
-from models.families.longformer import Longformer
-from models.families.sdpa import SDPA
-from models.families.sliding_window import SlidingWindow
-from models.mixer import Flow, Layout, Site, Unsupported
-from models.multi_head import MultiHead
+from lra.models.backbone.encoder_decoder import DecoderBlock
+from lra.models.backbone.networks import FeedForward
+from lra.models.backbone.stack import Stack, TransformerBlock
+from lra.models.families.linear import LinearAttention
+from lra.models.families.longformer import Longformer
+from lra.models.families.sdpa import SDPA
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.multi_head import MultiHead
 from tests.attention import drawn
 
 WIDTH, HEADS, DEPTH, SOURCE, TARGET = 16, 4, 2, 41, 13

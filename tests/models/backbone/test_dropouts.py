@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.backbone.adaptive import TiedAdaptiveHead
-from models.backbone.config import BackboneConfig, Embedding, Head, Softmax, TaskFacts
-from models.backbone.heads import AdaptiveHead
-from models.backbone.model import Backbone
-from models.backbone.networks import FeedForward, network_of
-from models.families.identity import Identity
-from models.mixer import Positions
+from lra.models.backbone.adaptive import TiedAdaptiveHead
+from lra.models.backbone.config import BackboneConfig, Embedding, Head, Softmax, TaskFacts
+from lra.models.backbone.heads import AdaptiveHead
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.networks import FeedForward, network_of
+from lra.models.families.identity import Identity
+from lra.models.mixer import Positions
 
 SHARE = 0.4
 FACTS = TaskFacts(head=Head.language_modelling, vocabulary=40, classes=40, max_length=16)
@@ -110,7 +110,7 @@ def test_a_tied_head_answers_for_no_position():
 def test_pieces_of_a_dropped_head_are_computed_again_with_the_same_masks(monkeypatch):
     """The gradient is that of the loss that was computed: found by a finite difference."""
     head = model_of(softmax_dropout=SHARE, **ADAPTIVE).head
-    monkeypatch.setattr("models.backbone.adaptive.ADAPTIVE_ELEMENTS", 60)
+    monkeypatch.setattr("lra.models.backbone.adaptive.ADAPTIVE_ELEMENTS", 60)
     x = torch.randn(1, 12, 8, dtype=torch.float64, requires_grad=True)
     target = torch.arange(12)[None] + 9
 

@@ -5,14 +5,14 @@ from functools import partial
 import pytest
 import torch
 
-from models.backbone.encoder_decoder import encoder_decoder
-from models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
-from models.families.fnet import FNet
-from models.families.linear import LinearAttention
-from models.families.longformer import Longformer
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout, Unsupported
+from lra.models.backbone.encoder_decoder import encoder_decoder
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
+from lra.models.families.fnet import FNet
+from lra.models.families.linear import LinearAttention
+from lra.models.families.longformer import Longformer
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Flow, Layout, Unsupported
 
 VOCABULARY, SOURCE, TARGET = 9, 6, 5
 WINDOW = partial(Longformer, window=[2])

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.backbone.assembly import check_task
-from models.backbone.config import BackboneConfig
-from models.backbone.model import Head
-from models.mixer import Unsupported
-from models.transfer.weights import Parts, transfer
+from lra.models.backbone.assembly import check_task
+from lra.models.backbone.config import BackboneConfig
+from lra.models.backbone.model import Head
+from lra.models.mixer import Unsupported
+from lra.models.transfer.weights import Parts, transfer
 from tests.models.backbone.small_backbones import VOCABULARY, build, facts, tokens
 
 NARROW, WIDTH = 3, 8

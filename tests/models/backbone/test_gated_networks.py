@@ -5,11 +5,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.backbone.networks import FeedForward, GatedMaps, GroupedLinear, network_of
-from models.compression.linear_maps import linear_maps
-from models.contract.counting import count_operations
-from models.families.softmax import SoftmaxAttention
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.backbone.networks import FeedForward, GatedMaps, GroupedLinear, network_of
+from lra.models.compression.linear_maps import linear_maps
+from lra.models.contract.counting import count_operations
+from lra.models.families.softmax import SoftmaxAttention
 from tests.attention import drawn
 from tests.models.backbone.small_backbones import build, tokens
 

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 import torch
 
-from models.backbone.generation import GREEDY, TokenSampling, advance, begin, generate, read
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.identity import Identity
-from models.families.linear import LinearAttention
-from models.families.reformer import Reformer
-from models.families.sliding_window import SlidingWindow
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from models.state import size_bytes
+from lra.models.backbone.generation import GREEDY, TokenSampling, advance, begin, generate, read
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.identity import Identity
+from lra.models.families.linear import LinearAttention
+from lra.models.families.reformer import Reformer
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.models.state import size_bytes
 
 VOCABULARY = 13
 RECORDED = [26, 24, 22, 26, 23, 25, 19, 21, 23, 21, 22, 19]

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone.config import BackboneConfig
-from models.backbone.networks import FeedForward, GroupedLinear, network_of
-from models.mixer import Unsupported
-from models.transfer.weights import transfer
+from lra.models.backbone.config import BackboneConfig
+from lra.models.backbone.networks import FeedForward, GroupedLinear, network_of
+from lra.models.mixer import Unsupported
+from lra.models.transfer.weights import transfer
 from tests.attention import drawn
 from tests.models.backbone.small_backbones import build, tokens
 

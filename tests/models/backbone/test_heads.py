@@ -4,8 +4,8 @@ import math
 import pytest
 import torch
 
-from models.backbone import heads
-from models.backbone.heads import (
+from lra.models.backbone import heads
+from lra.models.backbone.heads import (
     AdaptiveHead,
     Classifier,
     Interaction,

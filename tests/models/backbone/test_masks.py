@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from lra.composition.named import named_task
-from models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
-from models.families.linear import LinearAttention
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Layout, Unsupported
-from models.ops.exact import visibility
-from runners.training.prefetch import masks_of
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
+from lra.models.families.linear import LinearAttention
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Layout, Unsupported
+from lra.models.ops.exact import visibility
+from lra.runners.training.prefetch import masks_of
 
 CPU = torch.device("cpu")
 

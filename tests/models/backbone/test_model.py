@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.model import (
+from lra.models.backbone.model import (
     Backbone,
     FeedForward,
     Head,
@@ -14,9 +14,9 @@ from models.backbone.model import (
     Pooling,
     Positions,
 )
-from models.backbone.placing import encoded_at, sinusoid_like
-from models.mixer import Flow, Layout, Site, Traits, Unsupported
-from models.state import detach, join, select
+from lra.models.backbone.placing import encoded_at, sinusoid_like
+from lra.models.mixer import Flow, Layout, Site, Traits, Unsupported
+from lra.models.state import detach, join, select
 from tests.models.backbone.small_backbones import (
     CLASSES,
     CONFIG,

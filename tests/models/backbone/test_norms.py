@@ -7,9 +7,9 @@ import torch
 
 from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
-from models.backbone.model import Backbone, Head, NormKind, Padding, Pooling
-from models.backbone.norms import ScaleNorm, TokenBatchNorm, norm_of
-from models.mixer import Unsupported
+from lra.models.backbone.model import Backbone, Head, NormKind, Padding, Pooling
+from lra.models.backbone.norms import ScaleNorm, TokenBatchNorm, norm_of
+from lra.models.mixer import Unsupported
 from tests.models.backbone.small_backbones import CONFIG, build, facts, tokens
 
 WIDTH = 6

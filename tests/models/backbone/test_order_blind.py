@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 
-from models.backbone.assembly import check_task
-from models.backbone.heads import ORDERLESS
-from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions
-from models.backbone.requirements import check_order
-from models.families.fnet import FNet
-from models.families.identity import Identity
-from models.families.softmax import SoftmaxAttention
-from models.families.tlb import TemporalLatentBottleneck
-from models.mixer import Unsupported
+from lra.models.backbone.assembly import check_task
+from lra.models.backbone.heads import ORDERLESS
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions
+from lra.models.backbone.requirements import check_order
+from lra.models.families.fnet import FNet
+from lra.models.families.identity import Identity
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.tlb import TemporalLatentBottleneck
+from lra.models.mixer import Unsupported
 from tests.models.backbone.small_backbones import CONFIG, facts, tokens
 
 ONCE = [Head.classification, Head.pair]

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, Padding, Pooling, Positions
-from models.families.tlb import TemporalLatentBottleneck
-from models.idle import defaults
-from models.mixer import Flow, Layout, Unsupported
+from lra.models.backbone.model import Backbone, Padding, Pooling, Positions
+from lra.models.families.tlb import TemporalLatentBottleneck
+from lra.models.idle import defaults
+from lra.models.mixer import Flow, Layout, Unsupported
 from tests.contracts.choices_of_configs import MODELS, STACKS
 from tests.models.backbone.small_backbones import CONFIG, KEEP, build, facts, tokens
 

@@ -10,21 +10,21 @@ from small_backbones import CLASSES, CONFIG, LENGTH, VOCABULARY, facts, tokens
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.backbone.attention_weights import readable
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.backbone.pooled import PoolMode, even, pooled, pooled_length, pooled_mask
-from models.families.cosformer import Cosformer
-from models.families.fnet import FNet
-from models.families.funnel import Funnel
-from models.families.linear import LinearAttention
-from models.families.local import LocalAttention
-from models.families.lstm import LSTM
-from models.families.luna import Luna
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.families.tlb import TemporalLatentBottleneck
-from models.mixer import Flow, Layout, Unsupported
-from models.transfer.weights import Parts, transfer
+from lra.models.backbone.attention_weights import readable
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.backbone.pooled import PoolMode, even, pooled, pooled_length, pooled_mask
+from lra.models.families.cosformer import Cosformer
+from lra.models.families.fnet import FNet
+from lra.models.families.funnel import Funnel
+from lra.models.families.linear import LinearAttention
+from lra.models.families.local import LocalAttention
+from lra.models.families.lstm import LSTM
+from lra.models.families.luna import Luna
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.tlb import TemporalLatentBottleneck
+from lra.models.mixer import Flow, Layout, Unsupported
+from lra.models.transfer.weights import Parts, transfer
 
 FUNNEL = {
     "depth": 5, "pool_blocks": 3, "residual": "post_norm", "positions": "transformer_xl",

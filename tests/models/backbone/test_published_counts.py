@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.identity import Identity
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.identity import Identity
 
 
 def count(head: Head, *, length: int, classes: int, **options) -> dict[str, int]:

@@ -6,14 +6,21 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone.model import Backbone, BackboneConfig, Head, Residual, StreamsOut, TaskFacts
-from models.backbone.networks import FeedForward
-from models.backbone.reversible import ReversibleStack
-from models.backbone.stack import TransformerBlock
-from models.contract.counting import saved_bytes
-from models.families.linear import LinearAttention
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout, Site, Traits, Unsupported
+from lra.models.backbone.model import (
+    Backbone,
+    BackboneConfig,
+    Head,
+    Residual,
+    StreamsOut,
+    TaskFacts,
+)
+from lra.models.backbone.networks import FeedForward
+from lra.models.backbone.reversible import ReversibleStack
+from lra.models.backbone.stack import TransformerBlock
+from lra.models.contract.counting import saved_bytes
+from lra.models.families.linear import LinearAttention
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Flow, Layout, Site, Traits, Unsupported
 
 
 def build(mixer=LinearAttention, head=Head.classification, **changes) -> Backbone:

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.attention_weights import readable
-from models.backbone.model import Backbone, BackboneConfig, Head, Residual, TaskFacts
-from models.families.identity import Identity
-from models.families.luna import Luna
-from models.families.performer import Performer
-from models.families.sliding_window import SlidingWindow
-from models.families.softmax import SoftmaxAttention
-from models.families.tlb import TemporalLatentBottleneck
-from models.mixer import Unsupported
-from models.transfer.weights import transfer
+from lra.models.backbone.attention_weights import readable
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Residual, TaskFacts
+from lra.models.families.identity import Identity
+from lra.models.families.luna import Luna
+from lra.models.families.performer import Performer
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.tlb import TemporalLatentBottleneck
+from lra.models.mixer import Unsupported
+from lra.models.transfer.weights import transfer
 
 CONFIG = BackboneConfig(width=16, feed_forward_width=24, depth=4)
 FACTS = TaskFacts(head=Head.classification, vocabulary=11, classes=3, max_length=12)

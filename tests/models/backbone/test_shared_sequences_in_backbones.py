@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, Head, Pooling, TaskFacts
-from models.context import Context
-from models.contract.context import Threads, among_threads
-from models.families.adaptive_span import AdaptiveSpan
-from models.families.light_conv import LightConv
-from models.families.reformer import Reformer
-from models.families.sdpa import SDPA
-from models.mixer import Layout, Unsupported
+from lra.models.backbone.model import Backbone, Head, Pooling, TaskFacts
+from lra.models.context import Context
+from lra.models.contract.context import Threads, among_threads
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.light_conv import LightConv
+from lra.models.families.reformer import Reformer
+from lra.models.families.sdpa import SDPA
+from lra.models.mixer import Layout, Unsupported
 from tests.models.backbone.small_backbones import CONFIG, KEEP, LENGTH, VOCABULARY, tokens
 
 TARGETS = torch.arange(3) % 5

@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.networks import FeedForward, network_of
-from models.backbone.requirements import checked_mixer
-from models.backbone.stack import PlainBlock, Stack, TransformerBlock
-from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
+from lra.models.backbone.networks import FeedForward, network_of
+from lra.models.backbone.requirements import checked_mixer
+from lra.models.backbone.stack import PlainBlock, Stack, TransformerBlock
+from lra.models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
 
 WIDTH = 8
 

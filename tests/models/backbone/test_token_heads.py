@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.backbone.model import Head, Softmax
-from models.mixer import Unsupported
+from lra.models.backbone.model import Head, Softmax
+from lra.models.mixer import Unsupported
 from tests.models.backbone.test_model import KEEP, LENGTH, VOCABULARY, build, tokens
 
 

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.grouped_query import GroupedQueryAttention
-from models.families.latent_attention import LatentAttention
-from models.families.linear import LinearAttention
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.families.talking_heads import TalkingHeads
-from models.mixer import Layout, Unsupported
-from tasks.classification.objectives import random_ranks
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.grouped_query import GroupedQueryAttention
+from lra.models.families.latent_attention import LatentAttention
+from lra.models.families.linear import LinearAttention
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.talking_heads import TalkingHeads
+from lra.models.mixer import Layout, Unsupported
+from lra.tasks.classification.objectives import random_ranks
 
 LENGTH = 7
 ORDER = torch.tensor([[0, 3, 0, 1, 2, 0, 4], [1, 2, 3, 4, 5, 6, 7]])

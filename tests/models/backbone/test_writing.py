@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 import torch
 
-from models.backbone.generation import GREEDY, TokenSampling
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.backbone.writing import TextMemory, open_text
-from models.families.cosformer import Cosformer
-from models.families.h_transformer import HTransformer
-from models.families.linear import LinearAttention
-from models.families.lstm import LSTM
-from models.families.qrnn import QRNN
-from models.families.reformer import Reformer
-from models.families.sliding_window import SlidingWindow
-from models.families.softmax import SoftmaxAttention
-from models.families.synthesizer import Synthesizer
-from models.mixer import Positions, Unsupported
+from lra.models.backbone.generation import GREEDY, TokenSampling
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.backbone.writing import TextMemory, open_text
+from lra.models.families.cosformer import Cosformer
+from lra.models.families.h_transformer import HTransformer
+from lra.models.families.linear import LinearAttention
+from lra.models.families.lstm import LSTM
+from lra.models.families.qrnn import QRNN
+from lra.models.families.reformer import Reformer
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.synthesizer import Synthesizer
+from lra.models.mixer import Positions, Unsupported
 
 VOCABULARY, WINDOW, STEPS = 13, 16, 24
 SAMPLING = TokenSampling(temperature=1.5, top_p=0.95)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from models.compression.canonical import CanonicalFactors, decompose_heads
+from lra.models.compression.canonical import CanonicalFactors, decompose_heads
 
 
 def heads_of(heads=4, width=3, d=10, s=11, seed=0):

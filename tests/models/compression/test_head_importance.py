@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
-from models.compression.head_importance import (
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.compression.head_importance import (
     Examples,
     attention_layers,
     gated,
@@ -14,16 +14,16 @@ from models.compression.head_importance import (
     least_important,
     remove_heads,
 )
-from models.families.adaptive_span import AdaptiveSpan
-from models.families.grouped_query import GroupedQueryAttention
-from models.families.linear import LinearAttention
-from models.families.lstm import LSTM
-from models.families.performer import Performer
-from models.families.sdpa import SDPA
-from models.families.sliding_window import SlidingWindow
-from models.families.softmax import SoftmaxAttention
-from models.families.talking_heads import TalkingHeads
-from models.mixer import Positions, Unsupported
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.grouped_query import GroupedQueryAttention
+from lra.models.families.linear import LinearAttention
+from lra.models.families.lstm import LSTM
+from lra.models.families.performer import Performer
+from lra.models.families.sdpa import SDPA
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.talking_heads import TalkingHeads
+from lra.models.mixer import Positions, Unsupported
 
 FACTS = TaskFacts(head=Head.pair, vocabulary=11, classes=3, max_length=9, padded=True)
 

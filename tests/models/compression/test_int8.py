@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
-from models.compression import int8
-from models.compression.codebook import CodebookLinear, code_weights, codebook
-from models.compression.int8 import Int8Form, Int8Library, Int8Linear, coded, quantise
-from models.compression.linear_maps import linear_maps
-from models.compression.storage import read_state, write_state
-from models.contract.counting import count_operations
-from models.families.linear import LinearAttention
-from models.families.lstm import LSTM
-from models.mixer import Unsupported
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.compression import int8
+from lra.models.compression.codebook import CodebookLinear, code_weights, codebook
+from lra.models.compression.int8 import Int8Form, Int8Library, Int8Linear, coded, quantise
+from lra.models.compression.linear_maps import linear_maps
+from lra.models.compression.storage import read_state, write_state
+from lra.models.contract.counting import count_operations
+from lra.models.families.linear import LinearAttention
+from lra.models.families.lstm import LSTM
+from lra.models.mixer import Unsupported
 
 FACTS = TaskFacts(head=Head.classification, vocabulary=40, classes=3, max_length=8)
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
-from models.compression.layers import keep_layers, unshare
-from models.families.adaptive_span import AdaptiveSpan
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.compression.layers import keep_layers, unshare
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
 
 FACTS = TaskFacts(head=Head.language_modelling, vocabulary=9, classes=9, max_length=6)
 TOKENS = torch.arange(12).view(2, 1, 6) % 9

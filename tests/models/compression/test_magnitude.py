@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
-from models.compression.linear_maps import linear_maps
-from models.compression.magnitude import (
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.compression.linear_maps import linear_maps
+from lra.models.compression.magnitude import (
     MagnitudePruning,
     Scope,
     cubic,
@@ -17,9 +17,9 @@ from models.compression.magnitude import (
     prune_weights,
     share_of_zeros,
 )
-from models.compression.storage import read_state, write_state
-from models.families.adaptive_span import AdaptiveSpan
-from models.families.softmax import SoftmaxAttention
+from lra.models.compression.storage import read_state, write_state
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.softmax import SoftmaxAttention
 
 FACTS = TaskFacts(head=Head.language_modelling, vocabulary=40, classes=40, max_length=8)
 

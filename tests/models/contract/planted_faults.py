@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from models.mixer import Growth
+from lra.models.mixer import Growth
 from tests.models.contract import (
     spoilt_corners as corners,
     spoilt_layouts as layouts,

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Layout, Site, Traits, Unsupported
-from models.multi_head import MultiHead
+from lra.models.mixer import Growth, Layout, Site, Traits, Unsupported
+from lra.models.multi_head import MultiHead
 from tests.models.contract.spoilt_layouts import WideReader
 
 

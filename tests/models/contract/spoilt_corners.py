@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from models.mixer import Flow, Layout, Site
-from models.multi_head import MultiHead
+from lra.models.mixer import Flow, Layout, Site
+from lra.models.multi_head import MultiHead
 from tests.models.contract.spoilt_layouts import CrossCore, Reader, WideReader
 from tests.models.contract.spoilt_mixers import Honest, KernelCore, Plain
 from tests.models.contract.spoilt_numbers import _Scaled

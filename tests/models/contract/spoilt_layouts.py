@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Growth, Layout, Positions, Site, Traits
-from models.multi_head import MultiHead
-from models.positions import rotate
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Flow, Growth, Layout, Positions, Site, Traits
+from lra.models.multi_head import MultiHead
+from lra.models.positions import rotate
 from tests.models.contract.spoilt_mixers import Honest, KernelCore
 
 
@@ -185,7 +185,7 @@ class Reader(KernelCore):
         return self.refused()
 
     def refused(self):
-        from models.mixer import Unsupported
+        from lra.models.mixer import Unsupported
 
         raise Unsupported("a window has no sums to carry")
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from models.mixer import Flow, Growth, Layout, Site, State, Traits, Unsupported
-from models.multi_head import MultiHead
+from lra.models.mixer import Flow, Growth, Layout, Site, State, Traits, Unsupported
+from lra.models.multi_head import MultiHead
 
 
 class KernelCore(nn.Module):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from models.mixer import Flow, Layout, Site, State, Traits
+from lra.models.mixer import Flow, Layout, Site, State, Traits
 from tests.models.contract.spoilt_mixers import Honest, KernelCore, declaring
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Layout, Site
+from lra.models.mixer import Layout, Site
 from tests.models.contract.spoilt_mixers import Honest, KernelCore
 
 

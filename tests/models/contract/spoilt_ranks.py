@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from models.families.light_conv import LightConv
-from models.families.linear import LinearAttention
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout
+from lra.models.families.light_conv import LightConv
+from lra.models.families.linear import LinearAttention
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Flow, Layout
 
 
 class IgnoresOtherRanks(SoftmaxAttention):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from models.mixer import Layout, Positions, Site
+from lra.models.mixer import Layout, Positions, Site
 from tests.models.contract.spoilt_layouts import WideReader
 from tests.models.contract.spoilt_mixers import Honest, KernelCore
 

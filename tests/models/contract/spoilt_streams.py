@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout, Site, State
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Flow, Layout, Site, State
 from tests.models.contract.spoilt_mixers import Honest, KernelCore
 
 

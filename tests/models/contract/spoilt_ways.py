@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import Flow, Layout, State
+from lra.models.mixer import Flow, Layout, State
 from tests.models.contract.spoilt_layouts import WideReader
 from tests.models.contract.spoilt_mixers import Honest, KernelCore
 from tests.models.contract.spoilt_passes import Dropping

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from models.contract import CHECKS, Case, check_mixer, verify
-from models.mixer import Growth, Positions, Site, Unsupported
+from lra.models.contract import CHECKS, Case, check_mixer, verify
+from lra.models.mixer import Growth, Positions, Site, Unsupported
 from tests.models.contract.spoilt_mixers import (
     Decoder,
     DenseWindow,

@@ -5,25 +5,25 @@ from functools import partial
 
 import pytest
 
-from models.contract import check_mixer
-from models.contract.case import Case, traits_of
-from models.contract.costs import check_memory, check_operations, exact_growth, stepped_growth
-from models.families.big_bird import BigBird
-from models.families.fnet import FNet, Method, MixingForm
-from models.families.h_transformer import HTransformer
-from models.families.linear import LinearAttention
-from models.families.linformer import Linformer, Projection
-from models.families.local import LocalAttention
-from models.families.longformer import Longformer
-from models.families.nystromformer import Inverse, Nystromformer
-from models.families.reformer import Reformer
-from models.families.sdpa import SDPA
-from models.families.sinkhorn import Sinkhorn, Sort, SortNet
-from models.families.skyformer import Skyformer
-from models.families.softmax import SoftmaxAttention
-from models.families.sparse_transformer import HeadUse, SparseTransformer
-from models.families.yoso import Yoso, YosoEstimator
-from models.mixer import Growth, Site, Traits, Variant
+from lra.models.contract import check_mixer
+from lra.models.contract.case import Case, traits_of
+from lra.models.contract.costs import check_memory, check_operations, exact_growth, stepped_growth
+from lra.models.families.big_bird import BigBird
+from lra.models.families.fnet import FNet, Method, MixingForm
+from lra.models.families.h_transformer import HTransformer
+from lra.models.families.linear import LinearAttention
+from lra.models.families.linformer import Linformer, Projection
+from lra.models.families.local import LocalAttention
+from lra.models.families.longformer import Longformer
+from lra.models.families.nystromformer import Inverse, Nystromformer
+from lra.models.families.reformer import Reformer
+from lra.models.families.sdpa import SDPA
+from lra.models.families.sinkhorn import Sinkhorn, Sort, SortNet
+from lra.models.families.skyformer import Skyformer
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.sparse_transformer import HeadUse, SparseTransformer
+from lra.models.families.yoso import Yoso, YosoEstimator
+from lra.models.mixer import Growth, Site, Traits, Variant
 from tests.models.contract.spoilt_mixers import Plain
 
 N, N_LOG, ROOT, SQUARE, CUBE = (

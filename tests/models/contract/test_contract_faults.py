@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from models.contract import CHECKS, Case, check_mixer, suite, verify
-from models.contract.form import EXERCISED
-from models.mixer import Layout
+from lra.models.contract import CHECKS, Case, check_mixer, suite, verify
+from lra.models.contract.form import EXERCISED
+from lra.models.mixer import Layout
 from tests.models.contract import sound_mixers
 from tests.models.contract.planted_faults import PLANTED, RAISED, UNSEEN, Fault
 from tests.models.contract.spoilt_layouts import Reader, WideReader
@@ -83,7 +83,7 @@ def test_every_field_of_a_layout_has_a_check():
 
 
 def test_a_claim_that_nothing_exercises_is_refused(monkeypatch):
-    monkeypatch.setattr("models.contract.form.EXERCISED", {"keep": "padding"})
+    monkeypatch.setattr("lra.models.contract.form.EXERCISED", {"keep": "padding"})
     passed, detail, _ = CHECKS["traits"](Case(make=with_core(Reader), causal=False))
     assert not passed
     assert "supports names ['document', 'is_global', 'order', 'prefix', 'start']" in detail

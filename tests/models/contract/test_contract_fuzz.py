@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.contract import CHECKS, Case
-from models.mixer import Layout
+from lra.models.contract import CHECKS, Case
+from lra.models.mixer import Layout
 from tests.fuzz import cases
 from tests.models.contract.spoilt_mixers import Honest, KernelCore, with_core
 from tests.models.contract.spoilt_numbers import glimpsing, scaled

@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.contract.counting import count_operations, pretending, saved_bytes
+from lra.models.contract.counting import count_operations, pretending, saved_bytes
 
 
 def test_a_product_counts_two_per_multiply_add():

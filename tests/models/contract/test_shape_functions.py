@@ -9,8 +9,8 @@ CODE = """
 import sys
 import torch
 from torch import nn
-from models.contract.shape_functions import MARK, _marked
-from models.contract.trace import Tracer
+from lra.models.contract.shape_functions import MARK, _marked
+from lra.models.contract.trace import Tracer
 
 def run():
     with torch.device("meta"):

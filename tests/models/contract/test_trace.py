@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from models.contract.counting import count_operations
-from models.contract.trace import Operator, Tracer
-from models.device_kind import assuming, device_kind
-from runners.measurement.measure import peak_tensor_bytes
+from lra.models.contract.counting import count_operations
+from lra.models.contract.trace import Operator, Tracer
+from lra.models.device_kind import assuming, device_kind
+from lra.runners.measurement.measure import peak_tensor_bytes
 
 CPU = torch.device("cpu")
 

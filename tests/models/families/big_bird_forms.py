@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.big_bird import BigBird
-from models.mixer import Site, Variant
-from models.ops.sparse.reference import attention_in_sight, big_bird_pairs
-from models.positions import alibi_slopes
+from lra.models.families.big_bird import BigBird
+from lra.models.mixer import Site, Variant
+from lra.models.ops.sparse.reference import attention_in_sight, big_bird_pairs
+from lra.models.positions import alibi_slopes
 from tests import attention
 from tests.attention import drawn
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.mixer import Site
-from models.ops.convolution.layer import GatedConvolution
-from models.ops.convolution.reference import convolution
+from lra.models.mixer import Site
+from lra.models.ops.convolution.layer import GatedConvolution
+from lra.models.ops.convolution.reference import convolution
 from tests.attention import drawn
 from tests.models.families.released import convolutions as released
 

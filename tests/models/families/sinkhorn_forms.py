@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.sinkhorn import Sinkhorn, Sort, SortNet
-from models.mixer import Site
-from models.ops.reference.sorting import sinkhorn_attention
+from lra.models.families.sinkhorn import Sinkhorn, Sort, SortNet
+from lra.models.mixer import Site
+from lra.models.ops.reference.sorting import sinkhorn_attention
 from tests.attention import drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

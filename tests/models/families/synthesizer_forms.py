@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.synthesizer import Component, Synthesizer
-from models.mixer import Site
-from models.ops.reference import synthetic as reference
+from lra.models.families.synthesizer import Component, Synthesizer
+from lra.models.mixer import Site
+from lra.models.ops.reference import synthetic as reference
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 EACH = [[component] for component in Component]

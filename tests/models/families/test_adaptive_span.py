@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.contract.counting import count_operations
-from models.families.adaptive_span import AdaptiveSpan
-from models.mixer import Layout, Site, Unsupported
-from models.ops.span_attention import banded, span_attention, squared
-from runners.training.optim import OptimConfig
-from runners.training.optimisers.groups import parameter_groups
+from lra.models.contract.counting import count_operations
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.ops.span_attention import banded, span_attention, squared
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.optimisers.groups import parameter_groups
 from tests.attention import drawn
 from tests.models.families.released import adaptive_span as released
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.families.based import Based, TaylorFeatures
-from models.mixer import Layout, Positions, Site
-from models.positions import rotate
+from lra.models.families.based import Based, TaylorFeatures
+from lra.models.mixer import Layout, Positions, Site
+from lra.models.positions import rotate
 from tests.attention import compare, drawn
 
 LENGTH, WIDTH, HEADS = 21, 12, 3

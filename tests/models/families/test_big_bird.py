@@ -5,11 +5,11 @@ import logging
 import pytest
 import torch
 
-from models.families import big_bird
-from models.mixer import Layout, PaddingRule, Positions
-from models.ops.exact import softmax_attention
-from models.ops.sparse import block_lists
-from models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
+from lra.models.families import big_bird
+from lra.models.mixer import Layout, PaddingRule, Positions
+from lra.models.ops.exact import softmax_attention
+from lra.models.ops.sparse import block_lists
+from lra.models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
 from tests.models.families.big_bird_forms import (
     DIRECTIONS,
     agree,

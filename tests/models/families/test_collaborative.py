@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from models.contract.counting import count_operations
-from models.families.collaborative import CollaborativeAttention
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Layout, Positions, Site
-from models.ops.shared_heads import shared_heads
-from models.positions import alibi_slopes, rotate
+from lra.models.contract.counting import count_operations
+from lra.models.families.collaborative import CollaborativeAttention
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Layout, Positions, Site
+from lra.models.ops.shared_heads import shared_heads
+from lra.models.positions import alibi_slopes, rotate
 from tests.attention import compare, drawn, holes
 from tests.models.families.released import collaborative as released
 

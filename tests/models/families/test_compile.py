@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from models.families.big_bird import BigBird
-from models.families.cosformer import Cosformer
-from models.families.linear import LinearAttention
-from models.families.performer import Performer
-from models.mixer import Layout, Site
+from lra.models.families.big_bird import BigBird
+from lra.models.families.cosformer import Cosformer
+from lra.models.families.linear import LinearAttention
+from lra.models.families.performer import Performer
+from lra.models.mixer import Layout, Site
 
 
 @pytest.mark.compile

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.families.compressive_transformer import CompressiveTransformer, Reconstruction
-from models.families.transformer_xl import SameLength, TransformerXL
-from models.mixer import Flow, Layout, Positions, Site, Unsupported
-from models.ops.compression import Compression, most_used
-from models.state import detach, join, select
+from lra.models.families.compressive_transformer import CompressiveTransformer, Reconstruction
+from lra.models.families.transformer_xl import SameLength, TransformerXL
+from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported
+from lra.models.ops.compression import Compression, most_used
+from lra.models.state import detach, join, select
 from tests.attention import drawn
 
 WIDTH, HEADS, K, RATE, LENGTH = 12, 3, 4, 3, 6

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.convbert import MixedAttention
-from models.mixer import Layout, Positions, Site
-from runners.measurement.parts import cost_by_part
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.convbert import MixedAttention
+from lra.models.mixer import Layout, Positions, Site
+from lra.runners.measurement.parts import cost_by_part
 from tests.attention import drawn
 
 SITE = {"width": 12, "heads": 4, "max_length": 32}

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 import torch
 
-from models.families.cosformer import Cosformer, Horizon, cosine_maps
-from models.mixer import Flow, Layout, Site, Unsupported
-from models.ops.linear.reference import (
+from lra.models.families.cosformer import Cosformer, Horizon, cosine_maps
+from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.ops.linear.reference import (
     cosine_weights,
     counting_weights,
     linear_attention,

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.delta_net import DeltaNet
-from models.families.gated_delta_net import GatedDeltaNet
-from models.mixer import Layout, Site
-from models.ops.gated.delta_layer import DeltaRule, KeyNorm, StreamActivation
-from models.ops.gated.delta_product import delta_product
-from models.ops.gated.head_norm import Gate
-from models.ops.gated.layer import Borders
-from models.ops.gated.steps import step_biases
+from lra.models.families.delta_net import DeltaNet
+from lra.models.families.gated_delta_net import GatedDeltaNet
+from lra.models.mixer import Layout, Site
+from lra.models.ops.gated.delta_layer import DeltaRule, KeyNorm, StreamActivation
+from lra.models.ops.gated.delta_product import delta_product
+from lra.models.ops.gated.head_norm import Gate
+from lra.models.ops.gated.layer import Borders
+from lra.models.ops.gated.steps import step_biases
 from tests.attention import compare, drawn
 
 LENGTH, WIDTH, HEADS = 21, 12, 3

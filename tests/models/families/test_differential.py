@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from models.families.differential import Differential
-from models.mixer import Layout, Positions, Site
+from lra.models.families.differential import Differential
+from lra.models.mixer import Layout, Positions, Site
 from tests.attention import compare, drawn
 
 LENGTH, WIDTH, HEADS = 13, 24, 3

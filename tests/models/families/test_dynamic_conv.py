@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.families.dynamic_conv import DynamicConv
-from models.families.light_conv import LightConv
-from models.mixer import Layout
+from lra.models.families.dynamic_conv import DynamicConv
+from lra.models.families.light_conv import LightConv
+from lra.models.mixer import Layout
 from tests.attention import drawn
 from tests.models.families.convolution_cases import (
     LENGTH,

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.contract.counting import (
+from lra.models.contract.counting import (
     ElementCounter,
     count_operations,
     pretending,
     saved_bytes,
 )
-from models.families import fnet
-from models.families.fnet import FNet, Method, MixingForm, Norm, fourier_mixing
-from models.mixer import Layout, Site, Unsupported
+from lra.models.families import fnet
+from lra.models.families.fnet import FNet, Method, MixingForm, Norm, fourier_mixing
+from lra.models.mixer import Layout, Site, Unsupported
 from tests.attention import Calls
 
 METHODS = pytest.mark.parametrize("method", list(Method))

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models.families.forgetting import Forgetting, fading_attention, levels
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Layout, Positions, Site
-from models.positions import rotate
+from lra.models.families.forgetting import Forgetting, fading_attention, levels
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Layout, Positions, Site
+from lra.models.positions import rotate
 from tests.attention import Largest, compare, drawn, holes, streamed
 
 LENGTH, WIDTH, HEADS = 13, 12, 3

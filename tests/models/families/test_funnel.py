@@ -7,9 +7,9 @@ import torch
 from attention import drawn
 from torch import Tensor
 
-from models.families.funnel import Funnel
-from models.mixer import Layout, Positions, Site, Unsupported
-from models.positions import At, Spacing
+from lra.models.families.funnel import Funnel
+from lra.models.mixer import Layout, Positions, Site, Unsupported
+from lra.models.positions import At, Spacing
 
 WIDTH, HEADS = 8, 2
 HEAD = WIDTH // HEADS

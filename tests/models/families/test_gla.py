@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.gated_delta_net import GatedDeltaNet
-from models.families.gla import GLA
-from models.families.hgrn2 import HGRN2
-from models.families.kimi_delta import KimiDelta
-from models.mixer import Layout, Site
-from models.ops.gated.head_norm import Gate
+from lra.models.families.gated_delta_net import GatedDeltaNet
+from lra.models.families.gla import GLA
+from lra.models.families.hgrn2 import HGRN2
+from lra.models.families.kimi_delta import KimiDelta
+from lra.models.mixer import Layout, Site
+from lra.models.ops.gated.head_norm import Gate
 from tests.attention import compare, drawn
 
 LENGTH, WIDTH, HEADS = 21, 12, 3

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.contract.counting import count_operations
-from models.families.grouped_query import GroupedQueryAttention, grouped_sdpa
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Layout, Positions, Site
+from lra.models.contract.counting import count_operations
+from lra.models.families.grouped_query import GroupedQueryAttention, grouped_sdpa
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Layout, Positions, Site
 from tests.attention import compare, drawn, holes
 
 SITE = {"width": 24, "heads": 6, "max_length": 32}

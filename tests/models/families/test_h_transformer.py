@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.h_transformer import HTransformer
-from models.mixer import Site
-from models.ops.exact import softmax_attention
-from models.ops.hierarchical.attention import hierarchical_attention
-from models.ops.hierarchical.clusters import Plan
-from models.ops.hierarchical.reference import hierarchical_attention as literal
+from lra.models.families.h_transformer import HTransformer
+from lra.models.mixer import Site
+from lra.models.ops.exact import softmax_attention
+from lra.models.ops.hierarchical.attention import hierarchical_attention
+from lra.models.ops.hierarchical.clusters import Plan
+from lra.models.ops.hierarchical.reference import hierarchical_attention as literal
 from tests import attention
 from tests.attention import drawn, holes
 

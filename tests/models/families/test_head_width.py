@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Layout, Site
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Layout, Site
 from tests.attention import compare, drawn
 
 LENGTH, WIDTH = 9, 12

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from models.families.hyena import Hyena
-from models.mixer import Flow, Layout, Site, Unsupported
-from models.ops.convolution.reference import (
+from lra.models.families.hyena import Hyena
+from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.ops.convolution.reference import (
     implicit,
     implicit_positions,
     long_convolution,
     short_convolution,
 )
-from models.state import size_bytes
-from models.tuning import Tuning
-from runners.training.optimisers.groups import tunings
+from lra.models.state import size_bytes
+from lra.models.tuning import Tuning
+from lra.runners.training.optimisers.groups import tunings
 from tests.attention import compare, drawn, holes, streamed
 from tests.models.families.released import long_convolutions as released
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from models.families.identity import Identity
-from models.families.sdpa import SDPA
-from models.mixer import Layout, Site
+from lra.models.families.identity import Identity
+from lra.models.families.sdpa import SDPA
+from lra.models.mixer import Layout, Site
 
 
 def built(**facts) -> Identity:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.contract.counting import count_operations
-from models.families.lambda_layer import LambdaLayer, local_lambda
-from models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.contract.counting import count_operations
+from lra.models.families.lambda_layer import LambdaLayer, local_lambda
+from lra.models.mixer import Flow, Layout, Site, Unsupported
 from tests.attention import drawn, holes
 from tests.models.families.released import lambda_layer as released
 

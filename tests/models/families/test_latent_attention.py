@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from models.families import latent_attention
-from models.families.latent_attention import LatentAttention
-from models.mixer import Flow, Layout, Positions, Site, Unsupported
-from models.ops.latents import absorbed_attention, absorbs, padded_sdpa
-from models.positions import At, Spacing, alibi_slopes, rotate
-from models.state import size_bytes
+from lra.models.families import latent_attention
+from lra.models.families.latent_attention import LatentAttention
+from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported
+from lra.models.ops.latents import absorbed_attention, absorbs, padded_sdpa
+from lra.models.positions import At, Spacing, alibi_slopes, rotate
+from lra.models.state import size_bytes
 from tests.attention import compare, drawn, holes
 
 SITE = {"width": 12, "heads": 3, "max_length": 32, "positions": Positions.rotary}

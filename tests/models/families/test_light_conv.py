@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.light_conv import LightConv
-from models.mixer import Layout, Site, Unsupported
+from lra.models.families.light_conv import LightConv
+from lra.models.mixer import Layout, Site, Unsupported
 from tests.attention import drawn
 from tests.models.families.convolution_cases import (
     LENGTH,

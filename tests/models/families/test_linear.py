@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from models.contract.counting import (
+from lra.models.contract.counting import (
     ElementCounter,
 )
-from models.families.linear import FEATURES, FeatureChoice, LinearAttention, linear_attention
-from models.mixer import Site, Unsupported
-from models.ops.linear import features as blocked, reference
-from models.ops.linear.features import FeatureMaps
-from models.ops.linear.reference import FEATURE_MAPS
+from lra.models.families.linear import FEATURES, FeatureChoice, LinearAttention, linear_attention
+from lra.models.mixer import Site, Unsupported
+from lra.models.ops.linear import features as blocked, reference
+from lra.models.ops.linear.features import FeatureMaps
+from lra.models.ops.linear.reference import FEATURE_MAPS
 from tests.attention import Calls
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,

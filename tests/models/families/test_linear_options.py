@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.families.linear import Denominator, FeatureChoice, LinearAttention, linear_attention
-from models.mixer import Layout, Site, Unsupported, Variant
-from models.ops.linear.reference import (
+from lra.models.families.linear import Denominator, FeatureChoice, LinearAttention, linear_attention
+from lra.models.mixer import Layout, Site, Unsupported, Variant
+from lra.models.ops.linear.reference import (
     FEATURE_MAPS,
     efficient_attention as shares,
     linear_attention as literal,

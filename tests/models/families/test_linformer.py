@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.requirements import checked_mixer
-from models.contract.counting import count_operations, pretending
-from models.families.linformer import Linformer
-from models.mixer import Layout, Positions, Site, Unsupported, Variant
-from models.ops.exact import softmax_attention
-from models.ops.low_rank import reference
-from models.ops.low_rank.length_map import POOL, Projection, Sharing
+from lra.models.backbone.requirements import checked_mixer
+from lra.models.contract.counting import count_operations, pretending
+from lra.models.families.linformer import Linformer
+from lra.models.mixer import Layout, Positions, Site, Unsupported, Variant
+from lra.models.ops.exact import softmax_attention
+from lra.models.ops.low_rank import reference
+from lra.models.ops.low_rank.length_map import POOL, Projection, Sharing
 from tests import attention
 from tests.attention import drawn
 

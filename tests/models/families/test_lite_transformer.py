@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.backbone.encoder_decoder import DecoderBlock
-from models.backbone.networks import FeedForward
-from models.backbone.stack import Stack, TransformerBlock
-from models.contract.counting import count_operations
-from models.families.dynamic_conv import DynamicConv
-from models.families.light_conv import LightConv
-from models.families.lite_transformer import LongShortRangeAttention
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout, Site
-from models.ops.convolution.blocks import BLOCK
+from lra.models.backbone.encoder_decoder import DecoderBlock
+from lra.models.backbone.networks import FeedForward
+from lra.models.backbone.stack import Stack, TransformerBlock
+from lra.models.contract.counting import count_operations
+from lra.models.families.dynamic_conv import DynamicConv
+from lra.models.families.light_conv import LightConv
+from lra.models.families.lite_transformer import LongShortRangeAttention
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Flow, Layout, Site
+from lra.models.ops.convolution.blocks import BLOCK
 from tests.attention import drawn, holes
 
 SITE = {"width": 12, "heads": 2, "max_length": 32}

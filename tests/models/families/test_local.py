@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.contract.counting import pretending
-from models.families.local import LocalAttention, comb_attention, local_attention
-from models.mixer import Layout, Positions, Site, Unsupported, Variant
-from models.ops.sparse import key_sets, reference
-from models.ops.sparse.reference import attention_in_sight as softmax_over, blocks_in_sight
-from models.positions import alibi_slopes
+from lra.models.contract.counting import pretending
+from lra.models.families.local import LocalAttention, comb_attention, local_attention
+from lra.models.mixer import Layout, Positions, Site, Unsupported, Variant
+from lra.models.ops.sparse import key_sets, reference
+from lra.models.ops.sparse.reference import attention_in_sight as softmax_over, blocks_in_sight
+from lra.models.positions import alibi_slopes
 from tests.attention import Calls, Largest, compare, drawn, holes
 
 # block, look_back, look_forward, causal

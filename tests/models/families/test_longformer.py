@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.longformer import STARTS, Longformer
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
-from models.ops.banded.reference import longformer_attention
-from models.positions import alibi_slopes, rotate
+from lra.models.families.longformer import STARTS, Longformer
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from lra.models.ops.banded.reference import longformer_attention
+from lra.models.positions import alibi_slopes, rotate
 from tests.attention import drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from models.families.big_bird import BigBird
-from models.families.linear import LinearAttention
-from models.families.linformer import Linformer
-from models.families.local import LocalAttention
-from models.families.longformer import Longformer
-from models.families.performer import Performer
-from models.families.reformer import Reformer
-from models.families.sinkhorn import Sinkhorn
-from models.families.softmax import SoftmaxAttention
-from models.families.sparse_transformer import SparseTransformer
-from models.families.synthesizer import Synthesizer
-from models.mixer import Layout, Site, Variant
+from lra.models.families.big_bird import BigBird
+from lra.models.families.linear import LinearAttention
+from lra.models.families.linformer import Linformer
+from lra.models.families.local import LocalAttention
+from lra.models.families.longformer import Longformer
+from lra.models.families.performer import Performer
+from lra.models.families.reformer import Reformer
+from lra.models.families.sinkhorn import Sinkhorn
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.sparse_transformer import SparseTransformer
+from lra.models.families.synthesizer import Synthesizer
+from lra.models.mixer import Layout, Site, Variant
 from tests.models.families.lra_code.cases import CASES, Case, weights
 
 OUTPUTS = np.load(Path(__file__).parent / "lra_code" / "outputs.npz")

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.lru import LRU
-from models.mixer import Layout, Site, Unsupported
-from models.state import size_bytes
-from runners.training.optimisers.groups import tunings
+from lra.models.families.lru import LRU
+from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.state import size_bytes
+from lra.runners.training.optimisers.groups import tunings
 from tests.attention import compare, drawn
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}

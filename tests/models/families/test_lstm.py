@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions, TaskFacts
-from models.backbone.networks import FeedForward
-from models.families.lstm import LSTM
-from models.mixer import Flow, Layout, Site, Unsupported
-from models.ops.recurrent.reference import lstm as literal
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions, TaskFacts
+from lra.models.backbone.networks import FeedForward
+from lra.models.families.lstm import LSTM
+from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.ops.recurrent.reference import lstm as literal
 from tests.attention import drawn, holes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

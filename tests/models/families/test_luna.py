@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.networks import FeedForward
-from models.backbone.stack import Stack, TransformerBlock
-from models.families.luna import Activation, Luna, causal_luna
-from models.mixer import Flow, Layout, Site, Unsupported
-from models.ops.exact import softmax_attention
-from models.ops.linear.running_product import running_product
+from lra.models.backbone.networks import FeedForward
+from lra.models.backbone.stack import Stack, TransformerBlock
+from lra.models.families.luna import Activation, Luna, causal_luna
+from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.ops.exact import softmax_attention
+from lra.models.ops.linear.running_product import running_product
 from tests.attention import drawn
 
 

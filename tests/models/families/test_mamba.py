@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.mamba import Mamba
-from models.mixer import Layout, Site
-from models.ops.recurrent.selective_scan import selective_scan
+from lra.models.families.mamba import Mamba
+from lra.models.mixer import Layout, Site
+from lra.models.ops.recurrent.selective_scan import selective_scan
 from tests.attention import compare, drawn
 
 LENGTH, WIDTH = 21, 12
@@ -44,7 +44,7 @@ def literal(mixer, x):
 )
 @pytest.mark.parametrize("block", [7, 10_000])
 def test_it_is_the_paper_token_by_token(options, block, monkeypatch):
-    monkeypatch.setattr("models.ops.recurrent.selective_scan.BLOCK", block)
+    monkeypatch.setattr("lra.models.ops.recurrent.selective_scan.BLOCK", block)
     mixer, x = built(**options), drawn(2, LENGTH, WIDTH).requires_grad_()
     seen, wanted = mixer(x, Layout()), literal(mixer, x)
     compare(seen, wanted, [x, *mixer.parameters()], atol=1e-10)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.mamba2 import Mamba2
-from models.mixer import Layout, Site, Unsupported
+from lra.models.families.mamba2 import Mamba2
+from lra.models.mixer import Layout, Site, Unsupported
 from tests.attention import compare, drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 4

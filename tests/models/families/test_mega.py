@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from models.backbone.networks import FeedForward
-from models.backbone.stack import PostNormBlock, TransformerBlock
-from models.families import mega
-from models.families.mega import Mega
-from models.mixer import Flow, Layout, Site, Unsupported
-from models.ops.state_space import reference
-from models.state import size_bytes
-from runners.training.optimisers.groups import tunings
+from lra.models.backbone.networks import FeedForward
+from lra.models.backbone.stack import PostNormBlock, TransformerBlock
+from lra.models.families import mega
+from lra.models.families.mega import Mega
+from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.ops.state_space import reference
+from lra.models.state import size_bytes
+from lra.runners.training.optimisers.groups import tunings
 from tests.attention import compare, drawn, holes, streamed
 from tests.models.families.released import mega as released
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.mlstm import MLSTM
-from models.mixer import Layout, Site
-from models.ops.gated import reference
-from models.ops.gated.exponential_product import exponential_product
+from lra.models.families.mlstm import MLSTM
+from lra.models.mixer import Layout, Site
+from lra.models.ops.gated import reference
+from lra.models.ops.gated.exponential_product import exponential_product
 from tests.attention import compare, drawn, holes
 
 LENGTH, WIDTH, HEADS, CHUNK = 21, 12, 3, 8

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.moba import Moba
-from models.families.sdpa import SDPA
-from models.mixer import Flow, Layout, Site
-from models.ops.sparse.reference import attention_in_sight, moba_pairs
+from lra.models.families.moba import Moba
+from lra.models.families.sdpa import SDPA
+from lra.models.mixer import Flow, Layout, Site
+from lra.models.ops.sparse.reference import attention_in_sight, moba_pairs
 from tests.attention import compare, drawn, holes
 
 WIDTH, HEADS = 12, 3

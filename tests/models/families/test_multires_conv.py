@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.multires_conv import MultiresConv
-from models.mixer import Flow, Layout, Site
-from models.ops.convolution.reference import dilated_tree
-from models.state import size_bytes
-from runners.training.optimisers.groups import tunings
+from lra.models.families.multires_conv import MultiresConv
+from lra.models.mixer import Flow, Layout, Site
+from lra.models.ops.convolution.reference import dilated_tree
+from lra.models.state import size_bytes
+from lra.runners.training.optimisers.groups import tunings
 from tests.attention import compare, drawn, holes
 from tests.models.families.released import long_convolutions as released
 

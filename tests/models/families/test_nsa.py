@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.contract.counting import count_operations, pretending, saved_bytes
-from models.families.nsa import NativeSparseAttention
-from models.mixer import Flow, Layout, Site
-from models.ops.banded.sliding_window import window_attention
-from models.ops.sparse.reference import attention_in_sight, nsa_branches
+from lra.models.contract.counting import count_operations, pretending, saved_bytes
+from lra.models.families.nsa import NativeSparseAttention
+from lra.models.mixer import Flow, Layout, Site
+from lra.models.ops.banded.sliding_window import window_attention
+from lra.models.ops.sparse.reference import attention_in_sight, nsa_branches
 from tests.attention import Largest, compare, drawn, holes, streamed
 
 WIDTH, HEADS = 16, 4

@@ -7,18 +7,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.families.nystromformer import Nystromformer, nystrom_attention, segment_means
-from models.mixer import Layout, PaddingRule, Site, Unsupported
-from models.ops.convolution.values import ValueConvolution
-from models.ops.exact import softmax_attention
-from models.ops.low_rank import reference
-from models.ops.low_rank.iterative_inverse import (
+from lra.models.families.nystromformer import Nystromformer, nystrom_attention, segment_means
+from lra.models.mixer import Layout, PaddingRule, Site, Unsupported
+from lra.models.ops.convolution.values import ValueConvolution
+from lra.models.ops.exact import softmax_attention
+from lra.models.ops.low_rank import reference
+from lra.models.ops.low_rank.iterative_inverse import (
     Initialisation,
     Inverse,
     InverseRule,
     iterative_inverse,
 )
-from models.ops.low_rank.reference import ridge_inverse, six_step_inverse
+from lra.models.ops.low_rank.reference import ridge_inverse, six_step_inverse
 from tests import attention
 from tests.attention import drawn
 

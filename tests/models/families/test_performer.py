@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from models.families.performer import Kernel, performer_maps
-from models.ops.linear import features as blocked
-from models.ops.linear.reference import (
+from lra.models.families.performer import Kernel, performer_maps
+from lra.models.ops.linear import features as blocked
+from lra.models.ops.linear.reference import (
     performer_features as features,
 )
 from tests.models.ops.linear.feature_forms import (

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.linear import Exponential
-from models.families.performer import Kernel, Norms, draw_projection, performer_maps
-from models.mixer import AfterStep, Layout, Unsupported
-from models.ops.linear.random_features import PositiveFeatures
-from models.ops.linear.reference import performer_features as features
+from lra.models.families.linear import Exponential
+from lra.models.families.performer import Kernel, Norms, draw_projection, performer_maps
+from lra.models.mixer import AfterStep, Layout, Unsupported
+from lra.models.ops.linear.random_features import PositiveFeatures
+from lra.models.ops.linear.reference import performer_features as features
 from tests.models.ops.linear.feature_forms import attend, draw
 from tests.models.ops.linear.performer_forms import ESTIMATES, make, projection
 

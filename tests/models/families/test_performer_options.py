@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models.families.linear import linear_attention
-from models.families.performer import Kernel, KeyMax, Stabiliser
-from models.mixer import Layout, PaddingRule, Unsupported, Variant
-from models.ops.linear import reference
+from lra.models.families.linear import linear_attention
+from lra.models.families.performer import Kernel, KeyMax, Stabiliser
+from lra.models.mixer import Layout, PaddingRule, Unsupported, Variant
+from lra.models.ops.linear import reference
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,

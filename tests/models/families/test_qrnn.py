@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models.contract.counting import count_operations
-from models.families.qrnn import QRNN, PoolingGates
-from models.mixer import Layout, Site, Unsupported
-from models.ops.recurrent.reference import qrnn as literal
+from lra.models.contract.counting import count_operations
+from lra.models.families.qrnn import QRNN, PoolingGates
+from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.ops.recurrent.reference import qrnn as literal
 from tests.attention import compare, drawn
 
 POOLING = pytest.mark.parametrize("pooling", [*PoolingGates])

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.reformer import LogitScale, Reformer, Wrap, bucket_factors
-from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
-from models.ops.hashing.lsh import Rules
-from models.ops.hashing.lsh_lists import hash_buckets
-from models.ops.hashing.reference import lra_reformer_attention
-from models.positions import alibi_slopes, rotate
+from lra.models.families.reformer import LogitScale, Reformer, Wrap, bucket_factors
+from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from lra.models.ops.hashing.lsh import Rules
+from lra.models.ops.hashing.lsh_lists import hash_buckets
+from lra.models.ops.hashing.reference import lra_reformer_attention
+from lra.models.positions import alibi_slopes, rotate
 from tests.attention import drawn
 from tests.models.ops.hashing.lsh_forms import literal, logits
 

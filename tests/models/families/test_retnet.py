@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from models.families.retnet import EPSILON, HeadDecay, HeadNorm, RetNet, log_decays
-from models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.families.retnet import EPSILON, HeadDecay, HeadNorm, RetNet, log_decays
+from lra.models.mixer import Flow, Layout, Site, Unsupported
 from tests.attention import compare, drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3

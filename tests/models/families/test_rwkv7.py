@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.contract import CHECKS, Case
-from models.families.rwkv7 import RWKV7
-from models.mixer import Flow, Layout, Site
-from models.ops.gated.decayed_product import decayed_product
-from models.ops.gated.delta_product import delta_product
-from models.ops.gated.layer import Borders
+from lra.models.contract import CHECKS, Case
+from lra.models.families.rwkv7 import RWKV7
+from lra.models.mixer import Flow, Layout, Site
+from lra.models.ops.gated.decayed_product import decayed_product
+from lra.models.ops.gated.delta_product import delta_product
+from lra.models.ops.gated.layer import Borders
 from tests.attention import drawn
 
 WIDTH, HEADS, CHUNK = 12, 3, 8

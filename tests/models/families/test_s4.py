@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.s4 import S4, Matrices
-from models.mixer import Flow, Layout, Site, Unsupported
-from models.ops.state_space.discretisation import Discretisation
-from models.ops.state_space.hippo import Initial
-from models.ops.state_space.reference import diagonal, low_rank
-from models.state import size_bytes
-from models.tuning import Tuning
-from runners.training.optimisers.groups import tunings
+from lra.models.families.s4 import S4, Matrices
+from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.ops.state_space.discretisation import Discretisation
+from lra.models.ops.state_space.hippo import Initial
+from lra.models.ops.state_space.reference import diagonal, low_rank
+from lra.models.state import size_bytes
+from lra.models.tuning import Tuning
+from lra.runners.training.optimisers.groups import tunings
 from tests.attention import compare, drawn, streamed
 from tests.models.families.released import s4 as released
 

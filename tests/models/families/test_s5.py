@@ -5,15 +5,15 @@ import math
 import pytest
 import torch
 
-from models.families.s4 import S4
-from models.families.s5 import HIGHEST_REAL, S5, GatedMixing, Output
-from models.mixer import Layout, Site, Unsupported
-from models.ops.state_space import reference
-from models.ops.state_space.discretisation import Discretisation, discretise
-from models.ops.state_space.hippo import legs_vectors
-from models.state import size_bytes
-from models.tuning import Tuning
-from runners.training.optimisers.groups import tunings
+from lra.models.families.s4 import S4
+from lra.models.families.s5 import HIGHEST_REAL, S5, GatedMixing, Output
+from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.ops.state_space import reference
+from lra.models.ops.state_space.discretisation import Discretisation, discretise
+from lra.models.ops.state_space.hippo import legs_vectors
+from lra.models.state import size_bytes
+from lra.models.tuning import Tuning
+from lra.runners.training.optimisers.groups import tunings
 from tests.attention import compare, drawn
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Layout, Site
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Layout, Site
 from tests.attention import drawn
 
 

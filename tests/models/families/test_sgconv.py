@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.sgconv import SGConv
-from models.mixer import Flow, Layout, Site, Unsupported
-from models.ops.convolution.reference import long_convolution, piecewise
-from models.state import size_bytes
-from models.tuning import Tuning
-from runners.training.optimisers.groups import tunings
+from lra.models.families.sgconv import SGConv
+from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.ops.convolution.reference import long_convolution, piecewise
+from lra.models.state import size_bytes
+from lra.models.tuning import Tuning
+from lra.runners.training.optimisers.groups import tunings
 from tests.attention import compare, drawn, holes, streamed
 from tests.models.families.released import long_convolutions as released
 

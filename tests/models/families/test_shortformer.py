@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.sdpa import SDPA
-from models.families.shortformer import Shortformer
-from models.mixer import Flow, Layout, Positions, Site
-from models.state import detach
+from lra.models.families.sdpa import SDPA
+from lra.models.families.shortformer import Shortformer
+from lra.models.mixer import Flow, Layout, Positions, Site
+from lra.models.state import detach
 from tests.attention import drawn
 
 WIDTH, HEADS, LENGTH, MEMORY = 12, 3, 5, 7

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models.families.sinkhorn import Sort, SortNet
-from models.mixer import Layout
-from models.ops import sorting
-from models.ops.exact import softmax_attention
+from lra.models.families.sinkhorn import Sort, SortNet
+from lra.models.mixer import Layout
+from lra.models.ops import sorting
+from lra.models.ops.exact import softmax_attention
 from tests.attention import drawn
 from tests.models.families.sinkhorn_forms import (
     BLOCK,

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models.families.sinkhorn import Sinkhorn, SortNet, balanced_block
-from models.mixer import Layout, Site, Unsupported, Variant
-from models.ops import sorting
-from models.ops.exact import softmax_attention
+from lra.models.families.sinkhorn import Sinkhorn, SortNet, balanced_block
+from lra.models.mixer import Layout, Site, Unsupported, Variant
+from lra.models.ops import sorting
+from lra.models.ops.exact import softmax_attention
 from tests.attention import drawn
 from tests.models.families.sinkhorn_forms import (
     BLOCK,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.families.skyformer import (
+from lra.models.families.skyformer import (
     DRAW_BITS,
     LandmarkSampling,
     Skyformer,
@@ -17,12 +17,12 @@ from models.families.skyformer import (
     draw,
     skyformer_attention,
 )
-from models.mixer import Layout, PaddingRule, Site, Unsupported
-from models.ops.linear import gaussian_product as tiled
-from models.ops.linear.gaussian_product import dropped_product, gaussian_product
-from models.ops.linear.reference import gaussian_weights as kernel
-from models.ops.low_rank import reference
-from models.ops.low_rank.iterative_inverse import Inverse, InverseRule
+from lra.models.mixer import Layout, PaddingRule, Site, Unsupported
+from lra.models.ops.linear import gaussian_product as tiled
+from lra.models.ops.linear.gaussian_product import dropped_product, gaussian_product
+from lra.models.ops.linear.reference import gaussian_weights as kernel
+from lra.models.ops.low_rank import reference
+from lra.models.ops.low_rank.iterative_inverse import Inverse, InverseRule
 from tests import attention
 from tests.attention import drawn, holes
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.sliding_window import SlidingWindow
-from models.mixer import Site, Unsupported
-from models.ops.banded import layout as banded
-from models.ops.banded.reference import window_attention as dense
-from models.ops.banded.sliding_window import best_block, window_attention
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.mixer import Site, Unsupported
+from lra.models.ops.banded import layout as banded
+from lra.models.ops.banded.reference import window_attention as dense
+from lra.models.ops.banded.sliding_window import best_block, window_attention
 from tests.attention import drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

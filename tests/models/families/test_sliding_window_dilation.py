@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.sliding_window import SlidingWindow
-from models.mixer import Layout, Positions, Site
-from models.ops.banded.reference import window_attention as dense
-from models.ops.banded.scores import GlobalKeys
-from models.ops.banded.sliding_window import window_attention
-from models.positions import alibi_slopes
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.mixer import Layout, Positions, Site
+from lra.models.ops.banded.reference import window_attention as dense
+from lra.models.ops.banded.scores import GlobalKeys
+from lra.models.ops.banded.sliding_window import window_attention
+from lra.models.positions import alibi_slopes
 from tests.attention import drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

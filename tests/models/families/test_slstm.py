@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.slstm import SLSTM, ForgetBias, RecurrentDraw
-from models.mixer import Layout, Site
-from models.ops.recurrent import reference
+from lra.models.families.slstm import SLSTM, ForgetBias, RecurrentDraw
+from lra.models.mixer import Layout, Site
+from lra.models.ops.recurrent import reference
 from tests.attention import compare, drawn
 
 WIDTH, HEADS = 12, 3

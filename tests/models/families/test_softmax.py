@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Flow, Layout, Positions, Site, Unsupported
-from models.ops import kv_cache
-from models.ops.exact import softmax_attention, visibility
-from models.ops.reference.exact import softmax_attention as literal
-from models.positions import alibi_slopes
-from models.state import reset
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported
+from lra.models.ops import kv_cache
+from lra.models.ops.exact import softmax_attention, visibility
+from lra.models.ops.reference.exact import softmax_attention as literal
+from lra.models.positions import alibi_slopes
+from lra.models.state import reset
 from tests.attention import drawn
 
 

@@ -4,17 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.sparse_transformer import HeadUse, SparseTransformer
-from models.mixer import Layout, Positions, Site, Unsupported, Variant
-from models.ops.sparse import key_sets
-from models.ops.sparse.reference import (
+from lra.models.families.sparse_transformer import HeadUse, SparseTransformer
+from lra.models.mixer import Layout, Positions, Site, Unsupported, Variant
+from lra.models.ops.sparse import key_sets
+from lra.models.ops.sparse.reference import (
     attention_in_sight as dense,
     far_pairs as far,
     near_pairs as near,
 )
-from models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
-from models.ops.sparse.union import union_attention
-from models.positions import alibi_slopes
+from lra.models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
+from lra.models.ops.sparse.union import union_attention
+from lra.models.positions import alibi_slopes
 from tests.attention import compare, drawn, holes
 
 PATTERNS = pytest.mark.parametrize("pattern", list(SparsePattern))

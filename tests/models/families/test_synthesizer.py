@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from models.families.synthesizer import Component
-from models.mixer import Layout, Positions, Variant, blanked
-from models.ops import synthetic as blocked
-from models.ops.exact import softmax_attention
-from models.ops.synthetic import Logits, fused_attention, synthetic_attention
-from models.positions import alibi_slopes, rotate
+from lra.models.families.synthesizer import Component
+from lra.models.mixer import Layout, Positions, Variant, blanked
+from lra.models.ops import synthetic as blocked
+from lra.models.ops.exact import softmax_attention
+from lra.models.ops.synthetic import Logits, fused_attention, synthetic_attention
+from lra.models.positions import alibi_slopes, rotate
 from tests.attention import drawn
 from tests.models.families.synthesizer_forms import (
     DIRECTIONS,

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.contract.counting import count_operations, pretending, saved_bytes
-from models.families.synthesizer import Component, Synthesizer, factors
-from models.mixer import Flow, Layout, Site, Unsupported, Variant
+from lra.models.contract.counting import count_operations, pretending, saved_bytes
+from lra.models.families.synthesizer import Component, Synthesizer, factors
+from lra.models.mixer import Flow, Layout, Site, Unsupported, Variant
 from tests.attention import drawn
 from tests.models.families.synthesizer_forms import (
     COMMON,

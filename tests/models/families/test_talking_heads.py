@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models.families.softmax import SoftmaxAttention
-from models.families.talking_heads import TalkingHeads
-from models.mixer import Layout, Positions, Site
-from models.positions import alibi_slopes
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.talking_heads import TalkingHeads
+from lra.models.mixer import Layout, Positions, Site
+from lra.models.positions import alibi_slopes
 from tests.attention import compare, drawn, holes, streamed
 
 SITE = {"width": 12, "heads": 3, "max_length": 32}

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions, TaskFacts
-from models.backbone.networks import FeedForward
-from models.backbone.stack import NormKind
-from models.families.tlb import ChunkPositions, TemporalLatentBottleneck
-from models.mixer import Flow, Layout, PaddingRule, Site, Unsupported
-from models.positions import position_ids, sinusoid
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions, TaskFacts
+from lra.models.backbone.networks import FeedForward
+from lra.models.backbone.stack import NormKind
+from lra.models.families.tlb import ChunkPositions, TemporalLatentBottleneck
+from lra.models.mixer import Flow, Layout, PaddingRule, Site, Unsupported
+from lra.models.positions import position_ids, sinusoid
 from tests.attention import drawn
 
 FRAME = BackboneConfig(

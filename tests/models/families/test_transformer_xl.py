@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.softmax import SoftmaxAttention
-from models.families.transformer_xl import SameLength, TransformerXL
-from models.mixer import Flow, Layout, Positions, Site, Unsupported
-from models.state import detach
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.transformer_xl import SameLength, TransformerXL
+from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported
+from lra.models.state import detach
 from tests.attention import drawn
 from tests.models.families.released import transformer_xl as released
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.families.ttt import TTT
-from models.mixer import Flow, Layout, Site
-from models.positions import ROTARY_BASE
+from lra.models.families.ttt import TTT
+from lra.models.mixer import Flow, Layout, Site
+from lra.models.positions import ROTARY_BASE
 from tests.attention import compare, drawn
 
 WIDTH, HEADS, BLOCK = 12, 3, 4

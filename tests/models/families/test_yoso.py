@@ -7,18 +7,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.families.yoso import Rule, Yoso, YosoEstimator, yoso_attention
-from models.mixer import Layout, Site, Unsupported
-from models.ops.hashing import collisions
-from models.ops.hashing.collision_chance import Gradient
-from models.ops.hashing.collisions import Sides, carried, collected, draw_planes, hash_codes, paired
-from models.ops.hashing.reference import (
+from lra.models.families.yoso import Rule, Yoso, YosoEstimator, yoso_attention
+from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.ops.hashing import collisions
+from lra.models.ops.hashing.collision_chance import Gradient
+from lra.models.ops.hashing.collisions import (
+    Sides,
+    carried,
+    collected,
+    draw_planes,
+    hash_codes,
+    paired,
+)
+from lra.models.ops.hashing.reference import (
     collision_chance as chance,
     collision_share as shares,
     cosines,
     yoso_attention as literal,
 )
-from models.ops.linear import gaussian_product
+from lra.models.ops.linear import gaussian_product
 from tests import attention
 from tests.attention import drawn, holes
 

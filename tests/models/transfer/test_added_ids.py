@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from models.backbone.heads import WITH_CLS, Pooling
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from models.transfer.weights import Origin, transfer
+from lra.models.backbone.heads import WITH_CLS, Pooling
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.models.transfer.weights import Origin, transfer
 
 TOKENS, LENGTH, WIDTH = 11, 6, 8
 

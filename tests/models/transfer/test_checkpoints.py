@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from models.backbone.model import (
+from lra.models.backbone.model import (
     Backbone,
     BackboneConfig,
     FeedForward,
@@ -19,11 +19,11 @@ from models.backbone.model import (
     Residual,
     TaskFacts,
 )
-from models.families.performer import Performer
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from models.transfer.checkpoints import read_checkpoint
-from models.transfer.weights import Origin, transfer
+from lra.models.families.performer import Performer
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.models.transfer.checkpoints import read_checkpoint
+from lra.models.transfer.weights import Origin, transfer
 from tests.models.transfer.gpt2_and_bert import Tensors, bert, bert_tensors, gpt2, gpt2_tensors
 
 HEADS = 3

@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import save_file, save_model
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.linear import LinearAttention
-from models.mixer import Unsupported
-from models.transfer.checkpoints import load_checkpoint
-from models.transfer.files import files_of, read_tensors
-from models.transfer.weights import Origin
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.linear import LinearAttention
+from lra.models.mixer import Unsupported
+from lra.models.transfer.checkpoints import load_checkpoint
+from lra.models.transfer.files import files_of, read_tensors
+from lra.models.transfer.weights import Origin
 from tests.models.transfer.gpt2_and_bert import Tensors
 
 INDEX = "model.safetensors.index.json"

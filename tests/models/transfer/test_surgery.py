@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.config import Residual
-from models.backbone.model import (
+from lra.models.backbone.config import Residual
+from lra.models.backbone.model import (
     Backbone,
     BackboneConfig,
     FeedForward,
@@ -19,17 +19,17 @@ from models.backbone.model import (
     Positions,
     TaskFacts,
 )
-from models.families.fnet import FNet
-from models.families.linear import LinearAttention
-from models.families.longformer import Longformer
-from models.families.performer import Performer
-from models.families.reformer import Reformer
-from models.families.sdpa import SDPA
-from models.families.sliding_window import SlidingWindow
-from models.families.softmax import SoftmaxAttention
-from models.families.tlb import TemporalLatentBottleneck
-from models.mixer import Unsupported
-from models.transfer.weights import Origin, Parts, repeated, transfer, weights_of
+from lra.models.families.fnet import FNet
+from lra.models.families.linear import LinearAttention
+from lra.models.families.longformer import Longformer
+from lra.models.families.performer import Performer
+from lra.models.families.reformer import Reformer
+from lra.models.families.sdpa import SDPA
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.tlb import TemporalLatentBottleneck
+from lra.models.mixer import Unsupported
+from lra.models.transfer.weights import Origin, Parts, repeated, transfer, weights_of
 
 LENGTH, VOCABULARY = 12, 11
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.families.big_bird import BigBird
-from models.families.nsa import NativeSparseAttention
-from models.ops.sparse.block_compression import BlockCompression
+from lra.models.families.big_bird import BigBird
+from lra.models.families.nsa import NativeSparseAttention
+from lra.models.ops.sparse.block_compression import BlockCompression
 from peers.peer import Peer, PeerCase, PeerPair, layer_of, package, projections, twins
 
 BLOCK = 64

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from models.families.convbert import MixedAttention
+from lra.models.families.convbert import MixedAttention
 from peers.peer import (
     Peer,
     PeerCase,

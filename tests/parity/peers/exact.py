@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.families.differential import Differential
-from models.families.fnet import FNet
-from models.families.latent_attention import NORM_EPSILON, LatentAttention
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Positions
-from models.multi_head import NORM_EPSILON as QK_EPSILON
+from lra.models.families.differential import Differential
+from lra.models.families.fnet import FNet
+from lra.models.families.latent_attention import NORM_EPSILON, LatentAttention
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Positions
+from lra.models.multi_head import NORM_EPSILON as QK_EPSILON
 from peers.peer import (
     Peer,
     PeerCase,

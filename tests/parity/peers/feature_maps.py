@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.families.linear import LinearAttention
-from models.families.performer import Performer
-from models.ops.linear.random_features import Kernel
+from lra.models.families.linear import LinearAttention
+from lra.models.families.performer import Performer
+from lra.models.ops.linear.random_features import Kernel
 from peers.peer import Peer, PeerCase, PeerPair, core_of, package
 
 FEATURES = 256

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.families.based import Based
-from models.families.forgetting import Forgetting
+from lra.models.families.based import Based
+from lra.models.families.forgetting import Forgetting
 from peers.peer import Missing, Peer, PeerCase, PeerPair, core_of
 
 BY_ITSELF = "no extra brings it: pip install --no-deps fla-core, and einops"

@@ -4,10 +4,10 @@ from typing import Any
 
 from torch import Tensor
 
-from models.families.gated_delta_net import GatedDeltaNet
-from models.families.kimi_delta import KimiDelta
-from models.families.mamba import Mamba
-from models.families.mamba2 import Mamba2
+from lra.models.families.gated_delta_net import GatedDeltaNet
+from lra.models.families.kimi_delta import KimiDelta
+from lra.models.families.mamba import Mamba
+from lra.models.families.mamba2 import Mamba2
 from peers.peer import Mix, Peer, PeerCase, PeerPair, Twins, View, layer_of, package, twins
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.families.reformer import LogitScale, Reformer
-from models.families.yoso import Yoso, YosoEstimator
-from models.mixer import Layout
+from lra.models.families.reformer import LogitScale, Reformer
+from lra.models.families.yoso import Yoso, YosoEstimator
+from lra.models.mixer import Layout
 from peers.peer import (
     Given,
     Peer,

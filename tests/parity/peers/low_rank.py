@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from models.families.linformer import Linformer
-from models.families.nystromformer import Nystromformer
-from models.ops.low_rank.iterative_inverse import Initialisation
+from lra.models.families.linformer import Linformer
+from lra.models.families.nystromformer import Nystromformer
+from lra.models.ops.low_rank.iterative_inverse import Initialisation
 from peers.peer import Peer, PeerCase, PeerPair, layer_of, package, twins
 
 SLOTS = 256

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Layout, Mixer, Site
+from lra.models.mixer import Layout, Mixer, Site
 
 Mix = Callable[..., Tensor]
 View = Callable[[Tensor], Tensor]

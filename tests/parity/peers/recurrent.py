@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.families.rwkv7 import RWKV7
-from models.families.slstm import SLSTM, RecurrentDraw
-from models.mixer import Flow, Layout
+from lra.models.families.rwkv7 import RWKV7
+from lra.models.families.slstm import SLSTM, RecurrentDraw
+from lra.models.mixer import Flow, Layout
 from peers.gated import IN_FLOAT32, one_way
 from peers.peer import Peer, PeerCase, PeerPair, layer_of, package, twins
 

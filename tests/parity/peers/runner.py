@@ -19,8 +19,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from conf.choices import by_name
-from models.mixer import Unsupported
+from lra.conf.choices import by_name
+from lra.models.mixer import Unsupported
+from lra.runners.isolation.child import MEMORY_WORDS
+from lra.runners.isolation.progress import phase, within
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.measure import in_turns, peak_tensor_bytes, timed
+from lra.runners.measurement.timing import Timing, check_limit
+from lra.runners.measurement.watch import Watch
+from lra.runners.measurement.watched_rows import marked, over_limit, watch_rows
+from lra.runners.measures.bench import CostMode
+from lra.runners.records import Measurement, Status
+from lra.runners.runner import Direction, Passes, Runner, Work
 from peers.catalogue import of_family
 from peers.peer import (
     Missing,
@@ -32,16 +42,6 @@ from peers.peer import (
     disagreement,
     gradients,
 )
-from runners.isolation.child import MEMORY_WORDS
-from runners.isolation.progress import phase, within
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.measure import in_turns, peak_tensor_bytes, timed
-from runners.measurement.timing import Timing, check_limit
-from runners.measurement.watch import Watch
-from runners.measurement.watched_rows import marked, over_limit, watch_rows
-from runners.measures.bench import CostMode
-from runners.records import Measurement, Status
-from runners.runner import Direction, Passes, Runner, Work
 
 
 @by_name

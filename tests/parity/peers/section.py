@@ -15,17 +15,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from reports.figures.drawing import style
-from reports.figures.layout import arrange, sheet
-from reports.figures.words import wrap
-from reports.rows import MARKS, Value, named, short
-from reports.sections.section import PagesPart, Part, TablePart, alike
-from reports.statistics.intervals import median_interval
-from reports.stems import stem
-from reports.style import chosen
-from reports.tables.costs import describe_pass, significant, trusted
-from reports.tables.table import Column, Entry, Table, TableRow
-from runners.records import Status
+from lra.reports.figures.drawing import style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.words import wrap
+from lra.reports.rows import MARKS, Value, named, short
+from lra.reports.sections.section import PagesPart, Part, TablePart, alike
+from lra.reports.statistics.intervals import median_interval
+from lra.reports.stems import stem
+from lra.reports.style import chosen
+from lra.reports.tables.costs import describe_pass, significant, trusted
+from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.runners.records import Status
 
 KEY = ["family", "peer", "causal"]
 _ROWS = 30

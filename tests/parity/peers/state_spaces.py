@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.families.lru import LRU
-from models.families.s5 import S5
+from lra.models.families.lru import LRU
+from lra.models.families.s5 import S5
 from peers.peer import Peer, PeerCase, PeerPair, layer_of, package, twins
 
 

@@ -2,9 +2,9 @@
 
 from torch import nn
 
-from models.families.local import LocalAttention
-from models.families.longformer import Longformer
-from models.families.sliding_window import SlidingWindow
+from lra.models.families.local import LocalAttention
+from lra.models.families.longformer import Longformer
+from lra.models.families.sliding_window import SlidingWindow
 from peers.peer import (
     Peer,
     PeerCase,

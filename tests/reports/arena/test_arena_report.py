@@ -9,21 +9,21 @@ import pytest
 from matplotlib.figure import Figure
 
 from lra.composition.runner_class import sections
+from lra.reports.arena.bubbles import bubble_data
+from lra.reports.arena.costs import arena_points
+from lra.reports.arena.deviations import CHANGED, UNSTORED, deviation_table
+from lra.reports.arena.runs import protocol_runs
+from lra.reports.arena.scores import arena_scores
+from lra.reports.figures.bubbles import bubble_figure
+from lra.reports.figures.drawing import save
+from lra.reports.report import write_report
+from lra.reports.rows import prepare
+from lra.reports.sections.arena import section
+from lra.reports.sections.generic import generic_table
+from lra.reports.sections.section import PagesPart, TablePart
+from lra.reports.tables.latex_tables import to_latex
+from lra.reports.tables.scores import CAVEAT, accuracy_table
 from lra.results.finish import conclusions
-from reports.arena.bubbles import bubble_data
-from reports.arena.costs import arena_points
-from reports.arena.deviations import CHANGED, UNSTORED, deviation_table
-from reports.arena.runs import protocol_runs
-from reports.arena.scores import arena_scores
-from reports.figures.bubbles import bubble_figure
-from reports.figures.drawing import save
-from reports.report import write_report
-from reports.rows import prepare
-from reports.sections.arena import section
-from reports.sections.generic import generic_table
-from reports.sections.section import PagesPart, TablePart
-from reports.tables.latex_tables import to_latex
-from reports.tables.scores import CAVEAT, accuracy_table
 from tests.reports.arena.arena_rows import KINDS, SCORES, labels, refused, score, steps, whole
 from tests.reports.awkward_stores import FAMILIES, GROUPS, LONG, ODD
 from tests.reports.conftest import accuracy, failed, frame, row

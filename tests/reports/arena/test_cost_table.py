@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from reports.arena.costs import arena_points, cost_table
-from reports.arena.runs import protocol_runs
-from reports.rows import prepare
-from reports.tables.scores import CAVEAT
-from reports.tables.table import Table
+from lra.reports.arena.costs import arena_points, cost_table
+from lra.reports.arena.runs import protocol_runs
+from lra.reports.rows import prepare
+from lra.reports.tables.scores import CAVEAT
+from lra.reports.tables.table import Table
 from tests.reports.arena.arena_rows import labels, steps
 from tests.reports.conftest import failed, frame
 

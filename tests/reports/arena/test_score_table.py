@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from reports.arena.literature import published_scores
-from reports.arena.runs import protocol_runs
-from reports.arena.score_table import score_table
-from reports.arena.scores import AT_CHANCE, arena_scores
-from reports.page.document import to_html
-from reports.rows import DAGGER, prepare
-from reports.tables.latex_tables import to_latex
-from reports.tables.scores import BASELINES, CAVEAT
-from reports.tables.table import Entry, Table, to_csv, to_markdown
+from lra.reports.arena.literature import published_scores
+from lra.reports.arena.runs import protocol_runs
+from lra.reports.arena.score_table import score_table
+from lra.reports.arena.scores import AT_CHANCE, arena_scores
+from lra.reports.page.document import to_html
+from lra.reports.rows import DAGGER, prepare
+from lra.reports.tables.latex_tables import to_latex
+from lra.reports.tables.scores import BASELINES, CAVEAT
+from lra.reports.tables.table import Entry, Table, to_csv, to_markdown
 from tests.reports.arena.arena_rows import SCORES, labels, majority, place, refused, score, whole
 from tests.reports.conftest import frame
 

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from reports.comparison.numbers import Numbers, numbers_of
-from reports.comparison.pairs import Comparison, Line, NoPair, Side, compare
-from reports.comparison.wording import comparison_table, verdict
-from reports.rows import prepare
-from reports.statistics.paired import share_difference_interval
-from reports.tables.table import to_markdown
+from lra.reports.comparison.numbers import Numbers, numbers_of
+from lra.reports.comparison.pairs import Comparison, Line, NoPair, Side, compare
+from lra.reports.comparison.wording import comparison_table, verdict
+from lra.reports.rows import prepare
+from lra.reports.statistics.paired import share_difference_interval
+from lra.reports.tables.table import to_markdown
 
 Options = dict[str, dict[str, str]]
 
@@ -121,7 +121,7 @@ def test_tasks_are_never_mixed_and_each_has_its_line(make: SimpleNamespace) -> N
 
 def test_over_tasks_a_seed_counts_once() -> None:
     """Coverage of the interval over tasks, where results of one seed go together."""
-    from reports.comparison.pairs import _over
+    from lra.reports.comparison.pairs import _over
 
     rng, inside = np.random.default_rng(0), []
     for _ in range(2000):

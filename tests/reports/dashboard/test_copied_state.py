@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.dashboard.state import (
+from lra.reports.dashboard.state import (
     REPORT,
     RUN,
     Mirrored,

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.dashboard.plan import RunPlan, plan_report, plan_runs
+from lra.reports.dashboard.plan import RunPlan, plan_report, plan_runs
 
 
 class Sweep:

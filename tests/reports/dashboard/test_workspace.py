@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from stub_server import KEY, serving
 
-from reports.dashboard import keys, publish
-from reports.dashboard.panels import Workspace, plan_workspace
-from reports.dashboard.plan import RunPlan, plan_runs
+from lra.reports.dashboard import keys, publish
+from lra.reports.dashboard.panels import Workspace, plan_workspace
+from lra.reports.dashboard.plan import RunPlan, plan_runs
 
 DEVICE = "AMD \"E'P\\ 9"
 SWEEP = 'quick "one"'

@@ -9,10 +9,17 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from reports.figures.curves import FREQUENCY, POSITION, STEP, class_data, curve_figure, loss_data
-from reports.figures.drawing import looks, save
-from reports.figures.scaling import scaling_data, scaling_figure
-from reports.rows import cost_points, prepare
+from lra.reports.figures.curves import (
+    FREQUENCY,
+    POSITION,
+    STEP,
+    class_data,
+    curve_figure,
+    loss_data,
+)
+from lra.reports.figures.drawing import looks, save
+from lra.reports.figures.scaling import scaling_data, scaling_figure
+from lra.reports.rows import cost_points, prepare
 
 
 def drawn(figure: Figure) -> Axes:

@@ -15,10 +15,10 @@ from matplotlib.transforms import Bbox
 
 from lra.composition.class_path import name_plugins
 from lra.composition.runner_class import sections
-from reports.figures.drawing import style
-from reports.figures.layout import arrange, chunks, sheet
-from reports.figures.words import drawable, wrap
-from reports.report import write_report
+from lra.reports.figures.drawing import style
+from lra.reports.figures.layout import arrange, chunks, sheet
+from lra.reports.figures.words import drawable, wrap
+from lra.reports.report import write_report
 from tests.fuzz import cases
 from tests.reports.awkward_stores import GROUPS, STORES
 from tests.reports.tables.test_latex import ENGINES, compiled, document, overfull

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from lra.composition.runner_class import sections
-from reports.figures.drawing import looks
-from reports.figures.panels import AT_MOST, OTHERS, panel_figure, panels
-from reports.figures.scaling import scaling_data
-from reports.report import write_report
-from reports.rows import cost_points, names_by_group, prepare
+from lra.reports.figures.drawing import looks
+from lra.reports.figures.panels import AT_MOST, OTHERS, panel_figure, panels
+from lra.reports.figures.scaling import scaling_data
+from lra.reports.report import write_report
+from lra.reports.rows import cost_points, names_by_group, prepare
 
 GROUPS = {"kernels": ["linear", "performer"], "windows": ["local"], "unused": ["nobody"]}
 

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from lra.composition.runner_class import sections
-from reports.page.configurations import CellAccount
-from reports.report import write_report
+from lra.reports.page.configurations import CellAccount
+from lra.reports.report import write_report
 from tests.reports.conftest import accuracy, baseline, failed, frame, row, timing
 
 SCRIPT = "<script>alert(1)</script>"
@@ -57,7 +57,7 @@ def write_awkward(folder: Path) -> str:
     """Write the report with figures in one format, and return its page."""
     rows = awkward_rows()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reports.figures.drawing.FORMATS", ("svg",))
+        patch.setattr("lra.reports.figures.drawing.FORMATS", ("svg",))
         write_report(
             rows, folder, title=f"A & {SCRIPT}", sections=sections(), cells=accounts_of(rows)
         )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.page import scripts
+from lra.reports.page import scripts
 
 TEXT = "const end = '</script>';\r\n// é <!--\n"
 
@@ -46,7 +46,7 @@ def test_what_another_user_keeps_there_is_not_taken(
     bundled: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert vega() == scripts.inline(TEXT)
-    monkeypatch.setattr("conf.kept.os.geteuid", lambda: -1)
+    monkeypatch.setattr("lra.conf.kept.os.geteuid", lambda: -1)
     assert vega() == scripts.inline(TEXT)
     assert len(bundled) == 2
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lra.composition.runner_class import sections
-from reports.page.configurations import CellAccount, cells_json, flattened
-from reports.page.markup import embedded
-from reports.page.scripts import inline
-from reports.report import write_report
-from reports.rows import prepare
+from lra.reports.page.configurations import CellAccount, cells_json, flattened
+from lra.reports.page.markup import embedded
+from lra.reports.page.scripts import inline
+from lra.reports.report import write_report
+from lra.reports.rows import prepare
 from tests.reports.conftest import frame, timing
 from tests.reports.page.awkward_page import (
     CLOSING,

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from reports.figures.curves import page_names
-from reports.figures.drawing import looks
-from reports.names import display_name
-from reports.rows import prepare
-from reports.sections.approximation import (
+from lra.reports.figures.curves import page_names
+from lra.reports.figures.drawing import looks
+from lra.reports.names import display_name
+from lra.reports.rows import prepare
+from lra.reports.sections.approximation import (
     approximation_data,
     approximation_table,
     further_words,
@@ -20,7 +20,7 @@ from reports.sections.approximation import (
     of_measure,
     over_layers,
 )
-from reports.sections.approximation_figures import (
+from lra.reports.sections.approximation_figures import (
     budget_figure,
     feature_data,
     feature_figure,
@@ -28,8 +28,8 @@ from reports.sections.approximation_figures import (
     shared_budgets,
     time_figure,
 )
-from reports.sections.approximation_lab import section
-from reports.sections.section import PagesPart, pages_of
+from lra.reports.sections.approximation_lab import section
+from lra.reports.sections.section import PagesPart, pages_of
 from tests.reports.conftest import Report
 
 OPTION = {"performer": "features", "sliding_window": "window"}

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.rows import prepare
-from reports.sections.compression import compression_data, compression_figure, compression_table
+from lra.reports.rows import prepare
+from lra.reports.sections.compression import compression_data, compression_figure, compression_table
 from tests.reports.conftest import Report
 
 CELL = {

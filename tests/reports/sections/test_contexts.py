@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from reports.figures.drawing import looks
-from reports.rows import prepare
-from reports.sections.context import (
+from lra.reports.figures.drawing import looks
+from lra.reports.rows import prepare
+from lra.reports.sections.context import (
     context_data,
     context_figure,
     context_rows,
@@ -16,8 +16,8 @@ from reports.sections.context import (
     recl_groups,
     recl_table,
 )
-from reports.statistics.intervals import mean_interval
-from reports.tables.scores import splits
+from lra.reports.statistics.intervals import mean_interval
+from lra.reports.tables.scores import splits
 from tests.reports.conftest import Report
 
 CELL = {"runner": "context", "mode": "context", "task": "text8", "source": "files", "causal": True}

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from reports.dashboard.plan import plan_runs
-from reports.figures.drawing import looks
-from reports.rows import AMBIGUOUS, MISSING, prepare
-from reports.sections.decoding import (
+from lra.reports.dashboard.plan import plan_runs
+from lra.reports.figures.drawing import looks
+from lra.reports.rows import AMBIGUOUS, MISSING, prepare
+from lra.reports.sections.decoding import (
     decode_data,
     decode_looks,
     decode_points,
@@ -20,7 +20,7 @@ from reports.sections.decoding import (
     line_name,
     section,
 )
-from reports.sections.section import LinesPart
+from lra.reports.sections.section import LinesPart
 from tests.reports.conftest import Report
 
 BATCH = 4

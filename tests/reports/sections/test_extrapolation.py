@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.figures.drawing import looks
-from reports.rows import prepare
-from reports.sections.extrapolation import (
+from lra.reports.figures.drawing import looks
+from lra.reports.rows import prepare
+from lra.reports.sections.extrapolation import (
     extrapolation_data,
     extrapolation_figure,
     extrapolation_rows,
     extrapolation_tables,
 )
-from reports.tables.scores import score_tables, splits
+from lra.reports.tables.scores import score_tables, splits
 from tests.reports.conftest import Report
 
 TEXT = {"task": "text8", "source": "files", "length": 128, "causal": True}

@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from reports.rows import prepare
-from reports.sections.generic import generic_table, generic_tables
-from reports.statistics.intervals import mean_interval
+from lra.reports.rows import prepare
+from lra.reports.sections.generic import generic_table, generic_tables
+from lra.reports.statistics.intervals import mean_interval
 from tests.reports.conftest import Report, failed, frame, row
 
 CELL = {"runner": "mine", "mode": "mine"}

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.rows import prepare
-from reports.sections.key_width import key_width_data, key_width_rows, key_widths
-from reports.tables.scores import ACCURACY
+from lra.reports.rows import prepare
+from lra.reports.sections.key_width import key_width_data, key_width_rows, key_widths
+from lra.reports.tables.scores import ACCURACY
 from tests.reports.conftest import Report
 
 FOUND = {(2, 1): (0.2, 0.4), (2, 4): (0.9, 0.9), (8, 1): (0.5, 0.5), (8, 4): (1.0, 1.0)}

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.rows import prepare
-from reports.sections.learned_spans import learned_span_table
+from lra.reports.rows import prepare
+from lra.reports.sections.learned_spans import learned_span_table
 from tests.reports.conftest import Report
 
 PLACE = {"task": "text8", "source": "files", "causal": True, "model": "adaptive_span"}

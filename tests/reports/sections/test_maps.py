@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from reports.rows import prepare
-from reports.sections.attention_maps import _map, _pairs, map_data, map_table
+from lra.reports.rows import prepare
+from lra.reports.sections.attention_maps import _map, _pairs, map_data, map_table
 from tests.reports.conftest import Report
 
 CELL = {

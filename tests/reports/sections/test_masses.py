@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.rows import prepare
-from reports.sections.attention_mass import mass_data, mass_figure, mass_table
+from lra.reports.rows import prepare
+from lra.reports.sections.attention_mass import mass_data, mass_figure, mass_table
 from tests.reports.conftest import Report
 
 CELL = {

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.figures.drawing import looks
-from reports.rows import prepare
-from reports.sections.parallel import (
+from lra.reports.figures.drawing import looks
+from lra.reports.rows import prepare
+from lra.reports.sections.parallel import (
     longest_data,
     longest_figure,
     parallel_data,

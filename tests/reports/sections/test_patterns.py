@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from reports.rows import prepare
-from reports.sections.patterns import pattern_data, seen
+from lra.reports.rows import prepare
+from lra.reports.sections.patterns import pattern_data, seen
 from tests.reports.conftest import Report
 
 CELL = {"runner": "pattern", "mode": "pattern", "task": "listops", "length": 2}

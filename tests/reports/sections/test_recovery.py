@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.rows import prepare
-from reports.sections.recovery import MEASURES, recovery_data, recovery_figure, recovery_table
-from reports.tables.table import Table
+from lra.reports.rows import prepare
+from lra.reports.sections.recovery import MEASURES, recovery_data, recovery_figure, recovery_table
+from lra.reports.tables.table import Table
 from tests.reports.conftest import Report
 
 ACCURACY, LOSS = MEASURES

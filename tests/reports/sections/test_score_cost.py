@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.rows import prepare
-from reports.sections.score_cost import score_cost_data, score_time_data
-from reports.statistics.intervals import mean_interval
+from lra.reports.rows import prepare
+from lra.reports.sections.score_cost import score_cost_data, score_time_data
+from lra.reports.statistics.intervals import mean_interval
 from tests.reports.conftest import Report
 
 TEXT = {"task": "wikitext2", "source": "files", "length": 64}

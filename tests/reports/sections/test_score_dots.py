@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.figures.drawing import looks
-from reports.rows import prepare
-from reports.sections.score_cost import STEP_TIME, score_cost_figure, score_time_data
-from reports.sections.score_dots import dots_data, dots_figure
-from reports.statistics.intervals import mean_interval
-from reports.style import ReportStyle, Surrounding, using
+from lra.reports.figures.drawing import looks
+from lra.reports.rows import prepare
+from lra.reports.sections.score_cost import STEP_TIME, score_cost_figure, score_time_data
+from lra.reports.sections.score_dots import dots_data, dots_figure
+from lra.reports.statistics.intervals import mean_interval
+from lra.reports.style import ReportStyle, Surrounding, using
 from tests.reports.conftest import Report
 from tests.reports.figures.test_layout import faults
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.figures.drawing import looks
-from reports.rows import prepare
-from reports.sections.spans import section, span_data, span_figure, span_table
+from lra.reports.figures.drawing import looks
+from lra.reports.rows import prepare
+from lra.reports.sections.spans import section, span_data, span_figure, span_table
 from tests.reports.conftest import Report
 
 HEADS = {("0", "0"): 3.0, ("0", "1"): 5.0, ("1", "0"): 10.0, ("1", "1"): 30.0}

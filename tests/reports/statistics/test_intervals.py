@@ -4,7 +4,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from reports.statistics.intervals import (
+from lra.reports.statistics.intervals import (
     Uncertainty,
     mean_interval,
     median_interval,
@@ -104,14 +104,14 @@ def test_percentiles_are_of_the_samples() -> None:
 
 
 def test_medians_are_drawn_as_if_resamples_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.statistics.intervals.RESAMPLES", 40_000)
+    monkeypatch.setattr("lra.reports.statistics.intervals.RESAMPLES", 40_000)
     rng = np.random.default_rng(1)
     for size in (2, 3, 5, 8):
         samples = np.sort(rng.lognormal(size=size))
         wanted = np.median(samples[rng.integers(0, size, (40_000, size))], axis=1)
         for lower, upper in ((0.3, 0.7), (0.025, 0.975)):
-            monkeypatch.setattr("reports.statistics.intervals.LOWER", lower)
-            monkeypatch.setattr("reports.statistics.intervals.UPPER", upper)
+            monkeypatch.setattr("lra.reports.statistics.intervals.LOWER", lower)
+            monkeypatch.setattr("lra.reports.statistics.intervals.UPPER", upper)
             found = resampled([samples], lambda medians: medians[:, 0])
             low = np.quantile(wanted, lower, method="lower")
             high = np.quantile(wanted, upper, method="higher")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reports.statistics.intervals import Uncertainty
-from reports.statistics.paired import (
+from lra.reports.statistics.intervals import Uncertainty
+from lra.reports.statistics.paired import (
     MOST_FLIPPED,
     POWER,
     holm,

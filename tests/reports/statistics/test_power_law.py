@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from fuzz import cases
 
-from reports.statistics.intervals import Uncertainty
-from reports.statistics.power_law import (
+from lra.reports.statistics.intervals import Uncertainty
+from lra.reports.statistics.power_law import (
     FEWEST,
     RESOLVED,
     WIDEST,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from reports.statistics.recl import EffectiveContext, relative_effective_context
+from lra.reports.statistics.recl import EffectiveContext, relative_effective_context
 
 
 def literal(group, step, share, threshold=0.01):

@@ -3,9 +3,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
-from reports.statistics.power_law import Reach
-from reports.tables.costs import (
+from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
+from lra.reports.statistics.power_law import Reach
+from lra.reports.tables.costs import (
     crossover_table,
     efficiency_table,
     growth_table,
@@ -14,7 +14,7 @@ from reports.tables.costs import (
     references,
     significant,
 )
-from reports.tables.table import Entry, Table
+from lra.reports.tables.table import Entry, Table
 
 
 def points(rows: pd.DataFrame) -> list[CostPoint]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reports.tables.latex import breakable, escape_latex
-from reports.tables.latex_tables import to_latex
-from reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.latex import breakable, escape_latex
+from lra.reports.tables.latex_tables import to_latex
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 # What may stand in a cell: every command here exists in LaTeX itself, in its oldest encoding.
 _KNOWN = re.compile(

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from reports.tables.ranking import DIFFERS, ranked
-from reports.tables.table import Entry
+from lra.reports.tables.ranking import DIFFERS, ranked
+from lra.reports.tables.table import Entry
 
 
 def column(values: np.ndarray) -> list[list[Entry]]:

@@ -4,11 +4,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from reports.page.document import to_html
-from reports.statistics.intervals import Interval, Uncertainty
-from reports.tables.latex import escape_latex
-from reports.tables.latex_tables import to_latex
-from reports.tables.table import (
+from lra.reports.page.document import to_html
+from lra.reports.statistics.intervals import Interval, Uncertainty
+from lra.reports.tables.latex import escape_latex
+from lra.reports.tables.latex_tables import to_latex
+from lra.reports.tables.table import (
     Column,
     Entry,
     Table,

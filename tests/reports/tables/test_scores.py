@@ -3,12 +3,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.page.document import to_html
-from reports.rows import prepare
-from reports.style import TableStyle
-from reports.tables.latex_tables import to_latex
-from reports.tables.scores import BASELINES, LANGUAGE, accuracy_table, splits
-from reports.tables.table import Entry, Table, to_csv, to_markdown
+from lra.reports.page.document import to_html
+from lra.reports.rows import prepare
+from lra.reports.style import TableStyle
+from lra.reports.tables.latex_tables import to_latex
+from lra.reports.tables.scores import BASELINES, LANGUAGE, accuracy_table, splits
+from lra.reports.tables.table import Entry, Table, to_csv, to_markdown
 
 
 def table(rows: pd.DataFrame, split: str = "test") -> Table:

@@ -5,7 +5,7 @@ from multiprocessing import forkserver
 
 import pytest
 
-from runners.isolation import isolate
+from lra.runners.isolation import isolate
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import time
 from pathlib import Path
 
-from runners.isolation.child import ProcessSettings, judge
-from runners.isolation.isolate import run
-from runners.isolation.process import STATUSES
+from lra.runners.isolation.child import ProcessSettings, judge
+from lra.runners.isolation.isolate import run
+from lra.runners.isolation.process import STATUSES
 
 
 def done(function, argument=None, **limits):

@@ -344,7 +344,7 @@ def refuse_when(argument, send):
 
 def fail_to_save(argument, send):
     """Be asked to stop, and fail to save."""
-    from runners.storage.atomic import write_whole
+    from lra.runners.storage.atomic import write_whole
 
     stopped = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))

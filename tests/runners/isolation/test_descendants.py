@@ -8,10 +8,10 @@ import isolated_jobs as jobs
 import pytest
 from isolated import done, is_gone
 
-from runners.isolation import descendants
-from runners.isolation.isolate import Job, pool, start
-from runners.isolation.places import Places, seats
-from runners.records import Status
+from lra.runners.isolation import descendants
+from lra.runners.isolation.isolate import Job, pool, start
+from lra.runners.isolation.places import Places, seats
+from lra.runners.records import Status
 
 FLIGHTS = [jobs.flee_as_a_program, jobs.flee_as_a_fork, jobs.flee_as_a_daemon]
 

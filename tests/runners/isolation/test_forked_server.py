@@ -12,7 +12,7 @@ CODE = """
 import os, signal, sys, threading, types
 from multiprocessing import forkserver
 import isolated_jobs as jobs
-from runners.isolation import isolate
+from lra.runners.isolation import isolate
 
 sys.modules["only_here"] = types.ModuleType("only_here")
 isolate._next.modules.clear()

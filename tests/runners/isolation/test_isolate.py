@@ -10,10 +10,10 @@ import isolated_jobs as jobs
 import pytest
 from isolated import done, is_gone, judged
 
-from runners.isolation import isolate, process
-from runners.isolation.isolate import Ending, Job, pool, prepare, start
-from runners.isolation.places import Places, seats
-from runners.records import Status
+from lra.runners.isolation import isolate, process
+from lra.runners.isolation.isolate import Ending, Job, pool, prepare, start
+from lra.runners.isolation.places import Places, seats
+from lra.runners.records import Status
 
 
 def test_messages_come_in_order_and_all_of_them():
@@ -222,7 +222,7 @@ def test_an_unreadable_message_is_a_crash():
 
 
 def test_a_child_that_lingers_is_killed_and_its_result_stands(monkeypatch):
-    monkeypatch.setattr("runners.isolation.process._LINGER_S", 0.2)
+    monkeypatch.setattr("lra.runners.isolation.process._LINGER_S", 0.2)
     assert done(jobs.linger) == (["done"], Ending(Status.ok))
 
 

@@ -11,8 +11,8 @@ import isolated_jobs as jobs
 import pytest
 from isolated import done, is_gone
 
-from runners.isolation.isolate import Ending, Job, pool
-from runners.records import Status
+from lra.runners.isolation.isolate import Ending, Job, pool
+from lra.runners.records import Status
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -119,8 +119,8 @@ PARENT = """
     import sys
     sys.path[:0] = [{root!r}, {here!r}]
     import isolated_jobs as jobs
-    from runners.isolation import isolate
-    from runners.isolation.isolate import Job, pool
+    from lra.runners.isolation import isolate
+    from lra.runners.isolation.isolate import Job, pool
 
     isolate._next.modules.clear()  # torch, which takes seconds
 

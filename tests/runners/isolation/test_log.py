@@ -4,8 +4,8 @@ import isolated_jobs as jobs
 import pytest
 from isolated import done
 
-from runners.isolation.log import HEAD_BYTES, LARGEST_BYTES, TAIL_BYTES, Log
-from runners.records import Status
+from lra.runners.isolation.log import HEAD_BYTES, LARGEST_BYTES, TAIL_BYTES, Log
+from lra.runners.records import Status
 
 
 @pytest.mark.parametrize("how", ["return", "exit"])

@@ -6,9 +6,9 @@ import random
 import device_jobs as jobs
 import pytest
 
-from runners.isolation.isolate import Job, pool
-from runners.isolation.places import DevicePlace, Places, core_places, facts, seats, words
-from runners.records import Status
+from lra.runners.isolation.isolate import Job, pool
+from lra.runners.isolation.places import DevicePlace, Places, core_places, facts, seats, words
+from lra.runners.records import Status
 
 CARDS = [DevicePlace(gpu=str(number), identity=f"uuid-{number}") for number in range(4)]
 

@@ -4,8 +4,8 @@ import isolated_jobs as jobs
 import pytest
 from isolated import done, judged
 
-from runners.records import LONGEST_REASON, Status, legible
-from runners.store import Store, read_rows
+from lra.runners.records import LONGEST_REASON, Status, legible
+from lra.runners.store import Store, read_rows
 from tests.runners.storage.stored_cells import ENVIRONMENT, failure, make_cell
 
 SAID = {

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import torch
 
-from runners.isolation import progress
-from runners.isolation.progress import Event, Progress, listening, phase, so_far, within
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.measure import in_turns, warm_up
-from runners.measurement.watch import Watch
-from runners.measures.train import train
-from runners.records import Interrupted, Measurement
-from runners.training.checkpoint import Checkpoints
-from runners.training.config import TrainConfig
-from runners.training.loop import Trainer
-from runners.training.optim import OptimConfig
-from runners.training.schedules import learning_rate
-from runners.training.updates import WeightUpdates
+from lra.runners.isolation import progress
+from lra.runners.isolation.progress import Event, Progress, listening, phase, so_far, within
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.measure import in_turns, warm_up
+from lra.runners.measurement.watch import Watch
+from lra.runners.measures.train import train
+from lra.runners.records import Interrupted, Measurement
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.loop import Trainer
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.schedules import learning_rate
+from lra.runners.training.updates import WeightUpdates
 from tests.runners.tiny_task import Tiny, model
 
 CPU = torch.device("cpu")
@@ -105,12 +105,12 @@ def test_phases_name_what_they_belong_to(said: list[Any]) -> None:
 
 def test_records_of_our_loggers_are_events_and_lines_of_the_log(tmp_path: Path) -> None:
     said: list[Any] = []
-    before = logging.getLogger("runners").level
+    before = logging.getLogger("lra").level
     with (tmp_path / "log.txt").open("w") as log, listening(said.append, log=log):
-        logging.getLogger("runners.training.resume").info("resumed at step %d", 53)
-        logging.getLogger("runners.measures.train").debug("checkpoint")
+        logging.getLogger("lra.runners.training.resume").info("resumed at step %d", 53)
+        logging.getLogger("lra.runners.measures.train").debug("checkpoint")
         logging.getLogger("strangers").warning("hush")
-    logging.getLogger("runners.training.resume").info("later")
+    logging.getLogger("lra.runners.training.resume").info("later")
     assert said == [
         Event(level=logging.INFO, text="resumed at step 53"),
         Event(level=logging.DEBUG, text="checkpoint"),
@@ -118,7 +118,7 @@ def test_records_of_our_loggers_are_events_and_lines_of_the_log(tmp_path: Path) 
     text = (tmp_path / "log.txt").read_text()
     assert text.endswith("resumed at step 53\n")
     assert "checkpoint" not in text
-    assert logging.getLogger("runners").level == before
+    assert logging.getLogger("lra").level == before
 
 
 def test_samples_are_counted_while_time_is_taken(clock: Clock, said: list[Any]) -> None:
@@ -217,7 +217,7 @@ def test_a_resumed_training_says_so_and_counts_its_own_steps(
     clock.tick = 1.0
     optim = OptimConfig(steps=100, batch_size=8, warmup_steps=0)
     spent = Clock()  # a step takes so long, by the trainer's clock
-    monkeypatch.setattr("runners.training.loop.time", SimpleNamespace(perf_counter=spent))
+    monkeypatch.setattr("lra.runners.training.loop.time", SimpleNamespace(perf_counter=spent))
     real, pace_s = Trainer.advance, 0.01
 
     def advance(self: Trainer, batch: Any) -> torch.Tensor:

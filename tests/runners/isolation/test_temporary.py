@@ -14,10 +14,10 @@ import isolated_jobs as jobs
 import pytest
 from isolated import done
 
-from runners.isolation import isolate, temporary
-from runners.isolation.isolate import Ending, Job, start
-from runners.records import Status
-from runners.storage.atomic import Unwritable, fault_of
+from lra.runners.isolation import isolate, temporary
+from lra.runners.isolation.isolate import Ending, Job, start
+from lra.runners.records import Status
+from lra.runners.storage.atomic import Unwritable, fault_of
 
 OK = Ending(Status.ok, "", interrupted=False)
 
@@ -76,7 +76,7 @@ def test_a_folder_that_cannot_be_made_anew_is_named(
 
 def test_what_a_killed_process_left_there_goes_and_what_is_held_stays(folder: Path) -> None:
     code = (
-        "from runners.isolation import temporary\nimport os, signal\n"
+        "from lra.runners.isolation import temporary\nimport os, signal\n"
         "print(temporary.process_folder(), flush=True)\ninput()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -4,9 +4,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from models.contract.trace import Operator
-from runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated, seconds
-from runners.measurement.rates import Rates
+from lra.models.contract.trace import Operator
+from lra.runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated, seconds
+from lra.runners.measurement.rates import Rates
 
 RATES = Rates(
     products=10.0, memory=2.0, cache=4.0, exponentials=5.0, sorts=8.0, operator_s=0.5

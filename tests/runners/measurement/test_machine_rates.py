@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from runners.measurement import rates
-from runners.measurement.hardware import TYPICAL, Device, HardwareProfile
-from runners.measurement.machine import machine_of
-from runners.measurement.rates import (
+from lra.runners.measurement import rates
+from lra.runners.measurement.hardware import TYPICAL, Device, HardwareProfile
+from lra.runners.measurement.machine import machine_of
+from lra.runners.measurement.rates import (
     Rates,
     best_of,
     measure_rates,

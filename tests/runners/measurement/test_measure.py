@@ -5,15 +5,15 @@ import mmap
 import pytest
 import torch
 
-from runners.measurement import measure
-from runners.measurement.measure import (
+from lra.runners.measurement import measure
+from lra.runners.measurement.measure import (
     in_turns,
     machine_rates,
     peak_tensor_bytes,
     process_peak_bytes,
     stalls,
 )
-from runners.measurement.watch import Watch
+from lra.runners.measurement.watch import Watch
 
 CPU = torch.device("cpu")
 MIB = 2**20

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.contract.counting import count_operations
-from models.families.adaptive_span import AdaptiveSpan
-from models.families.funnel import Funnel
-from models.families.identity import Identity
-from models.families.softmax import SoftmaxAttention
-from models.families.transformer_xl import TransformerXL
-from runners.measurement.parts import cost_by_part
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.contract.counting import count_operations
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.funnel import Funnel
+from lra.models.families.identity import Identity
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.transformer_xl import TransformerXL
+from lra.runners.measurement.parts import cost_by_part
 
 LENGTH, VOCABULARY = 24, 11
 MODELS = {

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from runners.isolation.places import DevicePlace, seats
-from runners.measurement import gpus as module, training_places
-from runners.measurement.gpus import Gpu, gpus, named
-from runners.measurement.hardware import Device, HardwareProfile
-from runners.measurement.training_places import on_cores, on_gpus, places_of, shared_places
+from lra.runners.isolation.places import DevicePlace, seats
+from lra.runners.measurement import gpus as module, training_places
+from lra.runners.measurement.gpus import Gpu, gpus, named
+from lra.runners.measurement.hardware import Device, HardwareProfile
+from lra.runners.measurement.training_places import on_cores, on_gpus, places_of, shared_places
 
 CPU = HardwareProfile(name="cpu")
 CUDA = HardwareProfile(name="h100", device=Device.cuda)

@@ -10,11 +10,19 @@ from typing import Any
 import pytest
 import torch
 
-from runners.measurement import watch as watching
-from runners.measurement.disturbance import LIMIT, Shares, between, load, reason, scattered, spread
-from runners.measurement.watch import GpuWatch, Round, Sample, Watch
-from runners.measurement.watched_rows import marked, watch_rows
-from runners.measurement.witnesses import Counters, Machine, ProcessTimes
+from lra.runners.measurement import watch as watching
+from lra.runners.measurement.disturbance import (
+    LIMIT,
+    Shares,
+    between,
+    load,
+    reason,
+    scattered,
+    spread,
+)
+from lra.runners.measurement.watch import GpuWatch, Round, Sample, Watch
+from lra.runners.measurement.watched_rows import marked, watch_rows
+from lra.runners.measurement.witnesses import Counters, Machine, ProcessTimes
 from tests.fuzz import cases
 
 CPU = torch.device("cpu")

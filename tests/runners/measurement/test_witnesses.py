@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.measurement.witnesses import (
+from lra.runners.measurement.witnesses import (
     Counters,
     clock_hertz,
     parse_groups,

@@ -9,20 +9,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.linformer import Linformer
-from models.families.nystromformer import Nystromformer
-from models.families.performer import Kernel, Performer
-from models.families.reformer import Reformer
-from models.families.sdpa import SDPA
-from models.families.sliding_window import SlidingWindow
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Site, Unsupported, Variant
-from models.multi_head import Core
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.approximation import QK, Approximation, ApproximationLab
-from runners.measures.attention.cores import core_of
-from runners.measures.attention.errors import (
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.linformer import Linformer
+from lra.models.families.nystromformer import Nystromformer
+from lra.models.families.performer import Kernel, Performer
+from lra.models.families.reformer import Reformer
+from lra.models.families.sdpa import SDPA
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Site, Unsupported, Variant
+from lra.models.multi_head import Core
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.approximation import QK, Approximation, ApproximationLab
+from lra.runners.measures.attention.cores import core_of
+from lra.runners.measures.attention.errors import (
     Exact,
     Heaviest,
     QueryKeyValue,
@@ -31,7 +31,7 @@ from runners.measures.attention.errors import (
     random_heads,
     trained_heads,
 )
-from runners.records import Measurement, Status
+from lra.runners.records import Measurement, Status
 from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu")

@@ -7,22 +7,22 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
-from models.families.collaborative import CollaborativeAttention
-from models.families.convbert import MixedAttention
-from models.families.dynamic_conv import DynamicConv
-from models.families.grouped_query import GroupedQueryAttention
-from models.families.identity import Identity
-from models.families.light_conv import LightConv
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Layout, Site, Unsupported
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.attention.amino_acids import AMINO_ACIDS, AminoAcids
-from runners.measures.attention.locality import Locality
-from runners.measures.attention.reading import KeptTokens, passed
-from runners.measures.attention.spectrum import Spectrum, energies
-from runners.measures.attention_maps import AttentionMaps, MapMeasure, attention_maps
-from runners.records import Status
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
+from lra.models.families.collaborative import CollaborativeAttention
+from lra.models.families.convbert import MixedAttention
+from lra.models.families.dynamic_conv import DynamicConv
+from lra.models.families.grouped_query import GroupedQueryAttention
+from lra.models.families.identity import Identity
+from lra.models.families.light_conv import LightConv
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Layout, Site, Unsupported
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.attention.amino_acids import AMINO_ACIDS, AminoAcids
+from lra.runners.measures.attention.locality import Locality
+from lra.runners.measures.attention.reading import KeptTokens, passed
+from lra.runners.measures.attention.spectrum import Spectrum, energies
+from lra.runners.measures.attention_maps import AttentionMaps, MapMeasure, attention_maps
+from lra.runners.records import Status
 from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu")

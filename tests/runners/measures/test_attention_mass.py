@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig
-from models.families.adaptive_span import AdaptiveSpan
-from models.families.compressive_transformer import CompressiveTransformer
-from models.families.shortformer import Shortformer
-from models.families.softmax import SoftmaxAttention
-from models.families.transformer_xl import TransformerXL
-from models.mixer import Positions, Unsupported
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.attention.mass import recorded_masses, recurrent_mixers
-from runners.measures.attention_mass import AttentionMass, attention_mass, regions
-from tasks.language.base import Regime
+from lra.models.backbone.config import BackboneConfig
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.compressive_transformer import CompressiveTransformer
+from lra.models.families.shortformer import Shortformer
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.transformer_xl import TransformerXL
+from lra.models.mixer import Positions, Unsupported
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.attention.mass import recorded_masses, recurrent_mixers
+from lra.runners.measures.attention_mass import AttentionMass, attention_mass, regions
+from lra.tasks.language.base import Regime
 from tests.runners.small_text import language_model, text_task
 
 CPU = HardwareProfile(name="cpu")
@@ -26,7 +26,7 @@ LENGTH, MEMORY = 8, 12
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 2000)
+    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 2000)
 
 
 task_of = partial(text_task, length=LENGTH, regime=Regime.memory, memory=MEMORY, contiguous=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from models.mixer import Unsupported
-from runners.measures.certify import Certify, certify
+from lra.models.mixer import Unsupported
+from lra.runners.measures.certify import Certify, certify
 from tests.runners.tiny_task import Tiny
 
 

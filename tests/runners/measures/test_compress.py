@@ -5,17 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
-from models.compression.int8 import Int8Form
-from models.compression.magnitude import share_of_zeros
-from models.families.linear import LinearAttention
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from reports.sections.compression import OPTIONS
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.compress import Compress, CompressionMethod
-from runners.training.optim import OptimConfig
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.compression.int8 import Int8Form
+from lra.models.compression.magnitude import share_of_zeros
+from lra.models.families.linear import LinearAttention
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.reports.sections.compression import OPTIONS
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.compress import Compress, CompressionMethod
+from lra.runners.training.optim import OptimConfig
 from tests.runners.tiny_task import Tiny
 
 FACTS = TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=12, padded=True)

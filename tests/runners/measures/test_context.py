@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig
-from models.families.linear import LinearAttention
-from models.families.softmax import SoftmaxAttention
-from models.families.transformer_xl import TransformerXL
-from models.mixer import Positions, Unsupported
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.context import LossByContext, draw_targets, loss_by_context
-from runners.measures.extrapolate import fit
-from runners.records import Status
-from tasks.diagnostics.induction import Induction
-from tasks.language.base import Regime
+from lra.models.backbone.config import BackboneConfig
+from lra.models.families.linear import LinearAttention
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.transformer_xl import TransformerXL
+from lra.models.mixer import Positions, Unsupported
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.context import LossByContext, draw_targets, loss_by_context
+from lra.runners.measures.extrapolate import fit
+from lra.runners.records import Status
+from lra.tasks.diagnostics.induction import Induction
+from lra.tasks.language.base import Regime
 from tests.runners.small_text import language_model, text_task
 
 CPU = HardwareProfile(name="cpu")
@@ -26,7 +26,7 @@ LENGTH = 8
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 2000)
+    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 2000)
 
 
 task_of = partial(text_task, length=LENGTH)

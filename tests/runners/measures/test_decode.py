@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.linear import LinearAttention
-from models.families.reformer import Reformer
-from models.families.sliding_window import SlidingWindow
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from runners.measurement.disturbance import Shares
-from runners.measurement.hardware import HardwareProfile, Precision
-from runners.measurement.watch import Sample, Watch
-from runners.measurement.watched_rows import REPORTED
-from runners.measures import decode as module
-from runners.measures.decode import Decode, DecodeMode, TokenWriter
-from runners.metrics import METRICS
-from runners.records import Measurement, Status
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.linear import LinearAttention
+from lra.models.families.reformer import Reformer
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.runners.measurement.disturbance import Shares
+from lra.runners.measurement.hardware import HardwareProfile, Precision
+from lra.runners.measurement.watch import Sample, Watch
+from lra.runners.measurement.watched_rows import REPORTED
+from lra.runners.measures import decode as module
+from lra.runners.measures.decode import Decode, DecodeMode, TokenWriter
+from lra.runners.metrics import METRICS
+from lra.runners.records import Measurement, Status
 
 CPU = HardwareProfile(name="cpu")
 TOKENS, WIDTH, HIDDEN, VOCABULARY, BATCH = 20, 16, 24, 11, 2

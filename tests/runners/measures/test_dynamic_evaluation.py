@@ -5,18 +5,18 @@ from functools import partial
 import pytest
 import torch
 
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from runners.measurement.hardware import HardwareProfile, Precision
-from runners.measures.dynamic_evaluation import (
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.runners.measurement.hardware import HardwareProfile, Precision
+from lra.runners.measures.dynamic_evaluation import (
     DynamicEvaluation,
     FollowingWeights,
     dynamic_evaluation,
     gradient_scales,
 )
-from runners.records import Diverged
-from runners.training.evaluate import evaluate, score_rows
-from tasks.language.base import Regime
+from lra.runners.records import Diverged
+from lra.runners.training.evaluate import evaluate, score_rows
+from lra.tasks.language.base import Regime
 from tests.runners.small_text import language_model, text_task
 
 CPU = HardwareProfile(name="cpu")
@@ -29,7 +29,7 @@ REGIMES = [
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 900)
+    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 900)
 
 
 task_of = partial(text_task, length=16)

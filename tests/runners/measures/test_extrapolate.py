@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.linformer import Linformer
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Positions, Unsupported
-from runners.measurement.hardware import Device, HardwareProfile
-from runners.measures.extrapolate import Extrapolate, extrapolate, fit
-from runners.measures.train import train
-from runners.records import Measurement, Status
-from runners.training.checkpoint import Checkpoints
-from runners.training.config import TrainConfig
-from runners.training.optim import OptimConfig
-from tasks.diagnostics.induction import Induction
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.linformer import Linformer
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Positions, Unsupported
+from lra.runners.measurement.hardware import Device, HardwareProfile
+from lra.runners.measures.extrapolate import Extrapolate, extrapolate, fit
+from lra.runners.measures.train import train
+from lra.runners.records import Measurement, Status
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.optim import OptimConfig
+from lra.tasks.diagnostics.induction import Induction
 from tests.runners.small_text import text_task
 from tests.runners.tiny_task import Tiny
 
@@ -32,7 +32,7 @@ def induction(**options):
 
 
 def text(monkeypatch, **options):
-    monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 2000)
+    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 2000)
     return text_task(**{"length": LENGTH, **options})
 
 

@@ -9,11 +9,11 @@ import pytest
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 from lra.execution.in_memory import execute
+from lra.models.mixer import Unsupported
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.parallel_scaling import ParallelScaling, ScalingLoad, batch_of
 from lra.sweep.cell_list import build
 from lra.terminal.volume import Volume
-from models.mixer import Unsupported
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.parallel_scaling import ParallelScaling, ScalingLoad, batch_of
 
 SMALL = (
     "-m", "runner=parallel", "task=listops", "size=tiny", "model=linear", "runner.lengths=[32]",

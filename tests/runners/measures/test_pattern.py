@@ -5,17 +5,17 @@ from functools import partial
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
-from models.families.h_transformer import HTransformer
-from models.families.light_conv import LightConv
-from models.families.local import LocalAttention
-from models.families.longformer import Longformer
-from models.families.reformer import Reformer
-from models.families.sparse_transformer import SparseTransformer
-from models.families.tlb import TemporalLatentBottleneck
-from models.mixer import Unsupported
-from runners.measures.attention.pattern import groups
-from runners.measures.pattern import Pattern, seen_keys
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
+from lra.models.families.h_transformer import HTransformer
+from lra.models.families.light_conv import LightConv
+from lra.models.families.local import LocalAttention
+from lra.models.families.longformer import Longformer
+from lra.models.families.reformer import Reformer
+from lra.models.families.sparse_transformer import SparseTransformer
+from lra.models.families.tlb import TemporalLatentBottleneck
+from lra.models.mixer import Unsupported
+from lra.runners.measures.attention.pattern import groups
+from lra.runners.measures.pattern import Pattern, seen_keys
 
 LENGTH = 16
 I = torch.arange(LENGTH)[:, None]  # noqa: E741

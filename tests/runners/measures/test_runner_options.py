@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from models.compression.magnitude import Scope
-from runners.measures.approximation import Approximation
-from runners.measures.attention_maps import AttentionMaps
-from runners.measures.attention_mass import AttentionMass
-from runners.measures.compress import Compress, CompressionMethod
-from runners.measures.context import LossByContext
-from runners.measures.decode import Decode
-from runners.measures.dynamic_evaluation import DynamicEvaluation
-from runners.measures.extrapolate import Extrapolate
-from runners.measures.scaling import Batching, Scaling
-from runners.measures.span import Span
-from runners.measures.transfer import Transfer
-from runners.training.config import Keep, TrainConfig
+from lra.models.compression.magnitude import Scope
+from lra.runners.measures.approximation import Approximation
+from lra.runners.measures.attention_maps import AttentionMaps
+from lra.runners.measures.attention_mass import AttentionMass
+from lra.runners.measures.compress import Compress, CompressionMethod
+from lra.runners.measures.context import LossByContext
+from lra.runners.measures.decode import Decode
+from lra.runners.measures.dynamic_evaluation import DynamicEvaluation
+from lra.runners.measures.extrapolate import Extrapolate
+from lra.runners.measures.scaling import Batching, Scaling
+from lra.runners.measures.span import Span
+from lra.runners.measures.transfer import Transfer
+from lra.runners.training.config import Keep, TrainConfig
 
 REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
     Approximation: [

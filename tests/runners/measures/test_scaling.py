@@ -7,21 +7,21 @@ import pytest
 import torch
 
 from lra.composition.compose import MEASURED
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.linear import LinearAttention
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Layout, Site, Unsupported
-from runners.measurement.disturbance import Shares
-from runners.measurement.hardware import HardwareProfile
-from runners.measurement.measure import peak_tensor_bytes
-from runners.measurement.watch import Sample, Watch
-from runners.measurement.watched_rows import REPORTED
-from runners.measures import scaling
-from runners.measures.bench import CostMode
-from runners.measures.scaling import Batching, Scaling, scale
-from runners.metrics import METRICS
-from runners.records import Measurement, Status
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.linear import LinearAttention
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Layout, Site, Unsupported
+from lra.runners.measurement.disturbance import Shares
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.measure import peak_tensor_bytes
+from lra.runners.measurement.watch import Sample, Watch
+from lra.runners.measurement.watched_rows import REPORTED
+from lra.runners.measures import scaling
+from lra.runners.measures.bench import CostMode
+from lra.runners.measures.scaling import Batching, Scaling, scale
+from lra.runners.metrics import METRICS
+from lra.runners.records import Measurement, Status
 
 CPU = HardwareProfile(name="cpu", token_budget=256)
 FAMILIES: dict[str, Any] = {"model": LinearAttention, "sdpa": SDPA, "softmax": SoftmaxAttention}

@@ -6,15 +6,15 @@ from functools import partial
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
-from models.compression.head_importance import remove_heads
-from models.families.collaborative import CollaborativeAttention
-from models.families.linear import LinearAttention
-from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Positions, Unsupported
-from runners.measures.compression.collaborative import with_shared_heads
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.compression.head_importance import remove_heads
+from lra.models.families.collaborative import CollaborativeAttention
+from lra.models.families.linear import LinearAttention
+from lra.models.families.sdpa import SDPA
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Positions, Unsupported
+from lra.runners.measures.compression.collaborative import with_shared_heads
 
 FACTS = TaskFacts(head=Head.classification, vocabulary=11, classes=3, max_length=9, padded=True)
 

@@ -6,19 +6,19 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone.heads import Pooling
-from models.backbone.model import Backbone, BackboneConfig, FeedForward, Head, TaskFacts
-from models.families.identity import Identity
-from models.families.sliding_window import SlidingWindow
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Positions, Site, Traits, Unsupported
-from models.multi_head import MultiHead
-from runners.measurement.hardware import Device, HardwareProfile
-from runners.measures.attention.occlusion import QueriedBatch, doubling, draw_queries, least
-from runners.measures.span import Span, SpanMeasure, gradient_spans, span
-from runners.records import Measurement, Status
-from tasks.diagnostics.duplicate import Duplicate
-from tasks.task import Batch
+from lra.models.backbone.heads import Pooling
+from lra.models.backbone.model import Backbone, BackboneConfig, FeedForward, Head, TaskFacts
+from lra.models.families.identity import Identity
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Positions, Site, Traits, Unsupported
+from lra.models.multi_head import MultiHead
+from lra.runners.measurement.hardware import Device, HardwareProfile
+from lra.runners.measures.attention.occlusion import QueriedBatch, doubling, draw_queries, least
+from lra.runners.measures.span import Span, SpanMeasure, gradient_spans, span
+from lra.runners.records import Measurement, Status
+from lra.tasks.diagnostics.duplicate import Duplicate
+from lra.tasks.task import Batch
 from tests.runners.tiny_task import SPEC, Tiny
 
 CPU = HardwareProfile(name="cpu", device=Device.cpu)

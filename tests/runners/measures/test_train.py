@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from models.backbone.model import Backbone
-from runners.measurement.hardware import HardwareProfile, Precision
-from runners.measurement.witnesses import Counters, ProcessTimes
-from runners.measures.train import train
-from runners.records import Diverged, Interrupted, Measurement, Outcomes
-from runners.training.checkpoint import RESUME, WEIGHTS
-from runners.training.config import Keep, TrainConfig
-from runners.training.evaluate import goodness
-from runners.training.loop import Item, Trainer
-from runners.training.optim import OptimConfig
+from lra.models.backbone.model import Backbone
+from lra.runners.measurement.hardware import HardwareProfile, Precision
+from lra.runners.measurement.witnesses import Counters, ProcessTimes
+from lra.runners.measures.train import train
+from lra.runners.records import Diverged, Interrupted, Measurement, Outcomes
+from lra.runners.training.checkpoint import RESUME, WEIGHTS
+from lra.runners.training.config import Keep, TrainConfig
+from lra.runners.training.evaluate import goodness
+from lra.runners.training.loop import Item, Trainer
+from lra.runners.training.optim import OptimConfig
 from tests.runners.tiny_task import Tiny, model
 
 CPU = HardwareProfile(name="cpu")
@@ -122,7 +122,7 @@ def test_accumulated_gradient_is_that_of_the_batch(micro: int, weighted: bool) -
 
 
 def _nowhere() -> Any:
-    from runners.training.checkpoint import Checkpoints
+    from lra.runners.training.checkpoint import Checkpoints
 
     return Checkpoints(None)
 

@@ -13,16 +13,16 @@ import torch
 from fuzz import cases
 from torch import Tensor, nn
 
-from models.backbone.model import Backbone
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.train import train
-from runners.records import Diverged, Interrupted, Measurement
-from runners.training import loop
-from runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
-from runners.training.config import Keep, TrainConfig
-from runners.training.loop import Trainer
-from runners.training.optim import OptimConfig
-from tasks.task import Batch, Task
+from lra.models.backbone.model import Backbone
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.records import Diverged, Interrupted, Measurement
+from lra.runners.training import loop
+from lra.runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
+from lra.runners.training.config import Keep, TrainConfig
+from lra.runners.training.loop import Trainer
+from lra.runners.training.optim import OptimConfig
+from lra.tasks.task import Batch, Task
 from tests.runners.tiny_task import Tiny, model
 
 OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)

@@ -11,21 +11,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from models.families.fnet import FNet
-from models.families.linear import LinearAttention
-from models.families.performer import Performer
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from models.transfer.weights import Origin, Parts, transfer
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.train import train
-from runners.measures.transfer import Pretrained, Transfer, fine_tune
-from runners.records import Interrupted, Measurement, Outcomes
-from runners.training.config import TrainConfig
-from runners.training.evaluate import evaluate
-from runners.training.loop import Item, Trainer
-from runners.training.optim import OptimConfig
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.families.fnet import FNet
+from lra.models.families.linear import LinearAttention
+from lra.models.families.performer import Performer
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.models.transfer.weights import Origin, Parts, transfer
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.measures.transfer import Pretrained, Transfer, fine_tune
+from lra.runners.records import Interrupted, Measurement, Outcomes
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.evaluate import evaluate
+from lra.runners.training.loop import Item, Trainer
+from lra.runners.training.optim import OptimConfig
 from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu")

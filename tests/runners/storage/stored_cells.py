@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from runners.records import CELL_COLUMNS, Cell, Measurement, Outcomes
+from lra.runners.records import CELL_COLUMNS, Cell, Measurement, Outcomes
 
 ENVIRONMENT = {"python": "3.11", "torch": "2.13.0"}
 

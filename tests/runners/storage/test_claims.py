@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.store import Store
+from lra.runners.store import Store
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.storage.fingerprint import fingerprint, sources
-from runners.storage.parsed_sources import without_comments
+from lra.runners.storage.fingerprint import fingerprint, sources
+from lra.runners.storage.parsed_sources import without_comments
 
 ROOT = Path(__file__).parents[3]
 
@@ -86,7 +86,7 @@ def test_unknown_modules_are_an_error():
 
 def test_nothing_is_imported():
     code = (
-        "import sys; from runners.storage.fingerprint import fingerprint;"
+        "import sys; from lra.runners.storage.fingerprint import fingerprint;"
         "fingerprint(['models.mixer']);"
         "assert 'models.mixer' not in sys.modules and 'torch' not in sys.modules"
     )

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from runners.storage import claims
-from runners.storage.claims import Observer, ServerClock, living, take
-from runners.storage.holders import Holder, alive, process_place, process_start
-from runners.store import Store
+from lra.runners.storage import claims
+from lra.runners.storage.claims import Observer, ServerClock, living, take
+from lra.runners.storage.holders import Holder, alive, process_place, process_start
+from lra.runners.store import Store
 
 SERVER = 5_000_000.0
 """What time it is on the file server: weeks from ours."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from runners.storage import claims, homes, mounts
-from runners.storage.claims import Observer, is_stale, strangers, take
-from runners.storage.homes import Home, mount_view
-from runners.store import Store
+from lra.runners.storage import claims, homes, mounts
+from lra.runners.storage.claims import Observer, is_stale, strangers, take
+from lra.runners.storage.homes import Home, mount_view
+from lra.runners.store import Store
 
 KEY = "3f" * 8
 

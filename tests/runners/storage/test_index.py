@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from runners.records import DISTURBED, Cell, Measurement, Status
-from runners.storage import index as indices
-from runners.storage.formats import BadStore
-from runners.storage.index import RowsIndex, statuses
-from runners.storage.sealed import sealed
-from runners.store import Store
+from lra.runners.records import DISTURBED, Cell, Measurement, Status
+from lra.runners.storage import index as indices
+from lra.runners.storage.formats import BadStore
+from lra.runners.storage.index import RowsIndex, statuses
+from lra.runners.storage.sealed import sealed
+from lra.runners.store import Store
 
 COLUMNS = {
     "runner": "train", "mode": "train", "model": "m", "task": "t", "task_version": 1,

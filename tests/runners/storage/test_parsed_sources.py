@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from conf.kept import data_root, read_kept
-from runners.storage import parsed_sources
-from runners.storage.fingerprint import digests
+from lra.conf.kept import data_root, read_kept
+from lra.runners.storage import parsed_sources
+from lra.runners.storage.fingerprint import digests
 
 MODULES = ("models.mixer",)
 

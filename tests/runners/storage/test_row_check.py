@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runners.metrics import METRICS
-from runners.records import CELL_COLUMNS, COLUMNS, Cell, Measurement, row
-from runners.storage.row_check import BadRow, checked_row, read_row
-from runners.store import read_rows, read_rows_file
+from lra.runners.metrics import METRICS
+from lra.runners.records import CELL_COLUMNS, COLUMNS, Cell, Measurement, row
+from lra.runners.storage.row_check import BadRow, checked_row, read_row
+from lra.runners.store import read_rows, read_rows_file
 
 DESCRIBED = dict.fromkeys(CELL_COLUMNS, "x") | {
     "length": 9, "seed": -(2**63), "task_version": 1, "threads": 1, "causal": False,

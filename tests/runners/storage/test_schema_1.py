@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from runners.records import Measurement, baseline_of
-from runners.storage.formats import read_cell, read_rows_file
-from runners.storage.schema_1 import described
-from runners.store import Store, read_rows
+from lra.runners.records import Measurement, baseline_of
+from lra.runners.storage.formats import read_cell, read_rows_file
+from lra.runners.storage.schema_1 import described
+from lra.runners.store import Store, read_rows
 from tests.runners.storage.stored_cells import ENVIRONMENT, make_cell
 
 PUBLISHED = Path(__file__).parents[3] / "reports" / "published"

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from stored_cells import ENVIRONMENT, make_cell, measurements, outcomes
 
-from conf.system_errors import WAYS_OUT
-from runners.isolation.child import ProcessSettings, judge
-from runners.isolation.isolate import Job, pool
-from runners.isolation.places import Places, seats
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.train import train
-from runners.records import Measurement, Status
-from runners.storage import atomic
-from runners.storage.atomic import fault_of
-from runners.store import Store, read_rows
-from runners.training.checkpoint import Checkpoints
-from runners.training.config import TrainConfig
-from runners.training.optim import OptimConfig
+from lra.conf.system_errors import WAYS_OUT
+from lra.runners.isolation.child import ProcessSettings, judge
+from lra.runners.isolation.isolate import Job, pool
+from lra.runners.isolation.places import Places, seats
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.records import Measurement, Status
+from lra.runners.storage import atomic
+from lra.runners.storage.atomic import fault_of
+from lra.runners.store import Store, read_rows
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.optim import OptimConfig
 from tests.faulty_calls import PASSING
 from tests.runners.isolation import isolated_jobs as jobs
 from tests.runners.isolation.isolated import done

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from stored_cells import ENVIRONMENT, make_cell, measurements, outcomes
 
-from runners.storage import atomic
-from runners.store import Store, read_outcomes, read_rows
+from lra.runners.storage import atomic
+from lra.runners.store import Store, read_outcomes, read_rows
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,8 +49,8 @@ import resource, sys
 sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]
 from pathlib import Path
 from stored_cells import *
-from runners.storage import atomic
-from runners.store import Store
+from lra.runners.storage import atomic
+from lra.runners.store import Store
 store = Store(Path({str(store.root)!r}))
 store.write(make_cell(0), measurements(), [], ENVIRONMENT)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
@@ -160,8 +160,8 @@ import sys
 sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]
 from pathlib import Path
 from stored_cells import *
-from runners.storage import atomic
-from runners.store import Store
+from lra.runners.storage import atomic
+from lra.runners.store import Store
 store = Store(Path({str(store.root)!r}))
 print("ready", flush=True)
 for seed in range(100_000):

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from stored_cells import ENVIRONMENT, make_cell, measurements, outcomes
 
-from conf import system_errors
-from runners.records import Status
-from runners.storage import atomic, claims
-from runners.storage.atomic import fault_of
-from runners.storage.audit import audit
-from runners.storage.formats import BadStore, Damaged, Unreadable
-from runners.storage.index import RowsIndex
-from runners.store import Store, read_rows
+from lra.conf import system_errors
+from lra.runners.records import Status
+from lra.runners.storage import atomic, claims
+from lra.runners.storage.atomic import fault_of
+from lra.runners.storage.audit import audit
+from lra.runners.storage.formats import BadStore, Damaged, Unreadable
+from lra.runners.storage.index import RowsIndex
+from lra.runners.store import Store, read_rows
 from tests.faulty_calls import FOREVER, PASSING, Faults
 
 
@@ -83,7 +83,7 @@ def test_a_report_and_the_doctor_say_what_it_is(store, faults):
 @pytest.mark.parametrize("number", PASSING)
 def test_the_doctor_calls_no_sound_weights_torn(number, store, faults):
     folder = store.checkpoint_folder(make_cell())
-    from runners.training.checkpoint import Checkpoints
+    from lra.runners.training.checkpoint import Checkpoints
 
     Checkpoints(folder).finish({})
     faults.fail(number, "weights.pt")

@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runners.storage import writers
-from runners.storage.atomic import write_whole
+from lra.runners.storage import writers
+from lra.runners.storage.atomic import write_whole
 
 KILLED = (
     "import os, signal, socket, sys; from pathlib import Path;"
     "socket.gethostname = lambda: 'the name that this machine had';"
-    "from runners.storage import writers;"
+    "from lra.runners.storage import writers;"
     "writers.temporary(Path(sys.argv[1])).touch(); os.kill(os.getpid(), signal.SIGKILL)"
 )
 

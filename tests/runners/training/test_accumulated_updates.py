@@ -10,17 +10,17 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from models.backbone.model import Backbone
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.train import train
-from runners.records import Interrupted, Measurement
-from runners.training.checkpoint import Checkpoints
-from runners.training.config import TrainConfig
-from runners.training.loop import Trainer
-from runners.training.optim import OptimConfig
-from runners.training.stages import TrainingStages
-from runners.training.updates import WeightUpdates
-from tasks.task import Batch
+from lra.models.backbone.model import Backbone
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.records import Interrupted, Measurement
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.loop import Trainer
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.stages import TrainingStages
+from lra.runners.training.updates import WeightUpdates
+from lra.tasks.task import Batch
 from tests.runners.tiny_task import Tiny, model
 
 CPU = HardwareProfile(name="cpu")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from runners.storage import atomic
-from runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
+from lra.runners.storage import atomic
+from lra.runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
 from tests.faulty_calls import FOREVER, PASSING, Faults
 
 

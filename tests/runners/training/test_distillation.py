@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from models.backbone.attention_weights import readable
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
-from models.families.lstm import LSTM
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from runners.training.distillation import Distillation, DistillationLoss
-from runners.training.objective import whole_batch
+from lra.models.backbone.attention_weights import readable
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.families.lstm import LSTM
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.runners.training.distillation import Distillation, DistillationLoss
+from lra.runners.training.objective import whole_batch
 
 CLASSES = TaskFacts(head=Head.classification, vocabulary=9, classes=3, max_length=6, padded=True)
 TOKENS = torch.arange(18).view(3, 1, 6) % 9

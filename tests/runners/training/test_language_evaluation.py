@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from models.families.linear import LinearAttention
-from models.families.softmax import SoftmaxAttention
-from runners.training.evaluate import evaluate
-from tasks.language.base import Regime
+from lra.models.families.linear import LinearAttention
+from lra.models.families.softmax import SoftmaxAttention
+from lra.runners.training.evaluate import evaluate
+from lra.tasks.language.base import Regime
 from tests.runners.small_text import language_model, text_task
 
 LENGTH, STRIDE = 16, 5
@@ -16,7 +16,7 @@ LENGTH, STRIDE = 16, 5
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 900)
+    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 900)
 
 
 def task_of(regime, **options):

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from models.families.adaptive_span import AdaptiveSpan
-from models.families.softmax import SoftmaxAttention
-from models.mixer import MixerFactory
-from runners.training.learned_spans import flops_per_token, learned_span_rows
-from tasks.language.base import Regime
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import MixerFactory
+from lra.runners.training.learned_spans import flops_per_token, learned_span_rows
+from lra.tasks.language.base import Regime
 from tests.runners.small_text import language_model, text_task
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from models.mixer import Tuning
-from runners.training.optim import OptimConfig
-from runners.training.optimisers.build import build_optimiser, set_rates
-from runners.training.updates import clip_gradients, parameter_clips
+from lra.models.mixer import Tuning
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.optimisers.build import build_optimiser, set_rates
+from lra.runners.training.updates import clip_gradients, parameter_clips
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import random
 import pytest
 from fuzz import cases
 
-from runners.training.pace import WINDOW_S, Pace
+from lra.runners.training.pace import WINDOW_S, Pace
 
 
 def after(pace: Pace, *seconds: float) -> int:

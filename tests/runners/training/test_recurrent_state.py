@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.families.linear import LinearAttention
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from models.positions import LearnedPositions
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.train import train
-from runners.records import Interrupted, Measurement
-from runners.training.checkpoint import Checkpoints
-from runners.training.config import TrainConfig
-from runners.training.data_check import check_streams
-from runners.training.loop import Trainer
-from runners.training.optim import OptimConfig
-from runners.training.recurrent_state import RecurrentStates, remembered
-from tasks.language.base import Regime
+from lra.models.families.linear import LinearAttention
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.models.positions import LearnedPositions
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.records import Interrupted, Measurement
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.data_check import check_streams
+from lra.runners.training.loop import Trainer
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.recurrent_state import RecurrentStates, remembered
+from lra.tasks.language.base import Regime
 from tests.runners.small_text import language_model, text_task
 
 LENGTH, ROWS, MEMORY = 16, 4, 400
@@ -30,7 +30,7 @@ CPU = HardwareProfile(name="cpu")
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 900)
+    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 900)
 
 
 task_of = partial(text_task, length=LENGTH, contiguous=True, regime=Regime.memory, memory=MEMORY)
@@ -146,7 +146,7 @@ def _train(task, model, folder):
 
 def test_training_and_evaluation_remember_as_much_as_the_model_says(monkeypatch):
     # A sample of 45 tokens fills none of these memories.
-    monkeypatch.setattr("runners.training.loop.check_data", lambda *_: None)
+    monkeypatch.setattr("lra.runners.training.loop.check_data", lambda *_: None)
     task = task_of()
     lengths: list[tuple[bool, int]] = []
 

@@ -12,9 +12,9 @@ from fuzz import cases
 from torch.optim import lr_scheduler
 
 from lra.composition.warm_up import FREE
-from runners.training.optim import OPEN_ENDED, OptimConfig, Schedule
-from runners.training.schedules import Plateau, learning_rate, momentum
-from runners.training.updates import WeightUpdates
+from lra.runners.training.optim import OPEN_ENDED, OptimConfig, Schedule
+from lra.runners.training.schedules import Plateau, learning_rate, momentum
+from lra.runners.training.updates import WeightUpdates
 
 PEAK, STEPS = 0.3, 61
 

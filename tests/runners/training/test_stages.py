@@ -10,20 +10,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from models.families.softmax import SoftmaxAttention
-from models.mixer import Unsupported
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.train import Train, train
-from runners.records import Interrupted, Measurement
-from runners.training.checkpoint import Checkpoints
-from runners.training.config import TrainConfig
-from runners.training.loop import Trainer
-from runners.training.optim import OptimConfig
-from runners.training.pace import Pace
-from runners.training.prefetch import epoch_seed
-from runners.training.stages import TrainingStages
-from tasks.language.base import Regime
-from tasks.proteins.task import Proteins
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import Unsupported
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import Train, train
+from lra.runners.records import Interrupted, Measurement
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.loop import Trainer
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.pace import Pace
+from lra.runners.training.prefetch import epoch_seed
+from lra.runners.training.stages import TrainingStages
+from lra.tasks.language.base import Regime
+from lra.tasks.proteins.task import Proteins
 from tests.runners.small_text import language_model, text_task
 from tests.runners.tiny_task import Tiny
 
@@ -39,7 +39,7 @@ STEPS = 10
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 900)
+    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 900)
 
 
 task_of = partial(text_task, length=16, contiguous=True, regime=Regime.memory, memory=MEMORY)

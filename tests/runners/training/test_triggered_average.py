@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone.config import BackboneConfig
-from runners.training.averaging import TriggeredAverage
-from runners.training.config import TrainConfig, check_together
-from runners.training.optim import OptimConfig, Optimiser, Schedule
-from runners.training.updates import WeightUpdates
+from lra.models.backbone.config import BackboneConfig
+from lra.runners.training.averaging import TriggeredAverage
+from lra.runners.training.config import TrainConfig, check_together
+from lra.runners.training.optim import OptimConfig, Optimiser, Schedule
+from lra.runners.training.updates import WeightUpdates
 
 LOSSES = [5.0, 4.0, 3.0, 3.5, 3.2, 3.4, 3.3, 2.0, 2.5]
 

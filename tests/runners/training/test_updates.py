@@ -12,20 +12,20 @@ import torch
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from models.backbone.model import Backbone, BackboneConfig, Head, Softmax, TaskFacts
-from models.families.linear import LinearAttention
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.train import train
-from runners.records import Interrupted, Measurement, Outcomes
-from runners.training.averaging import WeightAverage
-from runners.training.checkpoint import RESUME, WEIGHTS, Checkpoints
-from runners.training.config import Keep, TrainConfig
-from runners.training.evaluate import evaluate
-from runners.training.loop import Item, Trainer, identity
-from runners.training.optim import OptimConfig
-from runners.training.optimisers.groups import parameter_groups
-from runners.training.updates import WeightUpdates
-from tasks.task import Batch
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, Softmax, TaskFacts
+from lra.models.families.linear import LinearAttention
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.records import Interrupted, Measurement, Outcomes
+from lra.runners.training.averaging import WeightAverage
+from lra.runners.training.checkpoint import RESUME, WEIGHTS, Checkpoints
+from lra.runners.training.config import Keep, TrainConfig
+from lra.runners.training.evaluate import evaluate
+from lra.runners.training.loop import Item, Trainer, identity
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.optimisers.groups import parameter_groups
+from lra.runners.training.updates import WeightUpdates
+from lra.tasks.task import Batch
 from tests.runners.tiny_task import Tiny, model
 
 CPU = HardwareProfile(name="cpu")
@@ -270,7 +270,7 @@ def test_the_rate_falls_when_validation_does_not_improve(monkeypatch: pytest.Mon
         made.updates.judged(score)
         seen.append(made.updates.rate(1))
     assert seen == pytest.approx([1e-2, 1e-2, 5e-3, 5e-3, 2.5e-3, 1.25e-3])
-    monkeypatch.setattr("runners.training.loop.goodness", lambda *_: 0.5)
+    monkeypatch.setattr("lra.runners.training.loop.goodness", lambda *_: 0.5)
     net = model()
     run(net, optim(**PLATEAU))
     rate_free = model()
@@ -322,7 +322,7 @@ def language_model(softmax: Softmax) -> Backbone:
 @pytest.mark.parametrize("elements", [2**24, 50 * 3])
 def test_labels_of_tokens_are_smoothed(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the head judges piece by piece."""
-    monkeypatch.setattr("models.backbone.heads.CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr("lra.models.backbone.heads.CHUNK_ELEMENTS", elements)
     net = language_model(Softmax.full)
     tokens = torch.arange(24).view(2, 1, 12)
     target = tokens[:, 0] + 1

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from runners.records import Interrupted
-from runners.training.checkpoint import Checkpoints
-from runners.training.config import TrainConfig
-from runners.training.loop import Trainer
-from runners.training.optim import OptimConfig
-from runners.training.schedules import learning_rate
-from tasks.language.base import Regime
-from tasks.language.windows import VariedLengths, drawn_lengths, varied_lanes
+from lra.runners.records import Interrupted
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.loop import Trainer
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.schedules import learning_rate
+from lra.tasks.language.base import Regime
+from lra.tasks.language.windows import VariedLengths, drawn_lengths, varied_lanes
 from tests.runners.tiny_task import Tiny
 from tests.runners.training.test_stages import CPU, model_of, task_of
 

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from tasks.baselines.certificate import certified, path_of
-from tasks.classification.base import baseline
-from tasks.classification.listops.task import ListOps, ListOpsSource
+from lra.tasks.baselines.certificate import certified, path_of
+from lra.tasks.classification.base import baseline
+from lra.tasks.classification.listops.task import ListOps, ListOpsSource
 
 
 class Counting(ListOps):

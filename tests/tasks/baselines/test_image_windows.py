@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.baselines.image_windows import WINDOW, Pictures, WindowNetwork, answers
-from tasks.classification.pixels import Dataset, Pixels, PixelSource
+from lra.tasks.baselines.image_windows import WINDOW, Pictures, WindowNetwork, answers
+from lra.tasks.classification.pixels import Dataset, Pixels, PixelSource
 
 
 def noise(number, seed):
@@ -58,7 +58,7 @@ def test_what_two_far_places_say_together_is_not_seen():
     [({}, True), ({"permuted": True}, False), ({"max_length": 500}, False)],
 )
 def test_only_whole_pictures_have_windows(options, there, monkeypatch):
-    monkeypatch.setattr("tasks.classification.base.LOCAL", ())
+    monkeypatch.setattr("lra.tasks.classification.base.LOCAL", ())
     task = Pixels(source=PixelSource.sample, dataset=Dataset.mnist, **options)
     task.prepare()
     assert ("windows" in {baseline.name for baseline in task.baselines("test")}) == there

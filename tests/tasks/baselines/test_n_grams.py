@@ -1,9 +1,9 @@
 import numpy as np
 import torch
 
-from tasks.baselines.n_grams import answers, bags, runs
-from tasks.baselines.seen import RealTokens, SeenExamples
-from tasks.data.batching import Draw, random_words
+from lra.tasks.baselines.n_grams import answers, bags, runs
+from lra.tasks.baselines.seen import RealTokens, SeenExamples
+from lra.tasks.data.batching import Draw, random_words
 
 
 def noise(number, length, seed=0, symbols=20):

@@ -8,18 +8,18 @@ import torch
 
 from lra.composition.catalogue import names
 from lra.composition.named import named_task
-from tasks.baselines import image_windows
-from tasks.baselines.certificate import certified, path_of
-from tasks.classification import base as classification, gray
-from tasks.classification.base import ClassificationTask
-from tasks.classification.listops import oracle as listops_oracle
-from tasks.classification.pixels import Dataset, Pixels, PixelSource
-from tasks.classification.table import TableTask
-from tasks.data.batching import Draw, random_words
-from tasks.diagnostics.base import DiagnosticTask
-from tasks.language.base import LanguageTask
-from tasks.proteins.task import Proteins
-from tasks.sequences.text_pairs import TextPairs
+from lra.tasks.baselines import image_windows
+from lra.tasks.baselines.certificate import certified, path_of
+from lra.tasks.classification import base as classification, gray
+from lra.tasks.classification.base import ClassificationTask
+from lra.tasks.classification.listops import oracle as listops_oracle
+from lra.tasks.classification.pixels import Dataset, Pixels, PixelSource
+from lra.tasks.classification.table import TableTask
+from lra.tasks.data.batching import Draw, random_words
+from lra.tasks.diagnostics.base import DiagnosticTask
+from lra.tasks.language.base import LanguageTask
+from lra.tasks.proteins.task import Proteins
+from lra.tasks.sequences.text_pairs import TextPairs
 from tests.fuzz import cases
 
 FEW = {"train_examples": 60, "validation_examples": 20, "test_examples": 20}
@@ -260,7 +260,7 @@ def telling(number, place, seed):
 @pytest.mark.parametrize("seed", range(cases(2)))
 def test_a_cut_by_an_option_is_a_cut_in_the_file(seed, tmp_path, monkeypatch):
     """Whatever lies behind `max_length`, baselines are those of files that end there."""
-    monkeypatch.setattr("tasks.baselines.n_grams.EPOCHS", 1)
+    monkeypatch.setattr("lra.tasks.baselines.n_grams.EPOCHS", 1)
     source, second = random.Random(seed), "other" if seed % 2 else None
     cut, place = source.randint(1, 39), source.randint(0, 39)
     for part, split in enumerate(SPLITS):
@@ -282,7 +282,7 @@ def test_a_cut_by_an_option_is_a_cut_in_the_file(seed, tmp_path, monkeypatch):
 @pytest.mark.parametrize("options", [{"black_is_padding": True}, {"encoding": "scalars"}])
 def test_an_encoding_tells_no_more(options, monkeypatch):
     """Levels are what baselines read, however a model gets them; padding joins no neighbours."""
-    monkeypatch.setattr("tasks.baselines.image_windows.EPOCHS", 1)
+    monkeypatch.setattr("lra.tasks.baselines.image_windows.EPOCHS", 1)
     found = []
     for given in ({}, options):
         task = Pixels(source=PixelSource.sample, dataset=Dataset.mnist, **given)

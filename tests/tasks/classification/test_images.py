@@ -6,9 +6,9 @@ import tarfile
 import numpy as np
 import pytest
 
-from tasks.classification import images
-from tasks.classification.images import gray, read_cifar, read_datasets, read_mnist
-from tasks.errors import BadData, NotPrepared
+from lra.tasks.classification import images
+from lra.tasks.classification.images import gray, read_cifar, read_datasets, read_mnist
+from lra.tasks.errors import BadData, NotPrepared
 
 
 def colours(number, seed=0):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tasks.classification.labels import whole_labels
-from tasks.errors import BadData
+from lra.tasks.classification.labels import whole_labels
+from lra.tasks.errors import BadData
 
 GOOD = [0, 9, 3]
 BAD = [

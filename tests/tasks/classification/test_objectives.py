@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from lra.composition.named import named_task
-from tasks.classification.objectives import InputObjective, spec_of, unilm_ranks
-from tasks.classification.text import Text, TextSource
-from tasks.task import Kind
+from lra.tasks.classification.objectives import InputObjective, spec_of, unilm_ranks
+from lra.tasks.classification.text import Text, TextSource
+from lra.tasks.task import Kind
 
 SMALL = {
     "listops": ["train_examples=40", "validation_examples=20", "test_examples=20",

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.classification.gray import Encoding
-from tasks.classification.pixels import Dataset, Pixels, PixelSource
-from tasks.errors import NotPrepared
+from lra.tasks.classification.gray import Encoding
+from lra.tasks.classification.pixels import Dataset, Pixels, PixelSource
+from lra.tasks.errors import NotPrepared
 
 
 def sample(**options):

@@ -5,9 +5,9 @@ import lzma
 import pytest
 import torch
 
-from tasks.classification import pairs
-from tasks.classification.retrieval import Retrieval, RetrievalSource
-from tasks.errors import BadData, NotPrepared
+from lra.tasks.classification import pairs
+from lra.tasks.classification.retrieval import Retrieval, RetrievalSource
+from lra.tasks.errors import BadData, NotPrepared
 
 LINES = [
     b'1.0\tP1\tP2\tA "quoted text\tthe other',

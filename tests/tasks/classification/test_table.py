@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from tasks.classification.table import TableTask
-from tasks.errors import BadData, NotPrepared
-from tasks.task import Kind
+from lra.tasks.classification.table import TableTask
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.task import Kind
 
 ROWS = [(f"text number {i} of kind {i % 2}", ("ham", "spam")[i % 2]) for i in range(60)]
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.classification.table import TableTask
-from tasks.classification.table_files import read
-from tasks.errors import BadData
+from lra.tasks.classification.table import TableTask
+from lra.tasks.classification.table_files import read
+from lra.tasks.errors import BadData
 from tests.fuzz import cases
 
 ODD = (

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.classification import text
-from tasks.classification.reviews import PUBLIC_SHA256, read_archive, read_datasets, read_folder
-from tasks.classification.text import Text, TextSource, Validation, held_out
-from tasks.errors import BadData, NotPrepared
+from lra.tasks.classification import text
+from lra.tasks.classification.reviews import PUBLIC_SHA256, read_archive, read_datasets, read_folder
+from lra.tasks.classification.text import Text, TextSource, Validation, held_out
+from lra.tasks.errors import BadData, NotPrepared
 
 REPOSITORY = Path(__file__).parents[3]
 WORDS = {"neg": b"a dull film", "pos": b"a fine film"}
@@ -299,7 +299,8 @@ def test_datasets_missing_folder_empty_folder_and_broken_file(tmp_path):
 
 def test_hub_without_network_says_which_file_to_put_where():
     script = (
-        "from tasks.classification.text import Text\ntask = Text(source='datasets')\ntask.prepare()"
+        "from lra.tasks.classification.text import Text\n"
+        "task = Text(source='datasets')\ntask.prepare()"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

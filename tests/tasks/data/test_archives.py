@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.data.archives import open_member, open_packed, opened_zip, tar_members
-from tasks.errors import BadData
+from lra.tasks.data.archives import open_member, open_packed, opened_zip, tar_members
+from lra.tasks.errors import BadData
 from tests.fuzz import cases
 
 REPOSITORY = Path(__file__).parents[3]
@@ -205,38 +205,38 @@ def bombs(folder):
 
 
 READERS = {
-    "stream.xz": "from tasks.language.characters import read; read(Path('stream.xz'))",
-    "stream.bz2": "from tasks.language.characters import read; read(Path('stream.bz2'))",
-    "lines.bz2": "from tasks.classification.pairs import read; "
+    "stream.xz": "from lra.tasks.language.characters import read; read(Path('stream.xz'))",
+    "stream.bz2": "from lra.tasks.language.characters import read; read(Path('stream.bz2'))",
+    "lines.bz2": "from lra.tasks.classification.pairs import read; "
         "[*read(Path('stream.bz2'), longest=9)]",
-    "fasta.bz2": "from tasks.proteins.fasta import read; [*read(Path('stream.bz2'))]",
-    "member.tar.bz2": "from tasks.classification.reviews import read_archive as r; "
+    "fasta.bz2": "from lra.tasks.proteins.fasta import read; [*read(Path('stream.bz2'))]",
+    "member.tar.bz2": "from lra.tasks.classification.reviews import read_archive as r; "
         "r(Path('member.tar.bz2'))",
-    "cifar.tar.bz2": "from tasks.classification.images import read_cifar; "
+    "cifar.tar.bz2": "from lra.tasks.classification.images import read_cifar; "
         "read_cifar(Path('member.tar.bz2'))",
-    "name.tar.bz2": "from tasks.classification.reviews import read_archive; "
+    "name.tar.bz2": "from lra.tasks.classification.reviews import read_archive; "
         "read_archive(Path('name.tar.bz2'))",
-    "unpacked.tar.bz2": "from tasks.data.unpacking import extract; "
+    "unpacked.tar.bz2": "from lra.tasks.data.unpacking import extract; "
         "extract(Path('member.tar.bz2'), Path('out').resolve())",
-    "seek.tar": "from tasks.classification.reviews import read_archive; "
+    "seek.tar": "from lra.tasks.classification.reviews import read_archive; "
         "read_archive(Path('seek.tar'))",
-    "deflate.zip": "from tasks.language.characters import read; read(Path('deflate.zip'))",
-    "bzip2.zip": "from tasks.language.characters import read; read(Path('bzip2.zip'))",
-    "npz": "from tasks.classification.images import read_cifar; read_cifar(Path('.'))",
-    "parquet": "from tasks.data.hub import check_folder; check_folder(Path('tables'))",
+    "deflate.zip": "from lra.tasks.language.characters import read; read(Path('deflate.zip'))",
+    "bzip2.zip": "from lra.tasks.language.characters import read; read(Path('bzip2.zip'))",
+    "npz": "from lra.tasks.classification.images import read_cifar; read_cifar(Path('.'))",
+    "parquet": "from lra.tasks.data.hub import check_folder; check_folder(Path('tables'))",
 }  # fmt: skip
 
 CHILD = """
 import json, os, resource, sys, traceback
 from pathlib import Path
-import tasks.language.characters
-import tasks.classification.pairs
-import tasks.proteins.fasta
-import tasks.classification.reviews
-import tasks.classification.images
-import tasks.data.unpacking
-import tasks.data.hub, pyarrow.parquet
-from tasks.errors import BadData
+import lra.tasks.language.characters
+import lra.tasks.classification.pairs
+import lra.tasks.proteins.fasta
+import lra.tasks.classification.reviews
+import lra.tasks.classification.images
+import lra.tasks.data.unpacking
+import lra.tasks.data.hub, pyarrow.parquet
+from lra.tasks.errors import BadData
 for name, reader in json.loads(sys.argv[1]).items():
     if os.fork():
         os.wait()

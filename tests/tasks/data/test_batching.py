@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.classification.listops.task import ListOps
-from tasks.classification.retrieval import Retrieval
-from tasks.classification.text import Text
-from tasks.data.batching import Draw, collate, permutation, plan_epoch, random_words
-from tasks.data.storage import from_rows
+from lra.tasks.classification.listops.task import ListOps
+from lra.tasks.classification.retrieval import Retrieval
+from lra.tasks.classification.text import Text
+from lra.tasks.data.batching import Draw, collate, permutation, plan_epoch, random_words
+from lra.tasks.data.storage import from_rows
 
 LENGTHS = np.random.default_rng(0).integers(1, 500, 1000)
 

@@ -9,13 +9,13 @@ import time
 import numpy as np
 import pytest
 
-from tasks.classification.pixels import Pixels
-from tasks.classification.reviews import sample_reviews
-from tasks.classification.table import TableTask
-from tasks.classification.text import Text, TextSource
-from tasks.data import sources
-from tasks.data.sources import data_root, folder_identity, remembered_sha256
-from tasks.errors import BadData
+from lra.tasks.classification.pixels import Pixels
+from lra.tasks.classification.reviews import sample_reviews
+from lra.tasks.classification.table import TableTask
+from lra.tasks.classification.text import Text, TextSource
+from lra.tasks.data import sources
+from lra.tasks.data.sources import data_root, folder_identity, remembered_sha256
+from lra.tasks.errors import BadData
 from tests.fuzz import cases
 
 TICK_S = 0.02

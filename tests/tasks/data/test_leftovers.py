@@ -9,23 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from tasks.data.full_disk import StorageFull, full_disk_explained
-from tasks.data.leftovers import STALE_S, sweep
-from tasks.data.sources import data_root, lock, placing, put
-from tasks.diagnostics.induction import Induction
+from lra.tasks.data.full_disk import StorageFull, full_disk_explained
+from lra.tasks.data.leftovers import STALE_S, sweep
+from lra.tasks.data.sources import data_root, lock, placing, put
+from lra.tasks.diagnostics.induction import Induction
 
 REPOSITORY = Path(__file__).parents[3]
 WRITERS = {
-    "folder": "from tasks.data.sources import placing\nheld = placing(root / 'one')",
-    "deeper": "from tasks.data.sources import placing\n"
+    "folder": "from lra.tasks.data.sources import placing\nheld = placing(root / 'one')",
+    "deeper": "from lra.tasks.data.sources import placing\n"
         "held = placing(root / 'vocabularies' / 'one')",
-    "file": "import tasks.data.leftovers as it\nheld = it.temporary_file(root / 'hashes' / 'x')",
-    "scratch": "import tasks.data.leftovers as it\nheld = it.temporary_folder(root / 'pg19')",
+    "file": "import lra.tasks.data.leftovers as it\n"
+        "held = it.temporary_file(root / 'hashes' / 'x')",
+    "scratch": "import lra.tasks.data.leftovers as it\nheld = it.temporary_folder(root / 'pg19')",
 }  # fmt: skip
 CHILD = """
 import sys
 from pathlib import Path
-from tasks.data.sources import data_root
+from lra.tasks.data.sources import data_root
 root = data_root()
 {}
 with held as place:
@@ -120,7 +121,7 @@ def test_other_errors_stay_as_they_are(tmp_path, error):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_download_to_a_full_disk(tmp_path):
-    from tasks.data.sources import download
+    from lra.tasks.data.sources import download
 
     public = tmp_path / "public"
     public.write_bytes(b"x" * 9000)
@@ -137,7 +138,7 @@ def test_datasets_that_meet_a_full_disk(tmp_path, monkeypatch):
     """The `datasets` library wraps what its writer raises."""
     from datasets import arrow_writer
 
-    from tasks.data import hub
+    from lra.tasks.data import hub
 
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text('{"text": "a", "label": 0}\n')

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from tasks.data.masking import chosen, words_of
+from lra.tasks.data.masking import chosen, words_of
 
 
 def test_about_fifteen_percent_are_masked_at_every_place():

@@ -10,15 +10,15 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from conf.shown import LONGEST, listed, short_repr
-from tasks.classification.listops.text import read_tsv
-from tasks.classification.pairs import read as read_pairs
-from tasks.classification.table import TableTask
-from tasks.classification.table_files import read as read_table
-from tasks.contract import check_disjoint, check_task
-from tasks.data.lines import blocks
-from tasks.errors import BadData
-from tasks.proteins.fasta import read as read_fasta
+from lra.conf.shown import LONGEST, listed, short_repr
+from lra.tasks.classification.listops.text import read_tsv
+from lra.tasks.classification.pairs import read as read_pairs
+from lra.tasks.classification.table import TableTask
+from lra.tasks.classification.table_files import read as read_table
+from lra.tasks.contract import check_disjoint, check_task
+from lra.tasks.data.lines import blocks
+from lra.tasks.errors import BadData
+from lra.tasks.proteins.fasta import read as read_fasta
 
 TREES = "Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t9\n"
 

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.classification import pairs
-from tasks.classification.listops import task as listops, text as listops_text
-from tasks.classification.pathfinder import files as pathfinder_files, task as pathfinder
-from tasks.classification.pixels import Dataset, Pixels
-from tasks.classification.retrieval import Retrieval
-from tasks.classification.text import Text
-from tasks.data.published import MARK, check_whole
-from tasks.errors import BadData, NotPrepared
-from tasks.language.characters import CharacterCorpus, Characters
-from tasks.language.pg19 import PG19
-from tasks.language.wikitext import WikiText
-from tasks.proteins.task import Proteins
+from lra.tasks.classification import pairs
+from lra.tasks.classification.listops import task as listops, text as listops_text
+from lra.tasks.classification.pathfinder import files as pathfinder_files, task as pathfinder
+from lra.tasks.classification.pixels import Dataset, Pixels
+from lra.tasks.classification.retrieval import Retrieval
+from lra.tasks.classification.text import Text
+from lra.tasks.data.published import MARK, check_whole
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language.characters import CharacterCorpus, Characters
+from lra.tasks.language.pg19 import PG19
+from lra.tasks.language.wikitext import WikiText
+from lra.tasks.proteins.task import Proteins
 from tests.tasks.classification.test_images import colours, idx, pack, rows
 
 BATCHES = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]

@@ -12,12 +12,12 @@ import pytest
 from lra.composition.catalogue import names
 from lra.composition.compose import group_file
 from lra.composition.named import named_task
-from tasks.baselines.certificate import certified
-from tasks.classification.base import baseline
-from tasks.classification.listops.task import ListOps, ListOpsSource
-from tasks.data import sources
-from tasks.data.sources import data_root, lock, remembered_sha256
-from tasks.data.unpacking import extract
+from lra.tasks.baselines.certificate import certified
+from lra.tasks.classification.base import baseline
+from lra.tasks.classification.listops.task import ListOps, ListOpsSource
+from lra.tasks.data import sources
+from lra.tasks.data.sources import data_root, lock, remembered_sha256
+from lra.tasks.data.unpacking import extract
 
 LARGE = ("pathfinder64", "pathx", "path256")
 """Slow to draw; `pathfinder` is of the same class."""

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.data.sources import data_root, download, lock, placing
-from tasks.data.unpacking import extract
-from tasks.errors import BadData, NotPrepared
+from lra.tasks.data.sources import data_root, download, lock, placing
+from lra.tasks.data.unpacking import extract
+from lra.tasks.errors import BadData, NotPrepared
 
 CONTENT = bytes(range(256)) * 400
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -253,7 +253,7 @@ def test_root_follows_the_environment(monkeypatch, tmp_path):
 
 HOLDER = """
 import sys
-from tasks.data.sources import lock
+from lra.tasks.data.sources import lock
 with lock("shared"):
     print("held", flush=True)
     sys.stdin.read()

@@ -6,8 +6,8 @@ import resource
 import numpy as np
 import pytest
 
-from tasks.data.storage import from_rows, open_store, verify_store, write_store
-from tasks.errors import BadData, NotPrepared
+from lra.tasks.data.storage import from_rows, open_store, verify_store, write_store
+from lra.tasks.errors import BadData, NotPrepared
 
 ROWS = [np.arange(1, n + 1, dtype=np.uint8) for n in (3, 1, 7)]
 SPLIT = from_rows(ROWS, np.array([0, 1, 2], np.uint8))

@@ -1,10 +1,10 @@
 """The diagnostics as the tests make them: small, one of each kind."""
 
-from tasks.diagnostics.duplicate import Duplicate
-from tasks.diagnostics.induction import Induction
-from tasks.diagnostics.mqar import MQAR, Filler
-from tasks.diagnostics.permutations import Group, Permutations, Steps
-from tasks.diagnostics.selective_copy import SelectiveCopy
+from lra.tasks.diagnostics.duplicate import Duplicate
+from lra.tasks.diagnostics.induction import Induction
+from lra.tasks.diagnostics.mqar import MQAR, Filler
+from lra.tasks.diagnostics.permutations import Group, Permutations, Steps
+from lra.tasks.diagnostics.selective_copy import SelectiveCopy
 
 FEW = {"train_examples": 300, "validation_examples": 60, "test_examples": 80}
 TASKS = {

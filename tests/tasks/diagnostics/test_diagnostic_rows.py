@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from small_diagnostics import made
 
-from tasks.data.batching import Draw, random_words
-from tasks.diagnostics.base import NOT_ASKED, distinct, first_seen
-from tasks.diagnostics.mqar import weighted_choice
-from tasks.diagnostics.permutations import Group, even, table_of
+from lra.tasks.data.batching import Draw, random_words
+from lra.tasks.diagnostics.base import NOT_ASKED, distinct, first_seen
+from lra.tasks.diagnostics.mqar import weighted_choice
+from lra.tasks.diagnostics.permutations import Group, even, table_of
 
 
 def test_baselines_by_hand():

@@ -10,13 +10,13 @@ import pytest
 import torch
 from small_diagnostics import FEW, TASKS, made
 
-from tasks.contract import check_disjoint, check_task, fingerprint
-from tasks.diagnostics.base import NOT_ASKED
-from tasks.diagnostics.duplicate import Duplicate
-from tasks.diagnostics.induction import Induction
-from tasks.diagnostics.mqar import MQAR
-from tasks.diagnostics.permutations import Group, Permutations
-from tasks.diagnostics.selective_copy import SelectiveCopy
+from lra.tasks.contract import check_disjoint, check_task, fingerprint
+from lra.tasks.diagnostics.base import NOT_ASKED
+from lra.tasks.diagnostics.duplicate import Duplicate
+from lra.tasks.diagnostics.induction import Induction
+from lra.tasks.diagnostics.mqar import MQAR
+from lra.tasks.diagnostics.permutations import Group, Permutations
+from lra.tasks.diagnostics.selective_copy import SelectiveCopy
 
 PINNED = [
     [13, 38, 19, 29, 5, 21, 10, 31, 14, 28, 19, 5],
@@ -121,7 +121,7 @@ def test_the_same_rows_everywhere_and_for_ever():
     ]
     assert rows == PINNED
     code = (
-        "from tasks.diagnostics.mqar import MQAR; from tasks.contract import fingerprint;"
+        "from lra.tasks.diagnostics.mqar import MQAR; from lra.tasks.contract import fingerprint;"
         "t = MQAR(length=30, pairs=5, vocabulary=40, train_examples=300, validation_examples=60,"
         "test_examples=80); t.prepare();"
         "print(fingerprint(t.batches('train', batch_size=8, seed=3)))"

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.contract import check_task
-from tasks.errors import BadData, NotPrepared
-from tasks.language.base import Regime
-from tasks.language.characters import CharacterCorpus, Characters, CharacterSource, sample_text
+from lra.tasks.contract import check_task
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language.base import Regime
+from lra.tasks.language.characters import CharacterCorpus, Characters, CharacterSource, sample_text
 
 TEXT = b"<page> Anarchism \xc3\xa9 &amp; \n" * 200
 

@@ -12,10 +12,10 @@ import torch
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
-from tasks.data import lines
-from tasks.errors import BadData, NotPrepared
-from tasks.language.corpus import Corpus, CorpusUnits
-from tasks.task import SPLITS
+from lra.tasks.data import lines
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language.corpus import Corpus, CorpusUnits
+from lra.tasks.task import SPLITS
 
 ENDING = "\n<end of document>\n"
 TEXT = "".join(f"line {n} says ü{n % 3} and  more\n" for n in range(200))

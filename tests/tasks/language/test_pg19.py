@@ -4,11 +4,11 @@ import tarfile
 import numpy as np
 import pytest
 
-from tasks.errors import BadData, NotPrepared
-from tasks.language import pg19_files
-from tasks.language.pg19 import PG19, PG19Source
-from tasks.language.pg19_files import DecodingErrors
-from tasks.task import SPLITS
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language import pg19_files
+from lra.tasks.language.pg19 import PG19, PG19Source
+from lra.tasks.language.pg19_files import DecodingErrors
+from lra.tasks.task import SPLITS
 
 BOOKS = {
     "train/9.txt": b"The ninth book.\r\nIt ends\r\n",

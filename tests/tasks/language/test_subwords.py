@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.data.lines import LineBlock, cut
-from tasks.errors import BadData, NotPrepared
-from tasks.language import subwords
-from tasks.language.characters import sample_text
-from tasks.language.subwords import PIECE, Algorithm, Subwords, byte_letters, learnt
+from lra.tasks.data.lines import LineBlock, cut
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language import subwords
+from lra.tasks.language.characters import sample_text
+from lra.tasks.language.subwords import PIECE, Algorithm, Subwords, byte_letters, learnt
 
 TEXT = b"".join(line + b" .\n" for line in sample_text(60_000)[:20_000].split(b" no"))
 ODD = (
@@ -86,8 +86,8 @@ def test_learning_from_pieces_equals_learning_by_the_library():
 
 def test_learning_gives_the_same_in_another_process_with_other_threads():
     code = (
-        "import hashlib, sys; from tasks.data.lines import cut; "
-        "from tasks.language.subwords import *\n"
+        "import hashlib, sys; from lra.tasks.data.lines import cut; "
+        "from lra.tasks.language.subwords import *\n"
         "text = sys.stdin.buffer.read()\n"
         "made = (learnt(cut(text, 'x'), algorithm, 350)[0] for algorithm in Algorithm)\n"
         "print(*(hashlib.sha256(content).hexdigest() for content in made))"

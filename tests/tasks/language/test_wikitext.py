@@ -6,14 +6,14 @@ import zipfile
 import numpy as np
 import pytest
 
-from tasks.errors import BadData, NotPrepared
-from tasks.language import wikitext_files
-from tasks.language.base import Regime
-from tasks.language.subwords import Algorithm
-from tasks.language.wikitext import Units, WikiText, WikiTextSource, article_starts
-from tasks.language.wikitext_files import WikiTextCorpus, WikiTextForm
-from tasks.language.words import Unknown
-from tasks.task import SPLITS
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language import wikitext_files
+from lra.tasks.language.base import Regime
+from lra.tasks.language.subwords import Algorithm
+from lra.tasks.language.wikitext import Units, WikiText, WikiTextSource, article_starts
+from lra.tasks.language.wikitext_files import WikiTextCorpus, WikiTextForm
+from lra.tasks.language.words import Unknown
+from lra.tasks.task import SPLITS
 
 TRAIN = " \n = A cat = \n \n the cat saw the <unk> . \n the dog \n"
 VALID = " \n the dog saw a dog . \n"

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tasks.language.windows import evaluation_windows, lanes, shuffled_windows
+from lra.tasks.language.windows import evaluation_windows, lanes, shuffled_windows
 
 
 def predicted(windows):

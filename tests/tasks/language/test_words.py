@@ -5,11 +5,11 @@ import shutil
 import numpy as np
 import pytest
 
-from tasks.data import lines
-from tasks.data.lines import LineBlock, blocks, cut
-from tasks.errors import BadData, NotPrepared
-from tasks.language import vocabulary_cache
-from tasks.language.words import Unknown, Words, ranked, split_words, token_type
+from lra.tasks.data import lines
+from lra.tasks.data.lines import LineBlock, blocks, cut
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language import vocabulary_cache
+from lra.tasks.language.words import Unknown, Words, ranked, split_words, token_type
 
 TEXT = b" \n = A = \n \n b a b \xc3\xa9 b"
 

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from tasks.errors import BadData
-from tasks.proteins.fasta import ProteinRecord, accession, read
+from lra.tasks.errors import BadData
+from lra.tasks.proteins.fasta import ProteinRecord, accession, read
 from tests.fuzz import cases
 
 PLAIN = b">sp|P12345|NAME_ORG A protein OS=X\nMKTAY\nIAKQR\n>tr|Q1|N_O\nmsDL*\n"

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from written_proteins import fasta, prepared, sequences, stored
 
-from tasks.errors import BadData
-from tasks.proteins import pfam
-from tasks.proteins.task import Judged, Proteins
+from lra.tasks.errors import BadData
+from lra.tasks.proteins import pfam
+from lra.tasks.proteins.task import Judged, Proteins
 
 
 @pytest.fixture

@@ -20,18 +20,27 @@ from written_proteins import (
 )
 
 from lra.composition.named import named_task
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
-from models.families.softmax import SoftmaxAttention
-from runners.training.evaluate import evaluate
-from tasks.baselines.certificate import certified, path_of
-from tasks.contract import check_task
-from tasks.errors import BadData, NotPrepared
-from tasks.language.base import Regime
-from tasks.proteins.alphabet import BEGIN, END, FIRST, LETTERS, MASK, VOCABULARY, to_ids, to_text
-from tasks.proteins.data import Duplicates, ProteinSource
-from tasks.proteins.task import Proteins
-from tasks.task import SPLITS
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.families.softmax import SoftmaxAttention
+from lra.runners.training.evaluate import evaluate
+from lra.tasks.baselines.certificate import certified, path_of
+from lra.tasks.contract import check_task
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.language.base import Regime
+from lra.tasks.proteins.alphabet import (
+    BEGIN,
+    END,
+    FIRST,
+    LETTERS,
+    MASK,
+    VOCABULARY,
+    to_ids,
+    to_text,
+)
+from lra.tasks.proteins.data import Duplicates, ProteinSource
+from lra.tasks.proteins.task import Proteins
+from lra.tasks.task import SPLITS
 
 MEMORY = {**STREAM, "regime": Regime.memory, "memory": 8}
 
@@ -85,7 +94,7 @@ def test_splits_hold_every_sequence_once_and_follow_the_sequence_alone(file, tmp
 def test_blocks_make_no_difference(file, monkeypatch):
     whole = {split: sorted(stored(prepared(path=file), split)) for split in ("train", "test")}
     monkeypatch.setenv("LRA_DATA", file + "-cache")
-    monkeypatch.setattr("tasks.proteins.splits.BLOCK", 7)
+    monkeypatch.setattr("lra.tasks.proteins.splits.BLOCK", 7)
     task = prepared(path=file)
     assert {split: sorted(stored(task, split)) for split in whole} == whole
     task.verify()

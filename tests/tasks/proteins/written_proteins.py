@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 
-from tasks.proteins.alphabet import MASK, to_text
-from tasks.proteins.task import Objective, ProteinForm, Proteins
-from tasks.task import SPLITS
+from lra.tasks.proteins.alphabet import MASK, to_text
+from lra.tasks.proteins.task import Objective, ProteinForm, Proteins
+from lra.tasks.task import SPLITS
 
 MASKED = {"objective": Objective.masked}
 STREAM = {"form": ProteinForm.concatenated, "max_length": 50}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from runners.training.evaluate import evaluate
-from tasks.errors import BadData, NotPrepared
-from tasks.sequences.orderings import Ordering, Target
-from tasks.sequences.text_pairs import TextPairs
-from tasks.task import Kind
+from lra.runners.training.evaluate import evaluate
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.sequences.orderings import Ordering, Target
+from lra.tasks.sequences.text_pairs import TextPairs
+from lra.tasks.task import Kind
 
 FEW = {"train_examples": 64, "validation_examples": 20, "test_examples": 30}
 
@@ -105,7 +105,7 @@ class Copies(torch.nn.Module):
     """Answers right but for the first answer of every third example."""
 
     def forward(self, tokens, target, keep, state, *, layout):
-        from models.backbone.model import Outcome
+        from lra.models.backbone.model import Outcome
 
         hit = torch.ones_like(target, dtype=torch.bool)
         hit[::3, int(layout.prefix[0])] = False

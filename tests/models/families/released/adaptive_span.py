@@ -54,7 +54,7 @@ def direction() -> torch.Tensor:
 def main(checkout: Path) -> None:
     """Store outputs and gradients of every case."""
     sys.path.insert(0, str(checkout))
-    from models import MultiHeadSeqAttention
+    from lra.models import MultiHeadSeqAttention
 
     torch.set_default_dtype(torch.float64)
     found = {}

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.ops.convolution.kernels import piecewise, soft_threshold, upsampled
-from models.ops.convolution.long import continued_convolution
-from models.ops.convolution.reference import long_convolution, piecewise as literal
+from lra.models.ops.convolution.kernels import piecewise, soft_threshold, upsampled
+from lra.models.ops.convolution.long import continued_convolution
+from lra.models.ops.convolution.reference import long_convolution, piecewise as literal
 from tests.attention import compare, drawn
 
 

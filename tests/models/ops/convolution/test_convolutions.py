@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from models.contract.counting import count_operations
-from models.ops.convolution.blocks import BLOCK
-from models.ops.convolution.dynamic import dynamic_convolution
-from models.ops.convolution.reference import convolution as literal
-from models.ops.convolution.shared import shared_convolution
+from lra.models.contract.counting import count_operations
+from lra.models.ops.convolution.blocks import BLOCK
+from lra.models.ops.convolution.dynamic import dynamic_convolution
+from lra.models.ops.convolution.reference import convolution as literal
+from lra.models.ops.convolution.shared import shared_convolution
 from tests.attention import Largest, compare, drawn
 
 KERNELS = pytest.mark.parametrize(

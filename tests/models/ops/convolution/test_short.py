@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.contract.counting import saved_bytes
-from models.ops.convolution.reference import short_convolution as literal
-from models.ops.convolution.short import short_convolution
+from lra.models.contract.counting import saved_bytes
+from lra.models.ops.convolution.reference import short_convolution as literal
+from lra.models.ops.convolution.short import short_convolution
 from tests.attention import compare, drawn
 
 TAPS = pytest.mark.parametrize(

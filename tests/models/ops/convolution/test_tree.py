@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from models.ops.convolution.reference import dilated_tree as literal
-from models.ops.convolution.tree import depth_for, dilated_tree
+from lra.models.ops.convolution.reference import dilated_tree as literal
+from lra.models.ops.convolution.tree import depth_for, dilated_tree
 from tests.attention import compare, drawn
 
 LENGTH = 13

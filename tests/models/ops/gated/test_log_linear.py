@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.ops.gated import reference
-from models.ops.gated.decayed_product import decayed_product
-from models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
+from lra.models.ops.gated import reference
+from lra.models.ops.gated.decayed_product import decayed_product
+from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
 from tests.attention import compare, drawn
 
 ROWS, HEADS, KEYS, VALUES = 2, 2, 3, 4

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.ops.gated import reference
-from models.ops.gated.decayed_product import Reads, decayed_product
-from models.ops.gated.delta_product import delta_product
-from models.ops.gated.pairs import decays
+from lra.models.ops.gated import reference
+from lra.models.ops.gated.decayed_product import Reads, decayed_product
+from lra.models.ops.gated.delta_product import delta_product
+from lra.models.ops.gated.pairs import decays
 from tests.attention import Largest, drawn, holes
 
 CHUNK = 8
@@ -79,8 +79,8 @@ def test_chunks_of_any_size_change_nothing(chunk, vector, rule):
 @GATES
 @RULES
 def test_long_sequences_are_worked_on_in_several_blocks(vector, rule, monkeypatch):
-    monkeypatch.setattr("models.ops.linear.features.CPU_BLOCK", 1)
-    monkeypatch.setattr("models.ops.linear.features.MINIMUM_ROWS", 16)
+    monkeypatch.setattr("lra.models.ops.linear.features.CPU_BLOCK", 1)
+    monkeypatch.setattr("lra.models.ops.linear.features.MINIMUM_ROWS", 16)
     compare(75, rule=rule, vector=vector)
 
 
@@ -176,7 +176,7 @@ def test_values_come_back_in_their_dtype_and_the_state_in_float32(vector, rule):
 @RULES
 def test_no_tensor_grows_beyond_a_block(vector, rule, monkeypatch):
     """The largest is the output, or a table of a block; not a state for every token."""
-    monkeypatch.setattr("models.ops.linear.features.CPU_BLOCK", 1)
+    monkeypatch.setattr("lra.models.ops.linear.features.CPU_BLOCK", 1)
     *given, state = inputs(4096, rule=rule, vector=vector, k=16, v=16)
     leaves = [x.requires_grad_() for x in given]
     with Largest() as seen:

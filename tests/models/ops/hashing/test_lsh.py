@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.ops.hashing import lsh_lists
-from models.ops.hashing.lsh import Rules, lsh_attention
-from models.ops.hashing.lsh_lists import hash_buckets
+from lra.models.ops.hashing import lsh_lists
+from lra.models.ops.hashing.lsh import Rules, lsh_attention
+from lra.models.ops.hashing.lsh_lists import hash_buckets
 from tests.attention import drawn
 from tests.models.ops.hashing.lsh_forms import (
     drawn_buckets,

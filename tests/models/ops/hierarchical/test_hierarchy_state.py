@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.contract.counting import count_operations
-from models.families.h_transformer import HTransformer
-from models.mixer import Flow, Layout, Site, Unsupported
-from models.ops.hierarchical import state as hierarchy_state
-from models.ops.hierarchical.attention import hierarchical_attention
-from models.ops.hierarchical.clusters import Plan
-from models.ops.hierarchical.state import Remembered, attend_next, filled, levels_for
-from models.state import size_bytes
+from lra.models.contract.counting import count_operations
+from lra.models.families.h_transformer import HTransformer
+from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.ops.hierarchical import state as hierarchy_state
+from lra.models.ops.hierarchical.attention import hierarchical_attention
+from lra.models.ops.hierarchical.clusters import Plan
+from lra.models.ops.hierarchical.state import Remembered, attend_next, filled, levels_for
+from lra.models.state import size_bytes
 
 BATCH, HEADS, WIDTH = 2, 3, 5
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.ops.linear import features as blocked
-from models.ops.linear.causal_product import causal_product
-from models.ops.linear.feature_product import feature_product
-from models.ops.linear.features import FeatureMaps
+from lra.models.ops.linear import features as blocked
+from lra.models.ops.linear.causal_product import causal_product
+from lra.models.ops.linear.feature_product import feature_product
+from lra.models.ops.linear.features import FeatureMaps
 from tests import attention
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

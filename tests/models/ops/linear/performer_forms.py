@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.performer import Kernel, Performer, draw_projection
-from models.mixer import Site
-from models.ops.linear.reference import (
+from lra.models.families.performer import Kernel, Performer, draw_projection
+from lra.models.mixer import Site
+from lra.models.ops.linear.reference import (
     GENERALISED_KERNELS,
     SOFTMAX_KERNELS,
     linear_attention,

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from models.families.performer import Performer
-from models.mixer import Layout, Site
-from models.ops.linear import causal_product as causally, feature_product as wholly
-from models.ops.linear.exponent_sums import Exponential, faint
-from models.ops.linear.features import FeatureMaps
-from models.ops.linear.random_features import Kernel, draw_projection, performer_maps
-from models.ops.linear.reference import attention_from_exponents
+from lra.models.families.performer import Performer
+from lra.models.mixer import Layout, Site
+from lra.models.ops.linear import causal_product as causally, feature_product as wholly
+from lra.models.ops.linear.exponent_sums import Exponential, faint
+from lra.models.ops.linear.features import FeatureMaps
+from lra.models.ops.linear.random_features import Kernel, draw_projection, performer_maps
+from lra.models.ops.linear.reference import attention_from_exponents
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.ops.recurrent import reference
-from models.ops.recurrent.exponential_lstm import exponential_lstm
+from lra.models.ops.recurrent import reference
+from lra.models.ops.recurrent.exponential_lstm import exponential_lstm
 from tests.attention import Largest, drawn
 
 HEADS, WIDTH = 2, 3
@@ -34,7 +34,7 @@ def compare(length, *, at_once=256, strength=1.0, **facts):
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 29])
 @pytest.mark.parametrize("strength", [1.0, 6.0])
 def test_it_is_the_loop(length, strength, monkeypatch):
-    monkeypatch.setattr("models.ops.recurrent.exponential_lstm.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("lra.models.ops.recurrent.exponential_lstm.TOKENS_AT_ONCE", 8)
     compare(length, strength=strength)
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.ops.recurrent.layer import reading
-from models.ops.recurrent.linear_recurrence import linear_recurrence
-from models.ops.recurrent.reference import linear_recurrence as literal
+from lra.models.ops.recurrent.layer import reading
+from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
+from lra.models.ops.recurrent.reference import linear_recurrence as literal
 from tests.attention import compare, drawn
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.big_bird import BigBird
-from models.mixer import Growth, Layout, PaddingRule, Unsupported, Variant
-from models.ops.exact import softmax_attention
-from models.ops.sparse.big_bird_plan import PlanChoice, choose
+from lra.models.families.big_bird import BigBird
+from lra.models.mixer import Growth, Layout, PaddingRule, Unsupported, Variant
+from lra.models.ops.exact import softmax_attention
+from lra.models.ops.sparse.big_bird_plan import PlanChoice, choose
 from tests.attention import drawn
 from tests.models.families.big_bird_forms import (
     DIRECTIONS,

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from models.mixer import Layout
-from models.ops.sparse import block_choice
-from models.ops.sparse.block_choice import block_selection, chosen_by_mean
-from models.ops.sparse.block_table import laid_out
-from models.ops.sparse.reference import best_blocks
+from lra.models.mixer import Layout
+from lra.models.ops.sparse import block_choice
+from lra.models.ops.sparse.block_choice import block_selection, chosen_by_mean
+from lra.models.ops.sparse.block_table import laid_out
+from lra.models.ops.sparse.reference import best_blocks
 from tests.attention import Largest, drawn
 
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.contract.counting import count_operations, pretending, saved_bytes
-from models.mixer import Layout
-from models.ops.sparse import chosen_blocks
-from models.ops.sparse.block_table import BlockTable, laid_out
-from models.ops.sparse.chosen_blocks import chosen_attention
-from models.ops.sparse.reference import attention_in_sight
+from lra.models.contract.counting import count_operations, pretending, saved_bytes
+from lra.models.mixer import Layout
+from lra.models.ops.sparse import chosen_blocks
+from lra.models.ops.sparse.block_table import BlockTable, laid_out
+from lra.models.ops.sparse.chosen_blocks import chosen_attention
+from lra.models.ops.sparse.reference import attention_in_sight
 from tests.attention import Largest, compare, drawn, holes
 
 BLOCK = 4

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from models.contract.counting import saved_bytes
-from models.ops.convolution.long import long_convolution
-from models.ops.state_space import low_rank as module, reference
-from models.ops.state_space.hippo import Initial, spectrum
-from models.ops.state_space.kernels import vandermonde
-from models.ops.state_space.low_rank import (
+from lra.models.contract.counting import saved_bytes
+from lra.models.ops.convolution.long import long_convolution
+from lra.models.ops.state_space import low_rank as module, reference
+from lra.models.ops.state_space.hippo import Initial, spectrum
+from lra.models.ops.state_space.kernels import vandermonde
+from lra.models.ops.state_space.low_rank import (
     LowRank,
     accumulated,
     as_readout,

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from models.ops.state_space import reference
-from models.ops.state_space.moving_average import MovingAverage
+from lra.models.ops.state_space import reference
+from lra.models.ops.state_space.moving_average import MovingAverage
 from tests.attention import compare, drawn
 
 CHANNELS, STATES = 3, 2

@@ -11,13 +11,13 @@ import yaml
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import conf
-from models.idle import format_value
-from runners.training.checkpoint import Checkpoints
-from runners.training.optim import OptimConfig, Optimiser, Schedule
-from runners.training.optimisers.build import build_optimiser, set_rates, state_of
-from runners.training.schedules import learning_rate
-from runners.training.updates import WeightUpdates
+from lra import conf
+from lra.models.idle import format_value
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.optim import OptimConfig, Optimiser, Schedule
+from lra.runners.training.optimisers.build import build_optimiser, set_rates, state_of
+from lra.runners.training.schedules import learning_rate
+from lra.runners.training.updates import WeightUpdates
 from tests.runners.training.optimisers.literal_optimisers import RULES
 
 FOLDER = Path(*conf.__path__)

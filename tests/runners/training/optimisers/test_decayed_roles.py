@@ -11,16 +11,16 @@ from torch import nn
 from lra.composition.catalogue import choices
 from lra.composition.compose import core_of
 from lra.composition.yaml_text import load
-from models.backbone.config import BackboneConfig, Head, TaskFacts
-from models.backbone.model import Backbone
-from models.backbone.networks import GroupedLinear
-from models.families.adaptive_span import AdaptiveSpan
-from models.families.h_transformer import HTransformer
-from models.families.softmax import SoftmaxAttention
-from models.families.synthesizer import Synthesizer
-from models.mixer import Positions, Site, Tuning, Unsupported
-from runners.training.optim import OptimConfig
-from runners.training.optimisers.groups import parameter_groups, tunings
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.backbone.networks import GroupedLinear
+from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.h_transformer import HTransformer
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.families.synthesizer import Synthesizer
+from lra.models.mixer import Positions, Site, Tuning, Unsupported
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.optimisers.groups import parameter_groups, tunings
 
 FACTS = TaskFacts(head=Head.language_modelling, vocabulary=40, classes=0, max_length=12)
 MATRICES = OptimConfig(weight_decay=0.2, decayed_weights="matrices")

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from models.backbone.model import (
+from lra.models.backbone.model import (
     Backbone,
     BackboneConfig,
     Head,
@@ -20,22 +20,22 @@ from models.backbone.model import (
     Residual,
     TaskFacts,
 )
-from models.families.linear import LinearAttention
-from models.families.lstm import LSTM
-from models.families.softmax import SoftmaxAttention
-from models.mixer import MixerFactory
-from models.positions import Positions
-from runners.isolation.child import Ending, Send
-from runners.isolation.isolate import run
-from runners.measurement.hardware import HardwareProfile
-from runners.measures.train import train
-from runners.records import Measurement, Outcomes
-from runners.training.config import Keep, TrainConfig
-from runners.training.loop import Trainer
-from runners.training.optim import OptimConfig
-from tasks.language import characters
-from tasks.language.base import Regime
-from tasks.task import Batch, Task
+from lra.models.families.linear import LinearAttention
+from lra.models.families.lstm import LSTM
+from lra.models.families.softmax import SoftmaxAttention
+from lra.models.mixer import MixerFactory
+from lra.models.positions import Positions
+from lra.runners.isolation.child import Ending, Send
+from lra.runners.isolation.isolate import run
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.records import Measurement, Outcomes
+from lra.runners.training.config import Keep, TrainConfig
+from lra.runners.training.loop import Trainer
+from lra.runners.training.optim import OptimConfig
+from lra.tasks.language import characters
+from lra.tasks.language.base import Regime
+from lra.tasks.task import Batch, Task
 from tests.runners.tiny_task import Tiny, model as classifier
 
 LENGTH, MEMORY = 16, 24

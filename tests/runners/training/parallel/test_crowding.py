@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from runners.training.loop import cost_rows
-from runners.training.parallel.crowding import crowded
+from lra.runners.measurement.witnesses import Counters
+from lra.runners.training.loop import cost_rows
+from lra.runners.training.parallel.crowding import crowded
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -16,7 +17,9 @@ def test_times_of_a_training_whose_ranks_share_cores_are_marked(many: bool) -> N
     size = cores * 2 if many else 1  # each with one thread or more
     ranks = SimpleNamespace(size=size, gathered=lambda value: [value] * size, largest=float)
     threads, device = torch.get_num_threads(), torch.device("cpu")
+    counters = Counters()
     trainer = SimpleNamespace(
+        begun=counters.process_times(), counters=counters,
         step_times=[0.1], spent_s=2.0, window_s=0.0, waited_s=0.0, examples=4, ranks=ranks,
         model=torch.nn.Linear(2, 2), config=SimpleNamespace(stages=[]), task=None, device=device,
         together=SimpleNamespace(tokens=80, begun_s=0.0, bytes_sent=None),

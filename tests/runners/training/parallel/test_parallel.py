@@ -9,8 +9,8 @@ import pytest
 import torch
 from parallel_jobs import Asked, Found, done, done_in_turn
 
-from runners.records import Status
-from runners.training.checkpoint import RESUME
+from lra.runners.records import Status
+from lra.runners.training.checkpoint import RESUME
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 KINDS = {

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.classification.listops import oracle as listops_oracle, trees as listops_trees
-from tasks.classification.listops.task import ListOps, ListOpsSource
-from tasks.classification.listops.text import VOCABULARY, encode, solve
-from tasks.contract import fingerprint
-from tasks.data import storage as ragged
-from tasks.errors import BadData, NotPrepared
+from lra.tasks.classification.listops import oracle as listops_oracle, trees as listops_trees
+from lra.tasks.classification.listops.task import ListOps, ListOpsSource
+from lra.tasks.classification.listops.text import VOCABULARY, encode, solve
+from lra.tasks.contract import fingerprint
+from lra.tasks.data import storage as ragged
+from lra.tasks.errors import BadData, NotPrepared
 
 REPOSITORY = Path(__file__).parents[4]
 SMALL = {
@@ -210,11 +210,11 @@ def test_full_disk_leaves_nothing_behind(monkeypatch):
 CHILD = """
 import os, signal, sys
 import numpy as np
-from tasks.contract import fingerprint
-from tasks.classification.listops.task import ListOps
+from lra.tasks.contract import fingerprint
+from lra.tasks.classification.listops.task import ListOps
 
 if sys.argv[1] == "killed":
-    from tasks.data import storage
+    from lra.tasks.data import storage
 
     calls, save = [], storage._save
     def save_or_die(*arguments, **options):
@@ -265,7 +265,7 @@ def test_killed_while_writing():
 
 
 def test_tsv_lines_do_not_depend_on_processes(monkeypatch):
-    monkeypatch.setattr("tasks.classification.listops.task.LINES_AT_ONCE", 40)
+    monkeypatch.setattr("lra.tasks.classification.listops.task.LINES_AT_ONCE", 40)
     monkeypatch.setattr(listops_trees, "SERIAL_S", 0.0)
     alone, shared = small(processes=1, write_tsv=True), small(processes=2, write_tsv=True)
     alone.prepare()

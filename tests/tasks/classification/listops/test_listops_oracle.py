@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from tasks.baselines.seen import RealTokens, SeenExamples
-from tasks.classification.listops.oracle import answers, guess, habits, nodes
-from tasks.classification.listops.task import ListOps
-from tasks.classification.listops.text import MAX, MIN, SM, encode, solve
+from lra.tasks.baselines.seen import RealTokens, SeenExamples
+from lra.tasks.classification.listops.oracle import answers, guess, habits, nodes
+from lra.tasks.classification.listops.task import ListOps
+from lra.tasks.classification.listops.text import MAX, MIN, SM, encode, solve
 
 DEEP = "[MAX 2 [MIN 7 [SM 9 9 ] 8 ] [SM 1 [MAX 3 4 ] ] ]"
 

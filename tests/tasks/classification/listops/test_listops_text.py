@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tasks.classification.listops.text import (
+from lra.tasks.classification.listops.text import (
     HEADER,
     IDS,
     VOCABULARY,
@@ -12,7 +12,7 @@ from tasks.classification.listops.text import (
     read_tsv,
     solve,
 )
-from tasks.errors import BadData, NotPrepared
+from lra.tasks.errors import BadData, NotPrepared
 
 GOLDEN = {
     "[MAX 2 9 [MIN 4 7 ] 0 ]": 9,

@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tasks.classification.listops import trees as listops_trees
-from tasks.classification.listops.text import CLOSE, FIRST_OPERATOR, decode, solve
-from tasks.classification.listops.trees import Limits, distinct_trees, grow
+from lra.tasks.classification.listops import trees as listops_trees
+from lra.tasks.classification.listops.text import CLOSE, FIRST_OPERATOR, decode, solve
+from lra.tasks.classification.listops.trees import Limits, distinct_trees, grow
 
 SMALL = Limits(min_length=3, max_length=40, max_depth=3, max_args=4)
 

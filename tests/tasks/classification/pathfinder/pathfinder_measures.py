@@ -6,7 +6,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from tasks.classification.pathfinder.trace import follows
+from lra.tasks.classification.pathfinder.trace import follows
 
 
 def measures(picture):

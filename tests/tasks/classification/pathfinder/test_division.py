@@ -8,13 +8,13 @@ import pytest
 import torch
 from PIL import Image
 
-from tasks.classification.listops.task import ListOps, ListOpsSource
-from tasks.classification.pathfinder.division import Division, divided
-from tasks.classification.pathfinder.files import entries
-from tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
-from tasks.classification.retrieval import Retrieval
-from tasks.errors import BadData, NotPrepared
-from tasks.task import SPLITS
+from lra.tasks.classification.listops.task import ListOps, ListOpsSource
+from lra.tasks.classification.pathfinder.division import Division, divided
+from lra.tasks.classification.pathfinder.files import entries
+from lra.tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
+from lra.tasks.classification.retrieval import Retrieval
+from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.task import SPLITS
 
 HARD = "curv_contour_length_14"
 

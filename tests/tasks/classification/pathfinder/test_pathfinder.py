@@ -6,11 +6,11 @@ import pytest
 import torch
 from PIL import Image
 
-from tasks.classification.pathfinder.dashes import coverage, disc, stamps
-from tasks.classification.pathfinder.separated import SeparatedBoard, _stamp_shape, draw, joined
-from tasks.classification.pathfinder.styles import STYLES, RandomNumbers
-from tasks.classification.pathfinder.task import Drawing, Pathfinder, PathfinderSource
-from tasks.errors import BadData, NotPrepared
+from lra.tasks.classification.pathfinder.dashes import coverage, disc, stamps
+from lra.tasks.classification.pathfinder.separated import SeparatedBoard, _stamp_shape, draw, joined
+from lra.tasks.classification.pathfinder.styles import STYLES, RandomNumbers
+from lra.tasks.classification.pathfinder.task import Drawing, Pathfinder, PathfinderSource
+from lra.tasks.errors import BadData, NotPrepared
 from tests.tasks.classification.pathfinder.pathfinder_measures import digest
 
 SMALL = {"train_examples": 30, "validation_examples": 10, "test_examples": 10, "processes": 1}
@@ -112,7 +112,7 @@ def test_processes_do_not_change_the_data(tmp_path, monkeypatch):
     found = []
     for processes in (1, 2):
         monkeypatch.setenv("LRA_DATA", str(tmp_path / str(processes)))
-        monkeypatch.setattr("tasks.classification.pathfinder.task.BLOCK", 10)
+        monkeypatch.setattr("lra.tasks.classification.pathfinder.task.BLOCK", 10)
         task = Pathfinder(**SMALL | {"processes": processes})
         task.prepare()
         found.append(task.split("train").tokens.tobytes())
@@ -192,7 +192,7 @@ def archive(tmp_path):
 
 
 def test_the_archive_is_read_in_the_order_of_its_numbers(archive):
-    from tasks.classification.pathfinder.files import entries
+    from lra.tasks.classification.pathfinder.files import entries
 
     listed = entries(archive, partial=True)
     assert [entry.file.name for entry in listed[:2]] == ["sample_0.png", "sample_1.png"]
@@ -249,6 +249,6 @@ def test_no_archive_says_what_to_fetch(tmp_path):
 
 
 def test_impossible_pictures_end_with_a_reason(monkeypatch):
-    monkeypatch.setattr("tasks.classification.pathfinder.separated.PICTURE_TRIES", 3)
+    monkeypatch.setattr("lra.tasks.classification.pathfinder.separated.PICTURE_TRIES", 3)
     with pytest.raises(ValueError, match=r"no room for two snakes of 200 dashes.*task\.contour"):
         draw(replace(STYLES[32], contour=200), 0, 0)

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.baselines.image_windows import Pictures
-from tasks.classification.pathfinder import (
+from lra.tasks.baselines.image_windows import Pictures
+from lra.tasks.classification.pathfinder import (
     disc_distance,
     ink as pathfinder_ink,
     separated as pathfinder_separated,
 )
-from tasks.classification.pathfinder.published import draw
-from tasks.classification.pathfinder.styles import STYLES, RandomNumbers
-from tasks.classification.pathfinder.task import Drawing, Pathfinder
-from tasks.classification.pathfinder.trace import Dash, joined, straightest
+from lra.tasks.classification.pathfinder.published import draw
+from lra.tasks.classification.pathfinder.styles import STYLES, RandomNumbers
+from lra.tasks.classification.pathfinder.task import Drawing, Pathfinder
+from lra.tasks.classification.pathfinder.trace import Dash, joined, straightest
 from tests.tasks.classification.pathfinder.pathfinder_authors import AUTHORS, RECORDED
 from tests.tasks.classification.pathfinder.pathfinder_measures import (
     digest,

@@ -1,0 +1,149 @@
+"""lra beside projects that have folders with the names of its own: neither is in the other's way.
+
+Each case runs with lra as a wheel has it, all in one folder, and as a clone on the path has it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lra.conf.rooms import ROOMS, imported_name, stored_name
+from tests.lra_process import HOME
+
+RUN = "lra.run('model=linear', 'task=listops', 'runner.dry_run=true', 'logger=none')"
+THEIRS = "WHOSE = 'theirs'\n"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that holds lra as pip unpacks it."""
+    site = tmp_path_factory.mktemp("site")
+    ignored = shutil.ignore_patterns("__pycache__", "published")
+    shutil.copytree(HOME / "lra", site / "lra", ignore=ignored)
+    for room in ROOMS:
+        shutil.copytree(HOME / room, site / "lra" / room, ignore=ignored)
+    return site
+
+
+@pytest.fixture(params=["wheel", "clone"])
+def installed(request: pytest.FixtureRequest) -> Path:
+    return HOME if request.param == "clone" else request.getfixturevalue("wheel")
+
+
+def python(folder: Path, installed: Path, code: str, *path: Path) -> str:
+    """Run code in a folder, lra being last on the path; return what it prints."""
+    done = attempt(folder, installed, "-c", code, path=path)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def attempt(
+    folder: Path, installed: Path, *words: str, path: tuple[Path, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    entries = os.pathsep.join(map(str, (*path, installed)))
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300,
+        check=False, env={**os.environ, "PYTHONPATH": entries, "LRA_DATA": str(folder / "data")},
+    )  # fmt: skip
+
+
+def project(folder: Path, *, packages: bool = True) -> Path:
+    """Write folders with all names of ours, of `net.py` each."""
+    for room in ROOMS:
+        (folder / room).mkdir(parents=True)
+        (folder / room / "net.py").write_text(THEIRS)
+        (folder / room / "positions.py").write_text(THEIRS)
+        if packages:
+            (folder / room / "__init__.py").write_text(THEIRS)
+    return folder
+
+
+def test_names_of_ours_are_stored_without_the_one_that_holds_them():
+    assert imported_name("models.families.linear") == "lra.models.families.linear"
+    assert stored_name("lra.models.families.linear") == "models.families.linear"
+    for name in ("acme.models.mixer", "lra.cluster.slurm", "modelsx.a", "lra"):
+        assert imported_name(name) == stored_name(name) == name
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_packages_of_theirs_stay_theirs_before_and_after(room, installed, tmp_path):
+    project(tmp_path)
+    code = f"from {room} import net, positions; print(net.WHOSE, positions.WHOSE)"
+    assert python(tmp_path, installed, code) == "theirs theirs"
+    assert python(tmp_path, installed, f"import lra; {code}") == "theirs theirs"
+    assert python(tmp_path, installed, f"import lra.{room}; {code}") == "theirs theirs"
+
+
+def test_folders_without_init_stay_theirs_beside_a_wheel(wheel, tmp_path):
+    project(tmp_path, packages=False)
+    for room in ROOMS:
+        code = f"import lra.{room}; from {room} import net; print(net.WHOSE)"
+        assert python(tmp_path, wheel, code) == "theirs"
+
+
+def test_a_clone_on_the_path_refuses_to_be_imported_under_other_names(tmp_path):
+    for room in ROOMS:
+        done = attempt(tmp_path, HOME, "-c", f"import {room}")
+        assert f"{room} is a part of lra, which is imported as lra.{room}" in done.stderr
+
+
+def test_lra_runs_in_a_script_that_has_its_own(installed, tmp_path):
+    project(tmp_path)
+    code = f"import models, tasks, conf\nimport lra\nprint({RUN})\nprint(models.WHOSE)"
+    said = python(tmp_path, installed, code)
+    assert said.endswith("theirs")
+    assert str(installed) in python(
+        tmp_path, installed, "from lra import models; print(models.__file__)"
+    )
+
+
+def test_the_command_does_not_mind_where_it_is_called(installed, tmp_path):
+    project(tmp_path)
+    done = attempt(tmp_path, installed, "-m", "lra", "list", "hardware")
+    assert done.returncode == 0, done.stderr
+    assert "a100" in done.stdout
+
+
+def test_the_path_of_a_process_and_of_its_children_is_left_alone(installed, tmp_path):
+    project(tmp_path)
+    (tmp_path / "spawned.py").write_text(
+        "import multiprocessing, sys\n"
+        "def path(): return list(sys.path)\n"
+        "if __name__ == '__main__':\n"
+        "    before = path()\n"
+        "    import lra, lra.models\n"
+        "    assert path() == before\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        print(pool.apply(path) == before)\n"
+    )
+    done = attempt(tmp_path, installed, "spawned.py")
+    assert (done.stdout.strip(), done.returncode) == ("True", 0), done.stderr
+
+
+def test_their_tests_run_from_their_root(installed, tmp_path):
+    project(tmp_path)
+    (tmp_path / "test_net.py").write_text(
+        "import lra.models\nfrom models import net\n\n\n"
+        "def test_it():\n    assert net.WHOSE == 'theirs'\n"
+    )
+    done = attempt(tmp_path, installed, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_their_hydra_application_keeps_its_own_conf(installed, tmp_path):
+    project(tmp_path)
+    (tmp_path / "conf" / "config.yaml").write_text("whose: theirs\n")
+    (tmp_path / "app.py").write_text(
+        "import hydra\n"
+        "import lra\n\n\n"
+        "@hydra.main(version_base='1.3', config_path='conf', config_name='config')\n"
+        "def main(config):\n"
+        f"    print(config.whose, len({RUN}))\n\n\n"
+        "if __name__ == '__main__':\n    main()\n"
+    )
+    done = attempt(tmp_path, installed, "app.py", "hydra.run.dir=out")
+    assert done.stdout.startswith("theirs"), done.stderr
