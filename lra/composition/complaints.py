@@ -241,7 +241,7 @@ def _of_one_choice(key: str, value: str) -> str | None:
 @lru_cache(maxsize=256)
 def _options(group: str, name: str) -> frozenset[str]:
     """Return the options in the file of a choice, those of its mixer or stack among them."""
-    node: dict[str, Any] = load(Path(str(files("conf"))) / group / f"{name}.yaml")
+    node: dict[str, Any] = load(Path(str(files("lra.conf"))) / group / f"{name}.yaml")
     inside = [node.get(part) or {} for part in ("mixer", "stack")]
     return frozenset(map(str, (*node, *inside[0], *inside[1])))
 
