@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from family_pages import capabilities, docstring, linked, measured, options, write_pages
-from lra.composition.catalogue import choices, names, roots
+from lra.composition.catalogue import choices, names, ours
 from lra.composition.compose import group_file
 from lra.reports.rows import prepare
 from lra.results.stored import published as read_published
@@ -17,7 +17,7 @@ from lra.results.stored import published as read_published
 def test_every_option_of_a_family_is_on_its_page(name: str) -> None:
     node = group_file("model", name)
     core = node.get("mixer") or node["stack"]
-    listed = [option for option, _, _ in options(roots()[-1] / "model" / f"{name}.yaml")]
+    listed = [option for option, _, _ in options(ours() / "model" / f"{name}.yaml")]
     assert listed == [key for key in core if key != "class_path"]
     text = docstring(core["class_path"])
     assert "Cost" in text

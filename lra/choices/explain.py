@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lra.composition.catalogue import OF_SUBMIT, read, roots, words
+from lra.composition.catalogue import OF_SUBMIT, ours, read, words
 from lra.composition.option_sources import (
     BACKBONE,
     CLASSES,
@@ -53,7 +53,7 @@ def choice_options(file: Path) -> list[Option]:
     if group == "task":
         return _typed(node, "task", node["class_path"], meanings)
     if group == "runner":
-        steering = load(roots()[-1] / "config.yaml")["runner"]
+        steering = load(ours() / "config.yaml")["runner"]
         return _typed({**node, **steering, **node}, "runner", node["class_path"], meanings, CONTROL)
     if group == OF_SUBMIT:
         return _typed(node, group, node["class_path"], meanings)
@@ -67,7 +67,7 @@ def shared_options(file: Path) -> list[Option]:
 
     Of an optimiser, the schedule and what else its own file does not set.
     """
-    config, group, node = roots()[-1] / "config.yaml", file.parent.name, load(file)
+    config, group, node = ours() / "config.yaml", file.parent.name, load(file)
     if group == "optim":
         every = load(config)["optim"]
         others = {key: value for key, value in every.items() if key not in node}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from lra.composition.binding import make
-from lra.composition.catalogue import names, roots
+from lra.composition.catalogue import names, ours
 from lra.composition.class_path import locate
 from lra.composition.yaml_text import load, parse
 from lra.errors import ConfigError, unknown
@@ -162,7 +162,7 @@ def _node(name: str) -> Mapping[str, Any]:
     existing = names(GROUP)
     if name not in existing:
         raise ConfigError(unknown(GROUP, name, existing))
-    node: Mapping[str, Any] = load(roots()[-1] / GROUP / f"{name}.yaml")
+    node: Mapping[str, Any] = load(ours() / GROUP / f"{name}.yaml")
     return node
 
 

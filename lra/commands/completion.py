@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.composition.arguments import Parser
-from lra.composition.catalogue import OF_SUBMIT, choices, groups, names, roots, words
+from lra.composition.catalogue import OF_SUBMIT, choices, groups, names, ours, words
 from lra.composition.yaml_text import load
 from lra.errors import plural
 
@@ -109,7 +109,7 @@ def _run(before: Sequence[str], current: str) -> list[str]:
     if "." in bare:
         plus = key[: len(key) - len(bare)]
         return [f"{plus}{option}=" for option in _option_keys(_chosen(before, dirs))]
-    config = load(roots()[-1] / "config.yaml")
+    config = load(ours() / "config.yaml")
     top = [f"{name}=" for name in config if name not in ("defaults", "hydra", "model")]
     heads = [f"{word}=" for word in spellings.values()] + [f"{group}." for group in TYPED]
     return [*heads, *top, *([] if current else RUN_FLAGS)]
@@ -130,7 +130,7 @@ def _submit(before: Sequence[str], current: str) -> list[str]:
         return [f"{OF_SUBMIT}={name}" for name in names(OF_SUBMIT)]
     cluster = [word for word in before if word.startswith(f"{OF_SUBMIT}=")]
     name = cluster[-1].partition("=")[2] if cluster else "local"
-    file = roots()[-1] / OF_SUBMIT / f"{name}.yaml"
+    file = ours() / OF_SUBMIT / f"{name}.yaml"
     keys = [key for key in load(file) if key not in ("name", "about", "class_path")]
     cluster_words = [f"{OF_SUBMIT}=", *(f"{OF_SUBMIT}.{key}=" for key in keys)]
     return [*cluster_words, *_run(before, current)]
@@ -154,7 +154,7 @@ def _planned(before: Sequence[str], _: str) -> list[str]:
 
 def _chosen(before: Sequence[str], folders: Sequence[Path]) -> dict[str, Path]:
     """Return the file of each group that the words choose, or that is the default."""
-    defaults = load(roots()[-1] / "config.yaml").get("defaults") or []
+    defaults = load(ours() / "config.yaml").get("defaults") or []
     chosen = {k: v for entry in defaults if isinstance(entry, dict) for k, v in entry.items()}
     for word in before:
         group, _, name = word.partition("=")
@@ -173,7 +173,7 @@ def _option_keys(chosen: dict[str, Path]) -> list[str]:
         if group == "model":
             part = "stack" if "stack" in node else "mixer"
             keys += [f"model.{part}.{key}" for key in node[part]]
-            backbone = load(roots()[-1] / "config.yaml")["model"]["backbone"]
+            backbone = load(ours() / "config.yaml")["model"]["backbone"]
             keys += ["model.layers", *(f"model.backbone.{key}" for key in backbone)]
         else:
             keys += [f"{group}.{key}" for key in node if key not in ("name", "about")]

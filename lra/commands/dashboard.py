@@ -99,8 +99,8 @@ def _name(text: str) -> str:
 
 def _account() -> tuple[str, str | None]:
     """Return project and entity as the configuration of the logger says."""
-    from lra.composition.catalogue import roots
+    from lra.composition.catalogue import ours
     from lra.composition.yaml_text import load
 
-    options = load(roots()[-1] / "logger" / f"{PROJECT_OF}.yaml")
+    options = load(ours() / "logger" / f"{PROJECT_OF}.yaml")
     return str(options["project"]), options["entity"]

@@ -61,5 +61,5 @@ def main(argv: list[str]) -> int:
     words_of_groups = {**words(arguments.config_dir), OF_SUBMIT: OF_SUBMIT}
     for number, (group, rows) in enumerate(listed.items()):
         print(f"{chr(10) if number else ''}{plural(group)}  ({words_of_groups[group]}=NAME)")
-        print_table([(entry.name, entry.summary, entry.source) for entry in rows])
+        print_table([(entry.name, entry.summary, entry.source or entry.package) for entry in rows])
     return 0

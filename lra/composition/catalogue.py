@@ -6,6 +6,7 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
+from lra.composition.extensions import extensions, package_of
 from lra.composition.yaml_text import load
 from lra.errors import UnknownName, near, plural, unknown
 
@@ -28,16 +29,28 @@ class CatalogueEntry:
     source: str
     """Paper, data source or datasheet; empty where the choice is our own."""
     file: str
+    package: str
+    """Of an installed package; empty for lra's own and those of a folder."""
 
 
 def roots(config_dirs: Iterable[Path] = ()) -> list[Path]:
-    """Return the folders that hold groups: the user's own first, then ours."""
+    """Return the folders that hold groups: the user's own, ours, those of installed packages."""
     folders = []
     for folder in config_dirs:
         if not folder.is_dir():
             raise FileNotFoundError(f"--config-dir {folder} is not a folder: give one that exists")
         folders.append(folder)
-    return [*folders, Path(str(resources.files("lra.conf")))]
+    return [*folders, ours(), *extensions().values()]
+
+
+def ours() -> Path:
+    """Return the folder of lra's own choices."""
+    return Path(str(resources.files("lra.conf")))
+
+
+def bundled(group: str) -> list[str]:
+    """Return lra's own choices of `group`."""
+    return sorted(file.stem for file in (ours() / group).glob("*.yaml"))
 
 
 def groups(config_dirs: Iterable[Path] = ()) -> list[str]:
@@ -54,7 +67,7 @@ def names(group: str, config_dirs: Iterable[Path] = ()) -> list[str]:
 
 
 def choices(group: str, config_dirs: Iterable[Path] = ()) -> list[Path]:
-    """Return the file of every choice of `group`, by name; the user's own win over ours."""
+    """Return the file of every choice of `group`, by name; of one name, the first in `roots`."""
     by_name: dict[str, Path] = {}
     for root in roots(config_dirs):
         for file in root.glob(f"{group}/*.yaml"):
@@ -82,6 +95,7 @@ def read(file: Path) -> CatalogueEntry:
         summary=" ".join(str(summary).split()),
         source=str(about.get("paper") or about.get("source") or ""),
         file=str(file),
+        package=package_of(file),
     )
 
 
@@ -140,7 +154,7 @@ def named(group: str | None, name: str | None, config_dirs: Sequence[Path]) -> l
 
 def words(config_dirs: Iterable[Path] = ()) -> dict[str, str]:
     """Return how `lra run` spells each of its groups: those without a default take a plus."""
-    with_default = _with_default(roots()[-1] / "config.yaml")
+    with_default = _with_default(ours() / "config.yaml")
     return {
         group: group if group in with_default else f"+{group}"
         for group in groups(config_dirs)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lra.composition.binding import bind, make, parameters, plain
-from lra.composition.catalogue import names, roots
+from lra.composition.catalogue import bundled, names, roots
 from lra.composition.class_path import (
     ROOMS,
     locate as locate,  # noqa: PLC0414  # handed on
@@ -132,13 +132,12 @@ def bundled_family(name: str, where: str) -> dict[str, Any]:
     A reference is a part of a cell's key by its name alone, and what a file of the user's own says
     may change while its name stays.
     """
-    bundled = names("model")
-    if name not in bundled:
+    if name not in (existing := bundled("model")):
         way_out = (
             "Layers of another model, and references, are families of lra itself: one of your own "
             "is measured by itself, as model=NAME"
         )
-        raise ConfigError(f"{where}: {unknown('model', name, bundled, way_out=way_out)}")
+        raise ConfigError(f"{where}: {unknown('model', name, existing, way_out=way_out)}")
     return group_file("model", name)
 
 

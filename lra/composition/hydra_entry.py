@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from lra.composition.class_path import name_plugins
 from lra.composition.configuration import check, long_forms
+from lra.composition.extensions import chosen
 from lra.composition.run import Composed
 from lra.composition.selection import expand_sets
 from lra.conf.shown import short
@@ -245,6 +246,8 @@ def _composed(
             tree = loader.resolved(words, number)
         if isinstance(tree.get("plugins"), str):  # one name needs no brackets
             tree = {**tree, "plugins": [tree["plugins"]]}
+        if packages := [name for name in chosen(tree) if name not in tree["plugins"]]:
+            tree = {**tree, "plugins": [*tree["plugins"], *packages]}
         check(tree, memo)
         name_plugins(tree["plugins"])
         at = {**place, "folder": here} if place or tree["plugins"] else place

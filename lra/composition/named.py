@@ -8,6 +8,7 @@ from lra.composition.binding import bind
 from lra.composition.catalogue import names
 from lra.composition.class_path import ROOMS, locate, name_plugins
 from lra.composition.compose import bound_mixer, build_task, group_file, mixer_factory
+from lra.composition.extensions import chosen
 from lra.errors import ConfigError, UnknownName, unknown
 
 if TYPE_CHECKING:
@@ -84,7 +85,6 @@ def resolve(
         UnknownName: for a name that is neither.
         ConfigError: for an unknown option, a wrong type or a class that cannot be imported.
     """
-    name_plugins(plugins)
     if ":" not in mixer and "." not in mixer:
         existing = names("model", config_dirs)
         if claims is not None:
@@ -96,6 +96,8 @@ def resolve(
         if "mixer" not in model:
             raise UnknownName(f"{mixer} is a stack of its own: the kit checks mixers")
         node: dict[str, Any] = model["mixer"]
+        plugins = [*plugins, *chosen(model)]
+        name_plugins(plugins)
         factory, _ = mixer_factory({**node, **options}, plugins, mixer)
         return factory
     class_path = mixer.replace(":", ".")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lra.composition.catalogue import names, roots
+from lra.composition.catalogue import names, ours
 from lra.composition.class_path import locate
 from lra.composition.own_options import TABLES, matching_options, merged
 from lra.composition.yaml_text import load
@@ -227,7 +227,7 @@ _USUAL = {f"optim.{name}": value for name, value in defaults(OptimConfig).items(
 @lru_cache(maxsize=256)
 def _file(path: str) -> Any:
     """Return a file of ours, which stays as it is while a process runs."""
-    return load(roots()[-1] / f"{path}.yaml")
+    return load(ours() / f"{path}.yaml")
 
 
 def flat(node: Any, above: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult
 
+from lra.composition.extensions import extensions
 from lra.composition.loader import Loader
 from lra.composition.yaml_text import load
 
@@ -58,12 +59,10 @@ def _file_name(config_path: str) -> str:
 def hydra_of(config_dir: str | None) -> Hydra:
     """Return Hydra on our configuration files and those under `config_dir`."""
     search_path = create_config_search_path("pkg://lra.conf")
-    if config_dir is not None:
-        search_path.prepend(
-            provider="command-line",
-            path=f"file://{Path(config_dir).resolve()}",
-            anchor=SearchPathQuery(provider="schema"),
-        )
+    own = {} if config_dir is None else {"command-line": Path(config_dir).resolve()}
+    for provider, folder in {**own, **extensions()}.items():
+        behind_ours = SearchPathQuery(provider="schema")
+        search_path.prepend(provider=provider, path=f"file://{folder}", anchor=behind_ours)
     loader = Loader(search_path)
     loader.repository = Repository(search_path)
     hydra = Hydra(task_name="lra", config_loader=loader)

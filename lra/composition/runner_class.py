@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from lra.composition.catalogue import choices, names, roots
+from lra.composition import catalogue
+from lra.composition.catalogue import choices, names, ours
 from lra.composition.class_path import NotNamed, check_place, locate, locate_module
 from lra.composition.yaml_text import load
 from lra.conf.rooms import imported_name
@@ -91,8 +92,8 @@ def mode_word(cell: "Cell") -> str:
 @cache
 def _options(name: str) -> Mapping[str, Any]:
     """Return what stands in the file of one of our runners; nothing for any other."""
-    file = roots()[-1] / "runner" / f"{name}.yaml"
-    return load(file) if name in names("runner") else {}
+    file = ours() / "runner" / f"{name}.yaml"
+    return load(file) if file.is_file() else {}
 
 
 def first_metrics(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
@@ -172,11 +173,11 @@ def _runners(
 
 def bundled() -> "dict[str, type[Runner]]":
     """Return lra's own runners by name."""
-    return {name: runner_class({"name": name}) for name in names("runner")}
+    return {name: runner_class({"name": name}) for name in catalogue.bundled("runner")}
 
 
 def _class_path(name: str) -> str:
-    file = roots()[-1] / "runner" / f"{name}.yaml"
+    file = ours() / "runner" / f"{name}.yaml"
     if not file.is_file():
         raise UnknownName(unknown("runner", name, names("runner")))
     return cast(str, load(file)["class_path"])

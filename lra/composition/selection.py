@@ -1,6 +1,7 @@
 """Sets of models by what their files say of them, for a word such as `model=all`.
 
-A preset that names a set takes up every family to come. The sets: `all`; `causal`, those that can
+A preset that names a set takes up every family to come, but none of an installed package, which
+would change what the preset is. The sets: `all`; `causal`, those that can
 be built so that a position sees only earlier ones; `approximations`, those whose files have a
 budget, `about.approximation`; and every kind, as in `windows_and_blocks`.
 """
@@ -10,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from lra.composition.catalogue import choices, names
+from lra.composition.extensions import package_of
 from lra.composition.yaml_text import load
 
 ALL, CAUSAL, APPROXIMATIONS = "all", "causal", "approximations"
@@ -33,7 +35,9 @@ def sets(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
 @lru_cache
 def _sets(config_dirs: tuple[Path, ...]) -> dict[str, list[str]]:
     by_kind = kinds(config_dirs)
-    about = {file.stem: load(file).get("about") or {} for file in choices("model", config_dirs)}
+    files = [file for file in choices("model", config_dirs) if not package_of(file)]
+    about = {file.stem: load(file).get("about") or {} for file in files}
+    by_kind = {kind: [name for name in models if name in about] for kind, models in by_kind.items()}
     ordered = [name for models in by_kind.values() for name in models]
     ordered += [name for name in about if name not in ordered]
     return {

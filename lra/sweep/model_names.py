@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lra.composition.catalogue import roots
+from lra.composition.catalogue import ours
 from lra.composition.yaml_text import load
 from lra.reports.names import FAITHFUL, display_name
 from lra.runners.records import baseline_of
@@ -153,7 +153,7 @@ def cell_model_name(cell: Mapping[str, Any]) -> str:
 
 @cache
 def _defaults(model: str) -> Mapping[str, str] | None:
-    file = roots()[-1] / "model" / f"{model}.yaml"
+    file = ours() / "model" / f"{model}.yaml"
     if not file.is_file():
         return None
     options = flatten(load(file).get("mixer", {}))
