@@ -8,11 +8,27 @@ from uuid import uuid4
 
 from lra.conf.plain_files import read_marked
 
+ANOTHER = "set the environment variable LRA_DATA to a folder that you may write"
+"""What to do where the cache folder cannot be used."""
+
 
 def data_root() -> Path:
-    """Return the cache folder: `$LRA_DATA`, or ~/.cache/lra. It need not exist yet."""
-    given = os.environ.get("LRA_DATA")
-    return Path(given).expanduser() if given else Path.home() / ".cache" / "lra"
+    """Return the cache folder: `$LRA_DATA`, or ~/.cache/lra. It need not exist yet.
+
+    Raises:
+        ValueError: The user has no home folder, and LRA_DATA is not set.
+    """
+    try:
+        return Path(os.environ.get("LRA_DATA") or "~/.cache/lra").expanduser()
+    except RuntimeError as error:  # a number without a name, as in many containers
+        raise ValueError(f"this user has no home folder (HOME is not set): {ANOTHER}") from error
+
+
+def holds_cache(path: object) -> bool:
+    """Tell whether a path is the cache folder, or one that it lies in."""
+    with suppress(ValueError):
+        return isinstance(path, str) and data_root().absolute().is_relative_to(path)
+    return False
 
 
 def read_kept(file: Path) -> str | None:

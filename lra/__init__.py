@@ -48,6 +48,8 @@ if not TYPE_CHECKING:  # for which every name would be there
 
     def __getattr__(name: str) -> Any:
         """Import what Python calls at its first use."""
+        if name == "__version__":
+            return import_module("lra.version").lra_version()
         if name not in _MODULES:
             raise AttributeError(
                 f"module 'lra' has no attribute {name!r}; it has {', '.join(__all__)}"

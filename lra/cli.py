@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.conf import rooms
+from lra.conf.kept import ANOTHER
 from lra.conf.shown import LONGEST, short
 from lra.conf.system_errors import is_fault, reason, way_out
 from lra.errors import CommandError, near
@@ -177,7 +178,9 @@ def dispatch(argv: list[str]) -> int:
         return 0 if argv else 2
     word, rest = argv[0], argv[1:]
     if word == "--version":
-        print(f"lra {version()}")
+        from lra.version import lra_version
+
+        print(f"lra {lra_version()}")
         return 0
     if word not in VERBS:
         matches = near(word, VERBS)
@@ -192,16 +195,6 @@ def dispatch(argv: list[str]) -> int:
 
     with stoppable():
         return int(importlib.import_module(VERBS[word].module).main(rest))
-
-
-def version() -> str:
-    """Return the version of the installed distribution, or say that there is none."""
-    from importlib import metadata  # a fifth of the time of `lra list`
-
-    try:
-        return metadata.version("lra")
-    except metadata.PackageNotFoundError:
-        return "(not installed: run from source)"
 
 
 def run_choices() -> str:
@@ -240,6 +233,12 @@ def message(error: Exception) -> str:
     """Return the text of `error`; those of the system name file and reason, faults the way out."""
     if isinstance(error, OSError) and error.strerror:
         remedy = way_out(error, reading=True) if error.filename and is_fault(error) else ""
+        if (
+            isinstance(error.filename, str)
+            and error.errno in OUT_OF_REACH
+            and in_cache(error.filename)
+        ):
+            remedy = ANOTHER
         return reason(error) + (f"; {remedy}" if remedy else "")
     return str(error).strip() or type(error).__name__
 

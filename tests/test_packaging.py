@@ -88,6 +88,31 @@ def test_the_unpacked_wheel_runs_from_another_directory(wheel, tmp_path):
     assert "models.families.linear.LinearAttention" in composed.stdout
 
 
+def test_doctor_names_what_another_package_replaced(wheel, tmp_path):
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+
+    def said():
+        code = "from lra.machine.probes import installed_files; print(*installed_files(), sep='|')"
+        path = {**os.environ, "PYTHONPATH": str(site)}
+        return subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=path, capture_output=True, text=True,
+            timeout=300, check=True,
+        ).stdout.strip()  # fmt: skip
+
+    assert said().startswith("True|")
+    (site / "lra" / "models" / "mixer.py").write_text("")
+    (site / "lra" / "conf" / "config.yaml").unlink()
+    (site / "stranger-1.0.dist-info").mkdir()
+    (site / "stranger-1.0.dist-info" / "METADATA").write_text("Name: stranger\nVersion: 1.0\n")
+    (site / "stranger-1.0.dist-info" / "RECORD").write_text("lra/models/mixer.py,,\n")
+    works, what, way_out = said().split("|")
+    assert (works, what.split()[:2]) == ("False", ["2", "of"])
+    assert "stranger brought files of these names" in what
+    assert "pip uninstall stranger" in way_out
+
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = "Programming Language :: Python :: 3."
 MINORS = [c.removeprefix(VERSION) for c in PROJECT["classifiers"] if c.startswith(VERSION)]

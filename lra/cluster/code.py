@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Mapping
 
-from lra import cli
 from lra.cluster.plan import StoredPlan
 from lra.composition.class_path import named_plugins
 from lra.runners.storage.fingerprint import changes, source_digest, summary
 from lra.sweep.identity import version
+from lra.version import lra_version
 
 MOST_NAMED = 5
 
@@ -45,7 +45,7 @@ def check(plan: StoredPlan) -> None:
         named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise OtherCode(
             f"the plan of {plan.sweep} was made with lra {versions['lra']}, code "
-            f"{summary(dict(sorted(planned.items())))}, and here is lra {cli.version()}, code "
+            f"{summary(dict(sorted(planned.items())))}, and here is lra {lra_version()}, code "
             f"{summary(dict(sorted(ours.items())))}: {named}. Nothing was run: {again}"
         )
     if versions["torch"] != torch:

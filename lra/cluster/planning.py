@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lra import cli
 from lra.cluster.code import is_current, judged
 from lra.cluster.engine import Resources, WorkerGroup
 from lra.cluster.plan import (
@@ -34,6 +33,7 @@ from lra.sweep.estimate import Forecasts
 from lra.sweep.identity import version
 from lra.sweep.planned import curve, data_of
 from lra.sweep.sweep import Planned, Sweep
+from lra.version import lra_version
 
 OTHERS = "give other `lra submit` commands of this sweep again as well. Results stay"
 LOCK = ".planning"
@@ -236,7 +236,7 @@ def _about(sweep: Sweep, groups: Sequence[WorkerGroup]) -> dict[str, Any]:
         },
         "logger": asdict(sweep.logger),
         "groups": [asdict(group) for group in groups],
-        "versions": {"lra": cli.version(), "torch": version("torch")},
+        "versions": {"lra": lra_version(), "torch": version("torch")},
     }
 
 

@@ -54,6 +54,7 @@ def checks(results: Path) -> list[Check]:
     from lra.tasks.data.sources import data_root
 
     return [
+        Check("installed files", probes.installed_files, essential=True),
         Check("cell in its own process", probes.cell_process, essential=True),
         Check("results folder", lambda: probes.writable(results), essential=True),
         Check("data folder", lambda: probes.writable(data_root()), essential=True),
@@ -74,12 +75,12 @@ def facts() -> dict[str, str]:
     """Return versions, processor, threads, memory and the variables that change speed."""
     import torch
 
-    from lra.cli import version
     from lra.runners.measurement.hardware import cpu_name
+    from lra.version import lra_version
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     entries = {
-        "lra": version(),
+        "lra": lra_version(),
         "python": f"{platform.python_version()} on {platform.platform()}",
         **{name: installed(name) for name in PACKAGES},
         "processor": f"{cpu_name()}, vectors {torch.backends.cpu.get_cpu_capability()}",

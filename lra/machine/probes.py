@@ -1,5 +1,7 @@
 """What works on this machine: each function here tries one thing for real and says how it went."""
 
+import base64
+import hashlib
 import os
 import shutil
 import tempfile
@@ -200,6 +202,37 @@ def places() -> ProbeResult:
         left_out = f", {len(seen) - len(cards)} of another kind unused" * (len(seen) > len(cards))
         lines.append(f"on a GPU: {len(cards)} ({words(cards)}{left_out})")
     return ProbeResult(True, "; ".join(lines))
+
+
+def installed_files() -> ProbeResult:
+    """The files of lra, as its wheel brought them."""
+    from importlib.metadata import PackageNotFoundError, distribution, distributions
+
+    try:
+        files = [file for file in distribution("lra").files or () if file.parts[0] == "lra"]
+    except PackageNotFoundError:
+        files = []
+    if not files:
+        return ProbeResult(True, "a checkout of the sources, which git knows")
+    wrong = [str(file) for file in files if file.hash and _digest(file.locate()) != file.hash.value]
+    if not wrong:
+        return ProbeResult(True, f"{len(files):,} files are those of the wheel")
+    packages = (each for each in distributions() if each.name != "lra")
+    others = {each.name for each in packages if {*wrong} & {*map(str, each.files or ())}}
+    return ProbeResult(
+        False,
+        f"{len(wrong):,} of {len(files):,} are changed or missing, as {wrong[0]}"
+        + (f"; {', '.join(sorted(others))} brought files of these names" if others else ""),
+        "pip install --force-reinstall --no-deps with the wheel or address that lra came from"
+        + (f", after pip uninstall {' '.join(sorted(others))}" if others else ""),
+    )
+
+
+def _digest(file: object) -> str:
+    """Return a file's SHA-256 as RECORD has it; "" where there is none."""
+    path = Path(str(file))
+    content = hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
 # -- where results, data and runs go -----------------------------------------------------------

@@ -29,7 +29,7 @@ def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
     _check_shared(entries)
     lookups = Lookups(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, lookups.tasks, lookups.memo)
-    _check_logger(first.logger)
+    _check_logger(first.logger, Path(first.config["results"]).absolute())
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
     retry: set[str] = set()
@@ -88,8 +88,16 @@ def _check_shared(entries: Sequence[Composed]) -> None:
             )
 
 
-def _check_logger(logger: Logger) -> None:
-    """Raise ConfigError where what writes for a logger is not installed."""
+def _check_logger(logger: Logger, results: Path) -> None:
+    """Raise ConfigError where a logger cannot write: not installed, or not to such a folder."""
+    try:
+        os.fsencode(results).decode()
+    except UnicodeDecodeError:
+        if logger.mode in (LoggerMode.offline, LoggerMode.online):
+            raise ConfigError(
+                f"results: W&B writes to no folder whose name is not UTF-8, as {str(results)!a}; "
+                "choose another by results=DIR, or logger=none"
+            ) from None
     if logger.mode is LoggerMode.tensorboard and find_spec("tensorboardX") is None:
         raise ConfigError(
             "logger=tensorboard: tensorboardX is not installed; `pip install 'lra[tensorboard]'` "

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lra import cli
 from lra.composition import protocol
 from lra.composition.class_path import name_plugins
 from lra.composition.compose import bundled_family, core_of, facts, typed
@@ -21,6 +20,7 @@ from lra.runners.storage.fingerprint import Seen, digests, summary
 from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
+from lra.version import lra_version
 
 if TYPE_CHECKING:
     from lra.tasks.task import Task
@@ -189,7 +189,7 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         **{name: version(name) for name in names},
-        "lra": cli.version(),
+        "lra": lra_version(),
     }
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lra import cli
+from tests.lra_process import HOME
 
 
 def python(code, *, cwd, **variables):
