@@ -25,9 +25,9 @@ def data_root() -> Path:
 
 
 def holds_cache(path: object) -> bool:
-    """Tell whether a path is the cache folder, or one that it lies in."""
+    """Tell whether a path is the cache folder or its locks, or a folder that they lie in."""
     with suppress(ValueError):
-        return isinstance(path, str) and data_root().absolute().is_relative_to(path)
+        return isinstance(path, str) and (data_root().absolute() / "locks").is_relative_to(path)
     return False
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.conf import rooms
-from lra.conf.kept import ANOTHER
+from lra.conf.kept import ANOTHER, holds_cache
 from lra.conf.shown import LONGEST, short
 from lra.conf.system_errors import is_fault, reason, way_out
 from lra.errors import CommandError, near
@@ -233,11 +233,7 @@ def message(error: Exception) -> str:
     """Return the text of `error`; those of the system name file and reason, faults the way out."""
     if isinstance(error, OSError) and error.strerror:
         remedy = way_out(error, reading=True) if error.filename and is_fault(error) else ""
-        if (
-            isinstance(error.filename, str)
-            and error.errno in OUT_OF_REACH
-            and in_cache(error.filename)
-        ):
+        if holds_cache(error.filename):
             remedy = ANOTHER
         return reason(error) + (f"; {remedy}" if remedy else "")
     return str(error).strip() or type(error).__name__

@@ -1,5 +1,6 @@
 """The cells of a sweep: what a command line asks for, in the order in which it runs."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec

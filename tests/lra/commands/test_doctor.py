@@ -177,4 +177,9 @@ def test_the_checks_try_the_folder_that_was_named(tmp_path):
     by_name = {check.name: check for check in doctor.checks(tmp_path / "here")}
     assert str(tmp_path / "here") in by_name["results folder"].probe().detail
     essential = {name for name, check in by_name.items() if check.essential}
-    assert essential == {"cell in its own process", "results folder", "data folder"}
+    assert essential == {
+        "installed files",
+        "cell in its own process",
+        "results folder",
+        "data folder",
+    }
