@@ -96,7 +96,7 @@ def test_what_is_no_row_is_refused(change: Callable[[str], str]) -> None:
         read_row(change(LINE).encode())
 
 
-@pytest.mark.filterwarnings("ignore::runners.store.MixedSources")
+@pytest.mark.filterwarnings("ignore::lra.runners.store.MixedSources")
 def test_published_rows_in_a_store_are_read_as_they_are(tmp_path: Path) -> None:
     kept: dict[Path, list[str]] = {}
     for file in sorted(PUBLISHED.glob("*.jsonl")):
