@@ -4,7 +4,9 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 import zipfile
 from pathlib import Path
 
@@ -86,6 +88,64 @@ def test_the_unpacked_wheel_runs_from_another_directory(wheel, tmp_path):
     composed = lra("run", "model=linear", "--cfg", "job")
     assert composed.returncode == 0, composed.stderr
     assert "models.families.linear.LinearAttention" in composed.stdout
+
+
+def stranger(folder: Path, name: str) -> Path:
+    """Build the wheel of a package that has the name of one of our folders."""
+    file = folder / f"{name}-1.0-py3-none-any.whl"
+    about = f"{name}-1.0.dist-info"
+    texts = {
+        f"{name}/__init__.py": "WHOSE = 'theirs'\n",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in (*texts, f"{about}/RECORD"))
+    with zipfile.ZipFile(file, "w") as archive:
+        for path, text in {**texts, f"{about}/RECORD": record}.items():
+            archive.writestr(path, text)
+    return file
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["lra", "strangers"])
+def test_packages_of_the_same_names_come_and_go_without_a_trace(wheel, tmp_path, first):
+    venv.create(tmp_path / "venv", with_pip=False)
+    inside = str(tmp_path / "venv" / "bin" / "python")
+    others = [stranger(tmp_path, name) for name in ("conf", "tasks", "reports")]
+    path = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}  # what lra needs
+
+    def pip(*words):
+        call = [sys.executable, "-m", "pip", "--python", inside, "--quiet", *map(str, words)]
+        subprocess.run(call, check=True, capture_output=True, timeout=300)
+
+    def lra_works():
+        code = "import lra.conf, sys; print(lra.conf.__file__)\nfrom lra.cli import main; "
+        code += "sys.exit(main(['list', 'hardware']))"
+        done = subprocess.run(
+            [inside, "-c", code], cwd=tmp_path, env=path, capture_output=True, text=True,
+            timeout=300, check=False,
+        )  # fmt: skip
+        where = tmp_path / "venv" / "lib"
+        return done.returncode == 0 and done.stdout.startswith(str(where)) and "a100" in done.stdout
+
+    def theirs():
+        code = "import conf, tasks, reports; print(conf.WHOSE, tasks.WHOSE, reports.WHOSE)"
+        return subprocess.run(
+            [inside, "-c", code], cwd=tmp_path, env=path, capture_output=True, text=True,
+            timeout=300, check=False,
+        ).stdout.split()  # fmt: skip
+
+    order = [[wheel], others] if first == "lra" else [others, [wheel]]
+    for files in order:
+        pip("install", "--no-deps", "--no-index", *files)
+    assert lra_works()
+    assert theirs() == ["theirs"] * 3
+    if first == "lra":
+        pip("uninstall", "--yes", "conf", "tasks", "reports")
+        assert lra_works()
+    else:
+        pip("uninstall", "--yes", "lra")
+        assert theirs() == ["theirs"] * 3
 
 
 def test_doctor_names_what_another_package_replaced(wheel, tmp_path):

@@ -58,7 +58,7 @@ def figure(
 
     Examples:
         >>> import lra
-        >>> rows = lra.rows("reports/published/families-epyc-2026-11-21.jsonl")
+        >>> rows = lra.rows("example")
         >>> figure = lra.figure(rows, "time", mode="step", models=["linear", "sdpa"])
         >>> figure.axes[0].get_xlabel()
         'sequence length (tokens)'

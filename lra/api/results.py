@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lra.api.plain_errors import plainly
 from lra.errors import ConfigError, near
+from lra.results.stored import file_of_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +26,8 @@ def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFr
 
     Args:
         path: The folder of a store, or a published file of rows (`.jsonl`). The file beside it
-            (`.json`), where there is one, says how its cells differ.
+            (`.json`), where there is one, says how its cells differ. `example`: the rows of a
+            quickstart, which come with lra.
         sweep: Name of a sweep of the store; None: all that is stored.
 
     Returns:
@@ -42,11 +44,11 @@ def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFr
 
     Examples:
         >>> import lra
-        >>> rows = lra.rows("reports/published/families-epyc-2026-11-21.jsonl")
+        >>> rows = lra.rows("example")
         >>> sorted(rows["metric"].unique())[:2]
-        ['bandwidth', 'batch_size']
+        ['accuracy', 'bandwidth']
     """
-    return rows_of(Path(path), sweep)
+    return rows_of(file_of_rows(Path(path)), sweep)
 
 
 def rows_of(

@@ -146,7 +146,7 @@ def table(
 
     Examples:
         >>> import lra
-        >>> rows = lra.rows("reports/published/families-epyc-2026-11-21.jsonl")
+        >>> rows = lra.rows("example")
         >>> growth = lra.table(rows, "growth", models=["linear", "sdpa"])
         >>> round(growth.to_pandas()["training step, time", "exponent"]["sdpa"])
         2

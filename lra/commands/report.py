@@ -8,6 +8,7 @@ from lra.composition.arguments import Parser, add_plugin_words, add_results, pat
 from lra.results.stored import (
     destination,
     deviations,
+    file_of_rows,
     publish,
     published_cells,
     published_with_names,
@@ -27,7 +28,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=path_word, help="folder; default: RESULTS/reports/SWEEP")
     parser.add_argument("--title", help="heading of the report")
     parser.add_argument(
-        "--rows", type=path_word, help="a published file of rows, instead of a store"
+        "--rows",
+        type=path_word,
+        help="a published file of rows, instead of a store; example: one that comes with lra",
     )
     parser.add_argument(
         "--style", metavar="FILE_OR_NAME",
@@ -62,6 +65,7 @@ def main(argv: list[str]) -> int:
             print(line, file=sys.stderr)
 
         if choice.rows:
+            choice.rows = file_of_rows(choice.rows)
             rows, name = published_with_names(choice.rows), choice.rows.stem
             folder = Path("reports-of-" + name)
             about = published_cells(choice.rows)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.errors import ConfigError, UnknownName, near, unknown
-from lra.results.stored import published, published_cells, stored
+from lra.results.stored import file_of_rows, published, published_cells, stored
 from lra.runners.records import CELL_COLUMNS
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def compared(
 
         for file in files:
             cells |= published_cells(file)
-        whole = pd.concat([published(file) for file in files], ignore_index=True)
+        whole = pd.concat([published(file_of_rows(file)) for file in files], ignore_index=True)
         rows = with_distinct_names(whole, cells)
     else:
         rows, cells, left_out = stored(root, sweep)

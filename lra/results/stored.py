@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from lra.errors import UnknownName, unknown
 if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
     import pandas as pd
 
+EXAMPLE = "example"
+"""The name of rows that come with lra."""
 PUBLISHED = ("identity", "described", "overrides", "environment")
 """What `publish` keeps of a cell."""
 
@@ -98,6 +101,17 @@ def deviations(node: Mapping[str, Any]) -> dict[str, str]:
     sentences = node.get("deviations")
     given = sentences.items() if isinstance(sentences, Mapping) else ()
     return {str(name): str(text) for name, text in given if text is not None}
+
+
+def file_of_rows(path: Path) -> Path:
+    """Return where the rows of a name are: `example`, where nothing has this name, is lra's own.
+
+    In a wheel a file of the quickstart's rows; in a clone the published ones.
+    """
+    if str(path) != EXAMPLE or path.exists():
+        return path
+    folder = Path(str(resources.files("lra.reports")))
+    return max([*folder.glob("example.jsonl"), *folder.glob("published/quickstart-*.jsonl")])
 
 
 def published(path: Path) -> "pd.DataFrame":
