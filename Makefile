@@ -8,6 +8,7 @@
 #   make slurm      sweeps on a real SLURM, on a machine that can be thrown away (root; apt-get install slurm-wlm munge)
 #   make docs         the documentation as a site, in build/site
 #   make campaign     faults at random: kills, full disks, torn files, bad command lines, ... (up to an hour)
+#   make release    both archives, checked and tried, and what is new; publishes nothing
 #   make lint | types | wheel | clean
 #
 # PYTHON=python3.12 chooses the interpreter, VENV=DIR another environment.
@@ -23,7 +24,7 @@ SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart gallery pages test slurm lint types rules tree docs pytest parity campaign wheel clean
+.PHONY: help quickstart gallery pages test slurm lint types rules tree docs pytest parity campaign wheel release clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -85,6 +86,21 @@ slurm: $(VENV)/.dev
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
+
+# Builds both archives, checks them, and tries each in an environment of its own. Publishes nothing.
+release: $(VENV)/.dev
+	rm -rf dist build/release
+	$(INSTALL) build twine
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	for archive in dist/*; do \
+	  rm -rf build/release && $(PYTHON) -m venv build/release && \
+	  build/release/bin/pip install --quiet --constraint constraints.txt $$archive && \
+	  (cd build/release && bin/pip check && bin/lra --version && bin/lra list models && bin/lra report --rows example && \
+	   bin/lra run model=linear task=listops task.source=sample optim.steps=2 optim.warmup_steps=0 logger=none && \
+	   bin/lra verify linear --max-length 64 && bin/lra doctor) || exit 1; done
+	sed -n '/^## /,/^## /p' CHANGELOG.md | sed '1d;$$d' > dist/NOTES.md
+	@echo "tried: $$(ls dist/*.whl dist/*.tar.gz); what is new: dist/NOTES.md; the next steps: .github/RELEASE.md"
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
