@@ -262,6 +262,20 @@ class Runner(ABC):
         runner: Any = self
         return [(mode.name, tokens) for mode in runner.modes for tokens in runner.lengths]
 
+    def too_long(
+        self, mode: str, length: int, took: Mapping[int, float], hardware: "HardwareProfile"
+    ) -> str:
+        """Return why a length would take too long to be tried; "" where nothing says so.
+
+        Args:
+            mode: Of the cell.
+            length: Of the cell.
+            took: `outcome` of shorter lengths on the same curve that nothing disturbed.
+            hardware: Of the run.
+        """
+        del mode, length, took, hardware
+        return ""
+
     def passes(self, work: Work) -> Sequence[Passes]:
         """Return what one cell asks of its model, from which `lra plan` reckons its time.
 

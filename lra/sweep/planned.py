@@ -122,32 +122,35 @@ def ending(planned: Planned, cells: Sequence[Cell], store: Store) -> tuple[Statu
         if name == OWN and refused:  # what cannot be trained cannot be built here either
             return Status.unsupported, str(refused[0]["reason"])
         return Status.skipped, f"{title(source)}: {reason}"
-    reason = _beyond(planned.cell, cells, store)
+    reason = _beyond(planned, cells, store)
     return None if reason is None else (Status.skipped, reason)
 
 
-def _beyond(cell: Cell, cells: Sequence[Cell], store: Store) -> str | None:
+def _beyond(planned: Planned, cells: Sequence[Cell], store: Store) -> str | None:
     """Return why a length needs no trial: a shorter one on the same curve was too much already.
 
-    What was too much for a machine that was disturbed may not be too much for it.
+    Or the curve's own growth says so. What was too much for a machine that was disturbed may not
+    be too much for it.
     """
-    if not runner_of(cell).by_length:
+    cell, kind = planned.cell, planned.run.runner
+    if not kind.by_length:
         return None
-    line, outcome = curve(cell), runner_of(cell).outcome
+    line, took = curve(cell), {}
     for shorter in cells:
-        if (
-            shorter.columns["length"] < cell.columns["length"]
-            and curve(shorter) == line
-            and store.complete(shorter)
-        ):
+        length = shorter.columns["length"]
+        if length < cell.columns["length"] and curve(shorter) == line and store.complete(shorter):
             for row in store.rows_of(shorter):
-                whole = row["metric"] == outcome and NOT_WHOLE.isdisjoint(row["labels"])
-                if whole and Status(row["status"]) in TOO_MUCH:
+                if row["metric"] != kind.outcome or not NOT_WHOLE.isdisjoint(row["labels"]):
+                    continue
+                if Status(row["status"]) in TOO_MUCH:
                     return (
-                        f"not tried, because {shorter.columns['length']:,} tokens were too many "
+                        f"not tried, because {length:,} tokens were too many "
                         f"({row['status']}: {row['reason']})"
                     )
-    return None
+                if row["value"]:
+                    took[length] = row["value"]
+    mode, length = cell.columns["mode"], cell.columns["length"]
+    return kind.too_long(mode, length, took, planned.run.hardware) or None
 
 
 def curves(cells: Iterable[Cell]) -> dict[str, list[Cell]]:

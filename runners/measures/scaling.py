@@ -10,9 +10,10 @@ refused or runs out of memory costs only its own rows.
 """
 
 import gc
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from functools import partial
 from statistics import median
 from typing import ClassVar
 
@@ -24,6 +25,7 @@ from lra.models.backbone.model import Backbone, TaskFacts
 from lra.models.mixer import Unsupported
 from lra.runners.isolation.child import MEMORY_WORDS
 from lra.runners.isolation.progress import phase, within
+from lra.runners.measurement.growth import foretold
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.measure import (
     in_turns,
@@ -42,6 +44,8 @@ from lra.runners.runner import OWN, Direction, Passes, Runner, Work, disturbed, 
 OBSERVED = 4
 """Passes besides the warm-up and the samples: the first call, the one that is held against the
 limit, memory, operations."""
+SURELY = 2.0
+"""Times the limit that a curve's growth must reach for a length to be left out untried."""
 
 
 class Batching(StrEnum):
@@ -72,7 +76,8 @@ class Scaling(Timing, Runner):
     batch_size: int | None = None
     """Sequences in a batch, for `batch: fixed` only."""
     step_limit_s: float | None = 30.0
-    """A model whose second call takes longer is left out, with a row that says so."""
+    """A model whose second call takes longer is left out, with a row that says so; so is a length
+    that by the curve's own growth takes `SURELY` times as long."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -117,6 +122,21 @@ class Scaling(Timing, Runner):
             Passes(times, rows, work.length, step, name=name, measured=True)
             for name in (OWN, *names)
         ]
+
+    def too_long(
+        self, mode: str, length: int, took: Mapping[int, float], hardware: HardwareProfile
+    ) -> str:
+        """Continue the last growth of the time of one sequence."""
+        limit = self.step_limit_s
+        rows = partial(self.sequences, budget=hardware.token_budget)
+        each = foretold({tokens: time / rows(tokens) for tokens, time in took.items()}, length)
+        if limit is None or each is None or each.seconds * rows(length) <= SURELY * limit:
+            return ""
+        return (
+            f"not tried: by the growth from {each.shorter:,} to {each.longer:,} tokens one {mode} "
+            f"would take {each.seconds * rows(length):.1f} s, more than {SURELY:g} times the limit "
+            f"of {limit:g} s (runner.step_limit_s; null tries all)"
+        )
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the cost of one pass or step."""

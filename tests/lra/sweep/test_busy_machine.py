@@ -61,6 +61,26 @@ def test_only_a_quiet_machine_rules_out_longer_sequences(sweep: Sweep) -> None:
     assert found[1].startswith("not tried, because 8 tokens were too many")
 
 
+def test_only_undisturbed_growth_rules_out_longer_sequences(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, "runner.step_limit_s=3", "runner.batch=fixed", "runner.batch_size=1")
+    for at, seconds in enumerate((0.7, 2.8)):
+        write(sweep, at, replace(GOOD, value=seconds))
+    longest = sweep.planned[2]
+    found = ending(longest, sweep.cells, sweep.store)
+    assert found is not None
+    assert found[0] is Status.skipped
+    assert found[1].startswith("not tried: by the growth from 8 to 16 tokens one step would take")
+    assert ending(longest, sweep.cells[1:], sweep.store) is None
+    write(sweep, 0, replace(SHAKEN, value=0.7))
+    assert ending(longest, sweep.cells, sweep.store) is None
+    write(sweep, 0, replace(GOOD, value=0.7))
+    write(sweep, 1, replace(SHAKEN, value=2.8))
+    assert ending(longest, sweep.cells, sweep.store) is None
+    slower = Measurement(metric="time_ratio", value=0.1, labels={"reference": "sdpa"})
+    sweep.store.write(sweep.planned[1].cell, [replace(GOOD, value=1.4), slower], [], {})
+    assert ending(longest, sweep.cells, sweep.store) is None  # 2.8 s, by its own time
+
+
 def test_a_failed_attempt_leaves_the_numbers_that_are_there(sweep: Sweep) -> None:
     executor = Executor(None, sweep.store, None, None)  # type: ignore[arg-type]
     running = Running(ClaimedCell(sweep.planned[0], None))  # type: ignore[arg-type]

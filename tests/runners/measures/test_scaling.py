@@ -218,6 +218,37 @@ def test_a_model_that_a_busy_machine_made_slow_says_so(monkeypatch: pytest.Monke
     assert "disturbed (load of other processes), the limit is 5 s" in row.reason
 
 
+SOFTMAX = {4096: 0.71, 8192: 2.77}
+"""Seconds of a step: 10.8 at twice the length."""
+
+
+def untried(took: dict[int, float], length: int, budget: int = 2048, **options: Any) -> str:
+    hardware = HardwareProfile(name="cpu", token_budget=budget)
+    return Scaling(**options).too_long("step", length, took, hardware)
+
+
+@pytest.mark.parametrize(
+    ("limit", "tried"), [(3.0, False), (5.3, False), (5.5, True), (None, True)]
+)
+def test_a_length_is_untried_where_growth_says_twice_the_limit(
+    limit: float | None, tried: bool
+) -> None:
+    words = untried(SOFTMAX, 16384, step_limit_s=limit)
+    assert bool(words) is not tried
+    if words:
+        assert "from 4,096 to 8,192 tokens one step would take 10.8 s" in words
+        assert f"the limit of {limit:g} s (runner.step_limit_s; null tries all)" in words
+
+
+def test_growth_is_that_of_one_sequence() -> None:
+    """8 sequences of 256 tokens and 4 of 512 take as long: one of 512 takes twice one of 256."""
+    flat = {256: 4.0, 512: 4.0}
+    assert untried(flat, 1024, step_limit_s=1.99) != ""
+    assert untried(flat, 1024, step_limit_s=2.0) == ""
+    by_hand = untried({256: 1.0, 512: 4.0}, 1024, step_limit_s=2.0, batch="fixed", batch_size=3)
+    assert "would take 16.0 s" in by_hand
+
+
 def test_peak_memory_of_a_step_leaves_out_parameters_but_not_gradients() -> None:
     rows = by_metric(measured(references=[]))
     parameters, peak = rows["parameters"].value, rows["peak_tensor_bytes"].value
