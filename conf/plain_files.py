@@ -76,6 +76,25 @@ def _read_marked(path: str | os.PathLike[str], most: int) -> tuple[bytes | None,
         os.close(descriptor)
 
 
+def read_end(path: str | os.PathLike[str], count: int) -> bytes:
+    """Return the last `count` bytes of a plain file, all of a shorter one. Raises as `read_bytes`.
+
+    However large it is, no more is read.
+    """
+    return persistent(_read_end, path, count)
+
+
+def _read_end(path: str | os.PathLike[str], count: int) -> bytes:
+    descriptor = _open(path)
+    try:
+        return os.pread(descriptor, count, max(0, os.fstat(descriptor).st_size - count))
+    except OSError as error:
+        error.filename = os.fspath(path)  # which reading from a descriptor does not tell
+        raise
+    finally:
+        os.close(descriptor)
+
+
 def open_file(path: str | os.PathLike[str]) -> int:
     """Open a plain file for reading; a pipe is not waited for. Raises `NoFile` or an OSError."""
     return persistent(_open, path)

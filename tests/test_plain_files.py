@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.conf.plain_files import NoFile, NoJson, parse_json, read_bytes, read_json, typed
+from lra.conf.plain_files import NoFile, NoJson, parse_json, read_bytes, read_end, read_json, typed
 
 LONG = b"9" * 400
 WRONG = {
@@ -67,3 +67,12 @@ def test_what_is_no_file_is_said_at_once(kind: str, tmp_path: Path) -> None:
     assert refused.value.filename == str(path)
     with pytest.raises(FileNotFoundError):
         read_bytes(tmp_path / "b")
+
+
+@pytest.mark.parametrize("size", [0, 5, 22, 23, 70_000])
+def test_the_end_of_a_file_is_read_alone(size: int, tmp_path: Path) -> None:
+    path, content = tmp_path / "a", os.urandom(size)
+    path.write_bytes(content)
+    assert read_end(path, 22) == content[-22:]
+    with pytest.raises(NoFile, match="a folder"):
+        read_end(tmp_path, 22)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from lra.conf.system_errors import (
     NO_FOLDER_FLUSH,
@@ -187,7 +187,21 @@ def make_folder(folder: Path) -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put `data` at `path` so that every reader, at any moment, sees all of it or none.
+    """Put `data` at `path` as `write_by` does. Raises `Unwritable`."""
+    write_by(path, lambda file: file.write(data))
+
+
+def write_by(
+    path: Path, write: Callable[[BinaryIO], object], *, before: Path | None = None
+) -> None:
+    """Put what `write` writes at `path` so that every reader, at any moment, sees all or nothing.
+
+    Args:
+        path: of the file.
+        write: writes into an open file, from its beginning; again, into another, where the file
+            system failed.
+        before: where what was at `path` goes once the new content is on the disk. In between
+            nothing is at `path`; None: it is replaced.
 
     Two writers of one path leave the file of one of them. A writer that is killed leaves at most a
     file under a temporary name, which a later writer in that folder removes: one of this machine at
@@ -197,7 +211,7 @@ def write_whole(path: Path, data: bytes) -> None:
         Unwritable: full disk, missing right, read-only file system; no partial file is left.
     """
     make_folder(path.parent)
-    now = _written(path, lambda: _put(path, data))
+    now = _written(path, lambda: _put(path, write, before))
     with suppress(OSError):  # what stays is for the next writer
         for left in path.parent.glob(".*.tmp"):
             with suppress(OSError):
@@ -205,17 +219,20 @@ def write_whole(path: Path, data: bytes) -> None:
                     left.unlink()
 
 
-def _put(path: Path, data: bytes) -> float:
+def _put(path: Path, write: Callable[[BinaryIO], object], before: Path | None) -> float:
     """Write a file under a temporary name, rename it, and return the server's time."""
     temporary = writers.temporary(path)
     try:
         with temporary.open("xb") as file:
-            file.write(data)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
             # The server's clock, where the folder is on a network: comparable with the
             # times of other temporary files, which ours need not be.
             now = os.fstat(file.fileno()).st_mtime
+        if before is not None:
+            with suppress(FileNotFoundError):  # an attempt before this one came so far
+                path.replace(before)
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):

@@ -5,10 +5,10 @@ import logging
 import pickle
 import sys
 import time
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 RESUME, PREVIOUS, WEIGHTS = "resume.pt", "resume-previous.pt", "weights.pt"
 DAMAGED = (*TORN, pickle.UnpicklingError)
+_END_BYTES, _END_BEGINS = 22, b"PK\5\6"
+"""Of an archive as PyTorch writes it."""
 
 
 class Checkpoints:
@@ -40,12 +42,10 @@ class Checkpoints:
         if self.folder is None:
             return
         newest = self.folder / RESUME
-        data = _serialised(state)
         self._make_way()
-        before = _content(newest) if exists(newest) else b""
-        if zipfile.is_zipfile(io.BytesIO(before)):  # else damaged, and what lies before may not be
-            atomic.write_whole(self.folder / PREVIOUS, before)
-        atomic.write_whole(newest, data)
+        # One that was torn off gives way at once: what lies before it may be whole.
+        before = self.folder / PREVIOUS if exists(newest) and _ends_well(newest) else None
+        atomic.write_by(newest, partial(_write, state), before=before)
 
     def _make_way(self) -> None:
         """Move what is no file, in a file's place, out of the folder."""
@@ -127,7 +127,7 @@ class Checkpoints:
         if self.folder is None:
             return
         self._make_way()
-        atomic.write_whole(self.folder / WEIGHTS, _serialised(weights))
+        atomic.write_by(self.folder / WEIGHTS, partial(_write, weights))
         for name in (RESUME, PREVIOUS):
             atomic.remove(self.folder / name)
 
@@ -148,15 +148,32 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _content(path: Path) -> bytes:
     """Return the bytes of a file. Raises OSError: of a fault, `Refused`."""
+    return _asked(path, lambda: plain_files.read_bytes(path, most=sys.maxsize))
+
+
+def _ends_well(path: Path) -> bool:
+    """Tell whether a file ends as an archive of PyTorch does. Raises as `_content`."""
+    return _asked(path, lambda: plain_files.read_end(path, _END_BYTES)).startswith(_END_BEGINS)
+
+
+def _asked(path: Path, read: Callable[[], bytes]) -> bytes:
     try:
-        return plain_files.read_bytes(path, most=sys.maxsize)
+        return read()
     except OSError as error:
         if is_fault(error):
             raise unreadable(path, error) from error
         raise
 
 
-def _serialised(state: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
+def _write(state: dict[str, Any], file: BinaryIO) -> None:
+    """Write a state as it lies in memory, tensor after tensor.
+
+    Raises:
+        OSError: what the file raised, which PyTorch may hide behind an error of its own.
+    """
+    try:
+        torch.save(state, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise

@@ -1,5 +1,6 @@
 """Training state on disk: damage is noticed, the one before it serves, nothing loops."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -92,12 +93,13 @@ def test_a_failed_write_leaves_the_old_state(tmp_path: Path, monkeypatch) -> Non
     kept = Checkpoints(tmp_path)
     kept.save(state(1))
 
-    def full(path: Path, data: bytes) -> None:
-        raise atomic.unwritable(path, OSError(28, "No space left on device"))
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(atomic, "write_whole", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(atomic.Unwritable, match="free some space"):
         kept.save(state(2))
+    assert [path.name for path in tmp_path.iterdir()] == [RESUME]
     found = newest(kept)
     assert found is not None
     assert found["step"] == 1
