@@ -1,16 +1,19 @@
 """The campaign of faults: its checks notice what they are for, and its page shows what was kept."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from multiprocessing import shared_memory, synchronize
 from pathlib import Path
 
 import pytest
 
 from lra.runners.records import Cell, Measurement
 from lra.runners.store import Store
-from tests.campaign import published
+from tests.campaign import fresh, machine, published
 from tests.campaign.part import Found
 from tests.campaign.sweeps import check_store
 from tests.lra_process import HOME
@@ -87,6 +90,47 @@ def test_every_check_of_a_store_notices_its_fault(word: str, stores: tuple[Path,
     found = Found("test")
     check_store(found, *stores, "with a fault")
     assert any(word in sentence for sentence in found.wrong), found.wrong
+
+
+@pytest.mark.skipif(not machine.SHARED.is_dir(), reason="the system shows no shared memory")
+def test_shared_memory_that_is_left_is_that_of_the_case(tmp_path: Path, monkeypatch) -> None:
+    """Names as Python and PyTorch give them, in a fork of a marked process and in a stranger."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine, "PATIENCE_S", 0.0)
+
+    def forked(act: Callable[[], set[str]]) -> set[str]:
+        reader, writer = os.pipe()
+        if not (child := os.fork()):
+            os.write(writer, " ".join(act()).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writer)
+        with os.fdopen(reader) as names:
+            return {*names.read().split()}
+
+    def left() -> set[str]:
+        names = {
+            f"sem.{synchronize.SemLock._make_name()[1:]}", shared_memory._make_filename()[1:],
+            f"torch_{os.getpid()}_1234_0",
+        }  # fmt: skip
+        for name in names:
+            (machine.SHARED / name).touch()
+        return names
+
+    def marked() -> set[str]:
+        fresh.begin()
+        return forked(left)
+
+    own: set[str] = set()
+    others: set[str] = set()
+    try:
+        others, own = forked(left), forked(marked)
+        assert len(own) == len(others) == 3
+        assert machine.left_shared_memory(tmp_path) == own
+        assert machine.left_shared_memory(tmp_path.parent) == set()
+    finally:
+        for name in own | others:
+            (machine.SHARED / name).unlink()
 
 
 @pytest.mark.slow

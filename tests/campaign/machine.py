@@ -1,15 +1,21 @@
 """What a part leaves behind on the machine: processes, shared memory, temporary files."""
 
+import hashlib
+import multiprocessing
 import os
+import re
 import time
 from contextlib import suppress
+from functools import partial
+from multiprocessing import shared_memory
 from pathlib import Path
 
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 SHARED = Path("/dev/shm")
-OURS = ("torch_", "psm_", "sem.mp-", "pymp-")
-"""How names of shared memory begin that PyTorch or Python's `multiprocessing` gives; another
-program's is none of ours."""
+NOTED = "processes.txt"
+"""Where every process of a case notes its number."""
+OF_TORCH = re.compile(r"torch_(\d+)_")
+"""Shared memory of PyTorch, with the number of the process that made it."""
 PATIENCE_S = 15.0
 """Within which everything that belongs to a sweep must have ended."""
 
@@ -38,10 +44,43 @@ def left_processes(folder: Path) -> dict[int, str]:
     return found
 
 
-def shared_memory() -> set[str]:
-    """Return the names of shared memory that no living process has mapped."""
-    entries = SHARED.iterdir() if SHARED.is_dir() else ()
-    there = {entry.name for entry in entries if entry.name.startswith(OURS)}
+def mark_processes(folder: Path) -> None:
+    """Have the names of shared memory tell that this process, or a fork of one, has made it.
+
+    Not that of a Python that these start anew: nothing tells it from a stranger's.
+
+    Args:
+        folder: of the case.
+    """
+    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    config["semprefix"] = f"/{_mark(folder)}"
+    shared_memory._SHM_NAME_PREFIX = f"/{_mark(folder)}"  # type: ignore[attr-defined]
+    note = partial(_note, folder / NOTED)
+    note()
+    os.register_at_fork(after_in_child=note)
+
+
+def _mark(folder: Path) -> str:
+    """Eight letters, for which Python's names have room."""
+    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]
+
+
+def _note(path: Path) -> None:
+    with suppress(OSError):  # of a disk that is full on purpose
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, b"%d\n" % os.getpid())
+        os.close(file)
+
+
+def own_shared_memory(folder: Path) -> set[str]:
+    """Return the names of what processes of a case have made and no living process has mapped."""
+    mark, noted = _mark(folder), folder / NOTED
+    numbers = {*noted.read_text().split()} if noted.exists() else set()
+    there = set()
+    for name in [entry.name for entry in SHARED.iterdir()] if SHARED.is_dir() else []:
+        made = OF_TORCH.match(name)
+        if name.removeprefix("sem.").startswith(mark) or (made and made[1] in numbers):
+            there.add(name)
     if not there:
         return there
     used = set()
@@ -53,10 +92,10 @@ def shared_memory() -> set[str]:
     return there - used
 
 
-def left_shared_memory(before: set[str]) -> set[str]:
-    """Return what is there more, once everything had time to end: also what is not of the case."""
+def left_shared_memory(folder: Path) -> set[str]:
+    """Return what is still there of a case, once everything had time to end."""
     deadline = time.monotonic() + PATIENCE_S
-    while (found := shared_memory() - before) and time.monotonic() < deadline:
+    while (found := own_shared_memory(folder)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return found
 

@@ -69,7 +69,6 @@ class Bench:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.results = self.folder / "results"
         self.data = settings.folder.parent / "data"
-        self.shared = machine.shared_memory()
         self.number = 0
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -258,7 +257,7 @@ def check_left(found: Found, bench: Bench, case: str, *, killed: int = 0) -> Non
     """
     left = machine.left_processes(bench.folder)
     found.check(not left, f"{case}: processes are left: {left}")
-    shared = machine.left_shared_memory(bench.shared)
+    shared = machine.left_shared_memory(bench.folder)
     found.check(not shared, f"{case}: shared memory is left: {sorted(shared)[:5]}")
     files = machine.temporary_files(bench.temporary)
     found.check(len(files) <= killed, f"{case}: temporary files are left: {files[:5]}")
