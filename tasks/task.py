@@ -6,12 +6,12 @@ from enum import StrEnum, auto
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from lra.tasks.errors import (
     BadData as BadData,  # noqa: PLC0414  # handed on
     NotPrepared as NotPrepared,  # noqa: PLC0414
 )
+from lra.tasks.tensors import Tensor
 
 SPLITS = ("train", "validation", "test")
 

@@ -8,15 +8,13 @@ on at most 20,000 training pictures of 32 x 32, or as many pixels of others: a s
 long sequences has to beat, not the best of its kind.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from lra.tasks.baselines.seen import Pictures
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.batching import Draw, permutation
 
@@ -26,14 +24,6 @@ FIT_PIXELS = 20_000 * 32 * 32
 EPOCHS = 6
 BATCH = 64
 RATE = 0.01
-
-
-class Pictures(NamedTuple):
-    """Pictures as a model sees them, and their classes."""
-
-    targets: Int[np.ndarray, " n"]
-    read: Callable[[Int[np.ndarray, " b"]], UInt8[np.ndarray, "b s s"]]
-    """Return some of them, which are in memory together."""
 
 
 class WindowNetwork(nn.Sequential):

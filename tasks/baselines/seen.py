@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int, Integer
+from jaxtyping import Bool, Int, Integer, UInt8
 
 AT_ONCE = 64
 """Examples that are read together, at most."""
@@ -46,6 +46,14 @@ class SeenExamples:
             real = self.read(some)
             ends = np.cumsum(np.bincount(real.row, minlength=len(some) * self.parts))
             yield from np.split(real.tokens, ends[:-1])
+
+
+class Pictures(NamedTuple):
+    """Pictures as a model sees them, and their classes."""
+
+    targets: Int[np.ndarray, " n"]
+    read: Callable[[Int[np.ndarray, " b"]], UInt8[np.ndarray, "b s s"]]
+    """Return some of them, which are in memory together."""
 
 
 def real_tokens(

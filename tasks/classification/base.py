@@ -6,11 +6,8 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int, Integer, Shaped
-from torch import Tensor
 
-from lra.tasks.baselines.n_grams import answers
 from lra.tasks.baselines.seen import RealTokens, SeenExamples, real_tokens
 from lra.tasks.classification.objectives import (
     HIDING,
@@ -24,6 +21,7 @@ from lra.tasks.data import tokens
 from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.tokens import unigram_baseline
 from lra.tasks.task import Baseline, Batch, Tally, TaskSpec
+from lra.tasks.tensors import Tensor, torch
 
 FIT = 20_000
 """Training examples whose tokens are counted."""
@@ -195,6 +193,8 @@ class ClassificationTask(RowsTask):
                 self._tokens(split, judged=True),
             )
             return [unigram_baseline(frequencies, right, partial(self.derived, split))]
+        from lra.tasks.baselines import n_grams
+
         train, data = self.seen("train"), self.seen(split)
         guess = int(self.counts(train.targets).argmax())
         results = [
@@ -206,7 +206,7 @@ class ClassificationTask(RowsTask):
             )
         ]
         for name, longest_run, sentence in LOCAL:
-            hit = answers(
+            hit = n_grams.answers(
                 train, data, classes=self.spec.classes, longest_run=longest_run, name=name
             )
             results.append(baseline(name, hit, sentence))

@@ -13,15 +13,14 @@ from enum import StrEnum, auto
 from functools import partial
 
 import numpy as np
-import torch
 from jaxtyping import Int, UInt8
 
 from lra.conf.choices import by_name
-from lra.tasks.baselines import image_windows
-from lra.tasks.baselines.image_windows import Pictures
+from lra.tasks.baselines.seen import Pictures
 from lra.tasks.classification.base import ClassificationTask, baseline
 from lra.tasks.data.storage import Ragged
 from lra.tasks.task import Baseline, Batch
+from lra.tasks.tensors import torch
 
 LEVELS = 256
 SHADES = " .:-=+*#%@"
@@ -98,6 +97,8 @@ class GrayTask(ClassificationTask):
         """Compute the baselines on `split`; of whole pictures, one by small windows as well."""
         results = super().baselines(split)
         if self.whole and not self.per_token:
+            from lra.tasks.baselines import image_windows
+
             answers = image_windows.answers(
                 self.pictures("train"), self.pictures(split), classes=self.spec.classes
             )

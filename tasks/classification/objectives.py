@@ -32,13 +32,12 @@ from enum import StrEnum, auto
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Int, UInt64
-from torch import Tensor
 
 from lra.tasks.data.batching import Draw
 from lra.tasks.data.masking import chosen, words_of
 from lra.tasks.task import Batch, Kind, TaskSpec
+from lra.tasks.tensors import Tensor, torch
 
 
 class InputObjective(StrEnum):

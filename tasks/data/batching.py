@@ -7,11 +7,11 @@ is planned before its first batch, which takes milliseconds: resuming is a slice
 from enum import IntEnum
 
 import numpy as np
-import torch
 from jaxtyping import Int, Int64, Shaped
 
 from lra.tasks.data.storage import Ragged
 from lra.tasks.task import Batch
+from lra.tasks.tensors import torch
 
 LONGEST = 2**31
 """No row is longer."""

@@ -4,11 +4,10 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from lra.tasks.task import Baseline, Batch, Tally
+from lra.tasks.tensors import Tensor, torch
 
 LARGEST = 1 << 48
 """No position and no count of tokens comes near."""

@@ -21,7 +21,6 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Int, UInt64
-from torch import Tensor
 
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.data.prepared import GENERATED, identity_of
@@ -30,6 +29,7 @@ from lra.tasks.data.sources import data_root
 from lra.tasks.data.storage import Ragged
 from lra.tasks.data.tokens import tally
 from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
+from lra.tasks.tensors import Tensor
 
 NOT_ASKED = -1
 ROOM = 4

@@ -17,9 +17,7 @@ from enum import StrEnum, auto
 from functools import cached_property, partial
 
 import numpy as np
-import torch
 from jaxtyping import Int
-from torch import Tensor
 
 from lra.conf.choices import by_name
 from lra.tasks.data.batching import check_ranks
@@ -35,6 +33,7 @@ from lra.tasks.language.windows import (
     varied_lanes,
 )
 from lra.tasks.task import Baseline, Batch, Kind, Tally, Task, TaskSpec
+from lra.tasks.tensors import Tensor, torch
 
 COUNT_AT_ONCE = 1 << 24
 

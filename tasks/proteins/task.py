@@ -34,9 +34,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
 from jaxtyping import Int, Integer
-from torch import Tensor
 
 from lra.tasks.data.masking import chosen
 from lra.tasks.data.prepared import identity_of
@@ -60,6 +58,7 @@ from lra.tasks.proteins.data import Duplicates, ProteinData, ProteinSource
 from lra.tasks.proteins.sources import PUBLIC_DATASET
 from lra.tasks.proteins.splits import FAMILIES
 from lra.tasks.task import Baseline, Batch, Kind, Task, TaskSpec
+from lra.tasks.tensors import Tensor, torch
 
 VERSION = 1
 MASKED = 0.15

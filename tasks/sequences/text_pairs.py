@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
 from jaxtyping import Int
-from torch import Tensor
 
 from lra.conf.shown import short
 from lra.tasks.classification.split_files import SplitFiles
@@ -32,6 +30,7 @@ from lra.tasks.data.storage import Ragged, from_rows
 from lra.tasks.data.tokens import tally, unigram_baseline
 from lra.tasks.errors import BadData
 from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
+from lra.tasks.tensors import Tensor, torch
 
 VERSION = 2
 BOUNDARY = 1

@@ -14,12 +14,11 @@ import hashlib
 from collections.abc import Sequence
 from enum import StrEnum, auto
 
-import torch
-
 from lra.tasks.classification.pathfinder.files import SETS, ListedPicture
 from lra.tasks.data.batching import Draw, permutation
 from lra.tasks.errors import BadData
 from lra.tasks.task import SPLITS
+from lra.tasks.tensors import torch
 
 S4_SEED = 42
 LEVELS = dict(zip(SETS.values(), ("easy", "intermediate", "hard"), strict=True))

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from lra.tasks.baselines.image_windows import WINDOW, Pictures, WindowNetwork, answers
+from lra.tasks.baselines.image_windows import WINDOW, WindowNetwork, answers
+from lra.tasks.baselines.seen import Pictures
 from lra.tasks.classification.pixels import Dataset, Pixels, PixelSource
 
 

@@ -8,9 +8,10 @@ import torch
 
 from lra.composition.catalogue import names
 from lra.composition.named import named_task
-from lra.tasks.baselines import image_windows
+from lra.tasks.baselines import image_windows, n_grams
 from lra.tasks.baselines.certificate import certified, path_of
-from lra.tasks.classification import base as classification, gray
+from lra.tasks.baselines.seen import Pictures
+from lra.tasks.classification import gray
 from lra.tasks.classification.base import ClassificationTask
 from lra.tasks.classification.listops import oracle as listops_oracle
 from lra.tasks.classification.pixels import Dataset, Pixels, PixelSource
@@ -183,8 +184,8 @@ def views(monkeypatch):
 
     recorded(ClassificationTask, "seen")
     recorded(gray.GrayTask, "pictures")
-    monkeypatch.setattr(classification, "answers", estimate)
-    monkeypatch.setattr(gray.image_windows, "answers", estimate)
+    monkeypatch.setattr(n_grams, "answers", estimate)
+    monkeypatch.setattr(image_windows, "answers", estimate)
     monkeypatch.setattr(listops_oracle, "answers", oracle)
     return made, handed
 
@@ -201,7 +202,7 @@ def test_baselines_read_what_batches_deliver(name, seed, views, tmp_path):
         assert handed
         assert {id(data) for data in handed} <= {id(data) for _, data in made}
         for part, data in made:
-            (same_pictures if isinstance(data, image_windows.Pictures) else same)(task, data, part)
+            (same_pictures if isinstance(data, Pictures) else same)(task, data, part)
     elif isinstance(task, DiagnosticTask):
         guess = torch.cat([batch.target[batch.weight > 0] for batch in one_by_one(task, "train")])
         often = torch.bincount(guess).argmax()
@@ -300,9 +301,7 @@ def test_an_encoding_tells_no_more(options, monkeypatch):
 def test_each_regime_has_a_certificate_of_its_own(name, seed, tmp_path, monkeypatch):
     """What is kept for some options is never served for others, and stays when those come."""
     monkeypatch.setattr(image_windows, "answers", lambda train, data, **_: digits(data))
-    monkeypatch.setattr(
-        classification, "answers", lambda train, data, **_: digits(data, data.lengths)
-    )
+    monkeypatch.setattr(n_grams, "answers", lambda train, data, **_: digits(data, data.lengths))
     source = random.Random(f"{name} {seed}")
     tasks = [drawn(name, source, tmp_path) for _ in range(6)]
     computed = []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lra.tasks.baselines.image_windows import Pictures
+from lra.tasks.baselines.seen import Pictures
 from lra.tasks.classification.pathfinder import (
     disc_distance,
     ink as pathfinder_ink,
