@@ -3,11 +3,13 @@
 import signal
 import sys
 
+from lra.conf import garbage
 from lra.terminal import streams as standard_streams
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    garbage.seldom()
     try:
         standard_streams.settle()
         from lra import cli

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lra.runners.records import Measurement, Status
-from lra.runners.storage.index import CellSummary, Failure
-from lra.tasks.data.bars import tqdm
 from lra.terminal.screen import beneath
 
 if TYPE_CHECKING:
     from lra.runners.runner import Runner
+    from lra.runners.storage.index import CellSummary, Failure
 
 PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
 """Labels of rows that are a part of a cell's result: one without a number leaves the others."""
@@ -34,6 +33,8 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
         yield from items
         return
     if sys.stderr.isatty():
+        from lra.tasks.data.bars import tqdm
+
         yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=beneath(sys.stderr))
         return
     begin, printed = time.monotonic(), False
@@ -50,7 +51,7 @@ def failure(rows: list[Measurement]) -> Measurement | None:
     return _decisive(bad, some_good=len(bad) < len(rows))
 
 
-def failure_of(summary: CellSummary) -> Failure | None:
+def failure_of(summary: "CellSummary") -> "Failure | None":
     """Return what `failure` returns of the rows of a stored cell."""
     return _decisive(summary.failures, some_good=Status.ok in summary.statuses)
 

@@ -25,6 +25,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lra.conf import garbage
 from lra.conf.plain_files import APPENDING
 from lra.runners.isolation import descendants, temporary
 from lra.runners.records import Status, legible, text_of
@@ -91,6 +92,7 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
         payload: the pickled pair of a `Work` and its argument, from our parent.
     """
     gc.freeze()  # what the fork server has imported lives to the end: searching it takes long
+    garbage.usual()
     os.setsid()  # a Ctrl-C in the terminal is the parent's to answer; and the group dies as one
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN if number is signal.SIGINT else signal.SIG_DFL)

@@ -1,6 +1,7 @@
 """Work for the isolation tests: each function is one fault, or one honest piece of work."""
 
 import ctypes
+import gc
 import json
 import os
 import random
@@ -401,6 +402,10 @@ def raise_odd(argument, send):
     if not isinstance(made, BaseException):
         exec(made)
     raise made
+
+
+def garbage_thresholds(_, send):
+    send(gc.get_threshold())
 
 
 def imported(name, send):

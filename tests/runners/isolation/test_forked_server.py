@@ -28,6 +28,21 @@ for _ in range(2):
 again.set()
 """
 
+SELDOM = """
+import gc
+import isolated_jobs as jobs
+from lra.conf import garbage
+from lra.runners.isolation import isolate
+
+usual = gc.get_threshold()
+garbage.seldom()
+isolate._next.modules.clear()
+isolate.prepare(fork=True)
+found = []
+isolate.run(jobs.garbage_thresholds, None, on_message=found.append)
+print(gc.get_threshold()[0] > usual[0], found == [usual])
+"""
+
 
 @pytest.mark.parametrize(
     ("fork", "thread", "seen"),
@@ -38,12 +53,20 @@ again.set()
     ],
 )
 def test_it_has_what_this_process_imported_and_one_after_it_is_a_new_python(fork, thread, seen):
+    assert printed(CODE.format(fork=fork, thread=thread)) == seen
+
+
+def test_a_cell_looks_for_garbage_as_often_as_any_program():
+    assert printed(SELDOM) == ["True", "True"]
+
+
+def printed(code):
     done = subprocess.run(
-        [sys.executable, "-c", CODE.format(fork=fork, thread=thread)],
+        [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == seen
+    return done.stdout.split()
