@@ -179,4 +179,11 @@ METRICS: dict[str, Metric] = {
     "topk_mass_recall": _metric("fraction", True, "exact mass of k heaviest keys kept; label k"),
     "core_time": _metric("s", False, "one forward pass of the core alone, median of samples"),
     "core_time_ratio": _metric("ratio", False, "core / SDPA, paired samples; label budget"),
+    # a search over options; labels study, trial, rung
+    "trial_score": _metric("1", None, "label metric on validation, mean over search seeds, as that "
+                           "metric is; label better: higher or lower", least=-1e39, most=1e39),
+    "trial_steps": _metric("1", False, "optimiser steps of a trial, all of its seeds together"),
+    "trial_time": _metric("s", False, "train_time of a trial, all seeds together", least=0.0),
+    "trial_multiply_adds": _metric("1", False, "counted, of a trial's training steps, all seeds"),
+    "chosen_trial": _metric("1", None, "number of the trial that validation chose; 0: untuned"),
 }  # fmt: skip
