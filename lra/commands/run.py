@@ -21,7 +21,8 @@ def main(argv: list[str]) -> int:
         return 0  # Hydra printed a configuration or its help
     # Code of a plug-in may have started threads, which a fork loses.
     isolate.prepare(fork=cli.alone and not named_plugins())
-    several = len(configurations) > 1 or any(word in MULTIRUN for word in argv)
+    searched = configurations[0].searched is not None
+    several = searched or len(configurations) > 1 or any(word in MULTIRUN for word in argv)
     done = execute(configurations, multirun=several, volume=volume)
     if line := disturbed(done.sweep, argv):
         print(line)

@@ -11,8 +11,8 @@ from lra.composition.yaml_text import load
 from lra.errors import UnknownName, near, plural, unknown
 
 FIRST = (
-    "model", "task", "hardware", "size", "optim", "runner", "protocol", "scale", "logger",
-    "cluster",
+    "model", "task", "hardware", "size", "optim", "runner", "search", "protocol", "scale",
+    "logger", "cluster",
 )  # fmt: skip
 """The order in which groups are printed; groups not named here follow by alphabet."""
 OF_SUBMIT = "cluster"

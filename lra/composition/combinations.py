@@ -16,6 +16,7 @@ from lra.errors import ConfigError
 MOST = 100_000
 """Combinations of one command; more is a slip, and their list alone would fill the memory."""
 OF_MIXERS = "model.mixer."
+NEEDS_SEARCH = "an interval needs a search: add search=halton"
 FAITHFUL = ("variant", "faithful")
 """What a family without variants is."""
 
@@ -40,6 +41,17 @@ def expand(overrides: Sequence[Override], max_batch_size: int | None) -> list[li
     return [*chain(*BasicSweeper.split_arguments(list(overrides), max_batch_size))]
 
 
+def is_range(override: Override) -> bool:
+    """Return whether a word has a function of several values, which a search draws from.
+
+    A list, in commas or by glob, is an arm of the comparison each.
+    """
+    value = override.value()
+    if isinstance(value, IntervalSweep | RangeSweep):
+        return True
+    return isinstance(value, ChoiceSweep) and not value.simple_form
+
+
 def _value_count(override: Override) -> float:
     """Return how many values a word has, without listing them."""
     value = override.value()
@@ -48,7 +60,7 @@ def _value_count(override: Override) -> float:
     if isinstance(value, Glob):
         return len([*override.sweep_iterator()])
     if isinstance(value, IntervalSweep):
-        raise ConfigError(f"{override.input_line}: an interval is endless; wanted range or choice")
+        raise ConfigError(f"{override.input_line}: {NEEDS_SEARCH}")
     if not isinstance(value, RangeSweep):
         return 1
     if not value.step or value.start is None or value.stop is None:

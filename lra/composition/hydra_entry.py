@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from lra.composition.class_path import name_plugins
 from lra.composition.configuration import check, long_forms
 from lra.composition.extensions import chosen
-from lra.composition.run import Composed
+from lra.composition.run import Composed, Searched
 from lra.composition.selection import expand_sets
 from lra.conf.shown import short
 from lra.errors import ConfigError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from lra.composition.loader import Loader
 
+NO_SEARCH = "none"
 MULTIRUN = ("-m", "--multirun")
 STEERING = ("Cc", "Cs", "Zl", "Zp")
 """Categories of characters that no word has: controls, ends of lines, halves of UTF-16."""
@@ -75,20 +76,47 @@ def entries(argv: Sequence[str]) -> list[Composed]:
             loader = cast("Loader", hydra.config_loader)
             if _helped(hydra, parser, flags):
                 return []
-            runs, sweep = _runs(loader, flags)
+            runs, sweep, searched = _runs(loader, flags)
             if flags.info:
                 explain(hydra, flags, runs)
             elif flags.cfg:
                 print_configurations(hydra, flags, runs, sweep=sweep)
         if not flags.info and not flags.cfg:
-            configurations = _composed(loader, runs, flags)
+            configurations = _composed(loader, runs, flags.config_dir)
         for entry in configurations:
             refuse_contradictions(entry.config, entry.overrides, loader)
         for note in dict.fromkeys((*loader.notes, *notes([e.config for e in configurations]))):
             print(f"lra: {note}", file=sys.stderr)
-        return configurations
+        return [entry._replace(searched=searched) for entry in configurations]
     finally:
         GlobalHydra.instance().clear()
+
+
+def composed(runs: Sequence[Sequence[str]], place: Mapping[str, str]) -> list[Composed]:
+    """Return the configurations of runs whose words were composed before, with others among them.
+
+    Args:
+        runs: The words of each.
+        place: Where files of the user's own are: see `lra.runners.records.Cell`.
+    """
+    from hydra import version
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.types import RunMode
+
+    from lra.composition.python_words import hydra_left_alone
+    from lra.composition.repository import hydra_of
+
+    folder, own = Path(place.get("folder", ".")), place.get("config_dir")
+    config_dir = None if own is None else str(folder / own)
+    with hydra_left_alone():
+        os.environ["HYDRA_FULL_ERROR"] = "1"
+        version.setbase("1.3")
+        loader = cast("Loader", hydra_of(config_dir).config_loader)
+        try:
+            loader.load_configuration("config", [], RunMode.RUN)  # Hydra's own part, once
+            return [e._replace(place=place) for e in _composed(loader, runs, config_dir)]
+        finally:
+            GlobalHydra.instance().clear()
 
 
 def _refuse(complaint: str | None) -> None:
@@ -142,8 +170,10 @@ def _helped(hydra: Any, parser: argparse.ArgumentParser, flags: argparse.Namespa
     return True
 
 
-def _runs(loader: "Loader", flags: argparse.Namespace) -> tuple[list[list[str]], bool]:
-    """Return the words of each run, without Hydra's own, and whether they are a sweep.
+def _runs(
+    loader: "Loader", flags: argparse.Namespace
+) -> tuple[list[list[str]], bool, Searched | None]:
+    """Return the words of each run, without Hydra's own, whether they are a sweep, or a search.
 
     Besides the flag, a word or a file may say `hydra.mode`; and a preset that names what is swept
     is a sweep, unless `--run` asks for one run. A sweep that no word requests is noted.
@@ -162,33 +192,72 @@ def _runs(loader: "Loader", flags: argparse.Namespace) -> tuple[list[list[str]],
     several = [str(word.input_line) for word in parsed if word.is_sweep_override()]
     params, mode = hydra.sweeper.params or {}, hydra.mode
     preset = _preset(flags.overrides)
+    if (hydra.runtime.choices.get("search") or NO_SEARCH) != NO_SEARCH:
+        runs, searched = _arms(loader, flags, hydra, parsed)
+        return runs, True, searched
+    if lost := [word for word in task if word.startswith("search.")]:
+        _refuse(f"{lost[0]}: there is no search here; add search=halton, or leave it out")
     if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
         if several:
             _refuse(_several(several[0]))
         if flags.run and params:
             loader.notes[f"{preset} is a sweep; --run makes one run of it"] = None
-        return [task], False
+        return [task], False, None
     runs = _combinations(loader, flags, hydra, parsed)
     requested = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
     if len(runs) > 1 and not requested:
         note = f"{preset} is a sweep of {len(runs):,} runs, as with -m"
         loader.notes[f"{note}; --run makes one run of it"] = None
-    return runs, True
+    return runs, True, None
+
+
+def _arms(
+    loader: "Loader", flags: argparse.Namespace, hydra: Any, typed: "Sequence[Override]"
+) -> tuple[list[list[str]], Searched]:
+    """Return the words of each arm of a search, and what it searches over."""
+    from lra.composition.combinations import is_range
+
+    every = [*_of_preset(loader, flags, hydra), *typed]
+    ranged = [word for word in every if is_range(word)]
+    ranges = {word.key_or_group: str(word.input_line).partition("=")[2] for word in ranged}
+    lists = [
+        w.key_or_group for w in every if w.is_sweep_override() and w.key_or_group not in ranges
+    ]
+    fixed = {w.key_or_group for w in typed if not is_range(w)}
+    if both := next((key for key in ranges if key in fixed), None):
+        _refuse(f"{both}: it has one value and a range; a search needs one of them: leave one out")
+    runs = _combinations(loader, flags, hydra, typed, ranged)
+    options = loader.compose(runs[0])["search"]
+    # Of a preset that chooses a search, the words of a cell are to start none.
+    named = any(word.startswith("search=") for word in flags.overrides)
+    none = [] if named else [f"search={NO_SEARCH}"]
+    arms = [[w for w in run if not w.startswith(("search=", "search."))] + none for run in runs]
+    return arms, Searched(options["name"], options, ranges, tuple(lists))
+
+
+def _of_preset(loader: "Loader", flags: argparse.Namespace, hydra: Any) -> "list[Override]":
+    """Return the words of a preset's own sweep."""
+    folders = [Path(flags.config_dir)] if flags.config_dir else []
+    return [
+        loader.parse(expand_sets(f"{key}={value}", folders))
+        for key, value in (hydra.sweeper.params or {}).items()
+    ]
 
 
 def _combinations(
-    loader: "Loader", flags: argparse.Namespace, hydra: Any, typed: "Sequence[Override]"
+    loader: "Loader",
+    flags: argparse.Namespace,
+    hydra: Any,
+    typed: "Sequence[Override]",
+    ranged: "Sequence[Override]" = (),
 ) -> list[list[str]]:
-    """Return the words of each combination of a sweep."""
+    """Return the words of each combination of a sweep, those of `ranged` left out."""
     from hydra.types import RunMode
 
     from lra.composition.combinations import expand, with_options, with_settings, with_trained
 
-    folders = [Path(flags.config_dir)] if flags.config_dir else []
-    swept = [
-        loader.parse(expand_sets(f"{key}={value}", folders))
-        for key, value in (hydra.sweeper.params or {}).items()
-    ]
+    swept = [word for word in _of_preset(loader, flags, hydra) if word not in ranged]
+    typed = [word for word in typed if word not in ranged]
     of_hydra = [loader.parse(word) for word in hydra.overrides.hydra]
     loader.validate_sweep_overrides_legal([*of_hydra, *typed], RunMode.MULTIRUN, from_shell=True)
     runs = expand([*swept, *typed], hydra.sweeper.max_batch_size)
@@ -203,10 +272,13 @@ def _combinations(
 def _several(word: str) -> str:
     """Return the answer to a word of several values where one run is asked for."""
     from lra.composition.answers import Choices, answer, brief
+    from lra.composition.combinations import NEEDS_SEARCH
     from lra.composition.words import proposal
 
     if (wrong := answer([word], Choices.of(None))) is not None:  # which -m would answer alike
         return wrong
+    if "interval(" in word:
+        return f"{word}: {NEEDS_SEARCH}"
     text = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
     key, _, values = word.partition("=")
     if "." not in key or "(" in values:
@@ -235,15 +307,16 @@ def _check_basic(hydra: Any) -> None:
 
 
 def _composed(
-    loader: "Loader", runs: Sequence[Sequence[str]], flags: argparse.Namespace
+    loader: "Loader", runs: Sequence[Sequence[str]], config_dir: str | None
 ) -> list[Composed]:
     from lra.composition.complaints import explained
 
     composed, here, memo = list[Composed](), str(Path.cwd()), Memo()
-    place = {} if flags.config_dir is None else {"config_dir": flags.config_dir}
+    place = {} if config_dir is None else {"config_dir": config_dir}
     for number, words in enumerate(counted(runs, "composing combination")):
-        with explained(words, flags.config_dir):
+        with explained(words, config_dir):
             tree = loader.resolved(words, number)
+        tree = {key: value for key, value in tree.items() if key != "search"}
         if isinstance(tree.get("plugins"), str):  # one name needs no brackets
             tree = {**tree, "plugins": [tree["plugins"]]}
         if packages := [name for name in chosen(tree) if name not in tree["plugins"]]:

@@ -59,6 +59,18 @@ class Control:
         )
 
 
+class Searched(NamedTuple):
+    """What a command searches over, each combination of its lists being an arm."""
+
+    sampler: str
+    options: Mapping[str, Any]
+    """Of the group `search`."""
+    ranges: Mapping[str, str]
+    """Functions of Hydra by option, as the words of the command and of presets have them."""
+    lists: tuple[str, ...]
+    """Keys of several values, in which arms differ."""
+
+
 class Composed(NamedTuple):
     """One combination of choices."""
 
@@ -67,6 +79,8 @@ class Composed(NamedTuple):
     overrides: tuple[str, ...]
     place: Mapping[str, str] = {}
     """Where files of the user's own are: see `lra.runners.records.Cell`."""
+    searched: Searched | None = None
+    """Of an arm of a search."""
 
 
 class LoggerMode(StrEnum):

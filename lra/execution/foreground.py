@@ -39,7 +39,7 @@ class Executed(NamedTuple):
     outcome: SweepOutcome
 
 
-def execute(
+def execute(  # noqa: PLR0912  # what a person sees of it, one after the other
     entries: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal
 ) -> Executed:
     """Plan and run the entries; report, and what its dashboard lacks, at the end."""
@@ -56,14 +56,25 @@ def execute(
     for line in not_taken:
         print(line, file=sys.stderr)
     planning = bool(entries[0].config["runner"].get("dry_run"))
-    sweep = cell_list.build(entries, elsewhere=planning)
+    growing = None
+    if entries[0].searched is not None:
+        from lra.search.growing import Growing
+
+        growing = Growing.of(entries, elsewhere=planning, kept=not planning)
+    sweep = growing.sweep() if growing else cell_list.build(entries, elsewhere=planning)
     if planning:  # a GPU may be somewhere else; processors are here
         check_places([item for item in sweep.planned if item.run.hardware.device is Device.cpu])
     if sweep.control.dry_run:
-        for line in overview(sweep):
+        for line in (*overview(sweep), *(growing.said() if growing else ())):
             print(line)
         return Executed(0, sweep, SweepOutcome())
     outcome, live = in_memory.execute(sweep, volume)
+    while growing is not None and outcome.refused is None and outcome.stopped_by is None:
+        before, sweep = sweep, growing.next_round()
+        if {cell.key for cell in sweep.cells} <= {cell.key for cell in before.cells}:
+            break
+        following, live = in_memory.execute(sweep, volume)
+        outcome = following.after(outcome)
     with RowsIndex(sweep.root) as index:
         left = sum(not index.complete(cell) for cell in sweep.cells)
     if outcome.refused is not None or outcome.stopped_by is not None:
@@ -73,6 +84,8 @@ def execute(
     else:
         if left < len(sweep.cells):
             finish(sweep, choice.write, style, multirun=multirun, live=live)
+            for line in growing.said() if growing else ():
+                print(line)
         if outcome.stopped:
             _say_stopped(sweep, outcome.stopped, left)
     return Executed(_exit_code(sweep, outcome), sweep, outcome)

@@ -34,7 +34,8 @@ def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
     retry: set[str] = set()
-    for config, words, _ in counted(entries, "planning run"):
+    of_words: dict[tuple[str, ...], str] = {}
+    for config, words, *_ in counted(entries, "planning run"):
         run = typed(config, lookups.tasks, lookups.memo)
         try:
             run.runner.check_packages()
@@ -49,6 +50,7 @@ def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
         if run.runner.trains:
             check_batch(run, loaded=False)
         for cell in plan(run, words, lookups):
+            of_words.setdefault(words, cell.key)
             check_one_number(distinct.setdefault(cell.key, Planned(cell, run, begun)).run, run)
     if not elsewhere:
         check_places([*sources.values(), *distinct.values()])
@@ -65,6 +67,7 @@ def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
         control=replace(first.control, retry=sorted(retry)),
         logger=first.logger,
         planned=planned,
+        of_words=of_words,
         cells=[item.cell for item in planned],
         titles=titles([(item.cell, item.trainings) for item in {**sources, **distinct}.values()]),
     )

@@ -77,9 +77,9 @@ def _work(columns: Mapping[str, Any], config: Mapping[str, Any]) -> float:
         config, "model", "backbone", "width"
     )
     if kind.trains:
-        steps = _config_number(config, "optim", "steps") * _config_number(
-            config, "optim", "batch_size"
-        )
+        all_steps = _config_number(config, "optim", "steps")
+        until = (config.get("runner") or {}).get("until_step") or all_steps
+        steps = min(all_steps, until) * _config_number(config, "optim", "batch_size")
         return steps * length * size
     if kind.by_length:
         return max(length, _config_number(config, "hardware", "token_budget")) * size

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,8 @@ class Sweep(SweepCells):
     control: Control
     planned: Sequence[Planned]
     """Its cells, each with its run."""
+    of_words: Mapping[tuple[str, ...], str]
+    """The key of the (first) cell that words lead to."""
 
 
 @dataclass(slots=True)
@@ -70,3 +72,8 @@ class SweepOutcome:
     """Whether that may be over soon without anybody's doing."""
     stopped: dict[str, str] = field(default_factory=dict)
     """Cells that somebody else stopped, by key, and how: they have no rows."""
+
+    def after(self, before: "SweepOutcome") -> "SweepOutcome":
+        """Return this with what became of cells before it."""
+        endings, stopped = {**before.endings, **self.endings}, {**before.stopped, **self.stopped}
+        return replace(self, endings=endings, stopped=stopped)

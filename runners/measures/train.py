@@ -1,6 +1,6 @@
 """Train a model on a task: the curve, the scores, the outcomes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -31,13 +31,24 @@ class Train(TrainConfig, Runner):
     trains: ClassVar[bool] = True
     parallel: ClassVar[bool] = True
     # The key of what it names stands in the identity.
-    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {"weights"}
+    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {"weights", "continues"}
 
     files: ClassVar[tuple[str, ...]] = ("weights",)
 
     weights: str | None = None
     """A completed training to start from: its key, the beginning of it, or its folder; or a
     checkpoint of the run's model: a .safetensors file, or the index of several."""
+    continues: str | None = None
+    """Key of a training of the same options that ended earlier (`until_step`): where its state is
+    still there, this one goes on from it, to the same numbers."""
+    tuned: str | None = None
+    """SEARCH/STUDY/TRIAL whose options these are, as labels of every row."""
+
+    def marks(self, regime: str) -> Mapping[str, str]:
+        """Return the labels of stages and of a search."""
+        names = ("tuned", "study", "trial")
+        tuned = self.tuned.rsplit("/", 2) if self.tuned else ()
+        return {**super().marks(regime), **dict(zip(names, tuned, strict=False))}
 
     @property
     def stored_weights(self) -> str | None:
@@ -52,11 +63,13 @@ class Train(TrainConfig, Runner):
     def passes(self, work: Work) -> list[Passes]:
         """Return the steps, the validations among them and the final evaluation."""
         task, optim, every = work.task, work.optim, self.evaluate_every_steps
-        passes = []
+        passes: list[Passes] = []
         for part in TrainingStages(self.stages, optim).parts:
             rows, micro = part.batch_size, part.micro_batch_size
             length = part.length or padded_length(task, "train", rows)[0]
-            passes.append(Passes(part.end - part.first, rows, length, True, micro))
+            end = min(part.end, self.until_step or part.end)
+            if end > part.first or not passes:
+                passes.append(Passes(end - part.first, rows, length, True, micro))
         judged = dict.fromkeys(self.evaluate_splits, 1)
         if every:
             judged.setdefault("validation", 0)
@@ -93,7 +106,15 @@ class Train(TrainConfig, Runner):
             hardware=work.hardware,
             seed=work.seed,
             checkpoints=work.checkpoints,
+            earlier=self._earlier(work.checkpoints),
         )
+
+    def _earlier(self, checkpoints: Path | None) -> Path | None:
+        """Return where the training that this one continues has its state."""
+        if checkpoints is None or self.continues is None:
+            return None
+        cells = checkpoints.parents[2]
+        return cells / self.continues[:2] / self.continues / checkpoints.name
 
 
 def train(
@@ -106,6 +127,7 @@ def train(
     seed: int,
     checkpoints: Path | None,
     judge: Callable[..., Outcome] | None = None,
+    earlier: Path | None = None,
 ) -> Iterator[Item]:
     """Train, evaluate, and yield rows and outcomes.
 
@@ -119,6 +141,7 @@ def train(
         checkpoints: Where it saves its state; None: nowhere.
         judge: Called on training batches in place of the model, of which it makes another outcome;
             None: the model itself.
+        earlier: Where a training that ended earlier has its state, from which this one may begin.
 
     Raises:
         Diverged: the loss is no finite number.
@@ -136,6 +159,6 @@ def train(
             judge=judge,
             ranks=ranks,
         )
-        yield from trainer.run(stop)
+        yield from trainer.run(stop, earlier)
         yield from learned_span_rows(model, task)
         del trainer

@@ -49,6 +49,8 @@ class TrainConfig:
     """Share of the batches whose lengths are drawn around half of the window."""
     log_every_steps: int = 50
     checkpoint_every_s: float = 300.0
+    until_step: int | None = None
+    """Where to end before the schedule does, with the state kept; None = not before."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -59,6 +61,7 @@ class TrainConfig:
             log_every_steps=self.log_every_steps,
             validation_examples=self.validation_examples,
         )
+        check_least(1, until_step=self.until_step)
         check_least(0, evaluate_every_steps=self.evaluate_every_steps)
         judged = [split for split in SPLITS if split != "train"]
         for split in self.evaluate_splits:
@@ -116,6 +119,11 @@ def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneCo
         raise ValueError(
             "schedule=plateau goes by validation during training: got evaluate_every_steps=0; type "
             "runner.evaluate_every_steps=N, or choose another schedule"
+        )
+    if config.until_step is not None and config.until_step >= optim.steps:
+        raise ValueError(
+            f"runner.until_step ends a training before its schedule: got {config.until_step} of "
+            f"{optim.steps} steps; wanted fewer, or null"
         )
     if optim.average_after is not None and not config.evaluate_every_steps:
         raise ValueError(

@@ -101,6 +101,7 @@ class Trainer:
         """For `after_step`; on the CPU, equal on every rank."""
         self.streams = RecurrentStates(model, remembered(model.config, task, training=True))
         self.step = self.examples = 0
+        self.end = config.until_step or optim.steps
         self.position = BatchPosition(0, 0)
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)
         self.since, self.validated = 0, -1 if config.evaluate_first else 0
@@ -115,11 +116,13 @@ class Trainer:
                 block.compile()
         self.together = None if self.ranks.alone else Together(self.part_loss, self.ranks)
 
-    def run(self, stop: threading.Event) -> Iterator[Item]:
-        """Train from the last checkpoint on, then evaluate."""
+    def run(self, stop: threading.Event, earlier: Path | None = None) -> Iterator[Item]:
+        """Train from the last checkpoint on, or from an earlier training's, then evaluate."""
         check_data(self.model, self.task, self.stages, self.config)
         torch.manual_seed(rank_seed(self.seed, self.ranks.rank))
-        state = resumable_state(self.checkpoints, self.state(), self.updates, self.empty_streams)
+        own = self.checkpoints.present()
+        source = self.checkpoints if own else Checkpoints(earlier)
+        state = resumable_state(source, self.state(), self.updates, self.empty_streams)
         if state is not None:
             self.restore(state)
         if self.together is not None:
@@ -127,7 +130,7 @@ class Trainer:
         for row in self.rows:
             yield Measurement(**row)
         try:
-            if self.step < self.optim.steps or self.due():
+            if self.step < self.end or self.due():
                 yield from self.fit(stop)
             yield from self.conclude(stop)
         except Diverged:
@@ -137,11 +140,11 @@ class Trainer:
     def fit(self, stop: threading.Event) -> Iterator[Item]:
         """Take the steps that are left. Only the steps are on the clock."""
         self.saved_at = time.perf_counter()
-        pace = Pace(self.step, self.optim.steps, self.config.evaluate_every_steps)
+        pace = Pace(self.step, self.end, self.config.evaluate_every_steps)
         self.model.train()
         phase("first step")
         for stage in self.stages.parts:
-            if self.step <= stage.end:
+            if self.step <= stage.end and stage.first < self.end:
                 yield from self.fit_stage(stage, pace, stop)
 
     def fit_stage(self, stage: TrainingStage, pace: Pace, stop: threading.Event) -> Iterator[Item]:
@@ -160,7 +163,7 @@ class Trainer:
                     begun = time.perf_counter()
                     yield from self.validate(stop)
                     pace.validated(time.perf_counter() - begun)
-                if self.step == stage.end:
+                if self.step in (stage.end, self.end):
                     return
                 begun = time.perf_counter()
                 self.position, batch = source.next()
@@ -193,10 +196,10 @@ class Trainer:
                         step_progress(
                             batch,
                             step=self.step,
-                            steps=self.optim.steps,
+                            steps=self.end,
                             loss=seen,
                             pace=pace,
-                            left_s=pace.left_s(self.step, self.stages.ahead(self.step, self.task)),
+                            left_s=pace.left_s(self.step, self.ahead()),
                             updates=self.updates,
                             wait_share=self.waited_s / max(on_clock_s, 1e-9),
                             device=self.device,
@@ -208,6 +211,11 @@ class Trainer:
                     self.saved_at = time.perf_counter()
                     if stopping:
                         raise Interrupted(f"stopped after step {self.step}; resume to go on")
+
+    def ahead(self) -> float | None:
+        """Return the steps that are left by their tokens; None: count them."""
+        early = self.end < self.optim.steps
+        return None if early else self.stages.ahead(self.step, self.task)
 
     def overdue(self) -> bool:
         """Tell whether the last checkpoint is old."""
@@ -368,6 +376,8 @@ class Trainer:
             yield from score_rows(scores, labels)
             yield scores.outcomes
         yield from self.bookkeeping()
+        if self.end < self.optim.steps:
+            return  # the state stays, from which a longer training goes on
         weights = whole(self.model.state_dict(), keep=self.ranks.first)
         if self.ranks.first:
             self.checkpoints.finish(weights)
@@ -446,7 +456,7 @@ _PLAIN = ("step", "since", "examples", "validated", "spent_s", "window_s", "wait
 def identity(trainer: Trainer) -> str:
     """Return a hash of what must agree before a checkpoint may be continued."""
     shapes = {name: list(value.shape) for name, value in trainer.model.state_dict().items()}
-    config = must_agree(trainer.config, but=trainer.config.incidental)
+    config = must_agree(trainer.config, but={*trainer.config.incidental, "until_step"})
     options = [must_agree(trainer.optim), config, str(trainer.hardware.precision)]
     return digest([trainer.seed, trainer.task.spec.data_hash, options, shapes])
 

@@ -1,0 +1,1 @@
+"""Searches over options: sweeps whose list of cells follows from their declaration and rows."""

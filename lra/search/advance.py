@@ -1,0 +1,221 @@
+"""What a search trains next: a pure function of its record and of what is stored by now.
+
+Trials first, rung by rung; then the choice of each family, and trainings of what it chose with
+other seeds. Nothing here reads a clock, or a training that has not ended.
+"""
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from lra.composition.python_words import word
+from lra.runners.records import Status
+from lra.search.record import ADAPTIVE, Arm, Record, Values
+from lra.search.warnings import warnings
+
+Words = tuple[str, ...]
+VALIDATION = "runner.evaluate_splits=[validation]"
+
+
+class Outcome(NamedTuple):
+    """What is stored of a training of a trial."""
+
+    cell: str
+    """Its key and the fingerprint of its code."""
+    status: str = str(Status.ok)
+    reason: str = ""
+    score: float | None = None
+    """The metric on validation, as it is."""
+    loss: float = math.inf
+    """On validation."""
+    metric: str = "accuracy"
+    better: str = "higher"
+
+
+class Trial(NamedTuple):
+    """A trial at one rung: the trainings of its seeds together."""
+
+    number: int
+    rung: str
+    """"" for the full length."""
+    values: Values
+    trainings: tuple[Words, ...]
+    outcomes: tuple[Outcome, ...] = ()
+
+    @property
+    def failure(self) -> Outcome | None:
+        """The first training that has failed."""
+        return next((one for one in self.outcomes if one.score is None), None)
+
+    @property
+    def score(self) -> float | None:
+        """Mean over seeds; None where one has failed."""
+        if self.failure is not None:
+            return None
+        return math.fsum(one.score or 0.0 for one in self.outcomes) / len(self.outcomes)
+
+    @property
+    def rank(self) -> tuple[float, float, int]:
+        """What is less for a better trial: the score, then the loss, then the number."""
+        score, loss = self.score, math.fsum(one.loss for one in self.outcomes)
+        turned = -1.0 if self.outcomes[0].better == "higher" else 1.0
+        return (math.inf if score is None else turned * score), loss, self.number
+
+
+class Chosen(NamedTuple):
+    """The choice of one arm in one study."""
+
+    arm: Arm
+    study: int
+    trials: tuple[Trial, ...]
+    """In the order of rungs and numbers."""
+    trial: Trial | None
+    """None: all have failed."""
+    marks: Sequence[tuple[str, str]]
+
+    @property
+    def words(self) -> Words:
+        """What trains the chosen options."""
+        return (*self.arm.words, *spelt(self.trial.values if self.trial else {}))
+
+
+@dataclass(slots=True)
+class Step:
+    """All that should exist by now, what is complete included."""
+
+    trainings: list[Words] = field(default_factory=list)
+    choices: list[Chosen] = field(default_factory=list)
+    asked: list[tuple[Arm, int, tuple[Trial, ...]]] = field(default_factory=list)
+    """Where an adaptive sampler has the next word, with the trials before."""
+    later: int = 0
+    """How many cells follow that are not known yet."""
+
+
+def advance(record: Record, ended: Mapping[Words, Outcome]) -> Step:
+    """Return what should exist now.
+
+    Args:
+        record: The search.
+        ended: What is stored of its trainings, by their words; of others nothing is known.
+    """
+    step = Step()
+    for arm in record.arms:
+        whole = size_of(record, arm)
+        for study in range(record.options.studies):
+            cells, choices = len(step.trainings), len(step.choices)
+            _advance(record, arm, study, ended, step)
+            if len(step.choices) == choices:
+                step.later += whole - (len(step.trainings) - cells)
+    return step
+
+
+def _advance(
+    record: Record, arm: Arm, study: int, ended: Mapping[Words, Outcome], step: Step
+) -> None:
+    options, values = record.options, record.trials(arm, study)
+    done: list[Trial] = []
+    alive = [*values]
+    before: dict[int, Trial] = {}
+    for share in [*options.rungs, None]:
+        at = arm, record.seeds(study), share
+        trials = [_trial(*at, number=n, values=values[n], before=before.get(n)) for n in alive]
+        step.trainings.extend(each for trial in trials for each in trial.trainings)
+        if any(each not in ended for trial in trials for each in trial.trainings):
+            return
+        trials = [
+            trial._replace(outcomes=tuple(ended[each] for each in trial.trainings))
+            for trial in trials
+        ]
+        done += trials
+        before = {trial.number: trial for trial in trials}
+        if share is not None:
+            ranked = sorted((t for t in trials if t.number), key=lambda trial: trial.rank)
+            kept = {t.number for t in ranked[: math.ceil(options.keep * len(ranked))]}
+            alive = [n for n in alive if not n or n in kept]
+    if record.sampler in ADAPTIVE and max(values) < options.trials:
+        step.asked.append((arm, study, tuple(done)))
+        return
+    best = min(before.values(), key=lambda trial: trial.rank)
+    chosen = Chosen(arm, study, tuple(done), None if best.score is None else best, ())
+    chosen = chosen._replace(marks=[*warnings(record, arm, study, done, chosen.trial)])
+    step.choices.append(chosen)
+    step.trainings.extend(finals(record, chosen))
+
+
+def finals(record: Record, chosen: Chosen) -> Iterator[Words]:
+    """Yield the trainings of what was chosen, and of the untuned options, with other seeds."""
+    trials: dict[int, Values] = {}
+    if chosen.trial is not None:
+        trials[chosen.trial.number] = chosen.trial.values
+    if record.options.untuned:
+        trials[0] = {}
+    for number, values in trials.items():
+        tuned = word("runner.tuned", f"{record.name}/{chosen.study}/{number}")
+        for seed in record.final_seeds(chosen.study):
+            yield (*chosen.arm.words, *spelt(values), f"seed={seed}", tuned)
+
+
+def spelt(values: Values) -> Words:
+    """Return the values of a trial as words."""
+    return tuple(f"{option}={text}" for option, (text, _) in values.items())
+
+
+def pasted(words: Words) -> str:
+    """Return words as a shell takes them."""
+    return shlex.join(words)
+
+
+def _trial(
+    arm: Arm,
+    seeds: Sequence[int],
+    share: float | None,
+    *,
+    number: int,
+    values: Values,
+    before: Trial | None,
+) -> Trial:
+    """Return a trial that is to be trained; one that continues another says so."""
+    steps = int(values["optim.steps"][1]) if "optim.steps" in values else arm.steps
+    until: Words = ()
+    if share is not None:
+        steps = max(1, round(share * steps))
+        until = (f"runner.until_step={steps}",)
+    keys = [outcome.cell.partition("-")[0] for outcome in before.outcomes] if before else []
+    goes_on: list[Words] = [(f"runner.continues={key}",) for key in keys]
+    goes_on = goes_on or [()] * len(seeds)
+    trainings = tuple(
+        (*arm.words, *spelt(values), f"seed={seed}", VALIDATION, *until, *more)
+        for seed, more in zip(seeds, goes_on, strict=True)
+    )
+    rung = "" if share is None else f"{share:g}"
+    return Trial(number, rung, values, trainings)
+
+
+def size_of(record: Record, arm: Arm) -> int:
+    """Return how many cells an arm has in one study when all is over."""
+    options, alive, cells = record.options, record.options.trials, 0
+    if record.sampler == "grid":
+        alive = math.prod(len(each.values) for each in record.spaces[arm.model])
+    for _ in options.rungs:
+        cells += alive + options.untuned
+        alive = math.ceil(options.keep * alive)
+    cells += alive + options.untuned
+    return cells * len(options.seeds) + 1 + (1 + options.untuned) * len(options.final_seeds)
+
+
+def table(chosen: Chosen) -> list[dict[str, Any]]:
+    """Return the trials of a choice as plain JSON."""
+    return [
+        {
+            "trial": trial.number,
+            "rung": trial.rung,
+            "options": dict(chosen.arm.untuned) | {o: v for o, (_, v) in trial.values.items()},
+            "score": trial.score,
+            "status": failed.status if (failed := trial.failure) else str(Status.ok),
+            "reason": failed.reason if failed else "",
+            "cells": [outcome.cell for outcome in trial.outcomes],
+        }
+        for trial in chosen.trials
+    ]

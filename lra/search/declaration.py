@@ -1,0 +1,227 @@
+"""From a command's words to the record of a search; what cannot be searched is refused here."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lra.composition.binding import make
+from lra.composition.combinations import MOST
+from lra.composition.compose import typed
+from lra.composition.hydra_entry import composed
+from lra.composition.run import Composed, Run, Searched
+from lra.errors import ConfigError, unknown
+from lra.runners.measures.train import Train
+from lra.runners.metrics import METRICS
+from lra.search.adaptive import check_installed
+from lra.search.advance import size_of
+from lra.search.record import ADAPTIVE, Arm, Record, SearchOptions, read_record
+from lra.tasks.task import Derives, Kind
+
+STEERING = ("results=", "sweep=", "logger", "report", "runner.dry_run", "runner.retry",
+            "runner.timeout_s")  # fmt: skip
+"""Beginnings of words that change no number."""
+ONCE = ("runner.dry_run", "runner.retry")
+"""Of those, what holds for one command alone."""
+OF_PARAMS, OF_MODEL = "search.params.", "search.for_model."
+OF_SEEDS = "search.seeds and search.final_seeds"
+
+
+def declared(entries: Sequence[Composed]) -> Record:
+    """Return the search that the arms of a command declare, over one of this name before.
+
+    Raises:
+        ConfigError: it cannot be searched, or the one before is another.
+    """
+    searched, first = entries[0].searched, entries[0]
+    assert searched is not None
+    given = {k: v for k, v in searched.options.items() if k not in (
+        "name", "about", "from", "params", "for_model")}  # fmt: skip
+    options: SearchOptions = make(SearchOptions, given, "search")
+    params, own = _ranges(searched)
+    runs = [typed(entry.config) for entry in entries]
+    arms = tuple(
+        _arm(entry, run, searched, params, own) for entry, run in zip(entries, runs, strict=True)
+    )
+    record = Record(
+        name=str(first.config["sweep"]),
+        sampler=searched.sampler,
+        options=options,
+        fixed=tuple(
+            w for w in arms[0].words if w.partition("=")[0].lstrip("+") not in searched.lists
+        ),
+        arms=arms,
+        params=params,
+        for_model=own,
+        steering=tuple(
+            w for w in first.overrides if w.startswith(STEERING) and not w.startswith(ONCE)
+        ),
+        place=dict(first.place),
+    )
+    for run in runs:
+        _check_run(run, options)
+    _check_space(record)
+    _check_ends(record)
+    before = read_record(Path(first.config["results"]), record.name)
+    return (record if before is None else record.extending(before)).complete()
+
+
+def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Return what is searched: shared options, and those of one family, in order."""
+    params = dict(_texts(searched.options["params"], "search.params"))
+    own = {
+        str(model): dict(_texts(node, f"{OF_MODEL}{model}"))
+        for model, node in searched.options["for_model"].items()
+    }
+    for key, text in searched.ranges.items():
+        if key.startswith(OF_MODEL):
+            model, _, option = key.removeprefix(OF_MODEL).partition(".")
+            own.setdefault(model, {})[option] = text
+        else:
+            params[key.removeprefix(OF_PARAMS)] = text
+    if not params and not own:
+        raise ConfigError(
+            f"search={searched.sampler} has nothing to search: give an option a range, as in "
+            "'optim.peak_learning_rate=tag(log, interval(1e-4, 1e-2))'"
+        )
+    return params, own
+
+
+def _texts(node: Any, where: str) -> Mapping[str, str]:
+    if not isinstance(node, Mapping):
+        raise ConfigError(f"{where}: got {node!r:.80}; wanted ranges by option")
+    for option, text in node.items():
+        if not isinstance(text, str):
+            raise ConfigError(f"{where}.{option}: got {text!r:.80}; wanted a range, as text")
+    return node
+
+
+def _arm(
+    entry: Composed,
+    run: Run,
+    searched: Searched,
+    params: Mapping[str, str],
+    own: Mapping[str, Mapping[str, str]],
+) -> Arm:
+    words = tuple(word for word in entry.overrides if not word.startswith(STEERING))
+    for word in words:
+        key = word.partition("=")[0].lstrip("+")
+        if key == "seed":
+            raise ConfigError(f"{word}: the seeds of a search are {OF_SEEDS}; leave it out")
+        if key in ("runner.until_step", "runner.continues", "runner.tuned"):
+            raise ConfigError(f"{word}: a search sets it itself; leave it out")
+    if run.config["runner"].get("shard"):
+        raise ConfigError(
+            "runner.shard: what a search trains next depends on all of its trials; leave it out: "
+            "lra submit shares them among workers"
+        )
+    named = [w for w in words if w.partition("=")[0].lstrip("+") in searched.lists]
+    options = {**params, **own.get(run.model, {})}
+    return Arm(
+        words=words,
+        title=" ".join(named) or f"model={run.model}",
+        model=run.model,
+        steps=run.optim.steps,
+        untuned={option: _composed_value(entry, option, run.model) for option in options},
+    )
+
+
+def _composed_value(entry: Composed, option: str, model: str) -> Any:
+    node: Any = entry.config
+    for part in option.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            raise ConfigError(
+                f"{option}: model={model} has no such option; a range of one family alone stands "
+                f"under {OF_MODEL}MODEL, as 'search.for_model.performer.model.mixer.features="
+                "choice(64,128)'"
+            )
+        node = node[part]
+    return node.get("name") if isinstance(node, Mapping) else node
+
+
+def _check_run(run: Run, options: SearchOptions) -> None:
+    """Refuse an arm that has no score on validation to choose by."""
+    if "WANDB_SWEEP_ID" in os.environ:
+        raise ConfigError(
+            "WANDB_SWEEP_ID is set: an agent's run is one training, chosen by its own sweep; leave "
+            "search= out, or start the search without an agent"
+        )
+    name = str(run.config["runner"]["name"])
+    if not isinstance(run.runner, Train):
+        raise ConfigError(f"runner={name}: a search trains; wanted runner=train, then {name} with "
+                          "the words that it chose")  # fmt: skip
+    spec, sizes = run.task.spec, run.task.spec.sizes
+    if sizes and not sizes.get("validation"):
+        raise ConfigError(f"task={run.task_name} has no validation split, by which to choose")
+    known = {"accuracy", "loss"} | (
+        {"exact_match"} if spec.kind is Kind.sequence_to_sequence else set()
+    )
+    if isinstance(run.task, Derives):
+        known |= {"perplexity", "word_perplexity"} | {
+            n for n in METRICS if n.startswith("bits_per")
+        }
+    if (metric := options.metric) is not None and metric not in known:
+        if "test" in metric:
+            raise ConfigError(
+                f"search.metric={metric}: a search chooses on validation; test is for the finals"
+            )
+        raise ConfigError(
+            "search.metric: " + unknown(f"metric of task={run.task_name}", metric, known)
+        )
+    for share in options.rungs:
+        until = round(share * run.optim.steps)
+        if until < 1 or until <= run.optim.warmup_steps:
+            raise ConfigError(
+                f"search.rungs: {share:g} of {run.optim.steps:,} steps is {until:,}; wanted more "
+                f"than the warm-up, optim.warmup_steps={run.optim.warmup_steps:,}"
+            )
+
+
+def _check_space(record: Record) -> None:
+    """Refuse ranges that fit neither the families nor the sampler."""
+    options, models = record.options, {arm.model for arm in record.arms}
+    if foreign := [model for model in record.for_model if model not in models]:
+        raise ConfigError(
+            f"{OF_MODEL}{foreign[0]}: " + unknown("model of this search", foreign[0], models)
+        )
+    if record.sampler in ADAPTIVE:
+        check_installed(record.sampler)
+        if options.rungs:
+            raise ConfigError(
+                f"search.rungs: search={record.sampler} proposes from whole trainings; wanted [], "
+                "or search=halton"
+            )
+    for arm in record.arms:
+        space = record.spaces[arm.model]
+        if not space:
+            raise ConfigError(f"{arm.title}: nothing of it is searched; give it a range of its own")
+        if record.sampler != "grid":
+            continue
+        for each in space:
+            if not each.values:
+                raise ConfigError(
+                    f"{each.option}={each.text}: a grid has no interval; cut it, as "
+                    f"choice({', '.join(each.at((n + 0.5) / 4)[0] for n in range(4))}), or take "
+                    "search=halton"
+                )
+        points = math.prod(len(each.values) for each in space)
+        if points > options.trials:
+            raise ConfigError(
+                f"search=grid: {arm.title} has {points:,} points, and search.trials is "
+                f"{options.trials:,}; wanted search.trials={points} or more"
+            )
+    if (cells := sum(size_of(record, arm) for arm in record.arms) * options.studies) > MOST:
+        raise ConfigError(f"this search has {cells:,} cells; wanted at most {MOST:,}")
+
+
+def _check_ends(record: Record) -> None:
+    """Have constructors refuse the ends of ranges before a trial comes near them."""
+    words = [
+        (*arm.words, f"{each.option}={each.at(u)[0]}")
+        for arm in record.arms
+        for each in record.spaces[arm.model]
+        for u in (0.0, 1 - 1e-9)
+    ]
+    for entry in composed(words, record.place):
+        typed(entry.config)

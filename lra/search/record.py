@@ -1,0 +1,240 @@
+"""The record of a search: its declaration and its points, which are drawn once and kept.
+
+results/searches/<sweep>/search.json
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from lra.conf.bounds import check_least
+from lra.conf.plain_files import Types
+from lra.conf.shown import short
+from lra.errors import ConfigError
+from lra.runners.storage.atomic import make_folder, write_whole
+from lra.runners.storage.sealed import NotSealed, sealed, unsealed
+from lra.search.space import Dimension, dimension, drawn, gridded, values_at
+
+SCHEMA = 1
+ADAPTIVE = ("tpe", "gp", "cmaes")
+STUDY_SEEDS = 1000
+"""Between the seeds of two studies."""
+GROWING = ("trials", "studies", "final_seeds")
+"""Options that a later command may raise."""
+_TYPES: Types = {
+    "schema": int, "sampler": str, "options": dict, "fixed": list, "arms": list, "params": dict,
+    "for_model": dict, "points": dict, "steering": list, "place": dict,
+}  # fmt: skip
+Values = Mapping[str, tuple[str, Any]]
+"""Of a trial: each option's word and plain value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """The options of the group `search`; conf/config.yaml says what each means."""
+
+    trials: int = 16
+    studies: int = 1
+    seeds: list[int] = field(default_factory=lambda: [0])
+    final_seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
+    metric: str | None = None
+    rungs: list[float] = field(default_factory=list)
+    keep: float = 0.25
+    draw: int = 0
+    parallel: int = 4
+    untuned: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        check_least(1, trials=self.trials, studies=self.studies, parallel=self.parallel)
+        check_least(0, draw=self.draw)
+        for name, seeds in (("seeds", self.seeds), ("final_seeds", self.final_seeds)):
+            if len({*seeds}) < len(seeds) or any(not 0 <= one < STUDY_SEEDS for one in seeds):
+                raise ValueError(
+                    f"{name}: got {seeds}; wanted different whole numbers from 0 to "
+                    f"{STUDY_SEEDS - 1}: those of further studies are {STUDY_SEEDS} higher each"
+                )
+        if not self.seeds:
+            raise ValueError("seeds: got []; wanted at least one, with which a trial is trained")
+        if not 0 < self.keep < 1:
+            raise ValueError(f"keep: got {self.keep}; wanted a share between 0 and 1, as 0.25")
+        rising = all(a < b for a, b in zip(self.rungs, self.rungs[1:], strict=False))
+        if not rising or any(not 0 < share < 1 for share in self.rungs):
+            raise ValueError(
+                f"rungs: got {self.rungs}; wanted rising shares of optim.steps between 0 and 1, as "
+                "[0.25]; the full length is the last by itself"
+            )
+
+
+class Arm(NamedTuple):
+    """What is compared with others: words, and what they compose to."""
+
+    words: tuple[str, ...]
+    title: str
+    model: str
+    steps: int
+    untuned: Mapping[str, Any]
+    """The searched options as composed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A search as it was declared, with its points."""
+
+    name: str
+    sampler: str
+    options: SearchOptions
+    fixed: tuple[str, ...]
+    """Words that all arms share."""
+    arms: tuple[Arm, ...]
+    params: Mapping[str, str]
+    for_model: Mapping[str, Mapping[str, str]]
+    steering: tuple[str, ...] = ()
+    """Words that change no number."""
+    place: Mapping[str, str] = field(default_factory=dict)
+    points: Mapping[str, list[list[float]]] = field(default_factory=dict)
+    """By study; of adaptive samplers, by study and arm."""
+
+    @cached_property
+    def spaces(self) -> Mapping[str, tuple[Dimension, ...]]:
+        """What is searched, by family: what all share, then its own options."""
+        return {
+            arm.model: tuple(
+                dimension(option, text)
+                for option, text in {**self.params, **self.for_model.get(arm.model, {})}.items()
+            )
+            for arm in self.arms
+        }
+
+    def column(self, arm: Arm, study: int) -> str:
+        """Return under which name the points of an arm are kept."""
+        return f"{study} {arm.title}" if self.sampler in ADAPTIVE else str(study)
+
+    def trials(self, arm: Arm, study: int) -> dict[int, Values]:
+        """Return the values of each trial, as far as its point is known; 0 is the untuned one."""
+        space = self.spaces[arm.model]
+        if self.sampler == "grid":
+            points = gridded(space, len(self.params))
+        else:
+            points = self.points.get(self.column(arm, study), [])[: self.options.trials]
+        first: dict[int, Values] = {0: {}} if self.options.untuned else {}
+        return first | {n: values_at(space, point) for n, point in enumerate(points, 1)}
+
+    def seeds(self, study: int) -> list[int]:
+        """Return the seeds of a study's trials."""
+        return [seed + STUDY_SEEDS * study for seed in self.options.seeds]
+
+    def final_seeds(self, study: int) -> list[int]:
+        """Return the seeds of a study's last trainings."""
+        return [seed + STUDY_SEEDS * study for seed in self.options.final_seeds]
+
+    def complete(self) -> Self:
+        """Return the record with the points that it lacks drawn; those that it has stay."""
+        if self.sampler == "grid":
+            return self
+        columns = max(map(len, self.spaces.values()))
+        points, number = dict(self.points), self.options.trials
+        adaptive = self.sampler in ADAPTIVE
+        for study in range(self.options.studies):
+            first = min(number, self.options.parallel) if adaptive else number
+            new = drawn("halton" if adaptive else self.sampler, columns, first,
+                        (self.options.draw, study))  # fmt: skip
+            for arm in self.arms:
+                name = self.column(arm, study)
+                kept = self.points.get(name, [])
+                paired = [[*old, *point[len(old) :]] for old, point in zip(kept, new, strict=False)]
+                points[name] = [*paired, *kept[len(new) :], *new[len(kept) :]]
+        return replace(self, points=points)
+
+    def with_points(self, more: Mapping[str, Sequence[Sequence[float]]]) -> Self:
+        """Return the record with proposals of an adaptive sampler added."""
+        points = {**self.points}
+        for name, proposed in more.items():
+            points[name] = [*points.get(name, []), *map(list, proposed)]
+        return replace(self, points=points)
+
+    def extending(self, before: "Record") -> Self:
+        """Return this declaration over a stored one of the same name.
+
+        Raises:
+            ConfigError: it is another search.
+        """
+        for what in ("sampler", "fixed", "params"):
+            _same(self.name, what, getattr(before, what), getattr(self, what))
+        own = {**before.for_model, **self.for_model}
+        _same(self.name, "for_model", {**own, **before.for_model}, own)
+        old, new = asdict(before.options), asdict(self.options)
+        for name in old:
+            if name not in GROWING:
+                _same(self.name, name, old[name], new[name])
+        if not {*old["final_seeds"]} <= {*new["final_seeds"]}:
+            _same(self.name, "final_seeds", old["final_seeds"], new["final_seeds"])
+        for name in ("trials", "studies"):
+            if new[name] < old[name]:
+                raise ConfigError(
+                    f"search.{name}: got {new[name]}, and the search {self.name} has {old[name]}; "
+                    f"wanted as many or more, or another name: sweep=NAME"
+                )
+        arms = _joined(before, self)
+        return replace(self, arms=arms, for_model=own, points=before.points)
+
+    def write(self, root: Path) -> None:
+        """Store it, whole."""
+        path = record_file(root, self.name)
+        content = {
+            "schema": SCHEMA, **asdict(self), "arms": [arm._asdict() for arm in self.arms],
+            "versions": {name: metadata.version(name) for name in ("numpy", "scipy")},
+        }  # fmt: skip
+        make_folder(path.parent)
+        write_whole(path, sealed(content, indent=1))
+
+
+def _joined(before: Record, now: Record) -> tuple[Arm, ...]:
+    return tuple({arm.words: arm for arm in (*before.arms, *now.arms)}.values())
+
+
+def _same(name: str, what: str, before: Any, now: Any) -> None:
+    if before != now:
+        raise ConfigError(
+            f"sweep={name} is a search with another {what}: {short(str(before))} there, "
+            f"{short(str(now))} here; give this one another name: sweep=NAME"
+        )
+
+
+def record_file(root: Path, name: str) -> Path:
+    """Return where the record of a search is, present or not."""
+    return root / "searches" / name / "search.json"
+
+
+def read_record(root: Path, name: str) -> Record | None:
+    """Return the record of a search; None where there is none.
+
+    Raises:
+        ConfigError: it is torn, or of a newer version.
+    """
+    path = record_file(root, name)
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        content = unsealed(raw, _TYPES)
+    except NotSealed as error:
+        raise ConfigError(
+            f"{path} is torn ({error}): move it away, and the same command draws the same points "
+            "again; rows stay"
+        ) from error
+    if content["schema"] != SCHEMA:
+        raise ConfigError(
+            f"{path} has schema {content['schema']}, and this lra reads {SCHEMA}: go on with the "
+            "lra that wrote it, or give another name: sweep=NAME"
+        )
+    names = [each for each in Record.__dataclass_fields__ if each in content]
+    fields = {each: content[each] for each in names}
+    fields["options"] = SearchOptions(**content["options"])
+    fields["arms"] = tuple(Arm(**{**a, "words": tuple(a["words"])}) for a in content["arms"])
+    fields["fixed"], fields["steering"] = tuple(content["fixed"]), tuple(content["steering"])
+    return Record(**fields)

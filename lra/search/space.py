@@ -1,0 +1,179 @@
+"""What is searched: options with ranges in Hydra's words, and points of the unit cube as words."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep, Sweep
+from hydra.errors import HydraException
+
+from lra.composition.combinations import is_range
+from lra.conf.shown import short
+from lra.errors import ConfigError
+
+RANGES = "interval(a,b), tag(log, interval(a,b)), choice(a,b) or range(a,b,step)"
+MOVES = 0.001
+"""A number is written with the fewest digits that move its point by less."""
+FAR = 100.0
+"""Ends of an interval so many times apart want a logarithmic scale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimension:
+    """An option that is searched."""
+
+    option: str
+    text: str
+    """As it was declared."""
+    words: tuple[str, ...] = ()
+    """Of a choice or a range, each value as the command line spells it."""
+    values: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+
+    @property
+    def numeric(self) -> bool:
+        """Whether values have an order."""
+        return all(isinstance(one, int | float) and type(one) is not bool for one in self.values)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest value. Of numbers alone."""
+        return (min(self.values), max(self.values)) if self.values else (self.low, self.high)
+
+    @property
+    def linear_range(self) -> bool:
+        """Whether an interval spans orders of magnitude on a linear scale."""
+        return not self.values and not self.log and self.high >= FAR * max(self.low, 0.0) > 0
+
+    def at(self, u: float) -> tuple[str, Any]:
+        """Return the value at a place of [0, 1): its word, and plain."""
+        if self.values:
+            place = math.floor(u * len(self.values))
+            return self.words[place], self.values[place]
+        if not self.whole:
+            x = self._spread(u, self.low, self.high)
+            value = _shortest(x, u, self._place, self.low, self.high)
+            return repr(value), value
+        if self.log:
+            whole = round(self._spread(u, self.low - 0.5, self.high + 0.5))
+        else:
+            whole = math.floor(self.low + u * (self.high - self.low + 1))
+        whole = min(max(whole, int(self.low)), int(self.high))
+        return str(whole), whole
+
+    def _spread(self, u: float, low: float, high: float) -> float:
+        """Return the number at a place between two."""
+        return float(low * (high / low) ** u) if self.log else low + u * (high - low)
+
+    def _place(self, x: float) -> float:
+        """Return the place of a number."""
+        if self.log:
+            return math.log(x / self.low) / math.log(self.high / self.low)
+        return (x - self.low) / (self.high - self.low)
+
+
+def _shortest(
+    x: float, u: float, place: Callable[[float], float], low: float, high: float
+) -> float:
+    for digits in range(17):
+        near = float(f"{x:.{digits}e}")
+        if low <= near <= high and abs(place(near) - u) < MOVES:
+            return near
+    return min(max(x, low), high)
+
+
+def dimension(option: str, text: str) -> Dimension:
+    """Return an option that is searched.
+
+    Raises:
+        ConfigError: the text is no range that can be searched.
+    """
+    where = f"{option}={text}"
+    try:
+        (word,) = OverridesParser.create().parse_overrides([where])
+    except HydraException as error:
+        raise ConfigError(f"{short(where)}: wanted {RANGES}, quoted as one text") from error
+    value = word.value()
+    if getattr(value, "shuffle", False):
+        raise ConfigError(f"{where}: a search has an order of its own; leave shuffle out")
+    if isinstance(value, ChoiceSweep) and value.simple_form:
+        raise ConfigError(
+            f"{where}: a list of values is an arm of the comparison each; wanted choice({text}) "
+            "to search over them"
+        )
+    if not is_range(word):
+        raise ConfigError(f"{where}: one value is no range; wanted {RANGES}")
+    assert isinstance(value, Sweep)
+    if tags := sorted(value.tags - {"log"}):
+        raise ConfigError(f"{where}: got the tag {tags[0]}; the one tag of a search is log")
+    if isinstance(value, IntervalSweep):
+        return _interval(option, text, value)
+    if value.tags:
+        raise ConfigError(f"{where}: log is for intervals; wanted tag(log, interval(a,b)), or none")
+    if isinstance(value, RangeSweep) and not value.step:
+        raise ConfigError(f"{where}: wanted range(start,stop,step), step not 0")
+    if any(isinstance(one, Sweep) for one in getattr(value, "list", ())):
+        raise ConfigError(f"{where}: a sweep within a sweep; wanted one function of plain values")
+    words = tuple(word.sweep_string_iterator())
+    values = tuple(map(Override._convert_value, word.sweep_iterator()))
+    if len(words) < 2:
+        raise ConfigError(
+            f"{where}: {len(words)} value is no choice; wanted two or more, or {RANGES}"
+        )
+    if double := next((one for one in words if words.count(one) > 1), None):
+        raise ConfigError(f"{where}: {double} stands there twice; give each value once")
+    return Dimension(option=option, text=text, words=words, values=values)
+
+
+def _interval(option: str, text: str, value: IntervalSweep) -> Dimension:
+    where, low, high = f"{option}={text}", float(value.start or 0.0), float(value.end or 0.0)
+    log = "log" in value.tags
+    if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
+        raise ConfigError(f"{where}: wanted finite ends, the smaller one first: got {low}, {high}")
+    if log and low <= 0:
+        raise ConfigError(f"{where}: a logarithmic scale has no {low}; wanted ends above 0")
+    ends = text.rpartition("interval(")[2].partition(")")[0].split(",")
+    whole = all(end.rpartition("=")[2].strip().lstrip("+-").isdecimal() for end in ends)
+    return Dimension(option=option, text=text, low=low, high=high, log=log, whole=whole)
+
+
+def drawn(sampler: str, columns: int, number: int, seeds: Sequence[int]) -> list[list[float]]:
+    """Return points of the unit cube; more of them, or of their columns, change no earlier one.
+
+    Args:
+        sampler: random, or halton for scrambled points of SciPy's.
+        columns: Coordinates of each.
+        number: Of points.
+        seeds: Of the draw.
+    """
+    if sampler == "random":
+        each = (np.random.default_rng([*seeds, k]).random(number) for k in range(columns))
+        return [[float(u) for u in point] for point in zip(*each, strict=True)]
+    from scipy.stats import qmc
+
+    points = qmc.Halton(columns, scramble=True, rng=np.random.default_rng([*seeds])).random(number)
+    return [[float(u) for u in point] for point in points]
+
+
+def gridded(dimensions: Sequence[Dimension], shared: int) -> list[list[float]]:
+    """Return the points of a grid; those of the first dimensions, which arms share, go fastest."""
+    order = [*dimensions[shared:], *dimensions[:shared]]
+    sizes = [len(one.values) for one in order]
+    places = product(*(range(size) for size in sizes))
+    points = [[(k + 0.5) / n for k, n in zip(place, sizes, strict=True)] for place in places]
+    own = len(order) - shared
+    return [[*point[own:], *point[:own]] for point in points]
+
+
+def values_at(
+    dimensions: Sequence[Dimension], point: Sequence[float]
+) -> Mapping[str, tuple[str, Any]]:
+    """Return the words and values of a point, by option."""
+    return {one.option: one.at(u) for one, u in zip(dimensions, point, strict=False)}

@@ -1,0 +1,106 @@
+"""What a reader of a choice should know: pairs of a name and a sentence with the way out."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from lra.search.record import Arm, Record
+from lra.search.space import Dimension
+
+if TYPE_CHECKING:
+    from lra.search.advance import Trial
+
+FAILED = 0.25
+"""Share of an arm's trials above which that they fail is said."""
+WIDER = 10.0
+"""Times by which a logarithmic range is widened."""
+
+
+def warnings(
+    record: Record, arm: Arm, study: int, trials: Sequence["Trial"], chosen: "Trial | None"
+) -> Iterator[tuple[str, str]]:
+    """Yield what is to be said of the choice of an arm.
+
+    Args:
+        record: The search.
+        arm: Whose choice.
+        study: Number of the study.
+        trials: At all rungs.
+        chosen: The best; None: all have failed.
+    """
+    space = record.spaces[arm.model]
+    drawn = {trial.number: trial for trial in trials if trial.number}
+    for each in space:
+        if (
+            chosen is not None
+            and chosen.number
+            and (wider := _edge(each, [*drawn.values()], chosen))
+        ):
+            text = chosen.values[each.option][0]
+            yield (
+                "at_the_edge",
+                f"no trial lies beyond the chosen {each.option}={text}: search wider, as {wider}",
+            )
+    if reused := sorted({*record.seeds(study)} & {*record.final_seeds(study)}):
+        high = max(*record.seeds(study), *record.final_seeds(study)) % 1000 + 1
+        fresh = [high + n for n in range(len(record.options.final_seeds))]
+        yield (
+            "seeds_reused",
+            f"seed {reused[0]} chose and scores: its score is too good; other ones are "
+            f"search.final_seeds={fresh}".replace(" ,", ","),
+        )
+    unequal = {
+        "trials": {len(_numbers(record, each)) for each in record.arms},
+        "searched options": {len(record.spaces[each.model]) for each in record.arms},
+        "steps": {each.steps for each in record.arms},
+    }
+    if differing := [name for name, counts in unequal.items() if len(counts) > 1]:
+        named = " and ".join(
+            f"{name} ({', '.join(map(str, sorted(unequal[name])))})" for name in differing
+        )
+        yield "unequal_budgets", f"arms differ in {named}: the one with more is favoured"
+    failed = [trial.number for trial in trials if trial.number and trial.failure is not None]
+    if len(failed) > FAILED * len(drawn):
+        yield (
+            "trials_failed",
+            f"{len(failed)} of {len(drawn)} trials failed: a range that reaches less far leaves "
+            "more of them to choose from",
+        )
+    for each in space:
+        if each.linear_range:
+            yield (
+                "linear_range",
+                f"{each.option} is searched linearly from {each.low:g} to {each.high:g}, nearly "
+                f"all of it in the upper tenth: {each.option}=tag(log, interval({each.low:g}, "
+                f"{each.high:g}))",
+            )
+
+
+def _numbers(record: Record, arm: Arm) -> range:
+    if record.sampler != "grid":
+        return range(record.options.trials)
+    return range(len(record.trials(arm, 0)))
+
+
+def _edge(each: Dimension, drawn: Sequence["Trial"], chosen: "Trial") -> str:
+    """Return the words of a wider range where no trial lies beyond the choice; "" where one does.
+
+    Failed trials count: a range that is closed by them is no open one. An end at 0 is taken for the
+    limit of the option itself.
+    """
+    if not each.numeric or 0 < len(each.values) < 3:
+        return ""
+    value = chosen.values[each.option][1]
+    tried = [trial.values[each.option][1] for trial in drawn]
+    low, high = each.ends
+    if max(tried) <= value:
+        if each.values:
+            return f"choice(…, {high:g}, {2 * high:g})"
+        high = high * WIDER if each.log else high + (high - low)
+    elif min(tried) >= value and low != 0:
+        if each.values:
+            return f"choice({low / 2:g}, {low:g}, …)"
+        low = low / WIDER if each.log else max(0.0, low - (high - low))
+    else:
+        return ""
+    inside = f"interval({low:g}, {high:g})"
+    return f"{each.option}=tag(log, {inside})" if each.log else f"{each.option}={inside}"
