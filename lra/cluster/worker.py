@@ -13,6 +13,7 @@ from lra.cluster import code
 from lra.cluster.cells import SharedPlan, WorkerOptions
 from lra.cluster.claiming import Claiming
 from lra.cluster.engine import AGAIN, STORAGE, UNTIL, WorkerGroup
+from lra.cluster.growth import Growth
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, Torn, mark_of
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
@@ -63,6 +64,7 @@ class Worker:
         self.waits = FIRST_S
         self.checked = self.failed = False
         self.ended, self.pauses = 0, iter(PAUSES_S)
+        self.growth = Growth(plan.folder)
         self.data: dict[str, str] = {"": ""}
         """Data that were tried, and why they cannot be had; "": they can."""
         self.board = ProgressBoard([], {}, out=self.log, err=self.log)
@@ -157,7 +159,7 @@ class Worker:
             return 128 + ended.stopped_by
         if ended.refused is not None:
             return self._refused(StorageFault(ended.refused, ended.may_pass))
-        if self.cells.count > before or self.changed():
+        if self.cells.count > before or self.changed() or self._extended():
             self.since = None
             return None
         if self.claiming.short_of_time:
@@ -189,6 +191,10 @@ class Worker:
         time.sleep(pause)
         self.failed = True
         return None
+
+    def _extended(self) -> bool:
+        """Tell whether the plan is of a search, and has more cells by now."""
+        return self.growth.extend(self.plan, self.claiming.left(), self.say)
 
     def changed(self) -> bool:
         """Tell whether somebody has submitted the sweep again."""

@@ -80,10 +80,16 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     configurations = entries(words)
     if not configurations:
         return 0  # Hydra printed a configuration or its help
-    sweep = build(configurations, elsewhere=True)
+    growing = None
+    if configurations[0].searched is not None:
+        from lra.search.growing import Growing
+
+        growing = Growing.of(configurations, elsewhere=True, kept=False)
+    sweep = growing.sweep() if growing else build(configurations, elsewhere=True)
     forecaster = Forecaster([*stored(sweep.planned, sweep.store, sweep.name)])
     lines = [*_forecast_lines(sweep, forecaster)]
     totals = _totals(sweep, lines, forecaster)
+    totals["total"]["later"] = growing.step.later if growing else 0
     if as_json:
         print(json.dumps({"schema": SCHEMA, **totals, "cells": lines}, indent=1))
     elif as_csv:
@@ -282,6 +288,8 @@ def _sentences(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Iterable[
         + (f", {total['gpu_hours']:.2f} GPU-hours" if total["gpu_hours"] else "")
         + (f" ({total['cell_hours']:.2f} h one after the other)" if total["hours"] else "")
     )
+    if total["later"]:
+        yield f"{total['later']} more cells follow once validation has compared these"
     if total["unknown"]:
         yield f"of {total['unknown']} cells the time is not known, and not in the sum"
     if total["does_not_fit"]:

@@ -84,16 +84,25 @@ def main(argv: list[str]) -> int:
     choice = ReportChoice.of(configurations[0].config)
     for line in read_style(choice.style)[1]:
         print(line, file=sys.stderr)
-    sweep = cell_list.build(configurations, elsewhere=engine.name != LOCAL)
+    elsewhere = engine.name != LOCAL
+    growing = None
+    if configurations[0].searched is not None:
+        from lra.search.growing import Growing
+
+        kept = not configurations[0].config["runner"].get("dry_run")
+        growing = Growing.of(configurations, elsewhere=elsewhere, kept=kept)
+    sweep = growing.sweep() if growing else cell_list.build(configurations, elsewhere=elsewhere)
     if sweep.control.dry_run:
         from lra.sweep.overview import overview
 
-        for line in overview(sweep):
+        for line in (*overview(sweep), *(growing.said() if growing else ())):
             print(line)
         return 0
     if sweep.control.shard is not None:
         raise ConfigError("runner.shard: workers share a sweep by themselves; leave it out")
     _check_logger(sweep.logger)
+    for line in growing.said() if growing else ():
+        print(line)
     report = {"write": choice.write, "style": choice.style}
     return _submit(sweep, engine, words, report, begun)
 
