@@ -20,11 +20,24 @@ if TYPE_CHECKING:
     from lra.api.drawing import figure
     from lra.api.results import rows
     from lra.api.running import run
+    from lra.api.searching import search
     from lra.api.tabling import table
     from lra.api.verifying import verify
     from lra.models.wrap import wrap
 
-__all__ = ["choose", "compare", "figure", "model", "rows", "run", "table", "task", "verify", "wrap"]
+__all__ = [
+    "choose",
+    "compare",
+    "figure",
+    "model",
+    "rows",
+    "run",
+    "search",
+    "table",
+    "task",
+    "verify",
+    "wrap",
+]
 
 _MODULES = {
     "choose": "lra.api.choosing",
@@ -33,6 +46,7 @@ _MODULES = {
     "model": "lra.api.building",
     "rows": "lra.api.results",
     "run": "lra.api.running",
+    "search": "lra.api.searching",
     "table": "lra.api.tabling",
     "task": "lra.api.building",
     "verify": "lra.api.verifying",

@@ -100,7 +100,7 @@ def run(
     from lra.execution.foreground import execute, ready
     from lra.terminal.volume import taken
 
-    volume, words = taken([*flags(config_dir, plugins), *_words(overrides)])
+    volume, words = taken([*flags(config_dir, plugins), *given_words(overrides)])
     flagged = [word.partition("=")[0] for word in words if word.startswith("-")]
     printing = [word for word in flagged if word in PRINTING]
     if printing:
@@ -110,7 +110,8 @@ def run(
         configurations = entries(words)
     if not configurations:
         raise ConfigError("these words print and run nothing: call `lra run` in a shell")
-    several = len(configurations) > 1 or any(word in MULTIRUN for word in words)
+    searched = configurations[0].searched is not None
+    several = searched or len(configurations) > 1 or any(word in MULTIRUN for word in words)
     code, sweep, outcome = execute(configurations, multirun=several, volume=volume)
     _pass_on(outcome.stopped_by, sweep.name)
     return CompletedSweep(
@@ -122,7 +123,7 @@ def run(
     )
 
 
-def _words(overrides: Any) -> list[str]:
+def given_words(overrides: Any) -> list[str]:
     """Return what the caller gave as words of the command line."""
     if isinstance(overrides, str):
         try:

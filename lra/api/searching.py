@@ -1,0 +1,166 @@
+"""Searches over options from a notebook or a script."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.api.plain_errors import plainly
+from lra.api.prepared_rows import styled
+from lra.api.running import CompletedSweep, given_words, run
+from lra.api.tabling import ResultTable
+from lra.composition.python_words import word
+from lra.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+TABLES = {
+    "tuned": "tuned-", "window": "tuning-window-", "comparison": "tuning-comparison-",
+    "rungs": "tuning-rungs-",
+}  # fmt: skip
+FIGURES = {"tuning": "tuning-curve-", "sensitivity": "tuning-options-"}
+"""Kinds of tables and of figures, and how the parts of the report's section begin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A search, as far as it has come.
+
+    Attributes:
+        done: What the call did: sweep, results, exit code.
+    """
+
+    done: CompletedSweep
+
+    @property
+    def rows(self) -> "pd.DataFrame":
+        """The rows of all of its cells, as `lra.rows` returns them."""
+        return self.done.rows
+
+    @property
+    def trials(self) -> "pd.DataFrame":
+        """A row for each trial and rung: arm, study, trial, rung, options, score, status, cell.
+
+        Steps and seconds are those of all of a trial's seeds together.
+        """
+        import pandas as pd
+
+        entries: dict[tuple[str, ...], dict[str, Any]] = {}
+        rows = self.rows
+        costs = {"trial_steps": "steps", "trial_time": "seconds"}
+        for row in rows[rows["runner"] == "search"].to_dict("records"):
+            labels = row["labels"]
+            if "trial" not in labels:
+                continue
+            place = (row["cell"], labels["trial"], labels["rung"])
+            entry = entries.setdefault(place, {})
+            if row["metric"] == "trial_score":
+                entry |= {
+                    "arm": f"{row['family']} {row['task']}",
+                    "study": int(labels["study"]),
+                    "trial": int(labels["trial"]),
+                    "rung": labels["rung"],
+                    "options": json.loads(labels["options"]),
+                    "score": row["value"],
+                    "status": row["status"],
+                    "cell": row["cell"],
+                }
+            elif row["metric"] in costs:
+                entry[costs[row["metric"]]] = row["value"]
+        return pd.DataFrame(entries.values())
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """The words of the command line with the chosen options, by arm and, of several, study."""
+        rows = self.rows
+        found = rows[(rows["metric"] == "chosen_trial") & (rows["status"] == "ok")]
+        several = found["seed"].nunique() > 1
+        return {
+            f"{row['family']} {row['task']}" + (f", study {row['seed']}" if several else ""): row[
+                "labels"
+            ]["words"]
+            for row in found.to_dict("records")
+        }
+
+    def table(self, kind: str = "tuned", *, style: "str | Path | None" = None) -> ResultTable:
+        """Return a table of the report: `tuned`, `window`, `comparison` or `rungs`.
+
+        Raises:
+            ValueError: There is none of the kind.
+        """
+        from lra.reports.style import chosen
+
+        with styled(self.rows, style) as frame:
+            part = _part(frame, kind, TABLES)
+            return ResultTable(part.table, chosen().style.tables)
+
+    def figure(self, kind: str = "tuning", *, style: "str | Path | None" = None) -> "Figure":
+        """Draw the first page of a figure of the report: `tuning` (curves) or `sensitivity`.
+
+        Raises:
+            ValueError: There is none of the kind.
+        """
+        from lra.reports.figures.drawing import looks
+        from lra.reports.sections.section import pages_of
+
+        with styled(self.rows, style) as frame:
+            part = _part(frame, kind, FIGURES)
+            every = looks([str(name) for name in frame["name"].unique()])
+            return part.draw(pages_of(part)[0], every)
+
+
+def _part(frame: "pd.DataFrame", kind: str, kinds: Mapping[str, str]) -> Any:
+    from lra.composition.runner_class import sections
+
+    if kind not in kinds:
+        raise ConfigError(unknown("kind", kind, kinds))
+    section = sections().get("search")
+    parts = [] if section is None or isinstance(section, str) else [*section(frame)]
+    for part in parts:
+        if part.name.startswith(kinds[kind]):
+            return part
+    raise ConfigError(f"{kind}: these rows have none")
+
+
+@plainly
+def search(
+    overrides: "str | Sequence[str] | Mapping[str, Any]",
+    /,
+    *,
+    params: Mapping[str, str],
+    trials: int = 16,
+    sampler: str = "halton",
+    config_dir: "str | Path | None" = None,
+    plugins: Sequence[str] = (),
+    **options: Any,
+) -> Search:
+    """Tune every family alike, choose on validation, and score the choice on test.
+
+    It is `lra.run` with a search: the same call goes on where it was stopped.
+
+    Args:
+        overrides: The words behind `lra run`, as of `lra.run`; a list of values is what is
+            compared.
+        params: Ranges by option, in Hydra's words: `{"optim.peak_learning_rate":
+            "tag(log, interval(1e-4, 1e-2))"}`.
+        trials: Of each arm, beside the untuned options.
+        sampler: `halton`, `random`, `grid`, `tpe`, `gp` or `cmaes`.
+        config_dir: A folder with configuration files of your own.
+        plugins: Packages that these files may name.
+        options: Other options of the group `search`, as `final_seeds=[1, 2, 3]`.
+
+    Returns:
+        Trials, choices and rows.
+
+    Raises:
+        ValueError: There is no such choice, option or value, or nothing that can be searched.
+        KeyboardInterrupt: It was interrupted.
+    """
+    ranges = [f"{option}={text}" for option, text in params.items()]
+    group = [word(f"search.{name}", value) for name, value in options.items()]
+    words = [f"search={sampler}", f"search.trials={trials}", *group, *ranges]
+    done = run([*given_words(overrides), *words], config_dir=config_dir, plugins=plugins)
+    return Search(done=done)
