@@ -228,7 +228,7 @@ def _of_one_choice(key: str, value: str) -> str | None:
     groups = [head] if head in TABLES.values() else [*TABLES.values()]
     name, *rest = parts if head in TABLES.values() else (head, *parts)
     for group in groups:
-        if rest and name in names(group):
+        if rest and name in names(group) and name != "search":
             inside = ["mixer"] if group == "model" and rest[0] not in OF_MODELS else []
             option = ".".join((group, *inside, *rest))
             return (

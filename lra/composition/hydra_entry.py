@@ -192,10 +192,14 @@ def _runs(
     several = [str(word.input_line) for word in parsed if word.is_sweep_override()]
     params, mode = hydra.sweeper.params or {}, hydra.mode
     preset = _preset(flags.overrides)
-    if (hydra.runtime.choices.get("search") or NO_SEARCH) != NO_SEARCH:
+    searches = (hydra.runtime.choices.get("search") or NO_SEARCH) != NO_SEARCH
+    if searches and not flags.run:
         runs, searched = _arms(loader, flags, hydra, parsed)
+        if not any(word.startswith("search=") for word in flags.overrides):
+            note = f"{preset} is a search of {len(runs):,} arms"
+            loader.notes[f"{note}; --run makes one run of it"] = None
         return runs, True, searched
-    if lost := [word for word in task if word.startswith("search.")]:
+    if not searches and (lost := [word for word in task if word.startswith("search.")]):
         _refuse(f"{lost[0]}: there is no search here; add search=halton, or leave it out")
     if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
         if several:

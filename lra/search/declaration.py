@@ -48,9 +48,7 @@ def declared(entries: Sequence[Composed]) -> Record:
         name=str(first.config["sweep"]),
         sampler=searched.sampler,
         options=options,
-        fixed=tuple(
-            w for w in arms[0].words if w.partition("=")[0].lstrip("+") not in searched.lists
-        ),
+        fixed=tuple(w for w in arms[0].words if not _sets_apart(w, searched)),
         arms=arms,
         params=params,
         for_model=own,
@@ -116,7 +114,7 @@ def _arm(
             "runner.shard: what a search trains next depends on all of its trials; leave it out: "
             "lra submit shares them among workers"
         )
-    named = [w for w in words if w.partition("=")[0].lstrip("+") in searched.lists]
+    named = [word for word in words if _sets_apart(word, searched)]
     options = {**params, **own.get(run.model, {})}
     return Arm(
         words=words,
@@ -125,6 +123,11 @@ def _arm(
         steps=run.optim.steps,
         untuned={option: _composed_value(entry, option, run.model) for option in options},
     )
+
+
+def _sets_apart(word: str, searched: Searched) -> bool:
+    """Return whether a word is what an arm is called by."""
+    return word.partition("=")[0].lstrip("+") in {*searched.lists, "model", "task"}
 
 
 def _composed_value(entry: Composed, option: str, model: str) -> Any:

@@ -162,8 +162,9 @@ class Record:
         Raises:
             ConfigError: it is another search.
         """
-        for what in ("sampler", "fixed", "params"):
-            _same(self.name, what, getattr(before, what), getattr(self, what))
+        _same(self.name, "sampler", before.sampler, self.sampler)
+        _same(self.name, "set of words", " ".join(before.fixed), " ".join(self.fixed))
+        _same(self.name, "params", before.params, self.params)
         own = {**before.for_model, **self.for_model}
         _same(self.name, "for_model", {**own, **before.for_model}, own)
         old, new = asdict(before.options), asdict(self.options)

@@ -21,6 +21,8 @@ def test_every_preset_runs_as_a_whole(name: str, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().err
     assert len(alone) > 1
     whole = f"lra: +experiment={name} is a sweep of {len(alone)} runs, as with -m; --run makes one"
+    if alone[0].searched is not None:
+        whole = f"lra: +experiment={name} is a search of {len(alone)} arms; --run makes one"
     assert whole in said
 
 

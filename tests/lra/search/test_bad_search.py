@@ -1,0 +1,143 @@
+"""What cannot be searched is one sentence, before anything is trained or written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lra.composition.hydra_entry import entries
+from lra.errors import ConfigError
+from lra.runners.storage.sealed import sealed
+from lra.search.declaration import declared
+from lra.search.record import read_record, record_file
+
+RATE = "optim.peak_learning_rate=tag(log, interval(1e-4, 1e-2))"
+WORDS = ("search=halton", "task=mqar", "model=linear", "logger=none", "optim.steps=100")
+CASES = [
+    ((RATE, "search.metric=test_accuracy"), "a search chooses on validation; test is for the"),
+    ((RATE, "search.metric=accurate"), "accuracy"),
+    ((RATE, "search.metric=bits_per_character"), "unknown metric of task=mqar"),
+    ((RATE, "seed=0,1"), "search.seeds and search.final_seeds"),
+    ((RATE, "seed=3"), "search.seeds and search.final_seeds"),
+    ((), "has nothing to search"),
+    (("optim.nothing=interval(0, 1)",), "no such option"),
+    (("model=linear,performer", "model.mixer.features=choice(64, 128)"),
+     "model=linear has no such option; a range of one family alone stands under search.for_model"),
+    ((RATE, "search.for_model.fnet.model.mixer.x=choice(1, 2)"), "unknown model of this search"),
+    ((RATE, "optim.peak_learning_rate=0.1"), "it has one value and a range"),
+    (("optim.clip=interval(2, 1)",), "the smaller one first"),
+    (("optim.clip=choice(1)",), "1 value is no choice"),
+    (("search=grid", RATE), "a grid has no interval; cut it, as choice("),
+    (("search=grid", "optim.clip=range(1, 99)"), "wanted search.trials=98 or more"),
+    (("optim.clip=shuffle(choice(1, 2))",), "leave shuffle out"),
+    ((RATE, "search.trials=0"), "search: trials"),
+    ((RATE, "search.keep=1.5"), "wanted a share between 0 and 1"),
+    ((RATE, "search.rungs=[1.5]"), "wanted rising shares"),
+    ((RATE, "search.rungs=[0.5,0.2]"), "wanted rising shares"),
+    ((RATE, "search.rungs=[0.001]"), "wanted more than the warm-up"),
+    ((RATE, "search.rungs=[0.25]", "optim.warmup_steps=30"), "wanted more than the warm-up"),
+    ((RATE, "search.seeds=[0,0]"), "different whole numbers"),
+    ((RATE, "search.final_seeds=[1000]"), "different whole numbers"),
+    ((RATE, "runner=scaling"), "a search trains; wanted runner=train"),
+    ((RATE, "runner.shard=1/2"), "lra submit shares them"),
+    ((RATE, "runner.until_step=3"), "a search sets it itself"),
+    (("model.backbone.dropout=interval(-0.5, 0.5)",), "dropout"),
+    ((RATE, "search.trials=90000", "search.studies=9"), "wanted at most 100,000"),
+    ((RATE, "++search.params={optim.clip: 3}"), "wanted a range, as text"),
+    ((RATE, "search.trails=3"), "trials"),
+]  # fmt: skip
+
+
+def of(tmp_path: Path, *words: str) -> None:
+    declared(entries([*WORDS, f"results={tmp_path / 'r'}", *words])).write(tmp_path / "r")
+
+
+@pytest.mark.parametrize(("words", "said"), CASES)
+def test_it_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        of(tmp_path, *words)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "r").exists()
+
+
+def test_rungs_and_agents_beside_what_they_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lra.search.declaration.check_installed", lambda _: None)
+    with pytest.raises(ConfigError, match="proposes from whole trainings"):
+        of(tmp_path, "search=tpe", RATE, "search.rungs=[0.6]")
+    monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
+    with pytest.raises(ConfigError, match="an agent's run is one training"):
+        of(tmp_path, RATE)
+
+
+def test_a_task_without_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from lra.tasks.diagnostics.mqar import MQAR
+
+    spec = MQAR.spec.func  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        MQAR, "spec", property(lambda self: replace(spec(self), sizes={"train": 99, "test": 9}))
+    )
+    with pytest.raises(ConfigError, match="task=mqar has no validation split"):
+        of(tmp_path, RATE)
+
+
+ANOTHER = [
+    (("optim.clip=interval(0.5, 2)",), "another params"),
+    ((RATE, "search.draw=1"), "another draw"),
+    ((RATE, "search.metric=loss"), "another metric"),
+    ((RATE, "search.rungs=[0.9]"), "another rungs"),
+    ((RATE, "search=random"), "another sampler"),
+    ((RATE, "optim.steps=90"), "another set of words"),
+    ((RATE, "search.trials=2"), "wanted as many or more"),
+    ((RATE, "search.final_seeds=[1]"), "another final_seeds"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), ANOTHER)
+def test_another_search_of_the_same_name(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    of(tmp_path, RATE, "search.trials=3")
+    before = record_file(tmp_path / "r", "adhoc").read_bytes()
+    with pytest.raises(ConfigError) as error:
+        of(tmp_path, "search.trials=3", *words)
+    assert said in str(error.value)
+    assert "sweep=NAME" in str(error.value)
+    assert record_file(tmp_path / "r", "adhoc").read_bytes() == before
+
+
+def test_more_of_the_same_search(tmp_path: Path) -> None:
+    of(tmp_path, RATE, "search.trials=3")
+    few = read_record(tmp_path / "r", "adhoc")
+    of(tmp_path, RATE, "search.trials=5", "search.studies=2", "model=sdpa",
+       "search.final_seeds=[1,2,3,4]", "logger=wandb_offline")  # fmt: skip
+    many = read_record(tmp_path / "r", "adhoc")
+    assert few is not None
+    assert many is not None
+    assert [arm.model for arm in many.arms] == ["linear", "sdpa"]
+    assert many.points["0"][:3] == few.points["0"]
+    assert {study: len(points) for study, points in many.points.items()} == {"0": 5, "1": 5}
+
+
+def test_a_record_that_is_torn_or_newer(tmp_path: Path) -> None:
+    of(tmp_path, RATE)
+    path = record_file(tmp_path / "r", "adhoc")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    with pytest.raises(ConfigError, match="is torn"):
+        of(tmp_path, RATE)
+    content = json.loads(whole)
+    del content["digest"]
+    path.write_bytes(sealed({**content, "schema": 99}))
+    with pytest.raises(ConfigError, match="has schema 99"):
+        of(tmp_path, RATE)
+
+
+def test_words_of_a_search_without_one() -> None:
+    with pytest.raises(ConfigError, match="add search=halton"):
+        entries(["search.trials=3", "model=linear"])
+    for words in (["-m", "optim.clip=interval(1, 2)"], ["optim.clip=interval(1, 2)"]):
+        with pytest.raises(ConfigError, match="an interval needs a search: add search=halton"):
+            entries(words)
