@@ -109,7 +109,8 @@ class Search:
         with styled(self.rows, style) as frame:
             part = _part(frame, kind, FIGURES)
             every = looks([str(name) for name in frame["name"].unique()])
-            return part.draw(pages_of(part)[0], every)
+            drawn: Figure = part.draw(pages_of(part)[0], every)
+            return drawn
 
 
 def _part(frame: "pd.DataFrame", kind: str, kinds: Mapping[str, str]) -> Any:

@@ -1,16 +1,19 @@
 """The plan of a search, which whoever finds nothing to take extends by what follows of its rows."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lra.cluster.plan import StoredPlan, results_of
 from lra.cluster.planning import write
 from lra.errors import ConfigError
-from lra.search.growing import Growing
-from lra.search.record import record_file
 from lra.sweep.estimate import forecasts
 from lra.sweep.planned import enter
+from lra.tuning.growing import Growing
+from lra.tuning.record import record_file
 
 COUNTED_S = 1.0
 """Seconds in which new cells are counted: a worker waits."""
@@ -63,3 +66,41 @@ class Growth:
         write(plan.root, sweep, pairs, groups=plan.groups, more=more, say=say)
         say(f"the search goes on: {len(new):,} more cells")
         return True
+
+
+def stage_lines(
+    plan: StoredPlan, ended: Collection[int], running: Collection[str]
+) -> Iterator[str]:
+    """Yield how far each arm of a search is, stage by stage; of another sweep nothing.
+
+    Args:
+        plan: Of the sweep.
+        ended: Places of cells that are complete.
+        running: Keys of those that run.
+    """
+    if not record_file(plan.root, plan.sweep).is_file():
+        return
+    arms: dict[str, dict[tuple[int, str], Counter[str]]] = {}
+    for place, entry in enumerate(plan.entries):
+        config = plan.record(place)["config"]
+        arm = f"{config['model']['name']} on {config['task']['name']}"
+        state = "done" if place in ended else "running" if entry.key in running else "to do"
+        stages = arms.setdefault(arm, {})
+        stages.setdefault(_stage(entry.runner, config["runner"]), Counter())[state] += 1
+    for arm, stages in arms.items():
+        counted = [
+            f"{name} {counts['done']:,} of {counts.total():,} done"
+            + (f" ({counts['running']:,} running)" if counts["running"] else "")
+            for (_, name), counts in sorted(stages.items())
+        ]
+        yield f"{arm}: {', '.join(counted)}"
+
+
+def _stage(runner: str, options: Mapping[str, Any]) -> tuple[int, str]:
+    """Return when a cell of a search comes, and what it is part of."""
+    if runner == "search":
+        return sys.maxsize - 1, "choice"
+    if options.get("tuned"):
+        return sys.maxsize, "finals"
+    until = options.get("until_step")
+    return (until, f"rung of {until:,} steps") if until else (sys.maxsize - 2, "trials")

@@ -82,7 +82,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
         return 0  # Hydra printed a configuration or its help
     growing = None
     if configurations[0].searched is not None:
-        from lra.search.growing import Growing
+        from lra.tuning.growing import Growing
 
         growing = Growing.of(configurations, elsewhere=True, kept=False)
     sweep = growing.sweep() if growing else build(configurations, elsewhere=True)

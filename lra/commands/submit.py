@@ -87,7 +87,7 @@ def main(argv: list[str]) -> int:
     elsewhere = engine.name != LOCAL
     growing = None
     if configurations[0].searched is not None:
-        from lra.search.growing import Growing
+        from lra.tuning.growing import Growing
 
         kept = not configurations[0].config["runner"].get("dry_run")
         growing = Growing.of(configurations, elsewhere=elsewhere, kept=kept)

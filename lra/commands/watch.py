@@ -14,7 +14,7 @@ from lra.composition.arguments import Parser, add_results
 from lra.terminal.screen import Region, on_terminal, one_line
 
 if TYPE_CHECKING:
-    from lra.cluster.progress_of import Standing
+    from lra.cluster.progress_of import Standing, Watcher
 
 EVERY_S = 2.0
 MOST_LINES = 12
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
         if arguments.json:
             print(json.dumps(_standing_json(standing), ensure_ascii=False))
         else:
-            text = [*lines(standing, PlanTitles(plan), MOST_LINES)]
+            text = [*lines(standing, PlanTitles(plan), MOST_LINES), *stages(watcher, standing)]
             text += worker_lines(standing, 1000 if arguments.workers else 0)
             text = [one_line(line) for line in text if not line.endswith(" more workers")]
             print("\n".join(text))
@@ -67,6 +67,7 @@ def main(argv: list[str]) -> int:
         standing.jobs = jobs.look()
         _, rows = region.room()
         text = [*lines(standing, PlanTitles(plan), max(2, (rows - 4) // 2))]
+        text += stages(watcher, standing)
         text += worker_lines(standing, max(0, rows - len(text) - 3))
         region.draw(text[: rows - 1])
         if not standing.left:
@@ -78,6 +79,14 @@ def main(argv: list[str]) -> int:
             if mark_of((folder / HEAD).stat()) != plan.mark:
                 again = StoredPlan(folder)
                 plan, watcher = again, Watcher(again)
+
+
+def stages(watcher: "Watcher", standing: "Standing") -> list[str]:
+    """Return how far the arms of a search are."""
+    from lra.cluster.growth import stage_lines
+
+    running = {cell.key for cell in standing.running}
+    return [*stage_lines(watcher.plan, watcher.ended, running)]
 
 
 def _standing_json(standing: "Standing") -> dict[str, object]:

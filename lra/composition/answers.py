@@ -28,6 +28,10 @@ TO_WORKERS = (
     "lra runs its cells itself; `lra submit` with the same other words hands them to workers in "
     "the background, here or on a cluster"
 )
+TO_SEARCH = (
+    "lra searches by a group of its own, with the same ranges as words: search=halton, random or "
+    "grid, and by Optuna's samplers search=tpe, gp or cmaes"
+)
 MAPPINGS = (
     *TABLES, "runner.pretraining", "model.layer_options", "hardware.typical",
     "hydra.sweeper.params",
@@ -218,8 +222,11 @@ TABLE: tuple[tuple[Moment, str, Answer], ...] = (
     (Moment.flags, r"(?P<dashes>--?)(?P<key>[^-=\n][^=\n]*)(?P<equals>=?)(?P<value>[^\n]*)"
      r"(?:\n(?P<next>[^=\n]*))?", _dashed),
     (Moment.early, r"<group>=\[(?P<inside>[^\n]*)\]", _several),
-    (Moment.early, r"[+~]*hydra[./](?:launcher|sweeper)\b(?!=basic\b)"
-     r"(?!\.params\b|\.max_batch_size\b)[^\n]*", lambda _: TO_WORKERS),
+    (Moment.early, r"\+*hydra\.sweeper\.params=[^\n]*", lambda _:
+     "what is swept stands as words of their own: KEY=1,2 or KEY=choice(1,2)"),
+    (Moment.early, r"[+~]*hydra[./]sweeper\b(?!=basic\b)(?!\.params\b|\.max_batch_size\b)[^\n]*",
+     lambda _: TO_SEARCH),
+    (Moment.early, r"[+~]*hydra[./]launcher\b(?!=basic\b)[^\n]*", lambda _: TO_WORKERS),
     (Moment.early, rf"~(?!(?:{_KEPT})(?![^.=\n]))(?P<key>[^=\n]*)[^\n]*", _taken_away),
     (Moment.late, r"[^\n]*[\[{(][^\n]*", _torn),
     (Moment.late, r"(?P<key>[^=\n]+)\n=(?P<value>[^\n]*)(?:\n(?P<next>[^\n]*))?", lambda t:

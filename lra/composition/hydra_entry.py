@@ -298,14 +298,15 @@ def _preset(words: Sequence[str]) -> str:
 
 def _check_basic(hydra: Any) -> None:
     """Refuse a launcher, a sweeper or callbacks of others that a file names. Raises ConfigError."""
-    from lra.composition.answers import TO_WORKERS
+    from lra.composition.answers import TO_SEARCH, TO_WORKERS
 
     for part, basic in BASIC.items():
         node = hydra[part]
         if not isinstance(node, Mapping) or "_target_" not in node:
             raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
         if (target := str(node["_target_"])) != basic:
-            raise ConfigError(f"hydra.{part}: got {short(target)}; {TO_WORKERS}")
+            way_out = TO_SEARCH if part == "sweeper" else TO_WORKERS
+            raise ConfigError(f"hydra.{part}: got {short(target)}; {way_out}")
     if hydra.callbacks:
         raise ConfigError("hydra.callbacks: lra calls none; leave it out")
 

@@ -58,7 +58,7 @@ def execute(  # noqa: PLR0912  # what a person sees of it, one after the other
     planning = bool(entries[0].config["runner"].get("dry_run"))
     growing = None
     if entries[0].searched is not None:
-        from lra.search.growing import Growing
+        from lra.tuning.growing import Growing
 
         growing = Growing.of(entries, elsewhere=planning, kept=not planning)
     sweep = growing.sweep() if growing else cell_list.build(entries, elsewhere=planning)

@@ -118,7 +118,7 @@ def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
         (["for_model={linear: 3}"], "++for_model"),
         (["hydra.searchpath=3"], "hydra.searchpath"),
         (["+model=linear"], "model"),
-        (["-m", "hydra.sweeper=3"], "hydra.sweeper=3: lra runs its cells itself; `lra submit`"),
+        (["-m", "hydra.sweeper=3"], "hydra.sweeper=3: lra searches by a group of its own"),
         (["++hydra.callbacks={a: {_target_: b}}"], "hydra.callbacks: lra calls none"),
         (["seed=[[[[" * 100], "seed="),
         (["hardware=3"], "hardware: got 3; wanted one of a100, cpu"),

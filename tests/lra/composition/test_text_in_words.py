@@ -205,7 +205,10 @@ def test_launchers_and_sweepers_of_others_are_answered_with_the_verb_that_does_i
 ) -> None:
     code, err = said([*verb.split(), "model=linear", word], capsys)
     assert code == 2
-    assert err.startswith(f"lra: {word}: lra runs its cells itself; `lra submit`")
+    does = (
+        "lra searches by a group of its own" if "sweeper" in word else "lra runs its cells itself"
+    )
+    assert err.startswith(f"lra: {word}: {does}")
     assert len(err.splitlines()) == 1
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lra.errors import ConfigError
-from lra.search.advance import Outcome, Words, advance, table
-from lra.search.growing import _outcome
-from tests.lra.search.searches import RATE, finished, outcome, record, value
+from lra.tuning.advance import Outcome, Words, advance, table
+from lra.tuning.growing import _outcome
+from tests.lra.tuning.searches import RATE, finished, outcome, record, value
 
 
 def score_of(words: Words) -> float:

@@ -16,7 +16,7 @@ from lra.conf.shown import short
 from lra.errors import ConfigError
 from lra.runners.storage.atomic import make_folder, write_whole
 from lra.runners.storage.sealed import NotSealed, sealed, unsealed
-from lra.search.space import Dimension, dimension, drawn, gridded, values_at
+from lra.tuning.space import Dimension, dimension, drawn, gridded, values_at
 
 SCHEMA = 1
 ADAPTIVE = ("tpe", "gp", "cmaes")

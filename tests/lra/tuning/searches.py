@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lra.search.advance import Outcome, Step, Words, advance
-from lra.search.record import Arm, Record, SearchOptions
+from lra.tuning.advance import Outcome, Step, Words, advance
+from lra.tuning.record import Arm, Record, SearchOptions
 
 RATE = "optim.peak_learning_rate"
 RANGES = {

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from lra.composition.python_words import word
 from lra.runners.records import Status
-from lra.search.record import ADAPTIVE, Arm, Record, Values
-from lra.search.warnings import warnings
+from lra.tuning.record import ADAPTIVE, Arm, Record, Values
+from lra.tuning.warnings import warnings
 
 Words = tuple[str, ...]
 VALIDATION = "runner.evaluate_splits=[validation]"

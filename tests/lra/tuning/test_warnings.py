@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from lra.search.advance import Words
-from tests.lra.search.searches import RATE, finished, record, value
+from lra.tuning.advance import Words
+from tests.lra.tuning.searches import RATE, finished, record, value
 
 LOG = "tag(log, interval(1e-4, 3e-2))"
 

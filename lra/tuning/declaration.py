@@ -14,10 +14,10 @@ from lra.composition.run import Composed, Run, Searched
 from lra.errors import ConfigError, unknown
 from lra.runners.measures.train import Train
 from lra.runners.metrics import METRICS
-from lra.search.adaptive import check_installed
-from lra.search.advance import size_of
-from lra.search.record import ADAPTIVE, Arm, Record, SearchOptions, read_record
 from lra.tasks.task import Derives, Kind
+from lra.tuning.adaptive import check_installed
+from lra.tuning.advance import size_of
+from lra.tuning.record import ADAPTIVE, Arm, Record, SearchOptions, read_record
 
 STEERING = ("results=", "sweep=", "logger", "report", "runner.dry_run", "runner.retry",
             "runner.timeout_s")  # fmt: skip

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lra.search.record import Arm, Record
-from lra.search.space import Dimension
+from lra.tuning.record import Arm, Record
+from lra.tuning.space import Dimension
 
 if TYPE_CHECKING:
-    from lra.search.advance import Trial
+    from lra.tuning.advance import Trial
 
 FAILED = 0.25
 """Share of an arm's trials above which that they fail is said."""

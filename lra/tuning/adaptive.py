@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lra.errors import ConfigError
-from lra.search.space import Dimension
+from lra.tuning.space import Dimension
 
 if TYPE_CHECKING:
-    from lra.search.advance import Trial
+    from lra.tuning.advance import Trial
 
 NEEDS = {"tpe": ("optuna",), "gp": ("optuna",), "cmaes": ("optuna", "cmaes")}
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare, qmc
 
 from lra.errors import ConfigError
-from lra.search.space import dimension, drawn, gridded
-from tests.lra.search.searches import RATE, record
+from lra.tuning.space import dimension, drawn, gridded
+from tests.lra.tuning.searches import RATE, record
 
 SPACES = st.dictionaries(
     st.sampled_from(["optim.a", "optim.b", "optim.c", "optim.d"]),

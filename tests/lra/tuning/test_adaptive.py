@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from lra.errors import ConfigError
-from lra.search import adaptive
-from lra.search.adaptive import check_installed, proposals
-from lra.search.advance import Outcome, Words, advance
-from lra.search.record import Record
-from tests.lra.search.searches import outcome, record, value
+from lra.tuning import adaptive
+from lra.tuning.adaptive import check_installed, proposals
+from lra.tuning.advance import Outcome, Words, advance
+from lra.tuning.record import Record
+from tests.lra.tuning.searches import outcome, record, value
 
 RANGES = {"optim.a": "interval(0, 1)", "optim.b": "tag(log, interval(1e-3, 1))"}
 

@@ -14,15 +14,15 @@ from lra.models.mixer import Unsupported
 from lra.runners.metrics import METRICS
 from lra.runners.records import Status
 from lra.runners.runner import Uncounted
-from lra.search.adaptive import proposals
-from lra.search.advance import Chosen, Outcome, Step, Words, advance, pasted, table
-from lra.search.declaration import ONCE, declared
-from lra.search.record import Record, read_record
 from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
 from lra.sweep.planned import NO_DATA
 from lra.sweep.sweep import Planned, Sweep
 from lra.sweep.work import CellWork
+from lra.tuning.adaptive import proposals
+from lra.tuning.advance import Chosen, Outcome, Step, Words, advance, pasted, table
+from lra.tuning.declaration import ONCE, declared
+from lra.tuning.record import Record, read_record
 
 
 class Growing:

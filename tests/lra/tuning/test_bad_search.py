@@ -8,8 +8,8 @@ import pytest
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 from lra.runners.storage.sealed import sealed
-from lra.search.declaration import declared
-from lra.search.record import read_record, record_file
+from lra.tuning.declaration import declared
+from lra.tuning.record import read_record, record_file
 
 RATE = "optim.peak_learning_rate=tag(log, interval(1e-4, 1e-2))"
 WORDS = ("search=halton", "task=mqar", "model=linear", "logger=none", "optim.steps=100")
@@ -64,7 +64,7 @@ def test_it_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> Non
 def test_rungs_and_agents_beside_what_they_do_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lra.search.declaration.check_installed", lambda _: None)
+    monkeypatch.setattr("lra.tuning.declaration.check_installed", lambda _: None)
     with pytest.raises(ConfigError, match="proposes from whole trainings"):
         of(tmp_path, "search=tpe", RATE, "search.rungs=[0.6]")
     monkeypatch.setenv("WANDB_SWEEP_ID", "abc")

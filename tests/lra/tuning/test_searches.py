@@ -1,0 +1,164 @@
+"""Searches that train: grown, killed, shared by workers, and one choice in the end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lra
+from lra.cli import main
+from lra.runners.store import Store, read_rows
+
+RATE = "optim.peak_learning_rate"
+WORDS = (
+    "search=halton", "search.trials=3", "search.rungs=[0.5]", "search.keep=0.5",
+    "search.final_seeds=[1]", "task=mqar", "task.validation_examples=40", "task.test_examples=40",
+    "task.train_examples=200", "task.vocabulary=32", "task.length=16", "task.pairs=2",
+    "model=linear,identity", "model.backbone.width=16", "model.backbone.depth=1",
+    "model.backbone.feed_forward_width=16", "optim.steps=8", "optim.warmup_steps=1",
+    "optim.batch_size=8", "logger=none", "report=false", "sweep=s",
+    f"{RATE}=tag(log, interval(1e-3, 1e-1))",
+)  # fmt: skip
+COSTS = ("trial_time",)
+
+
+def run(results: Path, *words: str) -> int:
+    return main(["run", *WORDS, f"results={results}", *words])
+
+
+def choice(results: Path) -> str:
+    """Return the rows of a search's choices but for times, as text."""
+    rows = read_rows(results, "s")
+    rows = rows[(rows["runner"] == "search") & ~rows["metric"].isin(COSTS)]
+    rows = rows.drop(columns=["created"]).sort_values(["cell"], kind="stable")
+    return json.dumps(rows.to_dict("records"), default=str)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the results of a search that nobody disturbed."""
+    results = tmp_path_factory.mktemp("whole") / "r"
+    assert run(results) == 0
+    return results
+
+
+def test_what_a_search_leaves(whole: Path) -> None:
+    rows = read_rows(whole, "s")
+    chosen = rows[rows["metric"] == "chosen_trial"]
+    assert sorted(chosen["model"]) == ["identity", "linear"]
+    trials = rows[rows["metric"] == "trial_score"]
+    assert len(trials) == 2 * (4 + 3)
+    for _, row in trials.iterrows():
+        assert json.loads(row["labels"]["options"])[RATE] > 0
+        assert row["step"] == int(row["labels"]["trial"])
+    steps = rows[rows["metric"] == "trial_steps"]
+    assert {(row["labels"]["rung"], row["value"]) for _, row in steps.iterrows()} == {
+        ("0.5", 4.0), ("", 8.0),
+    }  # fmt: skip
+    scores = rows[(rows["runner"] == "train") & (rows["metric"] == "accuracy")]
+    tested = scores[[labels.get("split") == "test" for labels in scores["labels"]]]
+    assert {labels["tuned"] for labels in tested["labels"]} == {"s"}
+    assert {labels["trial"] for labels in tested["labels"]} >= {"0"}
+    assert set(tested["seed"]) == {1}
+    assert len(rows[rows["metric"] == "trial_multiply_adds"]) == len(trials)
+
+
+def test_it_is_not_repeated_and_a_longer_one_adds_to_it(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert run(whole) == 0
+    assert "begun" not in capsys.readouterr().out
+    before = {path.name for path in (whole / "sweeps" / "s").iterdir()}
+    assert run(whole, "search.trials=4") == 0
+    out = capsys.readouterr().out
+    keys = {path.name for path in (whole / "sweeps" / "s").iterdir()} - before
+    begun = [line for line in out.splitlines() if line.endswith("begun")]
+    assert len(begun) == len(keys)
+    store = Store(whole)
+    rungs = [store.cell(key)["config"]["runner"].get("until_step") for key in keys]
+    assert rungs.count(4) == 2  # a trial of each arm
+    assert choice(whole).count('"chosen_trial"') >= 2
+
+
+def test_a_dry_run_and_a_plan_write_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path / "r", "runner.dry_run=true") == 0
+    said = capsys.readouterr().out
+    assert "8 cells" in said
+    assert "more cells follow" in said
+    assert main(["plan", *WORDS, f"results={tmp_path / 'r'}"]) == 0
+    assert "12 more cells follow once validation has compared these" in capsys.readouterr().out
+    assert not (tmp_path / "r").exists()
+
+
+def worked(results: Path, *, kills: int = 0, workers: int = 1) -> None:
+    """Submit a search without workers of its own, and work on it, killed so many times."""
+    words = [*WORDS, f"results={results}"]
+    command = [sys.executable, "-m", "lra"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    prepare = "import sys; from lra.cluster import local; local.LocalEngine.submit = " \
+        "lambda *_: []; from lra.cli import main; sys.exit(main(sys.argv[1:]))"  # fmt: skip
+    subprocess.run([sys.executable, "-c", prepare, "submit", *words], check=True, env=env)
+    work = [*command, "work", "s", f"--results={results}"]
+    for number in range(kills):
+        process = subprocess.Popen(work, env=env, start_new_session=True)
+        time.sleep(6 + 4 * number)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    started = [subprocess.Popen(work, env=env) for _ in range(workers)]
+    assert [process.wait(timeout=400) for process in started] == [0] * workers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kills", "workers"), [(3, 1), (0, 2)])
+def test_the_choice_is_the_same_whoever_works(
+    kills: int, workers: int, whole: Path, tmp_path: Path
+) -> None:
+    fresh = tmp_path / "one"
+    assert run(fresh) == 0
+    results = tmp_path / "r"
+    worked(results, kills=kills, workers=workers)
+    assert choice(results) == choice(fresh)
+    del whole
+
+
+def test_python(whole: Path) -> None:
+    words = [word for word in WORDS if not word.startswith(("search", RATE))]
+    found = lra.search(
+        [*words, f"results={whole}"],
+        params={RATE: "tag(log, interval(1e-3, 1e-1))"},
+        trials=4,
+        rungs=[0.5],
+        keep=0.5,
+        final_seeds=[1],
+    )
+    assert found.done.exit_code == 0
+    trials = found.trials
+    assert {*trials.columns} == {
+        "arm", "study", "trial", "rung", "options", "score", "status", "cell", "steps", "seconds",
+    }  # fmt: skip
+    assert set(found.chosen) == {"linear mqar", "identity mqar"}
+    assert all(f"{RATE}=" in words or "0.001" for words in found.chosen.values())
+    with pytest.raises(ValueError, match="unknown kind 'window'"):
+        found.figure("window")
+
+
+def test_a_diverged_trial_and_a_refused_arm_are_rows(tmp_path: Path) -> None:
+    words = [w for w in WORDS if not w.startswith(("search.", RATE, "model=", "model.backbone.w"))]
+    assert main(
+        ["run", *words, "search.trials=2", "search.final_seeds=[]", f"results={tmp_path / 'r'}",
+         "model=linear", "model.backbone.heads=choice(2, 3)", "model.backbone.width=16"]
+    ) == 0  # fmt: skip
+    rows = read_rows(tmp_path / "r", "s")
+    trials: dict[Any, Any] = {}
+    for _, row in rows[rows["metric"] == "trial_score"].iterrows():
+        trials[json.loads(row["labels"]["options"])["model.backbone.heads"]] = row["status"]
+    assert trials == {2: "ok", 3: "unsupported"}
