@@ -194,6 +194,9 @@ class ReportStyle:
     """Names of the models that are shown; empty: all. Baselines stay."""
     lengths: list[int] = field(default_factory=list)
     """Lengths that are shown of what is measured at several; empty: all."""
+    near_best: float | None = None
+    """How far from an arm's best a trial of a search may lie to count as near it, in the metric as
+    stored; null: 0.05 of shares of right answers, 0.1 of losses, a tenth of perplexities."""
     tables: TableStyle = field(default_factory=TableStyle)
     matplotlib: dict[str, Any] = field(default_factory=dict)
     """Further settings of matplotlib, as in a matplotlibrc."""
@@ -205,6 +208,8 @@ class ReportStyle:
             raise ValueError(f"aspect: got {self.aspect}; wanted 0.1 to 5, or null")
         if not self.formats:
             raise ValueError(f"formats: got []; wanted some of {', '.join(Format)}")
+        if self.near_best is not None and not self.near_best > 0:
+            raise ValueError(f"near_best: got {self.near_best}; wanted a number above 0, or null")
         if wrong := [n for n in self.lengths if n < 1]:
             raise ValueError(f"lengths: got {wrong[0]}; wanted whole numbers above 0")
         for key in ("beside", "formats", "order", "highlight", "only", "lengths"):

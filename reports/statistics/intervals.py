@@ -33,6 +33,10 @@ class Uncertainty(StrEnum):
     """Training again with another seed."""
     examples = "examples"
     """Drawing another evaluation set."""
+    studies = "studies"
+    """Tuning again, with other points and seeds."""
+    trials = "trials"
+    """Drawing other points."""
 
 
 @dataclass(frozen=True, slots=True)

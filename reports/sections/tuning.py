@@ -1,0 +1,51 @@
+"""Searches over options: what tuning gave and cost, and how far the comparison carries."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from lra.reports.rows import as_text
+from lra.reports.sections.section import LeftOut, PagesPart, Part, TablePart
+from lra.reports.sections.tuning_curves import CURVE_PANEL, curve_data, curve_figure
+from lra.reports.sections.tuning_data import RUNNER, Searches
+from lra.reports.sections.tuning_points import POINT_PANEL, point_data, point_figure
+from lra.reports.sections.tuning_tables import (
+    comparison_tables,
+    rung_table,
+    tuned_table,
+    window_table,
+)
+from lra.reports.stems import stem
+
+
+def section(rows: pd.DataFrame) -> Iterator[Part]:
+    """Yield the tables and figures of every metric that a search chose by."""
+    if not (rows["runner"] == RUNNER).any():
+        return
+    searches = Searches(rows)
+    if searches.trials.empty:
+        yield LeftOut("tuning", "no trial of the search has ended")
+        return
+    for metric in searches.trials["metric"].unique():
+        yield from _of_metric(searches, str(metric))
+
+
+def _of_metric(searches: Searches, metric: str) -> Iterator[Part]:
+    name = metric.replace("_", "-")
+    yield TablePart(f"tuned-{name}", "Tuned", tuned_table(searches, metric))
+    yield PagesPart(
+        f"tuning-curve-{name}", "Tuning curves", "best validation score of k trials",
+        curve_figure, panel=CURVE_PANEL, data=curve_data(searches, metric),
+    )  # fmt: skip
+    yield PagesPart(
+        f"tuning-options-{name}", "Sensitivity to each option",
+        "validation scores of trials against each option that was searched",
+        point_figure, panel=POINT_PANEL, data=point_data(searches, metric), absent=True,
+    )  # fmt: skip
+    if (window := window_table(searches, metric)) is not None:
+        yield TablePart(f"tuning-window-{name}", "Window of good options", window)
+    for place, table in comparison_tables(searches, metric):
+        where = stem(str(place[0]), as_text(place[3]))
+        yield TablePart(f"tuning-comparison-{name}-{where}", "Comparison at equal budgets", table)
+    if (rungs := rung_table(searches, metric)) is not None:
+        yield TablePart(f"tuning-rungs-{name}", "Agreement of rungs", rungs)

@@ -1,0 +1,187 @@
+"""Tuning curves by family: the best validation score of k trials, against k and against its cost."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from lra.reports.figures.drawing import Look, legend_name, looks, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.rows import as_text, model_order
+from lra.reports.sections.tuning_data import (
+    ARM,
+    INDEPENDENT,
+    PLACE,
+    Searches,
+    score_of,
+    whole,
+)
+from lra.reports.statistics.intervals import LEVEL
+from lra.reports.statistics.tuning import (
+    ABSENT,
+    STUDIES,
+    TuningCurve,
+    expected_best,
+    running_best,
+    tuning_curve,
+)
+
+COSTS = {"trials": "numbers of trials", "hours": "hours", "multiply-adds": "multiply-adds"}
+"""What trials are counted in."""
+CURVE_PANEL = (*PLACE, "metric", "against")
+_AXES = {
+    "trials": "trials (k)",
+    "hours": "hours of training",
+    "multiply-adds": "multiply-adds of training",
+}
+_PLOT = (2.9, 2.1)
+"""Inches."""
+
+
+class Curve(NamedTuple):
+    """What is known of one arm's best of k trials."""
+
+    arm: tuple[Any, ...]
+    curve: TuningCurve
+    expected: Any
+    """The mean best of k; array [n]."""
+    note: str
+    """Why it is no median of independent draws, or has no band."""
+    costs: dict[str, float]
+    """Of a trial, by `COSTS`; NaN where it is not known."""
+
+    @property
+    def banded(self) -> bool:
+        """Whether it has a band that holds for all k at once."""
+        return not self.note
+
+    def at_cost(self, budget: str, cost: float) -> TuningCurve:
+        """Return the one point of the curve that costs at most so much."""
+        count = min(len(self.curve.best), max(1, int(cost / self.costs[budget] + 1e-9)))
+        return TuningCurve(*(line[count - 1 : count] for line in self.curve))
+
+
+def arm_curves(searches: Searches, metric: str) -> Iterator[Curve]:
+    """Yield the curve of every arm that has a trial of full length."""
+    for arm, trials in searches.per_arm(metric):
+        drawn = whole(trials)
+        if drawn.empty:
+            continue
+        scores, rungs = [float(value) for value in drawn["score"]], set(trials["rung"]) != {""}
+        expected = np.full(len(drawn), np.nan)
+        if rungs or not set(trials["sampler"]) <= {*INDEPENDENT}:
+            by_study = [[*part["score"]] for _, part in drawn.groupby("study")]
+            curve = running_best(by_study, metric)
+            note = (
+                f"{arm[-1]}: trials depend on each other (rungs)" if rungs
+                else f"{arm[-1]}: trials depend on each other (search={trials['sampler'].iloc[0]})"
+            )  # fmt: skip
+            note += f", so this is the best so far, its mean over {len(by_study)} searches"
+            note += ", with a t interval at each k" if len(by_study) >= STUDIES else ", no band"
+            expected = expected[: len(curve.best)]
+        else:
+            curve = tuning_curve(scores, metric)
+            expected = expected_best(scores, metric)
+            note = ABSENT if np.isnan(curve.low).all() else ""
+        yield Curve(arm, curve, expected, note, _costs(trials))
+
+
+def _costs(trials: pd.DataFrame) -> dict[str, float]:
+    """Return the mean costs of a trial, all of its rungs and seeds together."""
+    drawn = trials[trials["trial"] > 0]
+    count = len(drawn[["study", "trial"]].drop_duplicates())
+    alone = trials["device"].nunique() == 1 and not any(trials["disturbed"])
+    return {
+        "trials": 1.0,
+        "hours": float(drawn["time"].sum(min_count=1)) / 3600 / count if alone else float("nan"),
+        "multiply-adds": float(drawn["multiply_adds"].sum(min_count=1)) / count,
+    }
+
+
+def curve_data(searches: Searches, metric: str) -> pd.DataFrame:
+    """Return the points of all curves, against trials and against every cost that is known."""
+    records = []
+    for arm, curve, expected, note, costs in arm_curves(searches, metric):
+        for against, cost in costs.items():
+            if np.isnan(cost):
+                continue
+            for k, (best, low, high, mean) in enumerate(zip(*curve, expected, strict=True), 1):
+                records.append({
+                    **dict(zip(ARM, arm, strict=True)), "metric": metric, "against": against,
+                    "k": k, "x": k * cost, "value": best, "low": low, "high": high,
+                    "expected": mean, "note": note,
+                })  # fmt: skip
+    columns = [*ARM, "metric", "against", "k", "x", "value", "low", "high", "expected", "note"]
+    data = pd.DataFrame(records, columns=columns)
+    order = {name: place for place, name in enumerate(COSTS)}
+    return data.sort_values(
+        [*PLACE, "against", "model", "k"], ignore_index=True,
+        key=lambda column: column.map(order) if column.name == "against" else column,
+    )  # fmt: skip
+
+
+def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
+    """Draw what `curve_data` returned: a panel for each place and cost."""
+    panels = list(data.groupby([*CURVE_PANEL], dropna=False, sort=False))
+    score, drawn = score_of(str(data["metric"].iloc[0])), looks_of(data, given)
+    handles: dict[str, Line2D] = {}
+    with style():
+        grid = sheet(len(panels), plot=_PLOT)
+        for axes, (key, part) in zip(grid.axes, panels, strict=True):
+            limits = _limits(part, score.factor)
+            for name in model_order([*part["model"]]):
+                line = part[part["model"] == name]
+                handles[name] = _draw(axes, line, drawn[name], name, score.factor, limits)
+            axes.set_ylim(*limits)
+            axes.set_xlabel(_AXES[str(key[-1])])
+            axes.set_ylabel(f"best {score.title.lower()}{' (%)' if score.shares else ''}")
+            axes.set_title(f"{key[0]}, length {as_text(key[3])}", size=8.5)
+            if key[-1] == "trials":
+                axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        banded = (data["note"] == "").any()
+        bands = f"; {100 * LEVEL:g} % bands, for all k at once" if banded else ""
+        return arrange(
+            grid,
+            title="Tuning curves",
+            subtitle=f"validation split; median of the best of k trials{bands}",
+            handles=[handles[name] for name in model_order([*handles])],
+            notes=[note for note in dict.fromkeys(data["note"]) if note],
+        )
+
+
+def looks_of(data: pd.DataFrame, given: dict[str, Look]) -> dict[str, Look]:
+    """Return how arms are drawn; one that no row is called after has a look by its own name."""
+    return looks([*dict.fromkeys(data["model"])]) | given
+
+
+def _limits(part: pd.DataFrame, factor: float) -> tuple[float, float]:
+    """Return the ends of the vertical axis: finite, where a band may reach to infinity."""
+    numbers = factor * part[["value", "low", "high"]].to_numpy(dtype=float)
+    numbers = numbers[np.isfinite(numbers)]
+    low, high = float(numbers.min()), float(numbers.max())
+    room = 0.04 * (high - low or abs(high) or 1.0)
+    return low - room, high + room
+
+
+def _draw(
+    axes: Axes, line: pd.DataFrame, look: Look, name: str, factor: float,
+    limits: tuple[float, float],
+) -> Line2D:  # fmt: skip
+    x = line["x"].to_numpy(dtype=float)
+    best, low, high = (factor * line[c].to_numpy(dtype=float) for c in ("value", "low", "high"))
+    best = np.where(np.isfinite(best), best, np.nan)
+    (handle,) = axes.plot(
+        x, best, color=look.color, linestyle=(0, look.dashes) if look.dashes else "-",
+        marker=look.marker, markersize=3.5, markevery=max(1, len(x) // 8), linewidth=1.4,
+        label=legend_name(name),
+    )  # fmt: skip
+    low, high = (np.clip(side, *limits) for side in (low, high))
+    axes.fill_between(x, low, high, color=look.color, alpha=0.12, linewidth=0)
+    for side in (low, high):
+        axes.plot(x, side, color=look.color, linewidth=0.5, alpha=0.5)
+    return handle

@@ -1,0 +1,231 @@
+"""Searches over options as figures and tables take them: trials, choices, and trainings chosen.
+
+An arm is what is compared: a family on a task, with the options that set it apart but without those
+that were searched, so that its trials, its choice and its trainings have one name.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from lra.reports.rows import values
+from lra.reports.sections.score_data import SCORES
+from lra.reports.statistics.tuning import higher_is_better
+from lra.reports.style import chosen
+from lra.reports.tables.scores import Score, final_scores
+from lra.runners.metrics import METRICS
+
+RUNNER = "search"
+PLACE = ("task", "task_version", "source", "length")
+ARM = (*PLACE, "model")
+INDEPENDENT = ("halton", "random")
+"""Samplers whose trials are draws, whatever came out before."""
+LOG = 10
+"""Times the least value of an option: from here on its axis is logarithmic."""
+_COSTS = {"trial_steps": "steps", "trial_time": "time", "trial_multiply_adds": "multiply_adds"}
+_STEERING = ("runner.", "search.", "trainings.", "trials.")
+"""Beginnings of names that set no arm apart."""
+
+
+class Choice(NamedTuple):
+    """What one search of an arm chose."""
+
+    study: str
+    trial: int | None
+    """None: nothing could be chosen."""
+    options: Mapping[str, Any]
+    words: str
+    marks: tuple[tuple[str, str], ...]
+    """Names and sentences."""
+    reason: str
+    """Why nothing could be chosen."""
+
+
+def score_of(metric: str) -> Score:
+    """Return how scores of a metric are printed."""
+    unit, shares = METRICS[metric].unit, METRICS[metric].unit == "fraction"
+    return SCORES.get(metric) or Score(
+        metric=metric, title=metric.replace("_", " ").capitalize(), shares=shares,
+        unit="Percent" if shares else unit, factor=100.0 if shares else 1.0,
+        digits=1 if shares else 3,
+    )  # fmt: skip
+
+
+def as_number(value: Any) -> float | None:
+    """Return the number that an option's value is; None for a word or a switch."""
+    return None if isinstance(value, bool | str | list) or value is None else float(value)
+
+
+def option_name(word: str) -> str:
+    """Return an option as rows name it, from the word of the command line."""
+    return word.removeprefix("model.")
+
+
+class Searches:
+    """The searches among the rows of a report: those with the same metric, all arms."""
+
+    def __init__(self, rows: pd.DataFrame) -> None:
+        """Read rows.
+
+        Args:
+            rows: as `lra.reports.rows.prepare` returns them.
+        """
+        self.rows = rows
+        found = rows[(rows["runner"] == RUNNER) & (rows["baseline"] == "")]
+        found = found[[label.get("study") is not None for label in found["labels"]]]
+        self.trials = _trials(found)
+        self.searched = {option_name(word) for point in self.trials["point"] for word in point}
+        self.trials["model"] = self._arms(self.trials)
+        newest = self._newest(self.trials)
+        self.trials = self.trials[self.trials["cell"].isin(newest)].reset_index(drop=True)
+        told = found[(found["metric"] == "chosen_trial") & found["cell"].isin(newest)]
+        told = told.assign(model=self._arms(told))
+        self.choices: dict[tuple[Any, ...], list[Choice]] = {}
+        for row in told.to_dict("records"):
+            key = tuple(row[column] for column in ARM)
+            self.choices.setdefault(key, []).append(_choice(row))
+
+    def _arms(self, rows: pd.DataFrame) -> list[str]:
+        """Return the name of the arm of each row."""
+        parts = (values(rows, column) for column in ("family", "options", "departures"))
+        return [
+            chosen().name(
+                family,
+                {k: v for k, v in options.items()
+                 if k not in self.searched and not k.startswith(_STEERING)},
+                [words for words in departures if not words.startswith("changed: ")],
+            )
+            for family, options, departures in zip(*parts, strict=True)
+        ]  # fmt: skip
+
+    @staticmethod
+    def _newest(trials: pd.DataFrame) -> set[str]:
+        """Return the cells of the largest search of each arm and study, of equal ones the last."""
+        cells = trials.groupby([*ARM, "study", "cell"], dropna=False)
+        sizes = cells.agg(count=("trial", "size"), made=("created", "max")).reset_index()
+        sizes = sizes.sort_values(["count", "made"])
+        return {*sizes.drop_duplicates([*ARM, "study"], keep="last")["cell"]}
+
+    @cached_property
+    def finals(self) -> dict[tuple[str, str], pd.DataFrame]:
+        """Final scores of trainings that a search led to, by metric and split.
+
+        With the columns `model`, the arm, `study` and `trial`.
+        """
+        led = self.rows[self.rows["runner"] == "train"]
+        led = led[["tuned" in labels for labels in led["labels"]]]
+        led = led.assign(
+            study=[each["study"] for each in led["labels"]],
+            trial=[int(each["trial"]) for each in led["labels"]],
+            model=self._arms(led),
+        )
+        pairs = ((m, s) for m in self.trials["metric"].unique() for s in ("test", "validation"))
+        scores = {pair: final_scores(led, pair[1], score_of(pair[0])) for pair in pairs}
+        return {pair: led.iloc[:0] if found is None else found for pair, found in scores.items()}
+
+    def final(self, arm: tuple[Any, ...], metric: str, split: str) -> pd.DataFrame:
+        """Return the final scores of one arm."""
+        return of_arm(self.finals[metric, split], arm)
+
+    def per_arm(self, metric: str) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+        """Return every arm that was searched by a metric, with its trials, place by place."""
+        mine = self.trials[self.trials["metric"] == metric]
+        return [(_tuple(key), part) for key, part in mine.groupby([*ARM], dropna=False, sort=True)]
+
+
+def of_arm(rows: pd.DataFrame, arm: tuple[Any, ...]) -> pd.DataFrame:
+    """Return the rows of one arm."""
+    kept = pd.Series(True, index=rows.index)
+    for column, value in zip(ARM, arm, strict=True):
+        kept &= rows[column].isna() if pd.isna(value) else rows[column] == value
+    return rows[kept]
+
+
+def _tuple(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def whole(trials: pd.DataFrame, *, untuned: bool = False) -> pd.DataFrame:
+    """Return the trials of full length, by study and number; without the untuned one, no draw."""
+    kept = trials[(trials["rung"] == "") & (untuned | (trials["trial"] > 0))]
+    return kept.sort_values(["study", "trial"])
+
+
+def nearness(metric: str) -> tuple[float, bool]:
+    """Return how far from the best a score may be to count as near it, and whether as a share."""
+    given, unit = chosen().style.near_best, METRICS[metric].unit
+    if given is not None:
+        return given, False
+    return (0.05 if unit == "fraction" else 0.1), unit == "1"
+
+
+def near_best(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the trials whose score is near the best of them."""
+    (within, relative), scores = nearness(metric), trials["score"]
+    higher = higher_is_better(metric)
+    best = scores.max() if higher else scores.min()
+    within *= best if relative else 1.0
+    return trials[scores >= best - within if higher else scores <= best + within]
+
+
+def log_options(trials: pd.DataFrame) -> list[str]:
+    """Return the options whose values span so much that an axis of them is logarithmic."""
+    found: dict[str, list[float | None]] = {}
+    for point in whole(trials)["point"]:
+        for name, value in point.items():
+            found.setdefault(name, []).append(as_number(value))
+    numbers = {name: [v for v in each if v is not None] for name, each in found.items()}
+    return [
+        name
+        for name, each in found.items()
+        if None not in each and 0 < LOG * min(numbers[name]) <= max(numbers[name])
+    ]
+
+
+def _trials(found: pd.DataFrame) -> pd.DataFrame:
+    """Return a line for each trial and rung, with its score and costs."""
+    costs: dict[tuple[str, str, str], dict[str, float]] = {}
+    rows = found.to_dict("records")
+    for row in rows:
+        if row["metric"] in _COSTS and row["status"] == "ok":
+            name = _COSTS[row["metric"]]
+            costs.setdefault(_trial_key(row), {})[name] = row["value"]
+    records = []
+    for row in rows:
+        if row["metric"] != "trial_score":
+            continue
+        labels, nothing = row["labels"], dict.fromkeys(_COSTS.values(), float("nan"))
+        records.append({
+            **{column: row[column] for column in PLACE}, "model": row["family"],
+            "family": row["family"], "options": row["options"],
+            "departures": row["departures"], "created": row["created"], "cell": row["cell"],
+            "sampler": labels["search"], "study": labels["study"], "trial": int(labels["trial"]),
+            "rung": labels["rung"], "point": json.loads(labels["options"]),
+            "metric": labels["metric"], "score": row["value"], "status": row["status"],
+            "reason": row["reason"], "disturbed": row["disturbed"],
+            "device": f"{row['hardware']}, {row['device']}",
+            **nothing, **costs.get(_trial_key(row), {}),
+        })  # fmt: skip
+    columns = [
+        *ARM, "family", "options", "departures", "created", "cell", "sampler", "study",
+        "trial", "rung", "point", "metric", "score", "status", "reason", "disturbed", "device",
+        *_COSTS.values(),
+    ]  # fmt: skip
+    return pd.DataFrame(records, columns=columns)
+
+
+def _trial_key(row: Mapping[Any, Any]) -> tuple[str, str, str]:
+    return str(row["cell"]), row["labels"]["trial"], row["labels"]["rung"]
+
+
+def _choice(row: Mapping[Any, Any]) -> Choice:
+    labels = row["labels"]
+    return Choice(
+        labels["study"], None if row["status"] != "ok" else int(row["value"]),
+        json.loads(labels.get("options", "{}")), labels.get("words", ""),
+        tuple((name, text) for name, text in json.loads(labels.get("marks", "[]"))),
+        str(row["reason"]),
+    )  # fmt: skip

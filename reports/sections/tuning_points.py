@@ -1,0 +1,140 @@
+"""Sensitivity to options: scores of all trials against each option that was searched.
+
+Where a search has one option, or an option few values, lines join means over what shares a value;
+else there are points alone, since the other options differ from one to the next.
+"""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from lra.reports.figures.drawing import Look, legend_name, style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.names import last_words
+from lra.reports.rows import as_text, model_order
+from lra.reports.sections.tuning_curves import looks_of
+from lra.reports.sections.tuning_data import (
+    ARM,
+    PLACE,
+    Searches,
+    as_number,
+    log_options,
+    option_name,
+    score_of,
+    whole,
+)
+from lra.reports.statistics.tuning import higher_is_better
+
+POINT_PANEL = (*PLACE, "metric", "option")
+_PLOT = (2.9, 2.1)
+"""Inches."""
+_FEW = 2
+"""Trials for each value of an option, at least, where it has few values."""
+_FLOOR = 0.06
+"""Of the height of a plot: where the crosses of failed trials stand."""
+
+
+def point_data(searches: Searches, metric: str) -> pd.DataFrame:
+    """Return a line for each trial of full length and option, and for each that failed."""
+    records = []
+    for arm, trials in searches.per_arm(metric):
+        picked = {(c.study, c.trial) for c in searches.choices.get(arm, [])}
+        logs = log_options(trials)
+        failed = trials[(trials["status"] != "ok") & (trials["rung"] != "")]
+        for trial in pd.concat([whole(trials), failed]).to_dict("records"):
+            for option, value in trial["point"].items():
+                number, point = as_number(value), trial["point"]
+                records.append({
+                    **dict(zip(ARM, arm, strict=True)), "metric": metric,
+                    "option": option_name(option), "study": trial["study"],
+                    "trial": trial["trial"], "setting": str(value), "x": number,
+                    "log": option in logs, "alone": len(point) == 1, "value": trial["score"],
+                    "chosen": (trial["study"], trial["trial"]) in picked,
+                    "status": trial["status"], "reason": trial["reason"],
+                    "baseline": _baseline(searches.rows, arm, metric),
+                })  # fmt: skip
+    columns = [
+        *ARM, "metric", "option", "study", "trial", "setting", "x", "log", "alone", "value",
+        "chosen", "status", "reason", "baseline",
+    ]  # fmt: skip
+    data = pd.DataFrame(records, columns=columns)
+    return data.sort_values([*PLACE, "option", "model", "study", "trial"], ignore_index=True)
+
+
+def _baseline(rows: pd.DataFrame, arm: tuple[object, ...], metric: str) -> float:
+    """Return the best score of a baseline on the validation split; NaN without any."""
+    task, version, source, _ = arm[:-1]
+    here = rows[
+        (rows["baseline"] != "") & (rows["metric"] == metric) & (rows["split"] == "validation")
+        & (rows["task"] == task) & (rows["task_version"] == version) & (rows["source"] == source)
+    ]["value"]  # fmt: skip
+    return float(here.max() if higher_is_better(metric) else here.min())
+
+
+def point_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
+    """Draw what `point_data` returned: a panel for each place and option."""
+    panels = list(data.groupby([*POINT_PANEL], dropna=False, sort=False))
+    score, drawn = score_of(str(data["metric"].iloc[0])), looks_of(data, given)
+    handles: dict[str, Line2D] = {}
+    with style():
+        grid = sheet(len(panels), plot=_PLOT)
+        for axes, (key, part) in zip(grid.axes, panels, strict=True):
+            placed = _axis(axes, part)
+            for name in model_order([*part["model"]]):
+                points = placed[placed["model"] == name]
+                handles[name] = _draw(axes, points, drawn[name], name, score.factor)
+            if (level := part["baseline"].iloc[0]) == level:
+                axes.axhline(score.factor * level, color="0.45", linewidth=1, linestyle=(0, (4, 3)))
+            axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
+            axes.set_xlabel(last_words(str(key[-1])) if key[-1] != "" else "")
+            axes.set_title(f"{key[0]}, length {as_text(key[3])}", size=8.5)
+        lost = bool((data["status"] != "ok").any())
+        grey = "; dashed: the best baseline" if data["baseline"].notna().any() else ""
+        return arrange(
+            grid,
+            title="Sensitivity to each option",
+            subtitle="validation scores of trials; filled: chosen"
+            f"{'; crosses on the floor: failed' if lost else ''}{grey}",
+            handles=[handles[name] for name in model_order([*handles])],
+        )
+
+
+def _axis(axes: Axes, part: pd.DataFrame) -> pd.DataFrame:
+    """Set the horizontal axis; return the points with their places on it."""
+    if part["x"].isna().any():  # words: one place for each
+        names = sorted(set(part["setting"]))
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlim(-0.5, len(names) - 0.5)
+        return part.assign(x=[float(names.index(text)) for text in part["setting"]])
+    if part["log"].all():
+        low, high = float(part["x"].min()), float(part["x"].max())
+        axes.set_xscale("log")
+        axes.set_xlim(low / 1.25, high * 1.25)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if high > 30 * low else (1, 2, 5)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    return part
+
+
+def _draw(axes: Axes, points: pd.DataFrame, look: Look, name: str, factor: float) -> Line2D:
+    good, lost = points[points["status"] == "ok"], points[points["status"] != "ok"]
+    open_ = {"color": look.color, "marker": look.marker, "linestyle": "none"}
+    joined = points["alone"].all() or points["x"].nunique() * _FEW <= len(points)
+    if joined and len(good):
+        means = good.groupby("x")["value"].mean()
+        axes.plot(
+            means.index, factor * means, color=look.color, linewidth=1.1,
+            linestyle=(0, look.dashes) if look.dashes else "-", marker="",
+        )  # fmt: skip
+    axes.plot(good["x"], factor * good["value"], markersize=4, markerfacecolor="white", **open_)
+    best = good[good["chosen"]]
+    axes.plot(best["x"], factor * best["value"], markersize=6.5, zorder=4, **open_)
+    axes.plot(
+        lost["x"], [_FLOOR] * len(lost), transform=axes.get_xaxis_transform(), marker="x",
+        markersize=5, linestyle="none", color=look.color,
+    )  # fmt: skip
+    return Line2D(
+        [], [], color=look.color, marker=look.marker, markersize=4, markerfacecolor="white",
+        linestyle=(0, look.dashes) if look.dashes else "-", label=legend_name(name),
+    )  # fmt: skip

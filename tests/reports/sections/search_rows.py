@@ -1,0 +1,112 @@
+"""Rows as a search leaves them: trials, choices and trainings of what was chosen, invented."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import qmc
+
+from lra.runners.records import canonical
+from tests.reports.conftest import row
+
+RATES = {"sdpa": (-2.6, 1.2, 0.96), "linear": (-2.4, 0.8, 0.85), "lstm": (-2.0, 0.25, 0.9)}
+"""Of each family: log10 of its best rate, how wide its window is, and its best score."""
+
+
+def drawn(study: int, trials: int) -> list[dict[str, Any]]:
+    """The options of every trial of a study, trial 0 first."""
+    points = qmc.Halton(2, scramble=True, rng=np.random.default_rng([0, study])).random(trials)
+    found = [{"optim.peak_learning_rate": 1e-3, "optim.weight_decay": 0.0}]
+    for rate, decay in points:
+        found.append({
+            "optim.peak_learning_rate": float(f"{1e-4 * 300**rate:.3g}"),
+            "optim.weight_decay": (0.0, 0.01, 0.1)[int(3 * decay)],
+        })  # fmt: skip
+    return found
+
+
+def level(family: str, options: dict[str, Any], metric: str = "accuracy") -> float | None:
+    """The true score of options; None where training diverges."""
+    best, width, top = RATES[family]
+    rate = np.log10(options["optim.peak_learning_rate"])
+    if rate > best + 1.5 * width:
+        return None
+    share = float(0.1 + (top - 0.1) * np.exp(-(((rate - best) / width) ** 2)))
+    return share if metric == "accuracy" else float(-np.log(share))
+
+
+def searched(
+    family: str,
+    *,
+    study: int = 0,
+    trials: int = 16,
+    sampler: str = "halton",
+    metric: str = "accuracy",
+    rungs: Sequence[str] = (),
+    final_seeds: Sequence[int] = (1, 2, 3),
+    marks: Sequence[tuple[str, str]] = (),
+    only: Sequence[str] = ("optim.peak_learning_rate", "optim.weight_decay"),
+    **columns: Any,
+) -> Iterator[dict[str, Any]]:
+    """Rows of one arm and study: of its choice, and of the trainings after it."""
+    noise = np.random.default_rng([len(family), study])
+    cell = {"runner": "search", "mode": "search", "model": family, "family": family,
+            "options": {}, "seed": study} | columns  # fmt: skip
+    scores: dict[int, float] = {}
+    points = [{name: o[name] for name in only} for o in drawn(study, trials)]
+    whole = drawn(study, trials)
+    better = "higher" if metric == "accuracy" else "lower"
+    kept = range(trials + 1)
+    for rung in (*rungs, ""):
+        early: dict[int, float] = {}
+        for trial in kept:
+            labels = {"search": sampler, "study": str(study), "trial": str(trial), "rung": rung,
+                      "options": canonical(points[trial]), "metric": metric, "better": better}
+            true = level(family, whole[trial], metric)
+            told = cell | {"step": trial, "labels": labels}
+            if true is None:
+                yield row("trial_score", None, status="diverged", reason="loss was nan", **told)
+            else:
+                seen = true + 0.02 * float(noise.standard_normal())
+                seen = min(1.0, max(0.0, seen)) if metric == "accuracy" else max(0.01, seen)
+                early[trial] = seen
+                yield row("trial_score", seen, **told)
+            cost = {k: labels[k] for k in ("study", "trial", "rung")}
+            share = 0.25 if rung else 1 - 0.25 * bool(rungs)
+            for name, value in (("trial_steps", 400 * share), ("trial_time", 60 * share),
+                                ("trial_multiply_adds", 4e12 * share * (1 + len(family) / 10))):
+                yield row(name, value, **(told | {"labels": cost}))
+        best_first = sorted(early, key=lambda t: -early[t] if better == "higher" else early[t])
+        kept = sorted({0, *best_first[: -(-trials // 4)]} & {*early})
+        scores = early
+    chosen = best_first[0]
+    labels = {"study": str(study), "options": canonical(points[chosen]), "metric": metric,
+              "words": " ".join(f"{k}={v}" for k, v in points[chosen].items()),
+              "marks": json.dumps([*marks]), "search": sampler, "better": better}
+    yield row("chosen_trial", float(chosen), **(cell | {"labels": labels}))
+    for trial in dict.fromkeys((chosen, 0)):
+        true = level(family, whole[trial], metric)
+        options = {name: str(whole[trial][name]) for name in only}
+        for seed in final_seeds:
+            for split in ("test", "validation"):
+                value = (true or 0.1) + 0.015 * float(noise.standard_normal())
+                value = min(1.0, max(0.0, value)) if metric == "accuracy" else max(0.01, value)
+                labels = {"split": split, "tuned": "demo", "study": str(study),
+                          "trial": str(trial), "examples": "2000"}
+                name = f"{family} ({', '.join(f'{k}={v}' for k, v in options.items())})"
+                told = columns | {"model": name, "family": family, "options": options,
+                                  "seed": seed + 1000 * study, "labels": labels,
+                                  "cell": f"final-{family}-{study}-{trial}-{seed}"}
+                yield row(metric, value, **told)
+
+
+def search(families: Sequence[str] = tuple(RATES), **options: Any) -> list[dict[str, Any]]:
+    """Rows of a whole search; `studies` says how many of each arm."""
+    studies = options.pop("studies", 1)
+    return [
+        each
+        for family in families
+        for study in range(studies)
+        for each in searched(family, study=study, **options)
+    ]
