@@ -39,8 +39,9 @@ _AXES = {
     "hours": "hours of training",
     "multiply-adds": "multiply-adds of training",
 }
-_PLOT = (2.9, 2.1)
+_PLOT = (2.3, 1.9)
 """Inches."""
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Curve(NamedTuple):
@@ -77,12 +78,10 @@ def arm_curves(searches: Searches, metric: str) -> Iterator[Curve]:
         if rungs or not set(trials["sampler"]) <= {*INDEPENDENT}:
             by_study = [[*part["score"]] for _, part in drawn.groupby("study")]
             curve = running_best(by_study, metric)
-            note = (
-                f"{arm[-1]}: trials depend on each other (rungs)" if rungs
-                else f"{arm[-1]}: trials depend on each other (search={trials['sampler'].iloc[0]})"
-            )  # fmt: skip
-            note += f", so this is the best so far, its mean over {len(by_study)} searches"
-            note += ", with a t interval at each k" if len(by_study) >= STUDIES else ", no band"
+            why = "rungs" if rungs else f"search={trials['sampler'].iloc[0]}"
+            over = f"{len(by_study)} searches" if len(by_study) > 1 else "one search"
+            band = "a t interval at each k" if len(by_study) >= STUDIES else "no band"
+            note = f"Trials depend on each other ({why}): best so far, mean over {over}, {band}."
             expected = expected[: len(curve.best)]
         else:
             curve = tuning_curve(scores, metric)
@@ -131,24 +130,27 @@ def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
     score, drawn = score_of(str(data["metric"].iloc[0])), looks_of(data, given)
     handles: dict[str, Line2D] = {}
     with style():
-        grid = sheet(len(panels), plot=_PLOT)
+        grid = sheet(len(panels), plot=_PLOT, across=data["against"].nunique())
         for axes, (key, part) in zip(grid.axes, panels, strict=True):
             limits = _limits(part, score.factor)
+            part, unit = _scaled(part)  # noqa: PLW2901
             for name in model_order([*part["model"]]):
                 line = part[part["model"] == name]
                 handles[name] = _draw(axes, line, drawn[name], name, score.factor, limits)
             axes.set_ylim(*limits)
-            axes.set_xlabel(_AXES[str(key[-1])])
+            axes.set_xlabel(f"{_AXES[str(key[-1])]}{unit}")
             axes.set_ylabel(f"best {score.title.lower()}{' (%)' if score.shares else ''}")
             axes.set_title(f"{key[0]}, length {as_text(key[3])}", size=8.5)
             if key[-1] == "trials":
                 axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        banded = (data["note"] == "").any()
-        bands = f"; {100 * LEVEL:g} % bands, for all k at once" if banded else ""
+        drawn_alone = data["note"].isin(["", ABSENT])
+        words = "median of the best of k trials" if drawn_alone.any() else "best of k trials"
+        if (data["note"] == "").any():
+            words += f"; {100 * LEVEL:g} % bands, for all k at once"
         return arrange(
             grid,
             title="Tuning curves",
-            subtitle=f"validation split; median of the best of k trials{bands}",
+            subtitle=f"validation split; {words}",
             handles=[handles[name] for name in model_order([*handles])],
             notes=[note for note in dict.fromkeys(data["note"]) if note],
         )
@@ -157,6 +159,14 @@ def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
 def looks_of(data: pd.DataFrame, given: dict[str, Look]) -> dict[str, Look]:
     """Return how arms are drawn; one that no row is called after has a look by its own name."""
     return looks([*dict.fromkeys(data["model"])]) | given
+
+
+def _scaled(part: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return costs in thousands, millions and so on, and what that is called."""
+    power = 3 * int(np.log10(float(part["x"].max())) // 3)
+    if power <= 0:
+        return part, ""
+    return part.assign(x=part["x"] / 10.0**power), f" (10{str(power).translate(_RAISED)})"
 
 
 def _limits(part: pd.DataFrame, factor: float) -> tuple[float, float]:

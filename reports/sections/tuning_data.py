@@ -174,7 +174,7 @@ def near_best(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
 def log_options(trials: pd.DataFrame) -> list[str]:
     """Return the options whose values span so much that an axis of them is logarithmic."""
     found: dict[str, list[float | None]] = {}
-    for point in whole(trials)["point"]:
+    for point in trials["point"]:
         for name, value in point.items():
             found.setdefault(name, []).append(as_number(value))
     numbers = {name: [v for v in each if v is not None] for name, each in found.items()}

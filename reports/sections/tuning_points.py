@@ -8,11 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.names import last_words
 from lra.reports.rows import as_text, model_order
 from lra.reports.sections.tuning_curves import looks_of
 from lra.reports.sections.tuning_data import (
@@ -26,14 +25,17 @@ from lra.reports.sections.tuning_data import (
     whole,
 )
 from lra.reports.statistics.tuning import higher_is_better
+from lra.reports.tables.scores import Score
 
 POINT_PANEL = (*PLACE, "metric", "option")
 _PLOT = (2.9, 2.1)
 """Inches."""
-_FEW = 2
-"""Trials for each value of an option, at least, where it has few values."""
-_FLOOR = 0.06
-"""Of the height of a plot: where the crosses of failed trials stand."""
+_MOST_VALUES = 6
+"""Of an option that has a place of its own for each."""
+_BESIDE = 0.14
+"""Of the distance of such places, between models."""
+_EDGE = 0.05
+"""Of the height of a plot: how far from its worse edge the crosses of failed trials stand."""
 
 
 def point_data(searches: Searches, metric: str) -> pd.DataFrame:
@@ -84,11 +86,11 @@ def point_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
             placed = _axis(axes, part)
             for name in model_order([*part["model"]]):
                 points = placed[placed["model"] == name]
-                handles[name] = _draw(axes, points, drawn[name], name, score.factor)
+                handles[name] = _draw(axes, points, drawn[name], name, score)
             if (level := part["baseline"].iloc[0]) == level:
                 axes.axhline(score.factor * level, color="0.45", linewidth=1, linestyle=(0, (4, 3)))
             axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
-            axes.set_xlabel(last_words(str(key[-1])) if key[-1] != "" else "")
+            axes.set_xlabel(str(key[-1]).rpartition(".")[2].replace("_", " "))
             axes.set_title(f"{key[0]}, length {as_text(key[3])}", size=8.5)
         lost = bool((data["status"] != "ok").any())
         grey = "; dashed: the best baseline" if data["baseline"].notna().any() else ""
@@ -96,32 +98,37 @@ def point_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
             grid,
             title="Sensitivity to each option",
             subtitle="validation scores of trials; filled: chosen"
-            f"{'; crosses on the floor: failed' if lost else ''}{grey}",
+            f"{'; crosses at the edge: failed' if lost else ''}{grey}",
             handles=[handles[name] for name in model_order([*handles])],
         )
 
 
 def _axis(axes: Axes, part: pd.DataFrame) -> pd.DataFrame:
-    """Set the horizontal axis; return the points with their places on it."""
-    if part["x"].isna().any():  # words: one place for each
-        names = sorted(set(part["setting"]))
+    """Set the horizontal axis; return the points with their places on it, and which are joined."""
+    if part["x"].isna().any() or part["x"].nunique() <= min(_MOST_VALUES, len(part) // 3):
+        ordered = part.sort_values(["x", "setting"], na_position="last")
+        names, models = [*dict.fromkeys(ordered["setting"])], model_order([*part["model"]])
         axes.set_xticks(range(len(names)), names)
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlim(-0.5, len(names) - 0.5)
-        return part.assign(x=[float(names.index(text)) for text in part["setting"]])
+        beside = [_BESIDE * (models.index(m) - (len(models) - 1) / 2) for m in part["model"]]
+        places = [float(names.index(text)) for text in part["setting"]]
+        return part.assign(x=[a + b for a, b in zip(places, beside, strict=True)], joined=True)
     if part["log"].all():
         low, high = float(part["x"].min()), float(part["x"].max())
         axes.set_xscale("log")
         axes.set_xlim(low / 1.25, high * 1.25)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if high > 30 * low else (1, 2, 5)))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if high > 100 * low else (1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    return part
+    return part.assign(joined=part["alone"])
 
 
-def _draw(axes: Axes, points: pd.DataFrame, look: Look, name: str, factor: float) -> Line2D:
+def _draw(axes: Axes, points: pd.DataFrame, look: Look, name: str, score: Score) -> Line2D:
+    factor, edge = score.factor, _EDGE if score.higher else 1 - _EDGE
     good, lost = points[points["status"] == "ok"], points[points["status"] != "ok"]
     open_ = {"color": look.color, "marker": look.marker, "linestyle": "none"}
-    joined = points["alone"].all() or points["x"].nunique() * _FEW <= len(points)
-    if joined and len(good):
+    if points["joined"].all() and len(good):
         means = good.groupby("x")["value"].mean()
         axes.plot(
             means.index, factor * means, color=look.color, linewidth=1.1,
@@ -131,7 +138,7 @@ def _draw(axes: Axes, points: pd.DataFrame, look: Look, name: str, factor: float
     best = good[good["chosen"]]
     axes.plot(best["x"], factor * best["value"], markersize=6.5, zorder=4, **open_)
     axes.plot(
-        lost["x"], [_FLOOR] * len(lost), transform=axes.get_xaxis_transform(), marker="x",
+        lost["x"], [edge] * len(lost), transform=axes.get_xaxis_transform(), marker="x",
         markersize=5, linestyle="none", color=look.color,
     )  # fmt: skip
     return Line2D(

@@ -248,14 +248,15 @@ def window_table(searches: Searches, metric: str) -> Table | None:
         return None
     within, relative = nearness(metric)
     percent = relative or score.shares
-    apart = f"{100 * within if percent else within:g}{' %' if percent else f' {score.unit}'}"
+    apart = f"{100 * within:g} {'percentage points' if score.shares else '%'}"
+    apart = apart if percent else f"{within:g}"
     heads = [Column(title="trials near the best (%)")]
     for option in logs:
         name = short_option_words({option_name(option): ""})[0].strip()
         heads += [Column(title="from–to", group=name), Column(title="decades", group=name)]
     return Table(
         title=f"How wide the window of good options is ({score.title.lower()})",
-        caption=f"Near the best: a validation score within {apart} of the model's best trial. Share "
+        caption=f"Near the best: a validation score at most {apart} from the model's best trial. Share "
         f"of all trials, failed ones included, with Wilson's {_PERCENT} interval; of options with a "
         "logarithmic range, the outermost values near the best and the decades between them.",
         stub="model", columns=tuple(heads), rows=tuple(lines),

@@ -30,7 +30,7 @@ def level(family: str, options: dict[str, Any], metric: str = "accuracy") -> flo
     """The true score of options; None where training diverges."""
     best, width, top = RATES[family]
     rate = np.log10(options["optim.peak_learning_rate"])
-    if rate > best + 1.5 * width:
+    if rate > best + 1.3 * width:
         return None
     share = float(0.1 + (top - 0.1) * np.exp(-(((rate - best) / width) ** 2)))
     return share if metric == "accuracy" else float(-np.log(share))
