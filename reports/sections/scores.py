@@ -1,9 +1,10 @@
-"""Final scores of trainings and baselines: a table for each split and metric, a figure of all."""
+"""Final scores of trainings and baselines: tables, the choice of a grid, a figure of all."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
+from lra.reports.sections.best_on_validation import best_on_validation
 from lra.reports.sections.score_dots import score_dots
 from lra.reports.sections.section import LeftOut, Part, TablePart
 from lra.reports.stems import stem
@@ -18,6 +19,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             name = metric.replace("_", "-")
             heading = f"{metric.replace('_', ' ').capitalize()}, {split} split"
             yield TablePart(name if split == "test" else f"{name}-{stem(split)}", heading, table)
+    yield from best_on_validation(rows)
     yield from score_dots(rows)
     if "test" not in judged:
         yield LeftOut("accuracy", "no final accuracy on the test split among the rows")

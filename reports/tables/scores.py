@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import stdev
+from typing import Any
 
 import pandas as pd
 
@@ -17,8 +18,8 @@ from lra.runners.metrics import METRICS
 
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
-_USED = (*TASK, "name", "cell", "seed", "value", "status", "reason", "baseline", "departures",
-         "labels", "device", "precision")  # fmt: skip
+_USED = (*TASK, "name", "family", "options", "cell", "seed", "value", "status", "reason",
+         "baseline", "departures", "labels", "device", "precision")  # fmt: skip
 """Columns of a score: fewer are split faster."""
 BASELINES = "baselines: scores that need no long-range model"
 CHANCE = {
@@ -138,7 +139,9 @@ def accuracy_table(
             for c in columns
         ]
 
-    lines, marks = ranked([line(name) for name in models], score.decimals, higher=score.higher)
+    lines, marks = [line(name) for name in models], several_settings(rows, final, score)
+    if not marks:
+        lines, marks = ranked(lines, score.decimals, higher=score.higher)
     every = [entry for entries in lines for entry in entries]
     table_rows = [
         TableRow(title=name, entries=tuple(entries))
@@ -178,6 +181,25 @@ def accuracy_table(
         columns=heads,
         rows=tuple(table_rows),
         brief=f"{score.unit}{behind_means(every)}. {ranks}".rstrip(),
+    )
+
+
+def several_settings(rows: pd.DataFrame, final: pd.DataFrame, score: Score) -> str:
+    """Return why a table of several settings of one family has no best one; "" where it has.
+
+    The best of them is to be chosen on the validation split, where there is one.
+    """
+    settings: dict[tuple[Any, ...], set[tuple[tuple[str, str], ...]]] = {}
+    of_models = final[final["baseline"] == ""]
+    columns = (of_models[c].to_numpy(dtype=object) for c in ("column", "family", "options"))
+    for column, family, options in zip(*columns, strict=True):
+        settings.setdefault((column, family), set()).add(tuple(sorted(options.items())))
+    judged = (rows["metric"] == score.metric) & (rows["split"] == "validation")
+    if not judged.any() or all(len(found) == 1 for found in settings.values()):
+        return ""
+    return (
+        "No ranks: some family has several settings here, of which the one that is best on this "
+        "split says too much; see those that are best on validation."
     )
 
 

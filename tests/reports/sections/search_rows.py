@@ -61,8 +61,15 @@ def searched(
     for rung in (*rungs, ""):
         early: dict[int, float] = {}
         for trial in kept:
-            labels = {"search": sampler, "study": str(study), "trial": str(trial), "rung": rung,
-                      "options": canonical(points[trial]), "metric": metric, "better": better}
+            labels = {
+                "search": sampler,
+                "study": str(study),
+                "trial": str(trial),
+                "rung": rung,
+                "options": canonical(points[trial]),
+                "metric": metric,
+                "better": better,
+            }
             true = level(family, whole[trial], metric)
             told = cell | {"step": trial, "labels": labels}
             if true is None:
@@ -74,16 +81,25 @@ def searched(
                 yield row("trial_score", seen, **told)
             cost = {k: labels[k] for k in ("study", "trial", "rung")}
             share = 0.25 if rung else 1 - 0.25 * bool(rungs)
-            for name, value in (("trial_steps", 400 * share), ("trial_time", 60 * share),
-                                ("trial_multiply_adds", 4e12 * share * (1 + len(family) / 10))):
+            for name, value in (
+                ("trial_steps", 400 * share),
+                ("trial_time", 60 * share),
+                ("trial_multiply_adds", 4e12 * share * (1 + len(family) / 10)),
+            ):
                 yield row(name, value, **(told | {"labels": cost}))
         best_first = sorted(early, key=lambda t: -early[t] if better == "higher" else early[t])
         kept = sorted({0, *best_first[: -(-trials // 4)]} & {*early})
         scores = early
     chosen = best_first[0]
-    labels = {"study": str(study), "options": canonical(points[chosen]), "metric": metric,
-              "words": " ".join(f"{k}={v}" for k, v in points[chosen].items()),
-              "marks": json.dumps([*marks]), "search": sampler, "better": better}
+    labels = {
+        "study": str(study),
+        "options": canonical(points[chosen]),
+        "metric": metric,
+        "words": " ".join(f"{k}={v}" for k, v in points[chosen].items()),
+        "marks": json.dumps([*marks]),
+        "search": sampler,
+        "better": better,
+    }
     yield row("chosen_trial", float(chosen), **(cell | {"labels": labels}))
     for trial in dict.fromkeys((chosen, 0)):
         true = level(family, whole[trial], metric)
@@ -92,12 +108,22 @@ def searched(
             for split in ("test", "validation"):
                 value = (true or 0.1) + 0.015 * float(noise.standard_normal())
                 value = min(1.0, max(0.0, value)) if metric == "accuracy" else max(0.01, value)
-                labels = {"split": split, "tuned": "demo", "study": str(study),
-                          "trial": str(trial), "examples": "2000"}
+                labels = {
+                    "split": split,
+                    "tuned": "demo",
+                    "study": str(study),
+                    "trial": str(trial),
+                    "examples": "2000",
+                }
                 name = f"{family} ({', '.join(f'{k}={v}' for k, v in options.items())})"
-                told = columns | {"model": name, "family": family, "options": options,
-                                  "seed": seed + 1000 * study, "labels": labels,
-                                  "cell": f"final-{family}-{study}-{trial}-{seed}"}
+                told = columns | {
+                    "model": name,
+                    "family": family,
+                    "options": options,
+                    "seed": seed + 1000 * study,
+                    "labels": labels,
+                    "cell": f"final-{family}-{study}-{trial}-{seed}",
+                }
                 yield row(metric, value, **told)
 
 

@@ -160,7 +160,9 @@ def studies_of(
             for scores, width in zip(tuned, (0.25, 0.4), strict=True):
                 seen = score(drawn, rng.normal(0, 0.02, trials), width=width, cliff=0.9)
                 best = drawn[int(seen.argmax())]
-                finals = score(np.tile(best, (3, 1)), rng.normal(0, 0.02, 3), width=width, cliff=0.9)
+                finals = score(
+                    np.tile(best, (3, 1)), rng.normal(0, 0.02, 3), width=width, cliff=0.9
+                )
                 scores.append(fmean(finals))
         yield tuned
 
