@@ -1,4 +1,4 @@
-"""Tuning curves by family: the best validation score of k trials, against k and against its cost."""
+"""Tuning curves by family: best validation score of k trials, against k and against cost."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -132,12 +132,11 @@ def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
     with style():
         grid = sheet(len(panels), plot=_PLOT, across=data["against"].nunique())
         for axes, (key, part) in zip(grid.axes, panels, strict=True):
-            limits = _limits(part, score.factor)
+            axes.set_ylim(*_limits(part, score.factor))
             part, unit = _scaled(part)  # noqa: PLW2901
             for name in model_order([*part["model"]]):
                 line = part[part["model"] == name]
-                handles[name] = _draw(axes, line, drawn[name], name, score.factor, limits)
-            axes.set_ylim(*limits)
+                handles[name] = _draw(axes, line, drawn[name], name, score.factor)
             axes.set_xlabel(f"{_AXES[str(key[-1])]}{unit}")
             axes.set_ylabel(f"best {score.title.lower()}{' (%)' if score.shares else ''}")
             axes.set_title(f"{key[0]}, length {as_text(key[3])}", size=8.5)
@@ -178,10 +177,9 @@ def _limits(part: pd.DataFrame, factor: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _draw(
-    axes: Axes, line: pd.DataFrame, look: Look, name: str, factor: float,
-    limits: tuple[float, float],
-) -> Line2D:  # fmt: skip
+def _draw(axes: Axes, line: pd.DataFrame, look: Look, name: str, factor: float) -> Line2D:
+    """Draw one curve with its band; the vertical limits are set."""
+    limits = axes.get_ylim()
     x = line["x"].to_numpy(dtype=float)
     best, low, high = (factor * line[c].to_numpy(dtype=float) for c in ("value", "low", "high"))
     best = np.where(np.isfinite(best), best, np.nan)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from lra.reports.names import short_option_words
 from lra.reports.rows import as_text
+from lra.reports.sections.tuning_curves import COSTS, Curve, arm_curves
 from lra.reports.sections.tuning_data import (
     PLACE,
     Choice,
@@ -20,7 +21,6 @@ from lra.reports.sections.tuning_data import (
     score_of,
     whole,
 )
-from lra.reports.sections.tuning_curves import COSTS, Curve, arm_curves
 from lra.reports.statistics.intervals import LEVEL, Uncertainty, wilson_interval
 from lra.reports.statistics.paired import mean_difference
 from lra.reports.statistics.tuning import STUDIES, agreement, ahead_from, higher_is_better
@@ -133,10 +133,12 @@ def by_study(final: pd.DataFrame, studies: int) -> pd.DataFrame:
 def _scored(final: pd.DataFrame, score: Score, studies: int) -> Entry:
     """Return a mean over seeds or, of several studies, over these."""
     result = entry(by_study(final, studies), score)
+    # the caption says over how many, unless some failed
+    text = result.text.replace(f"; {result.facts.get('seeds')} seeds", "")
     if studies < STUDIES or result.interval is None:
-        return result
+        return replace(result, text=text)
     interval = replace(result.interval, source=Uncertainty.studies)
-    return replace(result, text=result.text.replace(" seeds", " studies"), interval=interval)
+    return replace(result, text=text.replace(" seeds", " studies"), interval=interval)
 
 
 def _marked(result: Entry, choices: Sequence[Choice]) -> Entry:
@@ -209,7 +211,7 @@ def _costs(trials: pd.DataFrame) -> tuple[Entry, ...]:
     })]  # fmt: skip
     for column, factor in (("steps", 1.0), ("time", 1 / 3600), ("multiply_adds", 1.0)):
         total = factor * float(trials[column].sum(min_count=1))
-        text = f"{total:.3g}" if total >= 1e7 else significant(total)
+        text = f"{total:.3g}".replace("e+", "e") if total >= 1e7 else significant(total)
         found.append(absent() if math.isnan(total) else Entry(text=text, value=total))
     return tuple(found)
 
@@ -256,8 +258,8 @@ def window_table(searches: Searches, metric: str) -> Table | None:
         heads += [Column(title="from–to", group=name), Column(title="decades", group=name)]
     return Table(
         title=f"How wide the window of good options is ({score.title.lower()})",
-        caption=f"Near the best: a validation score at most {apart} from the model's best trial. Share "
-        f"of all trials, failed ones included, with Wilson's {_PERCENT} interval; of options with a "
+        caption=f"Near the best: a validation score at most {apart} from the model's best trial. "
+        f"Share of all trials, failed ones included, with Wilson's {_PERCENT} interval; of options with a "
         "logarithmic range, the outermost values near the best and the decades between them.",
         stub="model", columns=tuple(heads), rows=tuple(lines),
     )  # fmt: skip

@@ -53,7 +53,6 @@ def searched(
     noise = np.random.default_rng([len(family), study])
     cell = {"runner": "search", "mode": "search", "model": family, "family": family,
             "options": {}, "seed": study} | columns  # fmt: skip
-    scores: dict[int, float] = {}
     points = [{name: o[name] for name in only} for o in drawn(study, trials)]
     whole = drawn(study, trials)
     better = "higher" if metric == "accuracy" else "lower"
@@ -89,7 +88,6 @@ def searched(
                 yield row(name, value, **(told | {"labels": cost}))
         best_first = sorted(early, key=lambda t: -early[t] if better == "higher" else early[t])
         kept = sorted({0, *best_first[: -(-trials // 4)]} & {*early})
-        scores = early
     chosen = best_first[0]
     labels = {
         "study": str(study),
