@@ -28,6 +28,8 @@ MISSING = "missing"
 AMBIGUOUS = "ambiguous"
 """Status of a place for which rows exist that must not be merged."""
 
+UNTUNED = "untuned"
+"""Stands behind the name of a model trained with the options that a search began from."""
 RUN_MARKS = ("protocol", "scale", "changed")
 """Labels of a run under a protocol that tell it from others: rows that differ in one are never
 merged. What was changed is named where runs of one model at one task differ in it."""
@@ -205,6 +207,8 @@ def departures_of(
     """
     variant = labels.get("variant", FAITHFUL)
     words = ["" if variant == FAITHFUL else variant, labels.get("layers", "")]
+    if "tuned" in labels:
+        words.append(UNTUNED if labels.get("trial") == "0" else f"tuned: {labels['tuned']}")
     words += [labels.get(mark, "") for mark in marks if mark != "changed"]
     changed = [key for key in listed(labels.get("changed", "")) if key not in unnamed]
     if "changed" in marks and changed:

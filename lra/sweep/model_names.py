@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a sweep asks for names before its first cell, and not for t
 AXES = ("length", "mode", "seed", "runner", "schema")
 LABELLED = (
     "mixer.variant", "mixer.layers", "mixer.others.", "runner.qk", "runner.source", "runner.rule",
-    "runner.learning_rate", "runner.decay",
+    "runner.learning_rate", "runner.decay", "runner.evaluate_splits", "runner.tuned",
 )  # fmt: skip
 """What the labels or the mode of a row name already, and reports with them."""
 TRAININGS = "trainings."

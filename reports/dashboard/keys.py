@@ -67,6 +67,11 @@ def trained(metric: str) -> str:
     return f"train/{metric}"
 
 
+def searched(metric: str) -> str:
+    """Return the key of what a search found, over its trials: `search/trial_score`."""
+    return f"search/{metric}"
+
+
 SPEEDUP: Final = "speedup"
 """In place of a metric: 1 / `time_ratio`, how many times as fast as the reference a model is."""
 

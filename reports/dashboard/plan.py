@@ -52,6 +52,7 @@ _DESCRIBING = frozenset({
     "layers", "mixer.kernel", "mixer.orthogonal", "option", "padding", "percentile", "reference",
     "regime", "sentence", "sequences", "split", "stages", "start", "target", "targets", "tokenizer",
     "tokens", "trained_tokens", "unwatched", "variant", "version", "weights", "windows",
+    "tuned", "study", "trial", "search", "rung", "options", "metric", "better", "words", "marks",
 })  # fmt: skip
 """Labels that tell no row of a cell from another: they describe it, or the key has them already."""
 _TAG_LIMIT = 64
@@ -321,6 +322,8 @@ def score_of(row: Any, *, tasks: bool = False) -> str:
         return named.LOSS
     if row.split:
         return named.score(str(row.split), str(row.metric))
+    if "search" in row.labels:
+        return named.searched(str(row.metric))
     return named.trained(str(row.metric))
 
 

@@ -21,7 +21,18 @@ SETTING = (*COST_SETTING, "regime", "tokenizer")
 IN_NAMES = frozenset({"variant", "layers", "start", "regime", "tokenizer", *RUN_MARKS})
 """Labels that stand in a model's name or in the title of its table."""
 REMARKS = frozenset(
-    {"disturbed", "sentence", "examples", "windows", "weights", "settings", "deviations"}
+    {
+        "disturbed",
+        "sentence",
+        "examples",
+        "windows",
+        "weights",
+        "settings",
+        "deviations",
+        "tuned",
+        "study",
+        "trial",
+    }
 )
 """Labels that distinguish no rows."""
 

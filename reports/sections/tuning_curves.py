@@ -18,6 +18,7 @@ from lra.reports.sections.tuning_data import (
     INDEPENDENT,
     PLACE,
     Searches,
+    of_trials,
     score_of,
     whole,
 )
@@ -92,13 +93,12 @@ def arm_curves(searches: Searches, metric: str) -> Iterator[Curve]:
 
 def _costs(trials: pd.DataFrame) -> dict[str, float]:
     """Return the mean costs of a trial, all of its rungs and seeds together."""
-    drawn = trials[trials["trial"] > 0]
-    count = len(drawn[["study", "trial"]].drop_duplicates())
+    taken = of_trials(trials[trials["trial"] > 0]).mean()
     alone = trials["device"].nunique() == 1 and not any(trials["disturbed"])
     return {
         "trials": 1.0,
-        "hours": float(drawn["time"].sum(min_count=1)) / 3600 / count if alone else float("nan"),
-        "multiply-adds": float(drawn["multiply_adds"].sum(min_count=1)) / count,
+        "hours": float(taken["time"]) / 3600 if alone else float("nan"),
+        "multiply-adds": float(taken["multiply_adds"]),
     }
 
 

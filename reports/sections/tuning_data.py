@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from lra.reports.rows import values
+from lra.reports.rows import UNTUNED, values
 from lra.reports.sections.score_data import SCORES
 from lra.reports.statistics.tuning import higher_is_better
 from lra.reports.style import chosen
@@ -28,6 +28,8 @@ LOG = 10
 _COSTS = {"trial_steps": "steps", "trial_time": "time", "trial_multiply_adds": "multiply_adds"}
 _STEERING = ("runner.", "search.", "trainings.", "trials.")
 """Beginnings of names that set no arm apart."""
+_LED = ("changed: ", "tuned: ", UNTUNED)
+"""Beginnings of words that a search leads to."""
 
 
 class Choice(NamedTuple):
@@ -96,7 +98,7 @@ class Searches:
                 family,
                 {k: v for k, v in options.items()
                  if k not in self.searched and not k.startswith(_STEERING)},
-                [words for words in departures if not words.startswith("changed: ")],
+                [words for words in departures if not words.startswith(_LED)],
             )
             for family, options, departures in zip(*parts, strict=True)
         ]  # fmt: skip
@@ -154,6 +156,11 @@ def whole(trials: pd.DataFrame, *, untuned: bool = False) -> pd.DataFrame:
     return kept.sort_values(["study", "trial"])
 
 
+def of_trials(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return what each trial took, its rungs included: a later rung has the steps of the earlier."""
+    return trials.groupby(["study", "trial"])[[*_COSTS.values()]].max()
+
+
 def nearness(metric: str) -> tuple[float, bool]:
     """Return how far from the best a score may be to count as near it, and whether as a share."""
     given, unit = chosen().style.near_best, METRICS[metric].unit
@@ -168,7 +175,8 @@ def near_best(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
     higher = higher_is_better(metric)
     best = scores.max() if higher else scores.min()
     within *= best if relative else 1.0
-    return trials[scores >= best - within if higher else scores <= best + within]
+    good = scores >= best - within if higher else scores <= best + within
+    return trials.loc[good]
 
 
 def log_options(trials: pd.DataFrame) -> list[str]:

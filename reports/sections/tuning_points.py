@@ -4,6 +4,8 @@ Where a search has one option, or an option few values, lines join means over wh
 else there are points alone, since the other options differ from one to the next.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -127,7 +129,7 @@ def _axis(axes: Axes, part: pd.DataFrame) -> pd.DataFrame:
 def _draw(axes: Axes, points: pd.DataFrame, look: Look, name: str, score: Score) -> Line2D:
     factor, edge = score.factor, _EDGE if score.higher else 1 - _EDGE
     good, lost = points[points["status"] == "ok"], points[points["status"] != "ok"]
-    open_ = {"color": look.color, "marker": look.marker, "linestyle": "none"}
+    open_: dict[str, Any] = {"color": look.color, "marker": look.marker, "linestyle": "none"}
     if points["joined"].all() and len(good):
         means = good.groupby("x")["value"].mean()
         axes.plot(

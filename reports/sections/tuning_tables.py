@@ -17,6 +17,7 @@ from lra.reports.sections.tuning_data import (
     log_options,
     near_best,
     nearness,
+    of_trials,
     option_name,
     score_of,
     whole,
@@ -204,13 +205,13 @@ def _chosen_options(choices: Sequence[Choice]) -> Entry:
 
 def _costs(trials: pd.DataFrame) -> tuple[Entry, ...]:
     """Return trials, steps, hours and multiply-adds of one arm's search."""
-    ended = trials[trials["trial"] > 0].groupby(["study", "trial"])["status"]
-    failed = int(ended.agg(lambda found: (found != "ok").any()).sum())
-    found = [Entry(text=f"{len(ended)} ({failed})", value=float(len(ended)), facts={
-        "failed": failed,
-    })]  # fmt: skip
+    drawn = trials[trials["trial"] > 0].groupby(["study", "trial"])["status"]
+    failed = int(sum((statuses != "ok").any() for _, statuses in drawn))
+    facts = {"failed": failed}
+    found = [Entry(text=f"{len(drawn)} ({failed})", value=float(len(drawn)), facts=facts)]
+    taken = of_trials(trials).sum(min_count=1)
     for column, factor in (("steps", 1.0), ("time", 1 / 3600), ("multiply_adds", 1.0)):
-        total = factor * float(trials[column].sum(min_count=1))
+        total = factor * float(taken[column])
         text = f"{total:.3g}".replace("e+", "e") if total >= 1e7 else significant(total)
         found.append(absent() if math.isnan(total) else Entry(text=text, value=total))
     return tuple(found)
@@ -259,8 +260,8 @@ def window_table(searches: Searches, metric: str) -> Table | None:
     return Table(
         title=f"How wide the window of good options is ({score.title.lower()})",
         caption=f"Near the best: a validation score at most {apart} from the model's best trial. "
-        f"Share of all trials, failed ones included, with Wilson's {_PERCENT} interval; of options with a "
-        "logarithmic range, the outermost values near the best and the decades between them.",
+        f"Share of all trials, failed ones included, with Wilson's {_PERCENT} interval; of "
+        "options with a logarithmic range, the outermost values near the best and the decades between them.",
         stub="model", columns=tuple(heads), rows=tuple(lines),
     )  # fmt: skip
 
@@ -314,7 +315,7 @@ def _top_kept(both: pd.DataFrame, metric: str) -> Entry:
 
 def _saved(trials: pd.DataFrame) -> Entry:
     """Return the share of steps that rungs saved."""
-    taken = trials.groupby(["study", "trial"])["steps"].sum()
+    taken = of_trials(trials)["steps"]
     full = float(taken.max()) * len(taken)
     if not full > 0:
         return absent()
@@ -388,7 +389,7 @@ def _by_bands(first: Curve, second: Curve, metric: str, budget: str, least: floa
                 return Entry(text=f"{word} from k = {start}", value=float(start))
         count = min(len(first.curve.best), len(second.curve.best))
         return Entry(text=f"not told apart by {count}")
-    at = [curve.at_cost(budget, least) for curve in (first, second)]
-    if ahead_from(*at, metric) == 1:
+    one, other = (curve.at_cost(budget, least) for curve in (first, second))
+    if ahead_from(one, other, metric) == 1:
         return Entry(text="ahead")
-    return Entry(text="behind" if ahead_from(*at[::-1], metric) == 1 else "not told apart")
+    return Entry(text="behind" if ahead_from(other, one, metric) == 1 else "not told apart")

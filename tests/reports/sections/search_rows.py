@@ -79,7 +79,7 @@ def searched(
                 early[trial] = seen
                 yield row("trial_score", seen, **told)
             cost = {k: labels[k] for k in ("study", "trial", "rung")}
-            share = 0.25 if rung else 1 - 0.25 * bool(rungs)
+            share = 0.25 if rung else 1.0
             for name, value in (
                 ("trial_steps", 400 * share),
                 ("trial_time", 60 * share),
