@@ -8,6 +8,7 @@ from lra.composition.class_path import named_plugins
 from lra.composition.hydra_entry import MULTIRUN, entries
 from lra.execution.foreground import execute, ready
 from lra.runners.isolation import isolate
+from lra.sweep.agent import check_words
 from lra.sweep.sweep import Sweep
 from lra.terminal.volume import taken
 
@@ -16,6 +17,7 @@ def main(argv: list[str]) -> int:
     """Run the words after `lra run`; return the exit code."""
     volume, argv = taken(argv)
     ready(volume)
+    check_words(argv)
     configurations = entries(argv)
     if not configurations:
         return 0  # Hydra printed a configuration or its help

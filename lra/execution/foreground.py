@@ -48,6 +48,7 @@ def execute(  # noqa: PLR0912  # what a person sees of it, one after the other
     from lra.runners.measurement.hardware import Device
     from lra.runners.storage.index import RowsIndex
     from lra.sweep import cell_list
+    from lra.sweep.agent import agent_of
     from lra.sweep.overview import overview
     from lra.sweep.places import check_places
 
@@ -68,6 +69,7 @@ def execute(  # noqa: PLR0912  # what a person sees of it, one after the other
         for line in (*overview(sweep), *(growing.said() if growing else ())):
             print(line)
         return Executed(0, sweep, SweepOutcome())
+    agent_of(sweep)  # which must be able to have the run, also of a cell that is complete
     outcome, live = in_memory.execute(sweep, volume)
     while growing is not None and outcome.refused is None and outcome.stopped_by is None:
         before, sweep = sweep, growing.next_round()

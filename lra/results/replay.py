@@ -16,6 +16,7 @@ from lra.reports.dashboard.state import REPORT, RUN, Mirrored, read_state
 from lra.runners.records import Cell, Status
 from lra.runners.storage.index import RowsIndex
 from lra.sweep import live as live_events
+from lra.sweep.agent import agent_of
 from lra.sweep.live import LiveSweep, folder_of, group_of
 from lra.sweep.sweep import SweepCells
 from lra.terminal.progress import failure_of
@@ -64,13 +65,16 @@ class _Replay:
         self.folder = folder_of(sweep)
         self.contents = contents(rows)
         self.rows, self.files = rows, [Path(file).resolve() for file in files]
+        self.agent = agent_of(sweep)
 
     def sentence_for_wandb(self) -> str:
         """Write runs and report, offline where the server does not take them."""
-        report = plan_report(
-            raw(self.rows), self.files, sweep=self.sweep.name, rows_folder=self.folder / "rows"
-        )
-        self.report_content = report.content()
+        report = None
+        if self.agent is None:  # whose run is the only one
+            report = plan_report(
+                raw(self.rows), self.files, sweep=self.sweep.name, rows_folder=self.folder / "rows"
+            )
+            self.report_content = report.content()
         failed = self.write(report)
         if self._wants_server and (self._left() or self._due(report)):
             # in a new process, since W&B's service keeps the run that it could not send
@@ -85,7 +89,7 @@ class _Replay:
     def write(self, report: RunPlan | None) -> str:
         """Replay what is not there; return why something is missing then, or ""."""
         left = self._left()
-        due = report if report is not None and self._due(report) else None
+        due = report if self._due(report) else None
         if not left and due is None:
             return ""
         staged = None
@@ -126,7 +130,9 @@ class _Replay:
         ]
         return sorted(lacking, key=group_of)
 
-    def _due(self, report: RunPlan) -> bool:
+    def _due(self, report: RunPlan | None) -> bool:
+        if report is None:
+            return False
         was = read_state(self.folder).get(report.id)
         return was is None or not (
             was.kind == REPORT
@@ -142,16 +148,18 @@ class _Replay:
         return {
             run: was
             for run, was in read_state(self.folder).items()
-            if (was.sweep, was.kind) == (self.sweep.name, RUN) and Path(was.path).is_dir()
+            if (was.sweep, was.kind) == (self.sweep.name, RUN)
+            and Path(was.path).is_dir()
+            and (self.agent is None or run == self.agent.run)
         }
 
-    def _sentence(self, report: RunPlan, failed: str) -> str:
+    def _sentence(self, report: RunPlan | None, failed: str) -> str:
         keys = {cell.key for cell in self.sweep.cells}
         done = [was for was in self._runs().values() if keys & was.cells.keys()]
         lost = len(self._left())
         if self._due(report):
             lost += 1
-        else:
+        elif report is not None:
             done.append(read_state(self.folder)[report.id])
         failed = failed or "the process that writes them ended early"
         if not done:

@@ -14,6 +14,7 @@ from lra.reports.dashboard.describe import group
 from lra.runners.isolation.progress import Begun, Progress
 from lra.runners.records import Cell, Measurement
 from lra.runners.storage import writers
+from lra.sweep.agent import agent_of
 from lra.sweep.model_names import cell_model_name
 from lra.sweep.sweep import SweepCells
 from lra.sweep.titles import title
@@ -60,6 +61,7 @@ class LiveSweep:
         """
         self.sweep, self.shared = sweep, shared
         self.unreachable, self.staged = unreachable, staged
+        self.agent = None if shared else agent_of(sweep)
         self.runs: live.LiveRuns | None = None
         self.fault = ""
         """Why the process that writes could not be started."""
@@ -103,6 +105,7 @@ class LiveSweep:
             "init_timeout_s": INIT_S,
             "finish_timeout_s": FINISH_S,
             "alone": self.shared,
+            "agent": None if self.agent is None else self.agent._asdict(),
             "cells": [about_cell(cell, waiting=cell.key in to_do) for cell in sweep.cells],
         }
         staged, keep = self.staged, self.staged is not None

@@ -128,6 +128,8 @@ class Runs:
         self.alone = bool(job["alone"])
         """Whether each cell has a run of its own, and comes with all that is to be known of it:
         of a sweep that many processes share."""
+        self.agent = job.get("agent")
+        """Run and sweep of W&B that an agent has opened for the one cell; None: there is none."""
         self.planned: dict[str, dict[str, Any]] = {each["cell"]: each for each in job["cells"]}
         self.runs: dict[str, _Live] = {}
         self.homes: dict[str, str] = {}
@@ -223,8 +225,8 @@ class Runs:
         Raises:
             RunTaken: Another process has it.
         """
-        names = [run_id(self.sweep, cell)]
-        if not self.alone:
+        names = [run_id(self.sweep, cell) if self.agent is None else str(self.agent["run"])]
+        if not self.alone and self.agent is None:
             names = [*self._names(cell, group, together), *names]
         until = time.monotonic() + (_WAITS_S if self.alone else 0.0)
         while True:

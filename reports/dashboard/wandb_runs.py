@@ -183,6 +183,11 @@ class WandbRuns(Backend):
     """Opens runs on the server or, where it cannot be reached, into files."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
+        if job.get("agent"):  # by which W&B knows that the run is one of its sweep
+            os.environ |= {
+                "WANDB_RUN_ID": job["agent"]["run"],
+                "WANDB_SWEEP_ID": job["agent"]["sweep"],
+            }
         import wandb
 
         self._wandb, self._job = wandb, job

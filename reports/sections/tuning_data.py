@@ -157,7 +157,7 @@ def whole(trials: pd.DataFrame, *, untuned: bool = False) -> pd.DataFrame:
 
 
 def of_trials(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return what each trial took, its rungs included: a later rung has the steps of the earlier."""
+    """Return what each trial took, rungs included: a later one has the steps of the earlier."""
     return trials.groupby(["study", "trial"])[[*_COSTS.values()]].max()
 
 

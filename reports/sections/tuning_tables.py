@@ -261,7 +261,8 @@ def window_table(searches: Searches, metric: str) -> Table | None:
         title=f"How wide the window of good options is ({score.title.lower()})",
         caption=f"Near the best: a validation score at most {apart} from the model's best trial. "
         f"Share of all trials, failed ones included, with Wilson's {_PERCENT} interval; of "
-        "options with a logarithmic range, the outermost values near the best and the decades between them.",
+        "options with a logarithmic range, the outermost values near the best and the "
+        "decades between them.",
         stub="model", columns=tuple(heads), rows=tuple(lines),
     )  # fmt: skip
 

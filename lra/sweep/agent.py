@@ -1,0 +1,61 @@
+"""A run that an agent of W&B has opened: the command's one cell is written into it.
+
+An agent starts the command with the run and its sweep in the environment, and stops it by SIGTERM.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lra.composition.run import LoggerMode
+from lra.errors import ConfigError
+from lra.sweep.sweep import SweepCells
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+"""Names of files too."""
+_WHOLE = ("cells", "disturbed_cells", "family", "kind", "longest_length")
+"""Keys of a run's configuration that are no options."""
+
+
+class Agent(NamedTuple):
+    """Who asked for a run."""
+
+    run: str
+    sweep: str
+
+
+def agent_of(sweep: SweepCells) -> Agent | None:
+    """Return the agent that waits for this sweep's run; None without one, or without W&B.
+
+    Raises:
+        ConfigError: The sweep has more than one cell, or the run a name that no file can have.
+    """
+    run, of_sweep = os.environ.get("WANDB_RUN_ID"), os.environ.get("WANDB_SWEEP_ID")
+    if not run or not of_sweep or sweep.logger.mode not in {LoggerMode.online, LoggerMode.offline}:
+        return None
+    if not _ID.fullmatch(run):
+        raise ConfigError(f"WANDB_RUN_ID: got {run!r}; wanted letters, digits, - and _")
+    if len(sweep.cells) != 1:
+        raise ConfigError(
+            f"WANDB_SWEEP_ID is set, and an agent's run is one training: got {len(sweep.cells)} "
+            "cells; give single values and let W&B vary them, or leave the agent out and vary them "
+            "here: lra run -m, or search=halton"
+        )
+    return Agent(run, of_sweep)
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse the words of an agent that hands over a run's whole configuration.
+
+    Raises:
+        ConfigError: The words are no options of ours.
+    """
+    names = [word.partition("=")[0].lstrip("-") for word in words]
+    told = [name for name in names if "__" in name or name in _WHOLE]
+    if told and os.environ.get("WANDB_SWEEP_ID"):
+        raise ConfigError(
+            f"{told[0]}: an agent that resumes a preempted run hands over its whole configuration, "
+            "which is more than options; type the words of its first start, and the training goes "
+            "on from its saved state"
+        )
