@@ -1,0 +1,117 @@
+"""Under an agent of W&B: exactly one run, the agent's, with its sweep and all that is stored."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from lra.cli import main
+from lra.reports.dashboard.wandb_runs import history
+from tests.lra_process import HOME, Program
+from tests.reports.dashboard.offline_runs import Run
+
+WORDS = (
+    "model=linear", "task=listops", "task.source=sample", "optim.warmup_steps=0",
+    "optim.batch_size=8", "model.backbone.depth=1", "model.backbone.width=16", "sweep=handed",
+    "report=false", "logger=wandb_offline",
+)  # fmt: skip
+SHORT = "optim.steps=6"
+LONGEST_S = 240
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """What an agent sets, without its server."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WANDB_SWEEP_ID", "sweep7")
+    monkeypatch.setenv("WANDB_RUN_ID", "run1")
+    return monkeypatch
+
+
+def runs(results: Path) -> list[Run]:
+    return [Run(path) for path in sorted((results / "wandb").glob("*run-*"))]
+
+
+def identities(results: Path) -> list[tuple[str, str]]:
+    return [(run.run.run_id, run.run.sweep_id) for run in runs(results)]
+
+
+def test_the_one_training_is_the_agents_run_also_where_it_is_complete(
+    agent: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    assert main(["run", *WORDS, SHORT, f"results={results}"]) == 0
+    assert identities(results) == [("run1", "sweep7")]
+    agent.setenv("WANDB_RUN_ID", "run2")
+    assert main(["run", *WORDS, SHORT, f"results={results}"]) == 0
+    assert identities(results) == [("run1", "sweep7"), ("run2", "sweep7")]
+    first, second = runs(results)
+    for run in (first, second):
+        assert 0 <= run.summary["quality/validation_accuracy"] <= 1
+        assert run.summary["status"] == "complete"
+    assert first.summary["quality/test_accuracy"] == second.summary["quality/test_accuracy"]
+    assert second.config["optim__steps"] == 6
+    # the same command of the same run writes nothing more
+    assert main(["run", *WORDS, SHORT, f"results={results}"]) == 0
+    assert len(identities(results)) == 2
+
+
+def test_without_an_agent_the_run_has_a_name_of_its_own(
+    agent: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    agent.delenv("WANDB_SWEEP_ID")  # an id alone is somebody's own business
+    assert main(["run", *WORDS, SHORT, f"results={results}"]) == 0
+    assert {sweep for _, sweep in identities(results)} == {""}
+    assert "run1" not in dict(identities(results))
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("-m", SHORT, "seed=0,1"), "an agent's run is one training: got 2 cells"),
+        ((SHORT, "optim__peak_learning_rate=0.1"), "its whole configuration"),
+        ((SHORT, "longest_length=512"), "its whole configuration"),
+    ],
+)
+def test_what_an_agent_cannot_have_is_one_sentence(
+    agent: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], wanted: str,
+) -> None:  # fmt: skip
+    results = tmp_path / "results"
+    assert main(["run", *WORDS, *words, f"results={results}"]) == 2
+    assert wanted in capsys.readouterr().err
+    assert not runs(results)
+
+
+def test_a_name_that_no_file_can_have_is_refused(
+    agent: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent.setenv("WANDB_RUN_ID", "../run")
+    assert main(["run", *WORDS, SHORT, f"results={tmp_path}/results"]) == 2
+    assert "WANDB_RUN_ID" in capsys.readouterr().err
+
+
+def test_an_agent_that_ends_its_run_leaves_a_training_that_goes_on(
+    agent: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """SIGTERM: the training saves, the command ends with 143, and the run is there."""
+    results = tmp_path / "results"
+    words = ["run", *WORDS, "optim.steps=100000", "runner.log_every_steps=1", f"results={results}"]
+    program = Program(words, env=os.environ | {"PYTHONPATH": str(HOME)})
+    deadline = time.monotonic() + LONGEST_S
+    while not any(map(history, results.glob("wandb/*run-*"))):  # a file that is being written
+        assert program.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    program.send_signal(signal.SIGTERM)
+    program.communicate(LONGEST_S)
+    assert program.wait() == 128 + signal.SIGTERM
+    assert identities(results) == [("run1", "sweep7")]
+    assert [*results.glob("cells/*/*/checkpoint-*/resume.pt")]
+    (run,) = runs(results)
+    assert run.summary["status"] == "stopped"
