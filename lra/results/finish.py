@@ -94,16 +94,21 @@ def finish(
 
 
 def conclusions(rows: "pd.DataFrame") -> "Iterator[Table | str]":
-    """Yield the tables of scores with baselines, and where each model overtakes the references.
+    """Yield tables of searches and scores, and where each model overtakes the references.
 
     Sentences follow: why a figure of the Long Range Arena is not drawn.
     """
     from lra.reports.rows import cost_points, cost_rows, prepare, settings
+    from lra.reports.sections import tuning
     from lra.reports.sections.arena import undrawn
+    from lra.reports.sections.best_on_validation import best_on_validation
+    from lra.reports.sections.section import TablePart
     from lra.reports.tables.costs import crossover_table
     from lra.reports.tables.scores import score_tables
 
     frame = prepare(rows)
+    yield from (p.table for p in tuning.section(frame) if isinstance(p, TablePart))
+    yield from (p.table for p in best_on_validation(frame) if isinstance(p, TablePart))
     for _, table in score_tables(frame):
         yield table
     timed = cost_rows(frame)

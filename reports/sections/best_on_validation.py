@@ -24,6 +24,8 @@ SAME_SEEDS = (
 def best_on_validation(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield a table for each score of trainings in which a family has several settings."""
     trained = rows[(rows["runner"] == "train") & (rows["baseline"] == "")]
+    if trained.empty:
+        return
     trained = trained[["tuned" not in labels for labels in trained["labels"]]]
     for score in SCORES.values():
         test, validation = (final_scores(trained, s, score) for s in ("test", "validation"))

@@ -26,6 +26,7 @@ from lra.reports.statistics.intervals import LEVEL
 from lra.reports.statistics.tuning import (
     ABSENT,
     STUDIES,
+    Array,
     TuningCurve,
     expected_best,
     running_best,
@@ -62,10 +63,10 @@ class Curve(NamedTuple):
         """Whether it has a band that holds for all k at once."""
         return not self.note
 
-    def at_cost(self, budget: str, cost: float) -> TuningCurve:
-        """Return the one point of the curve that costs at most so much."""
-        count = min(len(self.curve.best), max(1, int(cost / self.costs[budget] + 1e-9)))
-        return TuningCurve(*(line[count - 1 : count] for line in self.curve))
+    def at_costs(self, budget: str, costs: Array) -> TuningCurve:
+        """Return the points of the curve that cost at most so much; at least one trial."""
+        counts = np.maximum(1, (costs / self.costs[budget] + 1e-9).astype(int))
+        return TuningCurve(*(line[np.minimum(counts, len(line)) - 1] for line in self.curve))
 
 
 def arm_curves(searches: Searches, metric: str) -> Iterator[Curve]:

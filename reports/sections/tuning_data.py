@@ -5,10 +5,11 @@ that were searched, so that its trials, its choice and its trainings have one na
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from lra.reports.rows import UNTUNED, values
@@ -77,7 +78,7 @@ class Searches:
         """
         self.rows = rows
         found = rows[(rows["runner"] == RUNNER) & (rows["baseline"] == "")]
-        found = found[[label.get("study") is not None for label in found["labels"]]]
+        found = kept_rows(found, ("study" in labels for labels in found["labels"]))
         self.trials = _trials(found)
         self.searched = {option_name(word) for point in self.trials["point"] for word in point}
         self.trials["model"] = self._arms(self.trials)
@@ -118,7 +119,7 @@ class Searches:
         With the columns `model`, the arm, `study` and `trial`.
         """
         led = self.rows[self.rows["runner"] == "train"]
-        led = led[["tuned" in labels for labels in led["labels"]]]
+        led = kept_rows(led, ("tuned" in labels for labels in led["labels"]))
         led = led.assign(
             study=[each["study"] for each in led["labels"]],
             trial=[int(each["trial"]) for each in led["labels"]],
@@ -136,6 +137,11 @@ class Searches:
         """Return every arm that was searched by a metric, with its trials, place by place."""
         mine = self.trials[self.trials["metric"] == metric]
         return [(_tuple(key), part) for key, part in mine.groupby([*ARM], dropna=False, sort=True)]
+
+
+def kept_rows(rows: pd.DataFrame, wanted: Iterable[bool]) -> pd.DataFrame:
+    """Return the rows that are wanted; of none, none, with all columns."""
+    return rows.loc[np.fromiter(wanted, bool, len(rows))]
 
 
 def of_arm(rows: pd.DataFrame, arm: tuple[Any, ...]) -> pd.DataFrame:

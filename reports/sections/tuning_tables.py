@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lra.reports.names import short_option_words
@@ -14,6 +15,7 @@ from lra.reports.sections.tuning_data import (
     PLACE,
     Choice,
     Searches,
+    kept_rows,
     log_options,
     near_best,
     nearness,
@@ -24,7 +26,7 @@ from lra.reports.sections.tuning_data import (
 )
 from lra.reports.statistics.intervals import LEVEL, Uncertainty, wilson_interval
 from lra.reports.statistics.paired import mean_difference
-from lra.reports.statistics.tuning import STUDIES, agreement, ahead_from, higher_is_better
+from lra.reports.statistics.tuning import STUDIES, agreement, ahead, higher_is_better
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
 from lra.reports.tables.scores import Score, entry
@@ -117,7 +119,7 @@ def _finals(
         return final[final["trial"] == 0]
     wanted = {(choice.study, choice.trial) for choice in choices}
     pairs = zip(final["study"], final["trial"], strict=True)
-    return final[[pair in wanted for pair in pairs]]
+    return kept_rows(final, (pair in wanted for pair in pairs))
 
 
 def by_study(final: pd.DataFrame, studies: int) -> pd.DataFrame:
@@ -187,7 +189,8 @@ def _validated(
     """Return the validation scores of the chosen trials and of their options trained again."""
     wanted = {(choice.study, choice.trial) for choice in choices}
     full = whole(trials, untuned=True)
-    kept = full[[pair in wanted for pair in zip(full["study"], full["trial"], strict=True)]]
+    pairs = zip(full["study"], full["trial"], strict=True)
+    kept = kept_rows(full, (pair in wanted for pair in pairs))
     again = _finals(searches, arm, metric, "validation", choices)["value"]
     return float(kept["score"].mean()), float(again.mean())
 
@@ -275,7 +278,7 @@ def rung_table(searches: Searches, metric: str) -> Table | None:
         for rung in sorted(set(trials["rung"]) - {""}, key=float):
             early = trials[(trials["rung"] == rung) & (trials["trial"] > 0)]
             early = early.set_index(["study", "trial"])
-            both = early[["score"]].join(full["score"], rsuffix="_full", how="inner").dropna()
+            both = early[["score"]].join(full["score"].rename("score_full"), how="inner").dropna()
             tau = agreement([*both["score"]], [*both["score_full"]]) if len(both) > 1 else math.nan
             lines.append(
                 TableRow(
@@ -360,8 +363,8 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
     return Table(
         title=f"Who is ahead on {_where(curves[0].arm)}, by {score.title.lower()}",
         caption=f"{over} of the tuning curves on validation: ahead or behind where the {_PERCENT} "
-        "bands are apart; of numbers of trials, from the number k on, else at what the cheapest "
-        "search cost in all.",
+        "bands are apart, with the numbers of trials, hours or multiply-adds at which they are. "
+        "Near the end of a curve no band is bounded on its good side.",
         stub="model", columns=tuple(Column(title=str(curve.arm[-1])) for curve in curves),
         rows=tuple(lines),
     )  # fmt: skip
@@ -384,13 +387,14 @@ def _by_bands(first: Curve, second: Curve, metric: str, budget: str, least: floa
         return Entry(text="")
     if not (first.banded and second.banded):
         return absent("without bands nothing is told apart")
-    if budget == "trials":
-        for word, one, other in (("ahead", first, second), ("behind", second, first)):
-            if (start := ahead_from(one.curve, other.curve, metric)) is not None:
-                return Entry(text=f"{word} from k = {start}", value=float(start))
-        count = min(len(first.curve.best), len(second.curve.best))
-        return Entry(text=f"not told apart by {count}")
-    one, other = (curve.at_cost(budget, least) for curve in (first, second))
-    if ahead_from(one, other, metric) == 1:
-        return Entry(text="ahead")
-    return Entry(text="behind" if ahead_from(other, one, metric) == 1 else "not told apart")
+    step = max(first.costs[budget], second.costs[budget])
+    costs = step * np.arange(1, int(least / step + 1e-9) + 1)
+    one, other = (curve.at_costs(budget, costs) for curve in (first, second))
+    for word, apart in (
+        ("ahead", ahead(one, other, metric)),
+        ("behind", ahead(other, one, metric)),
+    ):
+        if apart.any():
+            low, high = (f"{costs[apart][end]:.3g}".replace("e+", "e") for end in (0, -1))
+            return Entry(text=f"{word} at {low}" + (f"–{high}" if high != low else ""))
+    return Entry(text=f"not told apart by {least:.3g}".replace("e+", "e"))

@@ -141,19 +141,14 @@ def expected_best(scores: Sequence[float], metric: str) -> Array:
     return means
 
 
-def ahead_from(first: TuningCurve, second: TuningCurve, metric: str) -> int | None:
-    """Return from how many trials on the band of the first lies beyond that of the second.
+def ahead(first: TuningCurve, second: TuningCurve, metric: str) -> NDArray[np.bool_]:
+    """Return where the band of the first lies beyond that of the second; they are as long.
 
-    None where they are not told apart at the largest number of trials that both have.
+    At numbers of trials near all that there are, no band bounds the best from above.
     """
-    count = min(len(first.best), len(second.best))
     if higher_is_better(metric):
-        apart = first.low[:count] > second.high[:count]
-    else:
-        apart = first.high[:count] < second.low[:count]
-    behind = np.flatnonzero(~apart)
-    start = int(behind[-1]) + 2 if len(behind) else 1
-    return start if start <= count else None
+        return first.low > second.high
+    return first.high < second.low
 
 
 def agreement(first: Sequence[float], second: Sequence[float]) -> float:

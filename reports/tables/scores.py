@@ -219,7 +219,8 @@ def behind_means(entries: Sequence[Entry]) -> str:
 def _without_score(rows: pd.DataFrame, final: pd.DataFrame) -> set[tuple[str, tuple[str, ...]]]:
     """Return names and columns of trainings that neither have the score of others nor failed."""
     trained = rows[(rows["runner"] == "train") & rows["task"].isin(set(final["task"]))]
-    trained = trained.drop_duplicates(["name", *TASK])
+    searched = set(rows["family"][rows["runner"] == "search"])  # its trials see no test split
+    trained = trained[~trained["family"].isin(searched)].drop_duplicates(["name", *TASK])
     places = [tuple(as_text(v) for v in key) for key in trained[list(TASK)].to_numpy()]
     pairs = set(zip(map(str, trained["name"]), places, strict=True))
     return pairs - set(zip(map(str, final["name"]), final["column"], strict=True))

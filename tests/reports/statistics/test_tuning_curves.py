@@ -14,7 +14,7 @@ from lra.reports.statistics.intervals import mean_interval
 from lra.reports.statistics.tuning import (
     TuningCurve,
     agreement,
-    ahead_from,
+    ahead,
     expected_best,
     running_best,
     tuning_curve,
@@ -80,7 +80,7 @@ def test_without_opda_the_curve_has_no_band(monkeypatch: pytest.MonkeyPatch) -> 
     assert list(bare.best) == list(whole.best)
     assert np.isnan(bare.low).all()
     assert np.isnan(expected_best([0.1], "accuracy")).all()
-    assert ahead_from(bare, bare, "accuracy") is None
+    assert not ahead(bare, bare, "accuracy").any()
 
 
 def test_the_running_best_has_an_interval_from_three_studies_on() -> None:
@@ -95,16 +95,16 @@ def test_the_running_best_has_an_interval_from_three_studies_on() -> None:
     assert list(losses.best) == [inf, 1.5]
 
 
-def test_one_is_ahead_from_where_the_bands_part_for_good() -> None:
+def test_one_is_ahead_where_the_bands_are_apart() -> None:
     def curve(low: list[float], high: list[float]) -> TuningCurve:
         return TuningCurve(np.array(low), np.array(low), np.array(high))
 
-    ahead = curve([0.1, 0.5, 0.4, 0.6, 0.7], [1.0] * 5)
-    behind = curve([0.0] * 5, [0.2, 0.3, 0.4, 0.5, 0.6])
-    assert ahead_from(ahead, behind, "accuracy") == 4
-    assert ahead_from(behind, ahead, "accuracy") is None
-    assert ahead_from(behind, ahead, "loss") == 4
-    assert ahead_from(curve([0.0] * 3, [0.1] * 3), curve([0.2] * 3, [0.3] * 3), "loss") == 1
+    first = curve([0.1, 0.5, 0.4, 0.6, 0.7], [1.0] * 5)
+    second = curve([0.0] * 5, [0.2, 0.3, 0.4, 0.5, 1.0])
+    assert list(ahead(first, second, "accuracy")) == [False, True, False, True, False]
+    assert not ahead(second, first, "accuracy").any()
+    assert list(ahead(second, first, "loss")) == [False, True, False, True, False]
+    assert not ahead(first, second, "loss").any()
 
 
 def test_agreement_is_kendalls() -> None:

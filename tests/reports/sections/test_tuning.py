@@ -1,0 +1,263 @@
+"""The section of a search: its tables, curves and points, from invented rows with a known truth."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lra.reports.dashboard.plan import plan_runs
+from lra.reports.report import write_report
+from lra.reports.rows import prepare
+from lra.reports.sections import tuning
+from lra.reports.sections.section import LeftOut, PagesPart, TablePart
+from lra.reports.sections.tuning_curves import arm_curves, curve_data
+from lra.reports.sections.tuning_data import Searches
+from lra.reports.sections.tuning_points import point_data
+from lra.reports.sections.tuning_tables import comparison_tables, tuned_table, window_table
+from lra.reports.style import ReportStyle, using
+from lra.reports.tables.table import Entry, Table
+from tests.reports.conftest import frame, row
+from tests.reports.sections.search_rows import RATES, search
+
+RATE = "optim.peak_learning_rate"
+EDGE = ("at_the_edge", "the chosen rate is the highest of its range; widen it")
+
+
+def searches(*rows: dict[str, Any], **options: Any) -> Searches:
+    return Searches(prepare(frame(*(rows or search(**options)))))
+
+
+def line(table: Table, title: str) -> dict[str, Entry]:
+    (found,) = [row for row in table.rows if row.title == title]
+    return {c.title: entry for c, entry in zip(table.columns, found.entries, strict=True)}
+
+
+def finals(rows: Sequence[dict[str, Any]], family: str, *, untuned: bool) -> list[float]:
+    return [
+        float(each["value"])
+        for each in rows
+        if each["family"] == family and each["labels"].get("split") == "test"
+        and (each["labels"]["trial"] == "0") == untuned
+    ]  # fmt: skip
+
+
+def test_the_table_has_the_finals_of_the_choice_and_what_it_cost() -> None:
+    rows = search(marks=[EDGE])
+    table = tuned_table(searches(*rows), "accuracy")
+    assert [row.title for row in table.rows] == sorted(RATES)  # without the searched options
+    lstm = line(table, "lstm")
+    tuned, untuned = (finals(rows, "lstm", untuned=each) for each in (False, True))
+    assert lstm["tuned"].value == pytest.approx(np.mean(tuned))
+    assert lstm["untuned"].value == pytest.approx(np.mean(untuned))
+    assert lstm["gain"].value == pytest.approx(np.mean(tuned) - np.mean(untuned))
+    assert lstm["gain"].interval is not None
+    best = max(r["value"] for r in rows if r["family"] == "lstm" and r["metric"] == "trial_score"
+               and r["value"] is not None)  # fmt: skip
+    assert lstm["best trial"].value == pytest.approx(best)
+    again, optimism = lstm["its options again"].value, lstm["optimism"].value
+    assert again is not None
+    assert optimism == pytest.approx(best - again)
+    assert lstm["trials (failed)"].text == "16 (1)"
+    assert lstm["steps"].value == 17 * 400
+    assert lstm["hours"].value == pytest.approx(17 * 60 / 3600)
+    assert EDGE[1] in lstm["tuned"].notes
+    assert lstm["tuned"].facts["marks"] == "at_the_edge"
+    assert "trial" in lstm["chosen options"].text
+    assert RATE in str(lstm["chosen options"].facts["words 0"])
+    assert "do not include the variance of the search" in table.caption
+
+
+def test_from_three_studies_on_intervals_include_tuning() -> None:
+    rows = search(studies=3)
+    table = tuned_table(searches(*rows), "accuracy")
+    sdpa = line(table, "sdpa")["tuned"]
+    assert sdpa.interval is not None
+    assert str(sdpa.interval.source) == "studies"
+    means = [np.mean([r["value"] for r in rows if r["family"] == "sdpa"
+                      and r["labels"].get("split") == "test" and r["labels"]["trial"] != "0"
+                      and r["labels"]["study"] == str(study)]) for study in range(3)]  # fmt: skip
+    assert sdpa.value == pytest.approx(np.mean(means))
+    middle = (sdpa.interval.low + sdpa.interval.high) / 2
+    assert middle == pytest.approx(sdpa.value)
+    half = 4.302652729749464 * np.std(means, ddof=1) / np.sqrt(3)
+    assert sdpa.interval.high == pytest.approx(np.mean(means) + half)
+    assert "which include tuning" in table.caption
+    two = tuned_table(searches(studies=2), "accuracy")
+    found = line(two, "sdpa")["tuned"].interval
+    assert found is not None
+    assert str(found.source) == "seeds"
+
+
+def test_a_larger_search_of_the_same_name_takes_the_place_of_the_smaller() -> None:
+    small, large = (search(("linear",), trials=n, cell=f"choice-{n}") for n in (4, 16))
+    both = searches(*small, *large)
+    assert both.trials["trial"].max() == 16
+    assert len(both.choices) == 1
+    ((choice,),) = both.choices.values()
+    ((wanted,),) = searches(*large).choices.values()
+    assert choice == wanted
+
+
+def test_an_arm_without_a_choice_is_a_line_of_the_table() -> None:
+    labels = {"search": "halton", "study": "0", "metric": "accuracy", "better": "higher"}
+    cell: dict[str, Any] = {
+        "runner": "search", "mode": "search", "model": "lstm", "family": "lstm", "options": {},
+        "status": "diverged", "reason": "loss was nan",
+    }  # fmt: skip
+    point = {**labels, "rung": "", "options": f'{{"{RATE}":0.1}}'}
+    rows = [
+        row("trial_score", None, step=n, labels={**point, "trial": str(n)}, **cell)
+        for n in range(3)
+    ]  # fmt: skip
+    none = {**cell, "status": "skipped", "reason": "no trial has a score: loss was nan"}
+    rows.append(row("chosen_trial", None, labels=labels, **none))
+    found = searches(*search(("linear",)), *rows)
+    table = tuned_table(found, "accuracy")
+    lost = line(table, "lstm")
+    assert lost["trials (failed)"].text == "2 (2)"
+    assert lost["chosen options"].text == "–"
+    assert "no trial has a score: loss was nan" in lost["tuned"].notes
+    window = window_table(found, "accuracy")
+    assert window is not None
+    assert [row.title for row in window.rows] == ["linear"]
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "loss"])
+def test_the_curve_leaves_out_the_untuned_trial_and_pools_studies(metric: str) -> None:
+    found = searches(studies=3, metric=metric)
+    data = curve_data(found, metric)
+    assert set(data["against"]) == {"trials", "hours", "multiply-adds"}
+    for _, part in data.groupby(["model", "against"]):
+        assert list(part["k"]) == [*range(1, 49)]
+        assert (part["low"] <= part["value"]).all()
+        assert (part["value"] <= part["high"]).all()
+    trials = found.trials[(found.trials["trial"] > 0) & (found.trials["model"] == "sdpa")]
+    last = data[(data["model"] == "sdpa") & (data["k"] == 48) & (data["against"] == "trials")]
+    best = trials["score"].max() if metric == "accuracy" else trials["score"].min()
+    assert float(last["value"].iloc[0]) == best
+    cost = data[(data["model"] == "sdpa") & (data["against"] == "hours")]["x"].iloc[-1]
+    assert cost == pytest.approx(48 * 60 / 3600)
+
+
+def test_searches_whose_trials_depend_on_each_other_have_no_band() -> None:
+    for options, why in (({"sampler": "tpe"}, "search=tpe"), ({"rungs": ("0.25",)}, "rungs"),
+                         ({"sampler": "grid"}, "search=grid")):  # fmt: skip
+        (curve,) = arm_curves(searches(families=("linear",), **options), "accuracy")
+        assert not curve.banded
+        assert why in curve.note
+        assert np.isnan(curve.curve.low).all()
+    (three,) = arm_curves(searches(families=("linear",), sampler="tpe", studies=3), "accuracy")
+    assert not three.banded
+    assert "t interval" in three.note
+    assert np.isfinite(three.curve.low).all()
+    assert [c.banded for c in arm_curves(searches(families=("linear",)), "accuracy")] == [True]
+
+
+def test_hours_are_compared_on_one_quiet_machine_alone() -> None:
+    rows = search(("linear",))
+    for number, each in enumerate(rows):
+        if each["metric"] == "trial_score" and number % 8:
+            each["device"] = "another"
+    assert set(curve_data(searches(*rows), "accuracy")["against"]) == {"trials", "multiply-adds"}
+
+
+def test_the_window_is_the_share_near_the_best_and_its_decades() -> None:
+    rows = [each for each in search(("lstm",)) if each["metric"] != "trial_score"]
+    rates = [1e-4, 1e-3, 2e-3, 1e-2, 3e-2]
+    scores = [0.1, 0.86, 0.9, 0.851, None]
+    cell: dict[str, Any] = {
+        "runner": "search", "mode": "search", "model": "lstm", "family": "lstm", "options": {}
+    }  # fmt: skip
+    labels = {"search": "halton", "study": "0", "rung": "", "metric": "accuracy"}
+    for trial, (rate, score) in enumerate(zip(rates, scores, strict=True), 1):
+        told = {**labels, "trial": str(trial), "options": f'{{"{RATE}":{rate}}}'}
+        status = {} if score is not None else {"status": "diverged", "reason": "loss was nan"}
+        rows.append(row("trial_score", score, step=trial, labels=told, **cell, **status))
+    table = window_table(searches(*rows), "accuracy")
+    assert table is not None
+    share, ends, decades = table.rows[0].entries
+    assert share.value == 3 / 5
+    assert ends.text == "0.001–0.01"
+    assert decades.value == pytest.approx(1.0)
+    with using(ReportStyle(near_best=0.02)):
+        narrow = window_table(searches(*rows), "accuracy")
+    assert narrow is not None
+    assert narrow.rows[0].entries[0].value == 1 / 5
+
+
+def test_who_is_ahead_by_bands_and_by_studies() -> None:
+    rows = search(("sdpa", "lstm"), trials=48)
+    for each in rows:
+        if each["family"] == "lstm" and each["metric"] == "trial_score" and each["value"]:
+            each["value"] *= 0.2
+    ((_, table),) = comparison_tables(searches(*rows), "accuracy")
+    by_row = {(row.section, row.title): row.entries for row in table.rows}
+    lstm, sdpa = (by_row["at equal numbers of trials", name] for name in ("lstm", "sdpa"))
+    assert sdpa[0].text.startswith("ahead at ")
+    assert lstm[1].text == sdpa[0].text.replace("ahead", "behind")
+    assert sdpa[1].text == ""
+    assert by_row["at equal multiply-adds", "sdpa"][0].text.startswith("ahead at ")
+    assert by_row["at equal hours", "lstm"][1].text.startswith("behind at 0.")
+    few = [*comparison_tables(searches(families=("sdpa", "linear"), trials=4), "accuracy")]
+    assert few[0][1].rows[0].entries[1].text == "not told apart by 4"
+    ((_, three),) = comparison_tables(searches(families=("sdpa", "linear"), studies=3), "accuracy")
+    difference = three.rows[0].entries[1]
+    assert difference.interval is not None
+    assert difference.facts["pairs"] == 3
+    assert difference.value == -(three.rows[1].entries[0].value or 0.0)
+
+
+def test_points_show_failures_and_the_choice_and_know_their_axis() -> None:
+    data = point_data(searches(), "accuracy")
+    assert set(data["option"]) == {RATE, "optim.weight_decay"}
+    assert data[data["option"] == RATE]["log"].all()
+    assert not data[data["option"] == "optim.weight_decay"]["log"].any()
+    assert (data.groupby(["model", "option"])["chosen"].sum() == 1).all()
+    assert set(data[data["status"] != "ok"]["model"]) == {"lstm"}
+
+
+def test_rungs_say_how_far_they_agree_and_what_they_saved() -> None:
+    parts = [*tuning.section(prepare(frame(*search(("linear",), rungs=("0.25",)))))]
+    (table,) = [p.table for p in parts if isinstance(p, TablePart) and "rungs" in p.name]
+    trials, full, _, _, saved = table.rows[0].entries
+    assert (trials.text, full.text) == ("16", "4")
+    assert saved.value == pytest.approx(1 - (5 + 12 * 0.25) / 17)
+
+
+def test_a_report_without_a_search_has_no_such_section(realistic: pd.DataFrame) -> None:
+    assert not [*tuning.section(prepare(realistic))]
+    bare = [each for each in search(("linear",)) if each["metric"] == "chosen_trial"]
+    (part,) = tuning.section(prepare(frame(*bare)))
+    assert isinstance(part, LeftOut)
+
+
+@pytest.mark.parametrize("options", [{}, {"metric": "loss"}, {"sampler": "tpe", "studies": 3}])
+def test_every_part_is_written_and_drawn(
+    tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any]
+) -> None:
+    rows, folder = frame(*search(**options)), tmp_path_factory.mktemp("report")
+    write_report(rows, folder, title="a search", sections={"search": tuning.section})
+    names = {path.name for path in folder.iterdir()}
+    parts = [*tuning.section(prepare(rows))]
+    assert {p.name for p in parts if isinstance(p, PagesPart)}
+    for part in parts:
+        assert not isinstance(part, LeftOut)
+        ending = "svg" if isinstance(part, PagesPart) else "tex"
+        assert f"{part.name}.{ending}" in names
+    text = (folder / "report.md").read_text()
+    assert "(untuned)" in text or options.get("metric") == "loss"
+
+
+def test_a_dashboard_gets_trials_under_their_own_keys() -> None:
+    rows = frame(*search(("linear",), trials=2))
+    plans = plan_runs(rows, sweep="demo", cells={})
+    (choice,) = [plan for plan in plans if plan.config["runner"] == "search"]
+    keys = {key for line in choice.history for key in line}
+    assert "search/trial_score" in keys
+    assert "search/chosen_trial" in choice.summary
+    assert not [key for key in (*keys, *choice.summary) if "options" in key or "words" in key]
+    (final,) = [p for p in plans if p.name.startswith("linear") and "final-linear-0-0-1" in
+                p.config["cells"]]  # fmt: skip
+    assert "quality/test_accuracy" in final.summary
