@@ -164,7 +164,8 @@ def whole(trials: pd.DataFrame, *, untuned: bool = False) -> pd.DataFrame:
 
 def of_trials(trials: pd.DataFrame) -> pd.DataFrame:
     """Return what each trial took, rungs included: a later one has the steps of the earlier."""
-    return trials.groupby(["study", "trial"])[[*_COSTS.values()]].max()
+    taken: pd.DataFrame = trials.groupby(["study", "trial"])[[*_COSTS.values()]].max()
+    return taken
 
 
 def nearness(metric: str) -> tuple[float, bool]:
@@ -182,7 +183,8 @@ def near_best(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
     best = scores.max() if higher else scores.min()
     within *= best if relative else 1.0
     good = scores >= best - within if higher else scores <= best + within
-    return trials.loc[good]
+    kept: pd.DataFrame = trials.loc[good]
+    return kept
 
 
 def log_options(trials: pd.DataFrame) -> list[str]:

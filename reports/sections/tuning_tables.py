@@ -388,7 +388,7 @@ def _by_bands(first: Curve, second: Curve, metric: str, budget: str, least: floa
     if not (first.banded and second.banded):
         return absent("without bands nothing is told apart")
     step = max(first.costs[budget], second.costs[budget])
-    costs = step * np.arange(1, int(least / step + 1e-9) + 1)
+    costs = np.arange(1.0, int(least / step + 1e-9) + 1) * np.float64(step)
     one, other = (curve.at_costs(budget, costs) for curve in (first, second))
     for word, apart in (
         ("ahead", ahead(one, other, metric)),
