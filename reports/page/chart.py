@@ -90,7 +90,7 @@ class PageChart:
     name: str
     """Identifies it on the page."""
     kind: str
-    """Of drawing: lines, dots or scatter."""
+    """Of drawing: lines, dots, scatter or parallel."""
     heading: str
     about: str
     """How to read it."""

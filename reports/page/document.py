@@ -23,6 +23,7 @@ from lra.reports.page.learning import learning_chart
 from lra.reports.page.markup import embedded, render
 from lra.reports.page.scores import score_chart, scored_columns, trade_off_chart
 from lra.reports.page.specifications import specifications
+from lra.reports.page.tuning import tuning_chart
 from lra.reports.rows import MARKS, TIMED, as_text, labels_of, model_order, short, values
 from lra.reports.tables.table import (
     Entry,
@@ -132,6 +133,7 @@ def page(
         costs,
         trade_off_chart(frame, scored, costs),
         learning_chart(frame),
+        tuning_chart(frame),
     )
     charts = [chart for chart in candidates if chart is not None]
     vega = scripts.vega() if charts else ""

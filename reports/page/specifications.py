@@ -15,11 +15,12 @@ RING = 90
 
 @cache
 def specifications() -> dict[str, dict[str, Any]]:
-    """Return the specification of each kind of chart: lines, dots and scatter."""
+    """Return the specification of each kind of chart: lines, dots, scatter and parallel."""
     import altair as alt
 
     alt.data_transformers.disable_max_rows()
     charts = {"lines": _band_lines(alt), "dots": _dots(alt), "scatter": _scatter(alt)}
+    charts["parallel"] = _parallel(alt)
     return {kind: _chart_json(chart) for kind, chart in charts.items()}
 
 
@@ -174,3 +175,34 @@ def _scatter(alt: Any) -> Any:
         )
     )
     return _finished(alt, bar, dot, hit, name)
+
+
+def _parallel(alt: Any) -> Any:
+    """A line for each trial across axes; a box over points keeps the lines through it."""
+    brush = alt.selection_interval(name="box")
+    # what the library writes for a condition, as a number that all points of a line share
+    inside = "!length(data('box_store')) || vlSelectionTest('box_store', datum) ? 1 : 0"
+    base = (
+        alt.Chart(alt.NamedData("points"))
+        .transform_calculate(inside=inside)
+        .transform_joinaggregate(kept="sum(inside)", groupby=["model", "text"])
+        .encode(
+            x=alt.X("x:Q", title=None, axis=alt.Axis(grid=True)), y=alt.Y("y:Q", title="y"),
+            color=_color(alt), detail="text:N",
+            opacity=alt.condition(
+                "datum.kept > 0 && (focus === '' || datum.model === focus)", alt.value(0.8),
+                alt.value(0.06),
+            ),
+        )
+    )  # fmt: skip
+    line = base.mark_line(strokeWidth=1.4, strokeJoin="round")
+    hit = (
+        alt.Chart(alt.NamedData("points"))
+        .mark_point(filled=True, size=40)
+        .encode(
+            x=alt.X("x:Q", title=None), y=alt.Y("y:Q", title="y"), color=_color(alt),
+            tooltip=_tip(alt), opacity=_focused(alt, 0.9, 0.06),
+        )
+        .add_params(brush)
+    )  # fmt: skip
+    return _finished(alt, line, hit)

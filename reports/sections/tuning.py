@@ -7,7 +7,6 @@ import pandas as pd
 from lra.reports.rows import as_text
 from lra.reports.sections.section import LeftOut, PagesPart, Part, TablePart
 from lra.reports.sections.tuning_curves import CURVE_PANEL, curve_data, curve_figure
-from lra.reports.sections.tuning_data import RUNNER, Searches
 from lra.reports.sections.tuning_points import POINT_PANEL, point_data, point_figure
 from lra.reports.sections.tuning_tables import (
     comparison_tables,
@@ -16,6 +15,7 @@ from lra.reports.sections.tuning_tables import (
     window_table,
 )
 from lra.reports.stems import stem
+from lra.reports.tables.searches import RUNNER, Searches
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:

@@ -13,15 +13,6 @@ from matplotlib.ticker import MaxNLocator
 from lra.reports.figures.drawing import Look, legend_name, looks, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.rows import as_text, model_order
-from lra.reports.sections.tuning_data import (
-    ARM,
-    INDEPENDENT,
-    PLACE,
-    Searches,
-    of_trials,
-    score_of,
-    whole,
-)
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.statistics.tuning import (
     ABSENT,
@@ -31,6 +22,15 @@ from lra.reports.statistics.tuning import (
     expected_best,
     running_best,
     tuning_curve,
+)
+from lra.reports.tables.searches import (
+    ARM,
+    INDEPENDENT,
+    PLACE,
+    Searches,
+    of_trials,
+    score_of,
+    whole,
 )
 
 COSTS = {"trials": "numbers of trials", "hours": "hours", "multiply-adds": "multiply-adds"}

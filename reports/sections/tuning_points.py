@@ -16,7 +16,9 @@ from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.rows import as_text, model_order
 from lra.reports.sections.tuning_curves import looks_of
-from lra.reports.sections.tuning_data import (
+from lra.reports.statistics.tuning import higher_is_better
+from lra.reports.tables.scores import Score
+from lra.reports.tables.searches import (
     ARM,
     PLACE,
     Searches,
@@ -26,8 +28,6 @@ from lra.reports.sections.tuning_data import (
     score_of,
     whole,
 )
-from lra.reports.statistics.tuning import higher_is_better
-from lra.reports.tables.scores import Score
 
 POINT_PANEL = (*PLACE, "metric", "option")
 _PLOT = (2.9, 2.1)

@@ -11,7 +11,13 @@ import pandas as pd
 from lra.reports.names import short_option_words
 from lra.reports.rows import as_text
 from lra.reports.sections.tuning_curves import COSTS, Curve, arm_curves
-from lra.reports.sections.tuning_data import (
+from lra.reports.statistics.intervals import LEVEL, Uncertainty, wilson_interval
+from lra.reports.statistics.paired import mean_difference
+from lra.reports.statistics.tuning import STUDIES, agreement, ahead, higher_is_better
+from lra.reports.tables.costs import significant
+from lra.reports.tables.marks import absent
+from lra.reports.tables.scores import Score, entry
+from lra.reports.tables.searches import (
     PLACE,
     Choice,
     Searches,
@@ -24,12 +30,6 @@ from lra.reports.sections.tuning_data import (
     score_of,
     whole,
 )
-from lra.reports.statistics.intervals import LEVEL, Uncertainty, wilson_interval
-from lra.reports.statistics.paired import mean_difference
-from lra.reports.statistics.tuning import STUDIES, agreement, ahead, higher_is_better
-from lra.reports.tables.costs import significant
-from lra.reports.tables.marks import absent
-from lra.reports.tables.scores import Score, entry
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 Arm = tuple[Any, ...]

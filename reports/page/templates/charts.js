@@ -68,7 +68,7 @@ class Drawing {
     });
     for (const axis of ["x", "y"]) {
       const scale = this.panel[axis].scale;
-      if (this.chart.kind === "dots" || !this.positive(axis)) continue;
+      if (this.chart.kind === "dots" || this.chart.kind === "parallel" || !this.positive(axis)) continue;
       const on = this.log[axis] ?? scale !== "linear";
       made.push(make("button", {type: "button", text: `log ${axis}`, "data-log": axis, "aria-pressed": String(on),
         onclick: () => { this.log[axis] = !on; this.draw(); }}));
@@ -108,7 +108,7 @@ class Drawing {
       if (this.chart.kind === "dots") shown.push({i, model: name, label: name, x, low, high, disturbed});
       else if (y !== null && !(logged("y") && y <= 0) && !(logged("x") && x <= 0)) {
         const floor = logged("y") && low !== null && low <= 0 ? null : low;
-        shown.push({i, model: name, x, y, low: floor, high: floor === null ? null : high, disturbed: !!disturbed});
+        shown.push({i, model: name, x, y, low: floor, high: floor === null ? null : high, disturbed: !!disturbed, text: point[5]});
       } else {
         if (!rank.has(name)) rank.set(name, rank.size);
         absent.push({i, model: name, x, py: -9 - 9 * (rank.get(name) % 8)});
@@ -174,7 +174,12 @@ class Drawing {
     else if (about.unit === "B") axis.labelExpr = "datum.value >= 1073741824 ? format(datum.value / 1073741824, ',~r') + ' GiB' : datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + ' MiB' : datum.value >= 1024 ? format(datum.value / 1024, '~r') + ' KiB' : format(datum.value, '~r') + ' B'";
     else if (about.unit === "×") axis.labelExpr = "format(datum.value, '~r') + '×'";
     else if (type === "log") axis.labelExpr = "format(datum.value, '~s')";
-    if (type === "log") {
+    if (this.chart.kind === "parallel" && channel === "x") { // an axis for each option
+      const names = about.title.split(" | ");
+      encoding.title = null;
+      axis.values = names.map((_, at) => at);
+      axis.labelExpr = `${JSON.stringify(names)}[datum.value]`;
+    } else if (type === "log") {
       if (!axis.values) axis.values = logTicks(low, high, scale.base);
     } else axis.tickCount = 6;
     encoding.axis = axis;
@@ -198,7 +203,7 @@ class Drawing {
 
   // Names at the ends of lines, or beside points, pushed apart; none where there is no room.
   async nameLines(view) {
-    if (this.chart.kind === "dots" || this.narrow) return;
+    if (this.chart.kind === "dots" || this.chart.kind === "parallel" || this.narrow) return;
     const {shown} = this.values(), x = view.scale("x"), y = view.scale("y"), ends = new Map();
     if (!x || !y) return;
     for (const point of shown) if (!ends.has(point.model) || point.x >= ends.get(point.model).x) ends.set(point.model, point);
@@ -227,11 +232,11 @@ class Drawing {
     const point = this.panel.points[item.datum.i], [model, x, y, low, high, text, cells] = point;
     const dots = this.chart.kind === "dots", measured = dots ? this.panel.x : this.panel.y;
     const number = dots ? x : y;
-    const lines = [make("b", {text: MODELS[model].name})];
-    if (number !== null) lines.push(make("span", {class: "value", text: written(number, measured.unit)}));
+    const lines = [make("b", {text: MODELS[model].name})], through = this.chart.kind === "parallel";
+    if (number !== null && !through) lines.push(make("span", {class: "value", text: written(number, measured.unit)}));
     if (low !== null && high !== null) lines.push(make("span", {class: "dim", text: `  [${written(low, measured.unit)}, ${written(high, measured.unit)}]`}));
     if (low !== null && high !== null) lines.push(make("div", {class: "dim", text: this.panel.band}));
-    if (!dots) lines.push(make("div", {text: `${this.panel.x.title}: ${written(x, this.panel.x.unit)}`}));
+    if (!dots && !through) lines.push(make("div", {text: `${this.panel.x.title}: ${written(x, this.panel.x.unit)}`}));
     lines.push(make("div", {text: this.panel.choice.filter(part => part !== "absolute").join(", ")}));
     if (text) lines.push(make("div", {class: number === null ? "bad" : "dim", text}));
     if (cells.length) {

@@ -13,10 +13,10 @@ from lra.reports.rows import prepare
 from lra.reports.sections import tuning
 from lra.reports.sections.section import LeftOut, PagesPart, TablePart
 from lra.reports.sections.tuning_curves import arm_curves, curve_data
-from lra.reports.sections.tuning_data import Searches
 from lra.reports.sections.tuning_points import point_data
 from lra.reports.sections.tuning_tables import comparison_tables, tuned_table, window_table
 from lra.reports.style import ReportStyle, using
+from lra.reports.tables.searches import Searches
 from lra.reports.tables.table import Entry, Table
 from tests.reports.conftest import frame, row
 from tests.reports.sections.search_rows import RATES, search
