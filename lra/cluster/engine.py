@@ -18,8 +18,12 @@ UNTIL = "LRA_WORKER_UNTIL"
 """Of the environment of a worker: when its engine ends it, in seconds since 1970."""
 QUEUED, RUNNING, ENDED = "queued", "running", "ended"
 """States of jobs that every engine knows."""
+SUSPENDED = "suspended"
+"""State of a job that its engine holds still, and will let go on."""
 FORGOTTEN = "forgotten"
 """State of a job that its engine no longer knows: it ended a while ago."""
+STARTS = "starts "
+"""Before the command of a worker, in what its job says: what comes first was its way there."""
 AGAIN = 75
 """How a worker ends that could go on, had it a whole job's time: BSD's EX_TEMPFAIL."""
 STORAGE = 74
@@ -66,14 +70,25 @@ class JobState(NamedTuple):
     """What an engine says of one job."""
 
     state: str
-    """queued, running, ended, forgotten, or a word of the engine, as in timeout."""
+    """queued, running, suspended, ended, forgotten, or a word of the engine, as in timeout."""
     reason: str = ""
     """Why a queued one waits, in the engine's words; "" where it says nothing."""
 
     @property
     def active(self) -> bool:
         """Whether it runs, or will."""
-        return self.state in (QUEUED, RUNNING)
+        return self.state in (QUEUED, RUNNING, SUSPENDED)
+
+
+class Started(NamedTuple):
+    """What is known of the jobs of one submission, from before they were started."""
+
+    mark: str
+    """A word that no other submission has."""
+    place: Mapping[str, str]
+    """What the engine said of where it starts them; empty: of an older version."""
+    ids: Sequence[str]
+    """Of the jobs; none where they could not be noted."""
 
 
 class Engine(Protocol):
@@ -93,8 +108,12 @@ class Engine(Protocol):
         """Raise ConfigError for what could not be started; before anything is submitted."""
         ...
 
+    def place(self) -> Mapping[str, str]:
+        """Return where jobs are started, so that no others are taken for them: cluster, user."""
+        ...
+
     def submit(
-        self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str]
+        self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str], mark: str
     ) -> list[str]:
         """Start workers and return the ids of their jobs, without waiting for them.
 
@@ -102,15 +121,23 @@ class Engine(Protocol):
             plan: the folder of the stored plan.
             groups: what is to be started; a worker of `groups[i]` gets `--group NAME`.
             command: the program of one worker, as in `[python, -m, lra, work, PLAN]`.
+            mark: by which the jobs are found whose ids nobody noted.
         """
         ...
 
-    def states(self, ids: Sequence[str]) -> Mapping[str, JobState]:
-        """Return how each job is. Raises ConfigError where that cannot be asked from here."""
+    def states(self, started: Sequence[Started]) -> Mapping[str, JobState]:
+        """Return how each job of submissions of one place is, with or without a noted id.
+
+        Raises ConfigError where that cannot be asked from here.
+        """
+        ...
+
+    def output(self, plan: Path, job: str) -> Path | None:
+        """Return the file of what a job says before its worker begins; None: there is none."""
         ...
 
     def stop(self, ids: Sequence[str]) -> None:
-        """Have the workers of these jobs save what runs and end."""
+        """Have the workers of these jobs save what runs and end. Raises ConfigError."""
         ...
 
 

@@ -1,5 +1,7 @@
 """What a cluster says of the jobs that were submitted for a sweep."""
 
+import os
+import re
 import subprocess
 import time
 from collections import Counter
@@ -8,9 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lra.cluster.engine import ENDED, FORGOTTEN, LOCAL, QUEUED, RUNNING, started_by
-from lra.cluster.submissions import submissions
+from lra.cluster.engine import (
+    ENDED,
+    FORGOTTEN,
+    LOCAL,
+    QUEUED,
+    RUNNING,
+    STARTS,
+    SUSPENDED,
+    Engine,
+    Started,
+    started_by,
+)
+from lra.cluster.submissions import started, submissions
+from lra.conf.plain_files import open_file
 from lra.errors import ConfigError
+from lra.runners.records import legible
 
 EVERY_S = 30.0
 """Between two questions: a controller serves everybody, and is not to be asked all the time."""
@@ -19,7 +34,14 @@ MEANINGS = (
     ("Priority", "others come first"),
     ("QOS", "a limit of the QOS"),
     ("Assoc", "a limit of the account"),
-    ("BeginTime", "queued again, starts soon"),
+    ("BeginTime", "at a later time: in minutes where it was queued again, else as by begin"),
+    ("DependencyNeverSatisfied", "what it waits for has failed: it never starts; scancel"),
+    ("Dependency", "another job comes first"),
+    ("JobArrayTaskLimit", "a limit of its array"),
+    ("Reservation", "its reservation has not begun, or is over"),
+    ("Licenses", "no licence is free"),
+    ("BadConstraints", "no node is as it asks: it never starts; scancel"),
+    ("JobHoldMaxRequeue", "held after too many starts: scontrol release"),
     ("ReqNodeNotAvail", "its nodes are down or reserved"),
     ("NodeDown", "its nodes are down"),
     ("Partition", "the partition does not take it"),
@@ -27,6 +49,14 @@ MEANINGS = (
     ("held", "held: scontrol release"),
 )
 """Of SLURM's reasons, by a part of their names; the first that fits."""
+FAILED = ("failed", "node_fail", "out_of_memory", "boot_fail", "launch_failed", "timeout")
+MOST_READ = 20_000
+"""Bytes of each end of an output."""
+MOST_SAID = 3
+_AFTERWARDS = re.compile(
+    r"srun: (error: .*(Exited|Terminated|Killed)|Terminating|Job step)|slurmstepd: "
+)
+"""What SLURM adds once a program has ended."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +70,10 @@ class JobStanding:
     """Of those that are queued, by the reason that the cluster gives."""
     note: str = ""
     """Why nothing is known of them here; "" where something is."""
+    early: dict[str, list[str]] = field(default_factory=dict)
+    """Outputs of jobs that ended before their worker began, by the last line."""
+    mute: list[str] = field(default_factory=list)
+    """Jobs that failed without any output."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -48,6 +82,8 @@ class JobStanding:
             "states": dict(self.states),
             "reasons": dict(self.reasons),
             "note": self.note,
+            "early": self.early,
+            "mute": self.mute,
         }
 
 
@@ -62,7 +98,7 @@ class JobWatcher:
     def look(self) -> list[JobStanding]:
         """Return what was last heard of the jobs, of each cluster."""
         if time.monotonic() >= self._next:
-            self._standings = [_asked(*cluster) for cluster in _by_cluster(self.plan)]
+            self._standings = [_asked(self.plan, *place) for place in _by_place(self.plan)]
             # One that gives no answer has already cost its caller a wait.
             silent = any(standing.note for standing in self._standings)
             self._next = time.monotonic() + EVERY_S * (4 if silent else 1)
@@ -75,8 +111,10 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
         if standing.note:
             yield f"{standing.cluster} is not asked: {standing.note}"
             continue
-        first = {RUNNING: 0, QUEUED: 1, ENDED: 3, FORGOTTEN: 4}
-        states = sorted(standing.states.items(), key=lambda item: (first.get(item[0], 2), item[0]))
+        if not standing.states:  # a submission that was refused, or whose jobs are forgotten
+            continue
+        first = {RUNNING: 0, SUSPENDED: 1, QUEUED: 2, ENDED: 4, FORGOTTEN: 5}
+        states = sorted(standing.states.items(), key=lambda item: (first.get(item[0], 3), item[0]))
         parts = []
         for state, count in states:
             if state == FORGOTTEN:
@@ -87,6 +125,15 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
             else:
                 parts.append(f"{count:,} {state.replace('_', ' ')}")
         yield f"{standing.cluster}: jobs {', '.join(parts)}"
+        for said, files in list(standing.early.items())[:MOST_SAID]:
+            more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+            yield f"ended before the worker began: {said} ({files[0]}{more})"
+        if standing.mute:
+            more = f" and {len(standing.mute) - 1:,} more" if len(standing.mute) > 1 else ""
+            yield (
+                f"failed without a word: job {standing.mute[0]}{more}; its node may not see the "
+                f"folder: scontrol show job {standing.mute[0]}"
+            )
 
 
 def _explained(reason: str, count: int) -> str:
@@ -94,21 +141,25 @@ def _explained(reason: str, count: int) -> str:
     return f"{count:,} {reason}: {meaning}" if meaning else f"{count:,} {reason}"
 
 
-def _by_cluster(plan: Path) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
-    """Yield name, options of the last submission, and the ids of all, of each cluster."""
-    by_name: dict[str, tuple[dict[str, Any], list[str]]] = {}
+def _by_place(plan: Path) -> Iterator[tuple[str, dict[str, Any], list[Started]]]:
+    """Yield name, options of the last, and all submissions, of each cluster and user."""
+    by_place: dict[tuple[str, str], tuple[dict[str, Any], list[Started]]] = {}
     for submission in submissions(plan):
         if (name := submission["cluster"]) != LOCAL:
-            before = by_name.get(name, ({}, []))[1]
-            by_name[name] = (submission["options"], [*before, *submission["ids"]])
-    for name, (options, ids) in by_name.items():
-        yield name, options, ids
+            key = (name, str(sorted(submission["place"].items())))
+            before = by_place.get(key, ({}, []))[1]
+            by_place[key] = (submission["options"], [*before, started(submission)])
+    for (name, _), (options, all_of_them) in by_place.items():
+        yield name, options, all_of_them
 
 
-def _asked(cluster: str, options: dict[str, Any], ids: list[str]) -> JobStanding:
+def _asked(
+    plan: Path, cluster: str, options: dict[str, Any], all_of_them: list[Started]
+) -> JobStanding:
     standing = JobStanding(cluster=cluster)
     try:
-        states = started_by({"cluster": cluster, "options": options}).states(ids)
+        engine = started_by({"cluster": cluster, "options": options})
+        states = engine.states(all_of_them)
     except (ConfigError, OSError, subprocess.SubprocessError) as error:
         standing.note = str(error).removeprefix(f"cluster={cluster}: ")
         return standing
@@ -116,4 +167,30 @@ def _asked(cluster: str, options: dict[str, Any], ids: list[str]) -> JobStanding
         standing.states[state.state] += 1
         if state.state == QUEUED and state.reason:
             standing.reasons[state.reason] += 1
+    for job in (job for job, state in states.items() if not state.active):
+        _look(standing, engine, plan, job, failed=states[job].state in FAILED)
     return standing
+
+
+def _look(standing: JobStanding, engine: Engine, plan: Path, job: str, *, failed: bool) -> None:
+    """Note the last word of a job that has ended before its worker began."""
+    path = engine.output(plan, job)
+    if path is None:
+        return
+    try:
+        with os.fdopen(open_file(path), "rb") as file:
+            begin = file.read(MOST_READ)
+            file.seek(max(0, file.seek(0, 2) - MOST_READ))
+            end = file.read()
+    except FileNotFoundError:
+        begin = end = b""
+    except OSError:  # not now
+        return
+    if f" {STARTS}".encode() in begin:
+        return
+    lines = [line for line in end.decode(errors="replace").splitlines() if line.strip()]
+    telling = [line for line in lines if not _AFTERWARDS.match(line)] or lines
+    if telling:
+        standing.early.setdefault(legible(telling[-1].strip()), []).append(str(path))
+    elif failed:
+        standing.mute.append(job)

@@ -4,18 +4,20 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lra.cluster.engine import ENDED, RUNNING, JobState, WorkerGroup, check_common
+from lra.cluster.engine import ENDED, RUNNING, JobState, Started, WorkerGroup, check_common
 from lra.errors import ConfigError
 from lra.runners.storage.atomic import make_folder
 from lra.runners.storage.holders import place_mark
 
 ELSEWHERE = "elsewhere"
 """State of a process that was started on another machine."""
+MARK = "LRA_SUBMISSION"
+"""Of the environment of workers: the mark of the submission that started them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +42,12 @@ class LocalEngine:
                     f"{cores}"
                 )
 
+    def place(self) -> Mapping[str, str]:
+        """Return the name of this machine, and what is another one after each restart of it."""
+        return {"host": socket.gethostname(), "since": place_mark()}
+
     def submit(
-        self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str]
+        self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str], mark: str
     ) -> list[str]:
         """Start a process for each group of workers, in a session of its own."""
         ids = []
@@ -54,20 +60,36 @@ class LocalEngine:
                 (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ]
-            pid = os.posix_spawnp(words[0], words, os.environ, file_actions=files, setsid=True)
+            variables = {**os.environ, MARK: mark}
+            pid = os.posix_spawnp(words[0], words, variables, file_actions=files, setsid=True)
             ids.append(job_id(pid))
         return ids
 
-    def states(self, ids: Sequence[str]) -> Mapping[str, JobState]:
+    def states(self, started: Sequence[Started]) -> Mapping[str, JobState]:
         """Return for each process running, ended, or elsewhere: started on another machine."""
+        ids = [job for each in started for job in each.ids]
+        for each in started:
+            if not each.ids and each.place == self.place():
+                ids += _marked(each.mark)
         return {job: JobState(_state(job)) for job in ids}
+
+    def output(self, plan: Path, job: str) -> Path | None:
+        """Return None: no id names the file of what a process says."""
+        del plan, job
+        return None
 
     def stop(self, ids: Sequence[str]) -> None:
         """Send SIGTERM to every process that is still there, with its workers."""
         for job in ids:
             if _state(job) == RUNNING:
-                with suppress(ProcessLookupError):
+                try:
                     os.killpg(int(job.split(":")[1]), signal.SIGTERM)
+                except ProcessLookupError:
+                    continue
+                except PermissionError as error:
+                    raise ConfigError(
+                        f"{job}: a process of another user, who can stop it"
+                    ) from error
 
 
 def job_id(pid: int) -> str:
@@ -106,3 +128,17 @@ def _group_lives(leader: int) -> bool:
             if fields[0] not in (b"Z", b"X") and int(fields[2]) == leader:
                 return True
     return False
+
+
+def _marked(mark: str) -> Iterator[str]:
+    """Yield the jobs that were started with a mark: what leads a session, and runs `lra work`."""
+    wanted = f"{MARK}={mark}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):
+            pid, words = int(folder.name), (folder / "cmdline").read_bytes().split(b"\0")
+            if (
+                b"work" in words
+                and wanted in (folder / "environ").read_bytes().split(b"\0")
+                and os.getsid(pid) == pid
+            ):
+                yield job_id(pid)

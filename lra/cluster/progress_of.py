@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.cluster.engine import QUEUED, RUNNING
+from lra.cluster.engine import QUEUED, RUNNING, SUSPENDED
 from lra.cluster.jobs import JobStanding, job_lines
 from lra.cluster.plan import PlanEntry, StoredPlan
 from lra.cluster.state import read_states
@@ -196,7 +196,9 @@ def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[
     if standing.left and standing.left_s is not None:
         rate += f", about {ahead(standing.left_s)} left"
     if standing.left and not standing.running:
-        coming = any(jobs.states[QUEUED] or jobs.states[RUNNING] for jobs in standing.jobs)
+        coming = any(
+            jobs.states[state] for jobs in standing.jobs for state in (QUEUED, RUNNING, SUSPENDED)
+        )
         rate += (", " if rate else "") + (
             "nobody works on it yet" if coming else
             "nobody works on it: lra work, or the command again"

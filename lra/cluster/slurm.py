@@ -3,7 +3,6 @@
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 import warnings
@@ -12,35 +11,45 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lra.cluster import slurm_site as site
+from lra.cluster import slurm_site as site, slurm_variables as variables
 from lra.cluster.engine import (
     ENDED,
     FORGOTTEN,
     QUEUED,
     RUNNING,
+    SUSPENDED,
     JobState,
     Resources,
+    Started,
     WorkerGroup,
     check_common,
 )
 from lra.cluster.resources import GIB, HEADROOM, grouped, time_of, with_clock
 from lra.cluster.slurm_job import WorkerJob
-from lra.cluster.visibility import check_shared, leave_token
+from lra.cluster.slurm_python import check_python
+from lra.cluster.visibility import check_pattern, check_shared, leave_token
 from lra.errors import ConfigError, near
 from lra.runners.storage.atomic import make_folder
 
 FOREVER = 10**9
 """Time limits after which a worker is still queued again."""
 MOST_HOURS = 24 * 366
+EARLY_S = 60
+"""By how much SLURM may signal earlier than it is asked to."""
 USUAL_WORKERS = 32
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
-AT_WORK = ("RUNNING", "COMPLETING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING")
+AT_WORK = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "RESIZING")
+STILL = ("SUSPENDED", "STOPPED")
 RESERVED = {
     "array", "cpus-per-task", "error", "exclusive", "gpus-per-node", "job-name", "mem", "nodes",
     "ntasks-per-node", "open-mode", "output", "requeue", "no-requeue", "signal", "time",
-    "partition", "account", "qos", "constraint",
+    "partition", "account", "qos", "constraint", "clusters", "wait", "test-only", "parsable",
 }  # fmt: skip
 """Options of sbatch that the engine sets itself."""
+OUTPUTS = "slurm"
+"""Folder of a plan with what jobs say."""
+NOT_NOW = "Requested node configuration is not available"
+"""How `sbatch --test-only` refuses what no node can take, and what none can take just now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +85,11 @@ class SlurmEngine:
             if value is not None and not least <= value <= most:
                 limits = f"{least:.2g} to {most:,}"
                 raise ValueError(f"{name}: got {value}; wanted {limits}")
-        if self.hours is not None and self.hours * 3600 <= self.signal_s:
+        if self.hours is not None and (asked := _minutes(self.hours * 3600)) < self._shortest_s:
             raise ValueError(
-                f"hours: got {self.hours}, of which the last {self.signal_s} s are for saving "
-                "(signal_s); wanted more than that"
+                f"hours: got {self.hours}, {asked:.0f} s in SLURM's whole minutes, of which the "
+                f"last {self.signal_s} s are for saving (signal_s), and SLURM may signal a minute "
+                f"early; wanted {self._shortest_s / 3600:.3g} or more"
             )
         for name, value in self.sbatch.items():
             if not re.fullmatch(r"-{0,2}[a-z][a-z_-]*", str(name)) or not (
@@ -95,6 +105,10 @@ class SlurmEngine:
                 "cluster.partition and so on, or set by lra"
             )
 
+    @property
+    def _shortest_s(self) -> int:
+        return self.signal_s + EARLY_S
+
     def grouped(self, cells: Sequence[tuple[Resources, bool]]) -> list[WorkerGroup]:
         """Return workers by the sizes of the cells; those that read the clock have their own."""
         needs = [need for need, _ in cells] or [Resources()]
@@ -106,6 +120,9 @@ class SlurmEngine:
     def check(self, groups: Sequence[WorkerGroup]) -> None:
         """Raise ConfigError for what SLURM would refuse, or hold for ever."""
         site.check_present()
+        given = self._given()
+        if words := variables.overruled(given, partition=self.partition is not None):
+            print(words, file=sys.stderr)
         there = site.partition(self.partition)
         if self.python is not None:
             check_python(self.python, prepared=bool(self.setup))
@@ -120,10 +137,15 @@ class SlurmEngine:
         for group in groups:
             self._check_by_slurm(group, there)
 
+    def place(self) -> Mapping[str, str]:
+        """Return the cluster and the user that jobs are of."""
+        return site.place()
+
     def submit(
-        self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str]
+        self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str], mark: str
     ) -> list[str]:
         """Submit arrays of workers, as long as MaxArraySize allows; return the ids of all."""
+        check_pattern(plan)
         there = site.partition(self.partition)
         if not self.results_shared and not _at_home(there):
             check_shared(
@@ -141,26 +163,48 @@ class SlurmEngine:
             for first in range(0, group.count, most):
                 part = min(most, group.count - first)
                 try:
-                    ids += self._submit(plan, group, there, job, part)
+                    ids += self._submit(plan, group, there, job, count=part, name=_job_name(mark))
                 except ConfigError:
                     self.stop(ids)
                     raise
         return ids
 
-    def states(self, ids: Sequence[str]) -> Mapping[str, JobState]:
-        """Return queued, with SLURM's reason, running, ended, or how it ended otherwise."""
-        queued = {job: _state(state, reason) for job, state, reason in site.queued()}
-        # An array that was cancelled before any of it began is one job again, without elements.
-        whole = {job: queued.get(job.partition("_")[0], JobState(FORGOTTEN)) for job in ids}
-        return {job: queued.get(job, whole[job]) for job in ids}
+    def states(self, started: Sequence[Started]) -> Mapping[str, JobState]:
+        """Return queued, with SLURM's reason, running, ended, or how it ended otherwise.
+
+        A number is that of another job on another cluster, and one day on the same: the name
+        decides, which holds the mark of the submission.
+        """
+        found = site.settings()
+        queued = {user: site.queued(user) for user in {_owner(each) for each in started}}
+        states: dict[str, JobState] = {}
+        for each in started:
+            if each.place:
+                site.check_cluster(each.place, found)
+            name = _job_name(each.mark)
+            own = {job.number: _state(job) for job in queued[_owner(each)] if job.name == name}
+            if not own and (who := _hidden(each, found)):
+                raise ConfigError(
+                    f"cluster=slurm: its jobs are of {who}, and this SLURM shows them to nobody "
+                    f"else (PrivateData): give the command as {who}"
+                )
+            # An array that was cancelled before any of it began is one job again, without elements.
+            whole = {job: own.get(job.partition("_")[0], JobState(FORGOTTEN)) for job in each.ids}
+            states |= {job: own.get(job, whole[job]) for job in each.ids}
+            if each.place:  # else the name is that of every submission of a sweep of this name
+                noted = {job.partition("_")[0] for job in each.ids}
+                states |= {job: own[job] for job in own if "_" in job or job not in noted}
+        return states
+
+    def output(self, plan: Path, job: str) -> Path | None:
+        """Return the file that sbatch gives a job's words to."""
+        return plan / OUTPUTS / f"{job}_0_log.out"
 
     def stop(self, ids: Sequence[str]) -> None:
         """Take what is queued out of the queue, and have what runs save and end."""
         for job in site.compressed(ids):
-            for how in (["--state=PENDING"], ["--signal=TERM"]):
-                subprocess.run(
-                    ["scancel", *how, job], capture_output=True, check=False, timeout=site.ASKED_S
-                )
+            site.cancel("--state=PENDING", job)
+            site.cancel("--signal=TERM", job)
 
     def resources_of(self, group: WorkerGroup, there: Sequence[site.Partition]) -> Resources:
         """Return what one worker of a group asks SLURM for."""
@@ -176,7 +220,7 @@ class SlurmEngine:
         limit = None if None in limits else max(s for s in limits if s is not None)
         return Resources(
             gpus=gpus, cpus=cpus, memory_bytes=memory,
-            seconds=time_of(cells.seconds, self.hours, limit),
+            seconds=_minutes(time_of(cells.seconds, self.hours, limit)),
         )  # fmt: skip
 
     def _check_fits(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
@@ -223,10 +267,11 @@ class SlurmEngine:
                 f"cluster.gpus: got {asked.gpus}; a cell needs {group.resources.gpus} "
                 "(hardware.processes, hardware.device)"
             )
-        if (asked.seconds or math.inf) <= self.signal_s:
+        if (asked.seconds or math.inf) < self._shortest_s:
             raise ConfigError(
                 f"cluster.signal_s: got {self.signal_s}; {names} allows jobs of "
-                f"{asked.seconds:.0f} s, and wanted is less than that"
+                f"{asked.seconds:.0f} s, and SLURM may signal a minute early; wanted "
+                f"{(asked.seconds or 0) - EARLY_S:.0f} or less"
             )
 
     def _check_allowed(self, workers: int) -> None:
@@ -254,13 +299,20 @@ class SlurmEngine:
         try:
             done = subprocess.run(
                 ["sbatch", "--test-only"], input=text, capture_output=True, text=True, check=False,
-                timeout=site.ASKED_S,
+                timeout=site.ASKED_S, env=variables.plain(self._given()),
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise ConfigError(
                 f"cluster=slurm: sbatch gave no answer within {site.ASKED_S} s; try again"
             ) from error
-        if done.returncode:
+        names = [part.name for part in there]
+        if done.returncode and NOT_NOW in done.stderr and not site.all_up(names):
+            # Of nodes that are drained or down: sbatch itself queues the job until they are back.
+            print(
+                f"nodes of {','.join(names)} are drained, down or reserved: workers "
+                f"({group.name}) wait for them", file=sys.stderr,
+            )  # fmt: skip
+        elif done.returncode:
             asked = re.findall(r"^#SBATCH (--(?!output|error|open|wckey).*)$", text, re.MULTILINE)
             raise ConfigError(
                 f"cluster=slurm: SLURM refuses a worker ({group.name}): "
@@ -283,7 +335,7 @@ class SlurmEngine:
             "cpus_per_task": asked.cpus,
             "gpus_per_node": asked.gpus or None,
             "mem": f"{asked.memory_bytes // site.MIB}M" if asked.memory_bytes else None,
-            "time": max(1, math.floor((asked.seconds or 0) / 60)),
+            "time": round((asked.seconds or 60) / 60),
             "signal_delay_s": self.signal_s,
             "exclusive": self._alone(group) or None,
             "setup": self.setup or None,
@@ -295,20 +347,24 @@ class SlurmEngine:
         # submitit's own key of accounts, "submitit", is one that a site would have to know.
         return {**{key: value for key, value in values.items() if value is not None}, "wckey": None}
 
+    def _given(self) -> set[str]:
+        """Return the options of sbatch that are not a profile's to choose."""
+        own = {name for name in ("account", "qos", "constraint") if getattr(self, name) is not None}
+        return own | {name.lstrip("-").replace("_", "-") for name in self.sbatch}
+
     def _alone(self, group: WorkerGroup) -> bool:
         return bool(group.timed) if self.exclusive is None else self.exclusive
 
     def _submit(
         self, plan: Path, group: WorkerGroup, there: Sequence[site.Partition], job: WorkerJob,
-        count: int,
+        *, count: int, name: str,
     ) -> list[str]:  # fmt: skip
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-        executor = _executor(make_folder(plan / "slurm"), self.python or sys.executable)
-        name = f"lra-{plan.name}"
+        executor = _executor(make_folder(plan / OUTPUTS), self.python or sys.executable)
         executor.update_parameters(**self._parameters(group, there, name), array_parallelism=count)
         try:
-            with executor.batch():
+            with variables.hidden(self._given()), executor.batch():
                 jobs = [executor.submit(job) for _ in range(count)]
             return [str(started.job_id) for started in jobs]
         except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
@@ -359,54 +415,34 @@ def _share(cpus: int, gpus: int, there: Sequence[site.Partition]) -> int | None:
     return min(shares, default=None)
 
 
-def _state(state: str, reason: str) -> JobState:
-    if state in WAITING:
-        return JobState(QUEUED, "" if reason == "None" else reason)
-    if state in AT_WORK:
+def _minutes(seconds: float) -> float:
+    """Return the whole minutes of a time, in seconds: what SLURM is asked for."""
+    return 60.0 * max(1, math.floor(seconds / 60))
+
+
+def _state(job: site.Job) -> JobState:
+    if job.state in WAITING:
+        return JobState(QUEUED, "" if job.reason == "None" else job.reason)
+    if job.state in AT_WORK:
         return JobState(RUNNING)
-    return JobState(ENDED if state == "COMPLETED" else state.lower())
+    if job.state in STILL:
+        return JobState(SUSPENDED)
+    return JobState(ENDED if job.state == "COMPLETED" else job.state.lower())
 
 
-WAY_OUT = "wanted one with lra[slurm], or cluster.setup with the lines that make it one"
-ASKED_S = 20.0
-"""A network folder may be slow to give its first files."""
-_LOOK = """
-import importlib.util, sys
-print(*(name for name in ("lra", "submitit") if importlib.util.find_spec(name) is None))
-print(*sys.version_info[:2], sep=".")
-"""
+def _job_name(mark: str) -> str:
+    return f"lra-{mark}"
 
 
-def check_python(python: str, *, prepared: bool) -> None:
-    """Refuse a Python that is here and cannot start workers; say where it is not here.
+def _owner(started: Started) -> str:
+    """Return the number of the user that jobs are of; an older version noted none: this one."""
+    user = started.place.get("user", "")
+    return user if user.isdigit() else str(os.getuid())
 
-    Args:
-        python: a path, or a name on PATH.
-        prepared: whether shell lines come before it, which may make it what it is.
 
-    Raises:
-        ConfigError: it is no program, or has no lra.
-    """
-    if prepared:
-        return
-    path = shutil.which(python)
-    if path is None:
-        if os.path.lexists(python):
-            raise ConfigError(f"cluster.python: {python} is no program; {WAY_OUT}")
-        print(f"cluster.python: {python} is not on this machine; nodes must have it",
-              file=sys.stderr)  # fmt: skip
-        return
-    try:
-        asked = subprocess.run(
-            [Path(path).absolute(), "-c", _LOOK], cwd="/", stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, errors="replace", timeout=ASKED_S, check=True,
-        )  # fmt: skip
-        lacking, version = asked.stdout.splitlines()
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise ConfigError(
-            f"cluster.python: {python} does not answer as a Python does ({error}); {WAY_OUT}"
-        ) from error
-    if lacking:
-        raise ConfigError(
-            f"cluster.python: {python} is Python {version} without {lacking}; {WAY_OUT}"
-        )
+def _hidden(started: Started, found: Mapping[str, str]) -> str:
+    """Return whose jobs they are where SLURM does not show them to this user, and "" else."""
+    private = "jobs" in found.get("PrivateData", "").lower().split(",")
+    if not private or os.getuid() == 0 or _owner(started) == str(os.getuid()):
+        return ""
+    return started.place.get("named") or _owner(started)

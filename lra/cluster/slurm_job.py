@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
-from lra.cluster.engine import AGAIN, STORAGE, UNTIL
-from lra.cluster.visibility import check_token
+from lra.cluster import slurm_variables
+from lra.cluster.engine import AGAIN, STARTS, STORAGE, UNTIL
+from lra.cluster.visibility import TokenFault, check_token
 
-if TYPE_CHECKING:
-    from submitit.helpers import DelayedSubmission
-
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+"""By which `scancel` asks for an end."""
 STOPPED = 128 + signal.SIGTERM
 """How a worker ends on request."""
 ASKED_S = 20
@@ -25,17 +25,13 @@ MOST_RESTARTS = 20
 """After so many a storage that fails is no matter of a while."""
 
 
-class WorkerFailed(RuntimeError):
-    """A worker ended with an error, which stands in its log."""
-
-
 class WorkerJob:
     """One worker as a job: starts it, passes signals on, and lets SLURM run it again.
 
     Three things end it early. Before the time limit submitit's signal arrives, and `checkpoint`
-    has the worker save; submitit then requeues. SLURM's preemption is a SIGTERM to a job that
+    has the worker save and the job queued again. SLURM's preemption is a SIGTERM to a job that
     keeps running for its time of grace: the job requeues itself, as it would end well otherwise
-    and be forgotten. Any other SIGTERM, by scancel or by `lra watch`, is the end.
+    and be forgotten. Any other signal to stop, by scancel or by `lra watch`, is the end.
 
     Args:
         command: the worker.
@@ -54,9 +50,14 @@ class WorkerJob:
 
     def __call__(self) -> int:
         """Run the worker to its end; its words go where the job's go."""
-        _say(f"on {socket.gethostname()}: {check_token(self.token)}")
-        _say("starts " + " ".join(self.command))
-        signal.signal(signal.SIGTERM, self._stop)
+        try:
+            _say(f"on {socket.gethostname()}: {check_token(self.token)}")
+        except TokenFault as error:
+            _say(str(error))
+            sys.exit(2)
+        _say(STARTS + " ".join(self.command))
+        for number in STOPS:
+            signal.signal(number, self._stop)
         environment = dict(os.environ)
         if self.seconds is not None:
             environment[UNTIL] = str(time.time() + self.seconds)
@@ -79,21 +80,23 @@ class WorkerJob:
             _say("its storage failed: this job is queued again")
             _requeue()
         if code:
-            raise WorkerFailed(f"{' '.join(self.command)} ended with {code}: see above")
+            sys.exit(code if code > 0 else 128 - code)
         return code
 
-    def checkpoint(self) -> "DelayedSubmission | None":
-        """Have the worker save and end; return what SLURM is to run next time, if anything."""
-        from submitit.helpers import DelayedSubmission
+    def checkpoint(self) -> NoReturn:
+        """Have the worker save and end, and the job queued again; submitit calls this.
 
+        Raises SystemExit: what submitit would do next is a traceback where a job is not queued
+        again, and what it would write for the next time stands in the job's file already.
+        """
         _say("the job's time is nearly over, or it is preempted: the worker saves")
         self._end()
-        if not self.requeue:
+        if self.requeue:
+            _say("saved: this job is queued again")
+            _requeue()
+        else:
             _say("saved; not queued again: cluster.requeue is false")
-            return None
-        return DelayedSubmission(
-            WorkerJob(self.command, self.token, requeue=self.requeue, seconds=self.seconds)
-        )
+        sys.exit(0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -117,7 +120,10 @@ def preempted() -> bool:
     """Tell whether SLURM has announced that it wants this job's node for another one."""
     asked = ["scontrol", "--oneliner", "show", "job", _job_id()]
     try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=ASKED_S)
+        done = subprocess.run(
+            asked, capture_output=True, text=True, check=True, timeout=ASKED_S,
+            env=slurm_variables.plain(),
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         _say(f"SLURM does not say whether it preempts this job: {error}")
         return False
@@ -127,7 +133,16 @@ def preempted() -> bool:
 
 
 def _requeue() -> None:
-    subprocess.run(["scontrol", "requeue", _job_id()], check=True, timeout=60)
+    """Have SLURM queue this job again; exit with 1 where it does not, for another to resume it."""
+    try:
+        subprocess.run(
+            ["scontrol", "requeue", _job_id()], check=True, timeout=60, capture_output=True,
+            text=True, env=slurm_variables.plain(),
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        words = getattr(error, "stderr", "") or str(error)
+        _say(f"SLURM does not queue this job again: {words.strip()}; the same lra submit goes on")
+        sys.exit(1)
     time.sleep(60)  # SLURM ends this process; an end of its own would complete the job
 
 
@@ -144,7 +159,8 @@ def _job_id() -> str:
 
 
 def _ignore() -> None:
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    for number in (signal.SIGUSR2, signal.SIGHUP):  # of these the worker knows nothing
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _say(text: str) -> None:

@@ -1,12 +1,15 @@
-"""What a SLURM offers: partitions with their nodes, and the limits of arrays and of accounts."""
+"""What a SLURM offers and says: partitions with their nodes, limits, and states of jobs."""
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from lra.cluster import slurm_variables
 from lra.errors import ConfigError, unknown
 
 NEEDED = ("sbatch", "srun", "scontrol", "sinfo", "squeue", "scancel")
@@ -15,6 +18,9 @@ ASKED_S = 30
 MIB = 2**20
 DEFAULT_ARRAY = 1001
 """SLURM's own MaxArraySize."""
+_UP = ("idle", "mixed", "allocated", "completing", "planned")
+"""States of nodes that take jobs, now or later."""
+_OVER = re.compile("already completing|already completed|Invalid job id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +68,10 @@ def ask(*command: str) -> str:
         ConfigError: it fails, with its own words.
     """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ASKED_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False,
+            timeout=ASKED_S, env=slurm_variables.plain(),
+        )  # fmt: skip
     except FileNotFoundError as error:
         raise ConfigError(
             f"cluster=slurm: no {command[0]} on PATH: this is no machine of a SLURM cluster"
@@ -144,12 +153,15 @@ def partitions() -> tuple[dict[str, Partition], str | None]:
 
 
 def partition(named: str | None) -> list[Partition]:
-    """Return the partitions that a word names, as in `gpu,gpu-long`, or the default one.
+    """Return the partitions that a word names, as in `gpu,gpu-long`.
+
+    Without one they are those of SBATCH_PARTITION, or else SLURM's default.
 
     Raises:
         ConfigError: there is no such one, or none by default.
     """
     existing, default = partitions()
+    named = named or os.environ.get(slurm_variables.PARTITION) or None
     if named is None and default is None:
         raise ConfigError(
             "cluster.partition: got null, and this SLURM has no default one; give one of "
@@ -162,10 +174,40 @@ def partition(named: str | None) -> list[Partition]:
     return [existing[name] for name in names]
 
 
+def settings() -> dict[str, str]:
+    """Return what this SLURM's configuration says, by the names of its file."""
+    lines = ask("scontrol", "show", "config").splitlines()
+    pairs = (line.partition("=")[::2] for line in lines if "=" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
 def array_limit() -> int:
     """Return how many elements an array may have."""
-    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"), re.MULTILINE)
-    return max(1, int(match[1])) if match else DEFAULT_ARRAY
+    text = settings().get("MaxArraySize", "")
+    return max(1, int(text)) if text.isdigit() else DEFAULT_ARRAY
+
+
+def place() -> dict[str, str]:
+    """Return the cluster and the user that jobs of this process belong to."""
+    user = os.getuid()
+    return {"cluster": settings().get("ClusterName", ""), "user": str(user), "named": _name(user)}
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:  # a container without a list of users
+        return str(user)
+
+
+def check_cluster(place: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Refuse to judge jobs of another cluster by their numbers. Raises ConfigError."""
+    there, here = place.get("cluster", ""), found.get("ClusterName", "")
+    if there != here:
+        raise ConfigError(
+            f"cluster=slurm: its jobs are of the cluster {there!r}, and this is {here!r}: give the "
+            "command on a machine of that one"
+        )
 
 
 def allowance(account: str | None, qos: str | None) -> Allowance:
@@ -198,11 +240,43 @@ def allowance(account: str | None, qos: str | None) -> Allowance:
     )
 
 
-def queued() -> list[tuple[str, str, str]]:
-    """Return id, state and reason of every job of this user, elements of arrays one by one."""
-    asked = ("squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}")
-    lines = ask(*asked, "--format=%i|%T|%r").splitlines()
-    return [(fields[0], fields[1], fields[2]) for fields in (line.split("|") for line in lines)]
+class Job(NamedTuple):
+    """What the queue says of a job, or of an element of an array."""
+
+    number: str
+    state: str
+    reason: str
+    name: str
+
+
+def queued(user: str) -> list[Job]:
+    """Return every job of a user that SLURM still knows, elements of arrays one by one."""
+    asked = ("squeue", "--noheader", "--all", "--array", "--states=all", f"--user={user}")
+    lines = ask(*asked, "--format=%i|%T|%r|%j").splitlines()
+    return [Job(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
+
+
+def cancel(*words: str) -> None:
+    """End jobs by scancel, which says of those that have just ended that they have.
+
+    Raises:
+        ConfigError: SLURM refuses, as for jobs of somebody else.
+    """
+    try:
+        ask("scancel", *words)
+    except ConfigError as error:
+        parts = str(error).partition("scancel failed: ")[2].split("; ")
+        if any("denied" in part for part in parts):
+            raise ConfigError(f"{error}; the user whose job it is can end it") from error
+        if not all(_OVER.search(part) for part in parts):
+            raise
+
+
+def all_up(names: Sequence[str]) -> bool:
+    """Tell whether every node of partitions takes jobs: none is drained, down or reserved."""
+    asked = ("sinfo", "--noheader", f"--partition={','.join(names)}", "--format=%a|%T")
+    rows = [line.split("|") for line in ask(*asked).splitlines() if "|" in line]
+    return all(up == "up" and state in _UP for up, state in rows)
 
 
 def compressed(ids: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from lra.cluster.engine import ChosenEngine, WorkerGroup
+from lra.cluster.engine import ChosenEngine, Started, WorkerGroup
 from lra.conf.plain_files import Types
 from lra.runners.storage.atomic import make_folder, write_whole
 from lra.runners.storage.homes import Home
@@ -18,6 +18,7 @@ from lra.runners.storage.sealed import NotSealed, read_sealed, sealed
 FOLDER = "submissions"
 _NOTE: Types = {"cluster": str, "options": dict, "ids": list}
 _ID = re.compile(r"[A-Za-z0-9][\w.:-]*")
+_MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]*")
 
 
 def check_place(plan: Path) -> None:
@@ -25,22 +26,48 @@ def check_place(plan: Path) -> None:
     make_folder(plan / FOLDER)
 
 
-def record(
-    plan: Path, engine: ChosenEngine, ids: Sequence[str], groups: Sequence[WorkerGroup]
-) -> None:
-    """Note the jobs of a submission in the folder of its plan."""
-    content = {
-        "cluster": engine.name,
-        "options": dict(engine.options),
-        "ids": list(ids),
-        "groups": [asdict(group) for group in groups],
-        "host": socket.gethostname(),
-        "home": Home.of(plan).plain(),
-        "at": time.time(),
-    }
-    # A digest: who stops a sweep must not ask for other processes than were started.
-    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid4().hex[:6]}.json"
-    write_whole(plan / FOLDER / name, sealed(content, indent=1))
+class Note:
+    """What a plan's folder says of a submission: written before it, and again with its ids.
+
+    A command that is ended in between, or whose second writing fails, leaves jobs that are found by
+    the mark of the first. Raises `Unwritable`.
+
+    Args:
+        plan: the folder.
+        engine: which is to start workers.
+        groups: of workers.
+    """
+
+    def __init__(self, plan: Path, engine: ChosenEngine, groups: Sequence[WorkerGroup]) -> None:
+        word = uuid4().hex[:6]
+        self.mark = f"{plan.name}-{word}"
+        self.content: dict[str, Any] = {
+            "cluster": engine.name,
+            "options": dict(engine.options),
+            "ids": [],
+            "mark": self.mark,
+            "place": dict(engine.engine.place()),
+            "groups": [asdict(group) for group in groups],
+            "host": socket.gethostname(),
+            "home": Home.of(plan).plain(),
+            "at": time.time(),
+        }
+        self.path = plan / FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{word}.json"
+        self._write()
+
+    def add(self, ids: Sequence[str]) -> None:
+        """Note the jobs that were started."""
+        self.content["ids"] += ids
+        self._write()
+
+    def _write(self) -> None:
+        # A digest: who stops a sweep must not ask for other processes than were started.
+        write_whole(self.path, sealed(self.content, indent=1))
+
+
+def started(submission: dict[str, Any]) -> Started:
+    """Return what is known of the jobs of a stored submission."""
+    return Started(submission["mark"], submission["place"], submission["ids"])
 
 
 def submissions(plan: Path) -> list[dict[str, Any]]:
@@ -82,6 +109,18 @@ def _notes(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
         except (OSError, NotSealed):
             yield path, None
         else:
+            # An older version gave jobs the name of the sweep alone.
+            note = {"mark": plan.name, "place": {}, **note}
             # an id that begins with a hyphen would be an option of the command that ends jobs
-            sound = all(isinstance(job, str) and _ID.fullmatch(job) for job in note["ids"])
-            yield path, note if sound else None
+            yield path, note if _sound_words(note) else None
+
+
+def _sound_words(note: dict[str, Any]) -> bool:
+    mark, place = note["mark"], note["place"]
+    return (
+        all(isinstance(job, str) and _ID.fullmatch(job) for job in note["ids"])
+        and isinstance(mark, str)
+        and bool(_MARK.fullmatch(mark))
+        and isinstance(place, dict)
+        and all(isinstance(word, str) for word in place.values())
+    )

@@ -1,5 +1,6 @@
 """Whether other hosts see a folder: by the kind of its file system, and by a token in it."""
 
+import re
 import secrets
 import socket
 from pathlib import Path
@@ -33,6 +34,20 @@ def check_shared(folder: Path, what: str, hosts: str, way_out: str) -> None:
         raise ConfigError(
             f"{what} {folder.resolve()} is on {mount.kind}, mounted at {mount.point}: a file "
             f"system of {socket.gethostname()} alone, and workers would run on {hosts}; {way_out}"
+        )
+
+
+def check_pattern(folder: Path) -> None:
+    """Refuse a folder whose name SLURM reads as a pattern, and so writes outputs elsewhere.
+
+    Raises:
+        ConfigError: it holds a percent sign, a backslash or a control character.
+    """
+    if not re.fullmatch(r"[^%\\\x00-\x1f]*", str(folder.resolve())):
+        raise ConfigError(
+            f"cluster=slurm: the results folder {str(folder.resolve())!r} holds %, a backslash or "
+            "a control character, which SLURM replaces in the names of outputs; give results=DIR "
+            "without them"
         )
 
 

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,7 +126,7 @@ def _submit(
     begun: float,
 ) -> int:
     from lra.cluster.planning import write
-    from lra.cluster.submissions import check_place, record
+    from lra.cluster.submissions import Note, check_place
     from lra.sweep.estimate import announcement, forecasts
     from lra.sweep.overview import refusals
     from lra.sweep.planned import cleared, enter, not_done
@@ -155,8 +156,13 @@ def _submit(
         for line in refusals(pairs, sweep.titles):
             print(line)
     command = [sys.executable, "-m", "lra", "work", str(plan.folder.resolve()), *_flags(sweep)]
-    ids = engine.engine.submit(plan.folder.resolve(), groups, command)
-    record(plan.folder, engine, ids, groups)
+    note = Note(plan.folder, engine, groups)  # first: what runs can be stopped, whatever follows
+    ids = engine.engine.submit(plan.folder.resolve(), groups, command, note.mark)
+    try:
+        note.add(ids)
+    except OSError as error:
+        print(f"the workers run, and --stop finds them; their ids are not noted: {error}",
+              file=sys.stderr)  # fmt: skip
     count = sum(group.count for group in groups)
     took = time.monotonic() - begun
     print(f"{count} worker{'s' if count > 1 else ''} submitted to {engine.name} in {took:.1f} s")
@@ -164,6 +170,8 @@ def _submit(
     print(f"stop          lra submit --stop {sweep.name}{where}")
     print("resume        the same command again; it adds workers to a sweep that runs")
     print(f"logs          {plan.folder / 'logs'}")
+    if ids and (output := engine.engine.output(plan.folder, ids[0])) is not None:
+        print(f"of the jobs   {output.parent}")
     return 0
 
 
@@ -220,21 +228,27 @@ def _stop(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     from lra.cluster.local import ELSEWHERE
     from lra.cluster.plan import locate_plan
-    from lra.cluster.submissions import damaged, submissions
+    from lra.cluster.submissions import damaged, started, submissions
 
     folder = locate_plan(arguments.stop, arguments.results)
     for line in _left_alone(folder):
         print(line, file=sys.stderr)
-    stopped = 0
+    stopped, faults = 0, dict[str, None]()
     for submission in submissions(folder):
-        engine = started_by(submission)
-        states = engine.states(submission["ids"])
+        try:
+            engine = started_by(submission)
+            states = engine.states([started(submission)])
+            active = [job for job, seen in states.items() if seen.active]
+            engine.stop(active)
+        except ConfigError as error:
+            faults[str(error)] = None
+            continue
         for job, seen in states.items():
             if seen.state == ELSEWHERE:
                 print(f"{job}: started on another machine: give the command there", file=sys.stderr)
-        active = [job for job, seen in states.items() if seen.active]
-        engine.stop(active)
         stopped += len(active)
+    for fault in faults:
+        print(f"lra: {fault}", file=sys.stderr)
     torn = damaged(folder)
     for path in torn:
         print(
@@ -242,7 +256,7 @@ def _stop(argv: Sequence[str]) -> int:
             "--workers names host and process of each that works; kill PROCESS saves what runs",
             file=sys.stderr,
         )
-    if torn and not stopped:
+    if (torn or faults) and not stopped:
         return 2
     if not stopped:
         print(f"no workers of {folder.name} run here")
@@ -250,22 +264,21 @@ def _stop(argv: Sequence[str]) -> int:
     print(
         f"asked the workers of {folder.name} to stop: what runs is saved; lra watch {folder.name}"
     )
-    return 0
+    return 2 if faults else 0
 
 
 def _left_alone(folder: Path) -> Iterator[str]:
     """Yield what to say of workers of a plan that was copied or moved here."""
     from lra.cluster.plan import HEAD, results_of
-    from lra.cluster.submissions import strange_submissions
+    from lra.cluster.submissions import started, strange_submissions
     from lra.runners.storage.homes import COPIED
 
-    for path, started in strange_submissions(folder).items():
-        active = [
-            job
-            for submission in started
-            for job, seen in started_by(submission).states(submission["ids"]).items()
-            if seen.active
-        ]
+    for path, notes in strange_submissions(folder).items():
+        active = []
+        for submission in notes:
+            with suppress(ConfigError):  # of a cluster that is not this one: none is asked
+                states = started_by(submission).states([started(submission)])
+                active += [job for job, seen in states.items() if seen.active]
         if active:
             home = Path(path)
             if (home / HEAD).is_file():

@@ -35,7 +35,7 @@ CONTROLLER_PORT = 16817
 LARGE = 4
 """Cores and memory of the last node, as a multiple of those of the others."""
 CONF = """\
-ClusterName=lra
+ClusterName={name}
 SlurmctldHost={host}
 SlurmctldPort={port}
 AuthType=auth/munge
@@ -82,10 +82,12 @@ class SingleNode:
 
     Args:
         folder: of configuration, state, logs and process ids.
+        name: of the cluster.
+        port: of the controller, which those of the nodes follow.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, name: str = "lra", port: int = CONTROLLER_PORT) -> None:
+        self.folder, self.name, self.port = folder, name, port
         self.conf = folder / "slurm.conf"
 
     @property
@@ -118,12 +120,12 @@ class SingleNode:
             gres = " Gres=gpu:2" if name == names[-1] else ""
             lines.append(
                 f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 "
-                f"Port={CONTROLLER_PORT + number} CPUs={times * cpus} "
+                f"Port={self.port + number} CPUs={times * cpus} "
                 f"RealMemory={times * memory_mb}{gres} State=UNKNOWN"
             )
         self.conf.write_text(
             CONF.format(
-                host=host, port=CONTROLLER_PORT, folder=self.folder, arrays=arrays,
+                host=host, name=self.name, port=self.port, folder=self.folder, arrays=arrays,
                 nodes="\n".join(lines),
             )
         )  # fmt: skip

@@ -5,6 +5,7 @@ It starts a SLURM of its own (`single_node.py`), or uses the one that runs alrea
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,8 +18,10 @@ from single_node import SingleNode, why_not
 
 from lra.cluster.engine import Resources, WorkerGroup, chosen
 from lra.cluster.jobs import JobWatcher
+from lra.cluster.plan import HEAD
 from lra.cluster.slurm import SlurmEngine
-from lra.cluster.submissions import record
+from lra.cluster.submissions import Note, started, submissions
+from lra.errors import ConfigError
 from lra.runners.store import Store
 
 pytestmark = [
@@ -32,7 +35,8 @@ import os, signal, sys, time
 def save(*_):
     print("saved", flush=True)
     sys.exit(143)
-signal.signal(signal.SIGTERM, save)
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    signal.signal(number, save)
 print("on", os.environ["SLURMD_NODENAME"], flush=True)
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.1)
@@ -75,24 +79,32 @@ def until(seen: Callable[[], bool], seconds: float = 120) -> None:
 class Pool:
     """Jobs whose worker waits for a file, and says on which node it is."""
 
-    def __init__(self, folder: Path, *words: str, count: int = 1) -> None:
+    def __init__(self, folder: Path, *words: str, count: int = 1, noted: bool = True) -> None:
         self.chosen = chosen(["cluster=slurm", *words])
         self.engine = self.chosen.engine
         assert isinstance(self.engine, SlurmEngine)
         self.plan = folder / "results" / "plans" / "pool"
         self.plan.mkdir(parents=True)
+        (self.plan / HEAD).touch()
         script = folder / "worker.py"
         script.write_text(WORKER)
         self.end = folder / "end"
         groups = [WorkerGroup(name="all", count=count, resources=ONE[0].resources)]
         self.engine.check(groups)
-        self.ids = self.engine.submit(
-            self.plan, groups, [sys.executable, str(script), str(self.end)]
-        )
-        record(self.plan, self.chosen, self.ids, groups)
+        note = Note(self.plan, self.chosen, groups)
+        command = [sys.executable, str(script), str(self.end)]
+        self.ids = self.engine.submit(self.plan, groups, command, note.mark)
+        if noted:
+            note.add(self.ids)
 
     def states(self) -> list[str]:
-        return [each.state for each in self.engine.states(self.ids).values()]
+        (note,) = submissions(self.plan)
+        return [each.state for each in self.engine.states([started(note)]).values()]
+
+    def told(self) -> dict[str, object]:
+        """Return what `lra watch` has of the jobs."""
+        (found,) = JobWatcher(self.plan).look()
+        return found.as_json()
 
     def words(self) -> str:
         return "".join(file.read_text() for file in (self.plan / "slurm").glob("*.out"))
@@ -116,26 +128,185 @@ def test_workers_beyond_the_limit_of_an_array_run_and_are_stopped(
 def test_what_slurm_says_of_the_jobs_is_counted(slurm: SingleNode, tmp_path: Path) -> None:
     pool = Pool(tmp_path, "cluster.sbatch={begin: now+1hour}", count=2)
 
-    def told() -> dict[str, object]:
-        (found,) = JobWatcher(pool.plan).look()
-        return found.as_json()
-
-    waiting = {"states": {"queued": 2}, "reasons": {"BeginTime": 2}}
-    until(lambda: told() == {"cluster": "slurm", "note": "", **waiting})
+    waiting = {"states": {"queued": 2}, "reasons": {"BeginTime": 2}, "early": {}, "mute": []}
+    until(lambda: pool.told() == {"cluster": "slurm", "note": "", **waiting})
     pool.engine.stop(pool.ids)
-    until(lambda: told()["states"] == {"cancelled": 2})
+    until(lambda: pool.told()["states"] == {"cancelled": 2})
 
 
 def test_a_job_whose_time_is_over_saves_and_goes_on_later(
     slurm: SingleNode, tmp_path: Path
 ) -> None:
-    pool = Pool(tmp_path, "cluster.hours=0.02", "cluster.signal_s=45")
-    until(lambda: len(pool.nodes()) == 2)
-    first, second = pool.words().split("Requeued job")
+    pool = Pool(tmp_path, "cluster.hours=0.034", "cluster.signal_s=60")
+    until(lambda: len(pool.nodes()) == 2, 240)
+    first, second = pool.words().split("saved: this job is queued again")
     assert "saved" in first
     pool.end.touch()
     until(lambda: pool.states() == ["ended"])
     assert "completed successfully" in second + pool.words()
+    assert "Traceback" not in pool.words()
+
+
+def test_a_job_that_is_not_queued_again_ends_well_at_its_limit(
+    slurm: SingleNode, tmp_path: Path
+) -> None:
+    given = ("cluster.hours=0.034", "cluster.signal_s=60", "cluster.requeue=false")
+    pool = Pool(tmp_path, *given)
+    until(lambda: pool.states() == ["ended"], 240)
+    assert "saved; not queued again: cluster.requeue is false" in pool.words()
+    assert "Traceback" not in pool.words()
+
+
+@pytest.mark.parametrize("number", ["INT", "TERM", "USR1", "HUP"])
+def test_a_signal_by_hand_saves_and_ends_well(
+    number: str, slurm: SingleNode, tmp_path: Path
+) -> None:
+    pool = Pool(tmp_path)
+    until(lambda: len(pool.nodes()) == 1)
+    subprocess.run(["scancel", f"--signal={number}", *pool.ids], check=True)
+    until(lambda: pool.states() == ["ended"])
+    assert "saved" in pool.words()
+    assert "Traceback" not in pool.words()
+
+
+@pytest.fixture(scope="module")
+def far(slurm: SingleNode) -> Iterator[SingleNode]:
+    """Another cluster that sees the same folders."""
+    other = SingleNode(slurm.folder.with_name("lra-slurm-far"), name="far", port=17817)
+    other.start(nodes=2, cpus=8, memory_mb=16_000, arrays=4)
+    yield other
+    other.stop()
+
+
+def test_another_cluster_ends_and_counts_no_job_of_the_same_number(
+    slurm: SingleNode, far: SingleNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Pool(tmp_path)
+    (job,) = pool.ids
+    until(lambda: len(pool.nodes()) == 1)
+    monkeypatch.setenv("SLURM_CONF", str(far.conf))
+    ours = ["sbatch", "--parsable", "--wrap=sleep 300", f"--output={tmp_path}/other"]
+    for _ in range(int(job)):  # until their number is that of the worker
+        number = int(subprocess.run(ours, capture_output=True, text=True, check=True).stdout)
+        if number >= int(job):
+            break
+    assert number == int(job)
+    with pytest.raises(ConfigError, match="of the cluster 'lra', and this is 'far'"):
+        pool.states()
+    assert "this is 'far'" in str(pool.told()["note"])
+    call(tmp_path, "submit", "--stop", str(pool.plan), code=2)
+    still = ["squeue", "--noheader", "--states=RUNNING,PENDING", f"--job={number}"]
+    assert subprocess.run(still, capture_output=True, text=True, check=True).stdout
+    monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
+    assert pool.states() == ["running"]
+    pool.engine.stop(pool.ids)
+    until(lambda: pool.states() == ["ended"])
+
+
+def test_another_user_sees_jobs_and_ends_none(
+    slurm: SingleNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Pool(tmp_path)
+    until(lambda: len(pool.nodes()) == 1)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("squeue", "scancel", "scontrol"):
+        words = f"setpriv --reuid=65534 --regid=65534 --clear-groups {shutil.which(name)}"
+        (programs / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        (programs / name).chmod(0o755)
+    with monkeypatch.context() as other:
+        other.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        other.setattr(os, "getuid", lambda: 65534)
+        assert pool.states() == ["running"]
+        assert pool.told()["states"] == {"running": 1}
+        with pytest.raises(ConfigError, match="denied; the user whose job it is can end it"):
+            pool.engine.stop(pool.ids)
+    assert pool.states() == ["running"]
+    pool.engine.stop(pool.ids)
+    until(lambda: pool.states() == ["ended"])
+
+
+def test_jobs_without_a_noted_id_are_found_and_stopped(slurm: SingleNode, tmp_path: Path) -> None:
+    pool = Pool(tmp_path, "cluster.memory_gb=0.5", count=6, noted=False)
+    until(lambda: len(pool.nodes()) == 6)
+    assert pool.states() == ["running"] * 6
+    call(tmp_path, "submit", "--stop", str(pool.plan))
+    until(lambda: set(pool.states()) == {"ended"})
+
+
+def test_variables_of_a_profile_and_of_a_job_do_not_reach_the_workers(
+    slurm: SingleNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = {
+        "SBATCH_PARTITION": "short", "SBATCH_TIMELIMIT": "1", "SBATCH_ACCOUNT": "nobodys",
+        "SBATCH_NO_REQUEUE": "1", "SBATCH_REQUEUE": "0", "SBATCH_ARRAY_INX": "0-9",
+        "SLURM_MEM_PER_CPU": "100", "SLURM_CPUS_PER_TASK": "3", "SQUEUE_PARTITION": "short",
+        "SBATCH_EXCLUSIVE": "1", "SBATCH_MEM_PER_CPU": "7", "SBATCH_WAIT": "1",
+        "SRUN_CPUS_PER_TASK": "5", "SQUEUE_FORMAT": "%u", "SCANCEL_INTERACTIVE": "1",
+    }  # fmt: skip
+    for name, value in profile.items():
+        monkeypatch.setenv(name, value)
+    words = ("cluster.partition=main", "cluster.hours=1", "cluster.account=mine")
+    pool = Pool(tmp_path, *words, count=2)
+    until(lambda: pool.states() == ["running"] * 2)
+    until(lambda: len(pool.nodes()) == 2)
+    said = subprocess.run(
+        ["scontrol", "show", "job", pool.ids[0]], capture_output=True, text=True, check=True
+    ).stdout
+    for word in ("Partition=main", "TimeLimit=01:00:00", "Account=mine", "Requeue=1",
+                 "OverSubscribe=OK", "MinMemoryNode=2G"):  # fmt: skip
+        assert word in said
+    pool.engine.stop(pool.ids)
+    until(lambda: pool.states() == ["ended"] * 2)
+
+
+def test_drained_nodes_keep_a_job_in_the_queue(
+    slurm: SingleNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = f"nodename={','.join(slurm.nodes())}"
+    drain = ["scontrol", "update", nodes, "state=drain", "reason=service"]
+    subprocess.run(drain, check=True)
+    try:
+        pool = Pool(tmp_path)
+        assert "nodes of main are drained, down or reserved" in capsys.readouterr().err
+        until(lambda: pool.told()["states"] == {"queued": 1})
+    finally:
+        subprocess.run(["scontrol", "update", nodes, "state=resume"], check=True)
+    until(lambda: len(pool.nodes()) == 1)
+    pool.engine.stop(pool.ids)
+    until(lambda: pool.states() == ["ended"])
+
+
+def test_a_setup_that_fails_is_told_with_its_last_line(slurm: SingleNode, tmp_path: Path) -> None:
+    pool = Pool(tmp_path, "cluster.setup=[nosuchmodule load cuda || exit 3]")
+    until(lambda: pool.told()["states"] == {"failed": 1})
+    ((said, files),) = pool.told()["early"].items()
+    assert said.endswith("nosuchmodule: command not found")
+    assert said in Path(files[0]).read_text()
+
+
+def test_a_job_that_is_suspended_does_not_run(slurm: SingleNode, tmp_path: Path) -> None:
+    pool = Pool(tmp_path)
+    until(lambda: len(pool.nodes()) == 1)
+    subprocess.run(["scontrol", "suspend", *pool.ids], check=True)
+    until(lambda: pool.states() == ["suspended"])
+    subprocess.run(["scontrol", "resume", *pool.ids], check=True)
+    until(lambda: pool.states() == ["running"])
+
+    def stopped() -> bool:  # SLURM takes a while to hold a step, and loses signals meanwhile
+        pool.engine.stop(pool.ids)
+        return pool.states() == ["ended"]
+
+    until(stopped)
+
+
+def test_a_folder_with_odd_signs_gets_its_output(slurm: SingleNode, tmp_path: Path) -> None:
+    folder = tmp_path / "it's a \"#'$HOME folder"
+    folder.mkdir()
+    pool = Pool(folder, count=2)
+    until(lambda: len(pool.nodes()) == 2)
+    pool.end.touch()
+    until(lambda: pool.states() == ["ended"] * 2)
 
 
 def test_a_job_that_is_preempted_saves_and_is_queued_again(
@@ -154,8 +325,8 @@ def test_a_job_that_is_preempted_saves_and_is_queued_again(
     until(lambda: pool.states() == ["ended"])
 
 
-def call(folder: Path, verb: str, *words: str) -> None:
-    """Run `lra VERB`, which succeeds."""
+def call(folder: Path, verb: str, *words: str, code: int = 0) -> None:
+    """Run `lra VERB`, which ends with a code."""
     done = subprocess.run(
         [sys.executable, "-m", "lra", verb, *words],
         cwd=folder,
@@ -164,14 +335,14 @@ def call(folder: Path, verb: str, *words: str) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
 
 
 def jobs(form: str) -> list[str]:
     """Return what SLURM says of the workers that run."""
-    words = ["squeue", "--noheader", "--array", "--name=lra-mine", "--states=RUNNING"]
-    said = subprocess.run([*words, f"--format={form}"], capture_output=True, text=True, check=True)
-    return sorted(said.stdout.split())
+    words = ["squeue", "--noheader", "--array", "--states=RUNNING", f"--format={form} %j"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return sorted(line.split()[0] for line in said.splitlines() if "lra-mine" in line)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +368,7 @@ def test_rows_after_a_lost_node_are_those_of_a_quiet_run(
         until(lambda: {*finished(busy)} == {*finished(quiet)}, 300)
     finally:
         slurm.back(lost)
-        subprocess.run(["scancel", "--name=lra-mine"], check=True)
+        subprocess.run(["scancel", "--user=root"], check=True)
         subprocess.run(["scontrol", "update", f"nodename={lost}", "state=resume"], check=False)
     assert len(finished(quiet)) == 4
     assert numbers(busy) == numbers(quiet)
@@ -220,7 +391,7 @@ def test_rows_of_a_changing_number_of_workers_are_those_of_a_quiet_run(
         until(lambda: {*finished(busy)} == {*finished(quiet)}, 300)
         until(lambda: not jobs("%i"))
     finally:
-        subprocess.run(["scancel", "--name=lra-mine"], check=True)
+        subprocess.run(["scancel", "--user=root"], check=True)
     assert numbers(busy) == numbers(quiet)
     ends = [log.read_text().rpartition("worker ends with ")[2][:3] for log in
             busy.glob("plans/mine/logs/*.log")]  # fmt: skip

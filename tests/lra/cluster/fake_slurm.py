@@ -72,7 +72,8 @@ def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     (folder / "asked").touch()
     fake = FakeSlurm(folder)
     fake.answer("sinfo", SINFO.format(hosts=socket.gethostname()))
-    fake.answer("scontrol", "KillWait = 30 sec\nMaxArraySize            = 3\nMaxJobCount = 10000\n")
+    sizes = "MaxArraySize            = 3\nMaxJobCount = 10000\n"
+    fake.answer("scontrol", f"ClusterName = near\nPrivateData = none\n{sizes}")
     fake.answer("squeue", "")
     fake.answer("sacctmgr", "")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")

@@ -108,9 +108,10 @@ def test_submissions_of_older_versions_are_those_of_their_folder(
 
 
 @pytest.mark.parametrize("change", [{"ids": ["--user=me"]}, {"ids": "a"}, {"options": 3},
-                                    {"cluster": None}])  # fmt: skip
+                                    {"cluster": None}, {"mark": "--name=a"}, {"mark": 3},
+                                    {"place": "here"}, {"place": {"user": 0}}])  # fmt: skip
 def test_what_is_no_submission_is_damaged(change: dict[str, object], tmp_path: Path) -> None:
-    submissions.record(tmp_path, chosen([]), ["7_1"], [])
+    submissions.Note(tmp_path, chosen([]), []).add(["7_1"])
     (file,) = tmp_path.glob("submissions/*.json")
     told = {k: v for k, v in unsealed(file.read_bytes(), {}).items() if k != DIGEST}
     assert len(submissions.submissions(tmp_path)) == 1

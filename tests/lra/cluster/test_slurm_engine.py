@@ -9,7 +9,7 @@ import pytest
 from fake_slurm import SINFO, FakeSlurm, fake_slurm
 
 from lra.cluster import slurm_site as site, visibility
-from lra.cluster.engine import Resources, WorkerGroup, chosen
+from lra.cluster.engine import Resources, Started, WorkerGroup, chosen
 from lra.errors import ConfigError
 
 GIB = 2**30
@@ -36,7 +36,7 @@ def test_workers_are_arrays_within_the_limit(slurm: FakeSlurm, plan: Path) -> No
     engine.check(TWO)
     assert slurm.submitted() == []
 
-    ids = engine.submit(plan, TWO, [sys.executable, "-m", "lra", "work", str(plan)])
+    ids = engine.submit(plan, TWO, [sys.executable, "-m", "lra", "work", str(plan)], "mine-1f")
 
     assert slurm.submitted() == ["0-2%3", "0-2%3", "", ""]
     assert ids == ["1_0", "1_1", "1_2", "2_0", "2_1", "2_2", "3", "4"]
@@ -44,7 +44,7 @@ def test_workers_are_arrays_within_the_limit(slurm: FakeSlurm, plan: Path) -> No
     assert "--mem=2048M" in first
     assert "--time=60\n" in first
     assert "--mem=25600M" in last, "a quarter more than its largest cell"
-    for line in ("--signal=USR2@50", "--job-name=lra-mine", "--requeue", "--partition=main"):
+    for line in ("--signal=USR2@50", "--job-name=lra-mine-1f", "--requeue", "--partition=main"):
         assert f"#SBATCH {line}\n" in first
     assert "--cpus-per-task=4 " in last.partition("\nsrun ")[2], "srun asks for none by itself"
 
@@ -54,7 +54,7 @@ def test_arrays_that_were_submitted_are_taken_back_when_one_is_refused(
 ) -> None:
     (slurm.folder / "full").write_text("3")
     with pytest.raises(ConfigError, match=r"sbatch refused 1 workers .*Job violates a limit"):
-        chosen(["cluster=slurm"]).engine.submit(plan, TWO, [sys.executable])
+        chosen(["cluster=slurm"]).engine.submit(plan, TWO, [sys.executable], "mine-1f")
     taken_back = slurm.asked("scancel")
     assert [line.split()[-1] for line in taken_back if "PENDING" in line] == ["1_[0-2]", "2_[0-2]"]
 
@@ -131,14 +131,14 @@ def test_a_disk_of_this_machine_is_refused_where_workers_run_elsewhere(
     engine = chosen(["cluster=slurm", "cluster.python=/shared/bin/python"]).engine
     engine.check(TWO)
     with pytest.raises(ConfigError, match=r"the results folder .*ext4, mounted at /:.*results=DIR"):
-        engine.submit(plan, TWO, [sys.executable])
+        engine.submit(plan, TWO, [sys.executable], "mine-1f")
     assert slurm.submitted() == []
 
     table.write_text(disk + line.format(21, tmp_path / "results", "nfs4"))
-    assert engine.submit(plan, TWO, [sys.executable])
+    assert engine.submit(plan, TWO, [sys.executable], "mine-1f")
     table.write_text(disk)
     overruled = chosen(["cluster=slurm", "cluster.results_shared=true"]).engine
-    assert overruled.submit(plan, TWO, [sys.executable])
+    assert overruled.submit(plan, TWO, [sys.executable], "mine-1f")
 
 
 @pytest.mark.parametrize(
@@ -188,23 +188,155 @@ def test_a_host_that_sees_another_folder_says_so(tmp_path: Path) -> None:
 
 def test_states_and_stops_are_of_the_jobs_that_are_asked_for(slurm: FakeSlurm) -> None:
     engine = chosen(["cluster=slurm"]).engine
+    name = "lra-mine-1f"
     slurm.answer(
         "squeue",
-        "5_0|RUNNING|None\n5_1|PENDING|Resources\n5_2|NODE_FAIL|NodeDown\n5_3|COMPLETED|None\n"
-        "6|RUNNING|None\n7|CANCELLED|BeginTime\n",
+        f"5_0|RUNNING|None|{name}\n5_1|PENDING|Resources|{name}\n5_2|NODE_FAIL|NodeDown|{name}\n"
+        f"5_3|COMPLETED|None|{name}\n6|RUNNING|None|{name}\n7|CANCELLED|BeginTime|{name}\n"
+        f"8|SUSPENDED|None|{name}\n9|RUNNING|None|a|b\n10|RUNNING|None|lra-mine-2f\n",
     )
-    ids = ["5_0", "5_1", "5_2", "5_3", "5_9", "7_0"]
-    assert engine.states(ids) == {
+    ids = ["5_0", "5_1", "5_2", "5_3", "5_9", "7_0", "8", "9"]
+    known = {
         "5_0": ("running", ""), "5_1": ("queued", "Resources"), "5_2": ("node_fail", ""),
-        "5_3": ("ended", ""), "5_9": ("forgotten", ""),
-        "7_0": ("cancelled", ""),
+        "5_3": ("ended", ""), "5_9": ("forgotten", ""), "7_0": ("cancelled", ""),
+        "8": ("suspended", ""), "9": ("forgotten", ""),
     }  # fmt: skip
+    unnoted = {"6": ("running", "")}
+    assert engine.states([Started("mine-1f", engine.place(), ids)]) == known | unnoted
+    assert f"--user={os.getuid()}" in slurm.asked("squeue")[0]
+    assert engine.states([Started("mine-1f", {}, ids)]) == known, "of an older version"
     engine.stop(["5_0", "5_1", "5_2", "5_9", "8"])
     assert [line.split()[1:] for line in slurm.asked("scancel")] == [
         ["--state=PENDING", "5_[0-2,9]"], ["--signal=TERM", "5_[0-2,9]"],
         ["--state=PENDING", "8"], ["--signal=TERM", "8"],
     ]  # fmt: skip
-    assert f"--user={os.getuid()}" in slurm.asked("squeue")[0]
+
+
+def test_jobs_of_another_cluster_are_not_known_by_their_numbers(slurm: FakeSlurm) -> None:
+    engine = chosen(["cluster=slurm"]).engine
+    started = Started("mine-1f", {"cluster": "far", "user": str(os.getuid())}, ["5"])
+    slurm.answer("squeue", "5|RUNNING|None|lra-mine-1f\n")
+    with pytest.raises(ConfigError, match=r"of the cluster 'far', and this is 'near': give the"):
+        engine.states([started])
+
+
+def test_jobs_of_another_user_are_asked_for_by_that_user(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = chosen(["cluster=slurm"]).engine
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    started = Started("mine-1f", {"cluster": "near", "user": "1234", "named": "ann"}, ["5"])
+    assert engine.states([started]) == {"5": ("forgotten", "")}
+    assert "--user=1234 " in slurm.asked("squeue")[0]
+    slurm.answer("scontrol", "ClusterName = near\nPrivateData             = jobs,usage\n")
+    with pytest.raises(ConfigError, match=r"of ann, and .* nobody else .PrivateData.*as ann"):
+        engine.states([started])
+    slurm.answer("squeue", "5|RUNNING|None|lra-mine-1f\n")
+    assert engine.states([started]) == {"5": ("running", "")}, "operators see them"
+    denied = "scancel: error: Kill job error on job id 5: Access/permission denied"
+    (slurm.folder / "bin" / "scancel").write_text(f"#!/bin/sh\necho '{denied}' >&2; exit 210\n")
+    with pytest.raises(ConfigError, match="denied; the user whose job it is can end it"):
+        engine.stop(["5"])
+    over = "scancel: error: Kill job error on job id 5: Invalid job id specified"
+    (slurm.folder / "bin" / "scancel").write_text(f"#!/bin/sh\necho '{over}' >&2; exit 1\n")
+    engine.stop(["5"])
+
+
+PROFILE = {
+    "SBATCH_PARTITION": "gpu-long", "SBATCH_TIMELIMIT": "1", "SBATCH_ACCOUNT": "maths",
+    "SBATCH_NO_REQUEUE": "1", "SBATCH_REQUEUE": "1", "SBATCH_ARRAY_INX": "0-9", "SBATCH_WAIT": "1",
+    "SLURM_MEM_PER_CPU": "100", "SRUN_OUTPUT": "x", "SQUEUE_PARTITION": "gpu-long",
+    "SCANCEL_INTERACTIVE": "1", "SINFO_PARTITION": "short", "SLURM_CLUSTERS": "far",
+}  # fmt: skip
+"""A profile, and what an interactive job has left."""
+
+
+def test_the_command_line_counts_more_than_variables_of_the_shell(
+    slurm: FakeSlurm, plan: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for name in ("sbatch", "squeue", "sinfo", "scancel"):
+        program = slurm.folder / "bin" / name
+        program.write_text(f"#!/bin/sh\nenv > {slurm.folder}/{name}.env\n"
+                           + program.read_text().partition("\n")[2])  # fmt: skip
+    for name, value in (PROFILE | {"SLURM_CONF": "/c", "SBATCH_QOS": "long"}).items():
+        monkeypatch.setenv(name, value)
+
+    def reaches(program: str) -> set[str]:
+        lines = (slurm.folder / f"{program}.env").read_text().splitlines()
+        return {line.partition("=")[0] for line in lines} & {*PROFILE, "SLURM_CONF", "SBATCH_QOS"}
+
+    engine = chosen(["cluster=slurm", "cluster.partition=main", "cluster.account=own"]).engine
+    engine.check(TWO)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "without effect on the workers: SBATCH_ACCOUNT=maths, SBATCH_ARRAY_INX=0-9, " in said
+    assert "SLURM_MEM_PER_CPU=100; what counts are cluster.hours" in said
+    assert "QOS" not in said
+    assert reaches("sbatch") == {"SLURM_CONF", "SBATCH_QOS"}
+    engine.submit(plan, TWO, [sys.executable], "mine-1f")
+    engine.stop([*engine.states([Started("mine-1f", engine.place(), ["1"])])])
+    assert reaches("sbatch") == {"SLURM_CONF", "SBATCH_QOS"}
+    for program in ("sinfo", "squeue", "scancel"):
+        assert {name for name in reaches(program) if name[:6] != "SBATCH"} == {"SLURM_CONF"}
+    assert {*PROFILE} <= os.environ.keys(), "of lra itself they stay"
+
+    mine = chosen(["cluster=slurm", "cluster.qos=high", "cluster.sbatch={reservation: r}"]).engine
+    monkeypatch.setenv("SBATCH_RESERVATION", "other")
+    mine.check(TWO)
+    said = capsys.readouterr().err
+    assert "SBATCH_QOS=long, SBATCH_REQUEUE=1, SBATCH_RESERVATION=other" in said
+    assert "SBATCH_PARTITION" not in said, "it stands for what the command line leaves open"
+    assert "SBATCH_ACCOUNT" not in said
+    assert reaches("sbatch") == {"SLURM_CONF", "SBATCH_ACCOUNT"}
+    mine.submit(plan, TWO[:1], [sys.executable], "mine-1f")
+    assert "--partition=gpu-long" in (slurm.folder / "scripts").read_text()
+
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    mine.check(TWO)
+    said = capsys.readouterr().err
+    assert "and the SLURM_* of job 77 around this shell; what" in said
+    assert "MEM_PER_CPU" not in said
+
+
+def test_nodes_that_are_drained_refuse_no_worker(
+    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "allocation failure: Requested node configuration is not available"
+    (slurm.folder / "bin" / "sbatch").write_text(f"#!/bin/sh\necho '{words}' >&2; exit 1\n")
+    engine = chosen(["cluster=slurm"]).engine
+    sinfo = slurm.folder / "bin" / "sinfo"
+    sinfo.write_text(sinfo.read_text().replace(
+        "cat /", f'case "$*" in *%T*) cat {slurm.folder}/nodes; exit;; esac; cat /'))  # fmt: skip
+    (slurm.folder / "nodes").write_text("up|idle\nup|drained\n")
+    engine.check(TWO)
+    assert "nodes of main are drained, down or reserved: workers (small)" in capsys.readouterr().err
+    (slurm.folder / "nodes").write_text("up|idle\nup|mixed\n")
+    with pytest.raises(ConfigError, match=r"SLURM refuses a worker .*configuration is not"):
+        engine.check(TWO)
+
+
+def test_whole_minutes_leave_time_for_work(slurm: FakeSlurm) -> None:
+    """SLURM would send its signal at once, and nobody would queue the job again."""
+    for words in (["cluster.hours=0.0333", "cluster.signal_s=119"], ["cluster.hours=0.0333"]):
+        with pytest.raises(ConfigError, match=r"hours: got 0.0333, 60 s in SLURM's whole minutes"):
+            chosen(["cluster=slurm", *words])
+    short = ["cluster=slurm", "cluster.partition=short"]
+    with pytest.raises(ConfigError, match=r"signal_s: got 61; short allows jobs of 120 s.*60 or"):
+        chosen([*short, "cluster.signal_s=61"]).engine.check(TWO[:1])
+    chosen([*short, "cluster.signal_s=60"]).engine.check(TWO[:1])
+    chosen(["cluster=slurm", "cluster.hours=0.034", "cluster.signal_s=60"]).engine.check(TWO[:1])
+
+
+@pytest.mark.parametrize("word", ["%j", "a\\b", "100%"])
+def test_a_folder_that_slurm_reads_as_a_pattern_is_refused(
+    slurm: FakeSlurm, tmp_path: Path, word: str
+) -> None:
+    plan = tmp_path / word / "plans" / "mine"
+    plan.mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"holds %, a backslash .* give results=DIR without them"):
+        chosen(["cluster=slurm"]).engine.submit(plan, TWO, [sys.executable], "mine-1f")
+    assert slurm.submitted() == []
 
 
 def test_what_slurm_prints_is_read() -> None:

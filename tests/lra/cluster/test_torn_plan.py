@@ -162,7 +162,7 @@ def test_submissions_and_states_that_are_damaged_are_named_or_left_out(
         state.write_bytes(text)
         assert read_states(folder) == {}
     assert json.loads(sound)["cluster"] == "local"
-    submissions.record(folder, chosen([]), ["a"], [])
+    submissions.Note(folder, chosen([]), []).add(["a"])
     assert [each["ids"] for each in submissions.submissions(folder)] == [["a"]]
 
 
