@@ -420,7 +420,7 @@ def _minutes(seconds: float) -> float:
     return 60.0 * max(1, math.floor(seconds / 60))
 
 
-def _state(job: site.Job) -> JobState:
+def _state(job: site.QueuedJob) -> JobState:
     if job.state in WAITING:
         return JobState(QUEUED, "" if job.reason == "None" else job.reason)
     if job.state in AT_WORK:

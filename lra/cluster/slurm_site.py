@@ -240,7 +240,7 @@ def allowance(account: str | None, qos: str | None) -> Allowance:
     )
 
 
-class Job(NamedTuple):
+class QueuedJob(NamedTuple):
     """What the queue says of a job, or of an element of an array."""
 
     number: str
@@ -249,11 +249,11 @@ class Job(NamedTuple):
     name: str
 
 
-def queued(user: str) -> list[Job]:
+def queued(user: str) -> list[QueuedJob]:
     """Return every job of a user that SLURM still knows, elements of arrays one by one."""
     asked = ("squeue", "--noheader", "--all", "--array", "--states=all", f"--user={user}")
     lines = ask(*asked, "--format=%i|%T|%r|%j").splitlines()
-    return [Job(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
+    return [QueuedJob(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
 
 
 def cancel(*words: str) -> None:
