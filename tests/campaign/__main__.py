@@ -19,8 +19,8 @@ from tests.campaign import published, shim
 from tests.campaign.part import Found, LeftOut, Settings
 
 PARTS = (
-    "kills", "processes", "workers", "disk", "clocks", "torn", "together", "words", "slurm",
-    "everywhere",
+    "kills", "processes", "workers", "disk", "calls", "clocks", "torn", "together", "words",
+    "slurm", "everywhere",
 )  # fmt: skip
 
 

@@ -3,10 +3,17 @@
 import os
 import shutil
 import subprocess
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.campaign.part import LeftOut
 
+KINDS = {
+    "read": 1, "list": 2, "stat": 4, "write": 8, "lock": 16, "flush of a folder": 32, "removal": 64,
+}  # fmt: skip
+"""Of calls, with their numbers in the library."""
+_LETTERS = dict(zip("rlswkfxd", (*KINDS, "delay"), strict=True))
 SOURCE = Path(__file__).with_name("faulty_machine.c")
 
 
@@ -37,9 +44,15 @@ class Faults:
         """Let a share of the calls that write fail with `error`, and all take longer."""
         self._say("disk", f"{error} {permille} {delay_us}")
 
-    def calls(self, permille: int = 0) -> None:
-        """Let a share of all calls, also of those that read and list, fail as on a server."""
-        self._say("calls", str(permille))
+    def calls(self, permille: int = 0, error: int = 0, kinds: Sequence[str] = ()) -> None:
+        """Let a share of calls, also of those that read and list, fail as on a file server.
+
+        Args:
+            permille: the share.
+            error: 0: one of a file server's, drawn for each call.
+            kinds: keys of `KINDS`; none: all of them.
+        """
+        self._say("calls", f"{permille} {error} {sum(KINDS[kind] for kind in kinds)}")
 
     def clock(self, ahead_s: int) -> None:
         """Set the clock of the day so far ahead of the machine's."""
@@ -51,10 +64,14 @@ class Faults:
 
     def applied(self) -> int:
         """Return how many calls failed or were slow since this was asked last."""
+        return self.by_kind().total()
+
+    def by_kind(self) -> Counter[str]:
+        """Return the same by what the calls were to do."""
         file = self.folder / "applied"
-        number = file.stat().st_size if file.exists() else 0
+        letters = Counter(file.read_text() if file.exists() else "")
         file.unlink(missing_ok=True)
-        return number
+        return Counter({_LETTERS[letter]: count for letter, count in letters.items()})
 
     def _say(self, name: str, text: str) -> None:
         new = self.folder / f".{name}"
