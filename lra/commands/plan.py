@@ -74,7 +74,9 @@ def main(argv: list[str]) -> int:
 def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.composition.hydra_entry import entries
     from lra.sweep.cell_list import build
+    from lra.sweep.costs import Costs
     from lra.sweep.forecast import Forecaster
+    from lra.sweep.kept_counts import KeptCounts
     from lra.sweep.past import stored
 
     configurations = entries(words)
@@ -86,8 +88,10 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
 
         growing = Growing.of(configurations, elsewhere=True, kept=False)
     sweep = growing.sweep() if growing else build(configurations, elsewhere=True)
-    forecaster = Forecaster([*stored(sweep.planned, sweep.store, sweep.name)])
+    past = [*stored(sweep.planned, sweep.store, sweep.name)]
+    forecaster = Forecaster(past, Costs(kept=KeptCounts()))
     lines = [*_forecast_lines(sweep, forecaster)]
+    forecaster.costs.keep()
     totals = _totals(sweep, lines, forecaster)
     totals["total"]["later"] = growing.step.later if growing else 0
     if as_json:

@@ -28,6 +28,7 @@ from lra.runners.records import text_of
 from lra.runners.runner import OWN, Passes, Uncounted
 from lra.runners.training.objective import whole_batch
 from lra.runners.training.optim import Optimiser
+from lra.sweep.kept_counts import KeptCounts
 from lra.sweep.preset_counts import key_of
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Costs:
     Args:
         until: `time.monotonic()` beyond which nothing more is counted.
         ready: what was counted before, in place of counting: `lra.sweep.preset_counts.shipped`.
+        kept: what earlier commands counted, and where new counts go; None: nowhere.
         quick: whether a measured pass of more than `MOST_OPERATORS` is counted at the lengths
             `SHORT` instead, where operations and memory of the family grow as n. That is exact for
             what goes token by token; for what works in chunks, memory was within 4 % and time on a
@@ -100,9 +102,10 @@ class Costs:
         *,
         until: float = float("inf"),
         ready: Mapping[str, Sequence[float]] = MappingProxyType({}),
+        kept: KeptCounts | None = None,
         quick: bool = False,
     ) -> None:
-        self.until, self.ready, self.quick = until, ready, quick
+        self.until, self.ready, self.kept, self.quick = until, ready, kept, quick
         self._tracers: dict[str, Tracer] = {}
         self._models: dict[str, Backbone] = {}
         self._passes: dict[str, PassCost | Uncounted] = {}
@@ -116,13 +119,16 @@ class Costs:
         """
         task_facts = facts(run, passes.length if passes.measured else None)
         key = key_of(run, passes, task_facts)
-        if key not in self._passes and key in self.ready:
-            self._passes[key] = cost_of(self.ready[key])
+        if key not in self._passes and (known := self._known(run, passes, key)) is not None:
+            self._passes[key] = cost_of(known)
         if key not in self._passes:
             try:
                 if time.monotonic() > self.until:
                     raise TimeoutError
-                self._passes[key] = self._counted(run, passes, task_facts)
+                cost = self._counted(run, passes, task_facts)
+                self._passes[key] = cost
+                if self.kept is not None:
+                    self.kept.add(self._place(self.kept, run, passes, key), [*cost.work, *cost[1:]])
             except Unsupported:
                 raise
             except TimeoutError as error:
@@ -134,6 +140,19 @@ class Costs:
         if isinstance(cost, Uncounted):
             raise cost
         return cost
+
+    def keep(self) -> None:
+        """Write new counts to where they are kept."""
+        if self.kept is not None:
+            self.kept.write()
+
+    def _known(self, run: Run, passes: Passes, key: str) -> Sequence[float] | None:
+        """Return what was counted before: here, or where the program was made."""
+        kept = self.kept and self.kept.get(self._place(self.kept, run, passes, key))
+        return kept or self.ready.get(key)
+
+    def _place(self, kept: KeptCounts, run: Run, passes: Passes, key: str) -> str | None:
+        return kept.place(run, passes.name, f"quick {key}" if self.quick else key)
 
     def counted(self) -> dict[str, list[float]]:
         """Return what was counted, by key, as `ready` has it: to four digits."""

@@ -9,6 +9,7 @@ from lra.runners.measurement.hardware import Device
 from lra.runners.store import Store
 from lra.sweep.costs import NO_TIME, Costs
 from lra.sweep.forecast import Forecast, Forecaster
+from lra.sweep.kept_counts import KeptCounts
 from lra.sweep.past import stored
 from lra.sweep.preset_counts import shipped
 from lra.sweep.sweep import Planned
@@ -58,13 +59,15 @@ def forecasts(
     past = [*stored(waiting, store, sweep)]
     small = not listed and sum(map(_tokens, waiting)) < WORTH_COUNTING
     seconds = 0.0 if small else COUNTING_S if within_s is None else within_s
-    costs = Costs(until=time.monotonic() + (FIRST_S if listed else seconds), ready=shipped())
+    until = time.monotonic() + (FIRST_S if listed else seconds)
+    costs = Costs(until=until, ready=shipped(), kept=KeptCounts())
     forecaster = Forecaster(past, costs, trials=listed)
     reckoned: list[tuple[Planned, Forecast]] = []
     for planned in waiting:
         reckoned.append((planned, forecaster.of(planned)))
         if listed and len(reckoned) == 1:
             costs.until = time.monotonic() + seconds
+    costs.keep()
     return reckoned
 
 

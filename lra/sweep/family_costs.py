@@ -18,6 +18,7 @@ from lra.runners.records import Memo, text_of
 from lra.runners.runner import Passes
 from lra.sweep.costs import Costs
 from lra.sweep.forecast import LONGEST_REASON, Forecaster
+from lra.sweep.kept_counts import KeptCounts
 
 LONGEST = 10_000_000
 FLOOR = "identity"
@@ -85,7 +86,8 @@ def _in_full(word: str) -> Iterator[str]:
 
 def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """Yield the cost of each run's model: `lra.choose` says what stands under which name."""
-    forecaster = Forecaster(costs=Costs(quick=True), trials=False)
+    costs = Costs(quick=True, kept=KeptCounts())
+    forecaster = Forecaster(costs=costs, trials=False)
     for run in runs:
         cost: dict[str, Any] = {"model": run.model, "serves": True, "fits": None, "reason": ""}
         cost |= dict.fromkeys(COUNTED)
@@ -96,6 +98,7 @@ def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         except Exception as error:  # noqa: BLE001 - what looks at contents fails in its own way
             cost["reason"] = " ".join(text_of(error).split())[:LONGEST_REASON]
         yield cost
+    costs.keep()
 
 
 def _counted(run: Run, forecaster: Forecaster) -> dict[str, Any]:

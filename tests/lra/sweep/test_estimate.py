@@ -16,6 +16,12 @@ WORDS = ("task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.st
 """Of a small sweep, which is not counted."""
 
 
+@pytest.fixture(autouse=True)
+def nothing_counted_before(tmp_path_factory, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path_factory.mktemp("counts")
+    monkeypatch.setattr("lra.sweep.kept_counts.data_root", lambda: folder)
+
+
 def planned(*words: str):
     return build(entries([*WORDS, *words])).planned
 
