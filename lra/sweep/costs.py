@@ -125,10 +125,11 @@ class Costs:
             try:
                 if time.monotonic() > self.until:
                     raise TimeoutError
-                cost = self._counted(run, passes, task_facts)
-                self._passes[key] = cost
+                counted = self._counted(run, passes, task_facts)
+                self._passes[key] = counted
                 if self.kept is not None:
-                    self.kept.add(self._place(self.kept, run, passes, key), [*cost.work, *cost[1:]])
+                    place = self._place(self.kept, run, passes, key)
+                    self.kept.add(place, [*counted.work, *counted[1:]])
             except Unsupported:
                 raise
             except TimeoutError as error:

@@ -81,12 +81,12 @@ def _places(values: list[Any], *, log: bool) -> list[float | None]:
         known = sorted({str(value) for value in there})
         at = {name: place / max(1, len(known) - 1) for place, name in enumerate(known)}
         return [None if value is None else at[str(value)] for value in values]
-    series = pd.Series([as_number(value) for value in values], dtype=float)
+    places = np.array([as_number(value) for value in values], dtype=float)
     if log:
-        series = np.log(series)
-    low, high = series.min(), series.max()
-    shares = (series - low) / ((high - low) or 1.0)
-    return [None if pd.isna(share) else float(share) for share in shares]
+        places = np.log(places)
+    low, high = np.nanmin(places), np.nanmax(places)
+    shares = (places - low) / ((high - low) or 1.0)
+    return [None if np.isnan(share) else float(share) for share in shares]
 
 
 def _text(trial: dict[Any, Any], factor: float, metric: str) -> str:
