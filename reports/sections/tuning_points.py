@@ -45,7 +45,7 @@ def point_data(searches: Searches, metric: str) -> pd.DataFrame:
     records = []
     for arm, trials in searches.per_arm(metric):
         picked = {(c.study, c.trial) for c in searches.choices.get(arm, [])}
-        logs = log_options(trials)
+        logs, baseline = log_options(trials), _baseline(searches.rows, arm, metric)
         failed = trials[(trials["status"] != "ok") & (trials["rung"] != "")]
         for trial in pd.concat([whole(trials), failed]).to_dict("records"):
             for option, value in trial["point"].items():
@@ -57,7 +57,7 @@ def point_data(searches: Searches, metric: str) -> pd.DataFrame:
                     "log": option in logs, "alone": len(point) == 1, "value": trial["score"],
                     "chosen": (trial["study"], trial["trial"]) in picked,
                     "status": trial["status"], "reason": trial["reason"],
-                    "baseline": _baseline(searches.rows, arm, metric),
+                    "baseline": baseline,
                 })  # fmt: skip
     columns = [
         *ARM, "metric", "option", "study", "trial", "setting", "x", "log", "alone", "value",

@@ -1,7 +1,7 @@
 """Tables of a search: what tuning gave and cost, how wide the good options are, who is ahead."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +52,7 @@ def tuned_table(searches: Searches, metric: str) -> Table:
                 entries=(
                     _marked(_scored(tuned, score, studies), choices),
                     _scored(untuned, score, studies),
-                    _gain(tuned, untuned, score, studies),
+                    _difference(_by_seed(tuned, studies), _by_seed(untuned, studies), score),
                     _number(best, score), _number(again, score),
                     _number(best - again, score, signed=True),
                     _chosen_options(choices),
@@ -159,28 +159,23 @@ def _number(value: float, score: Score, *, signed: bool = False) -> Entry:
     return Entry(text=text, value=value)
 
 
-def _difference(
-    first: pd.DataFrame, second: pd.DataFrame, score: Score, studies: int
-) -> Entry | None:
+def _by_seed(final: pd.DataFrame, studies: int) -> dict[int, float]:
+    """Return final scores by seed or, of several studies, by study."""
+    good = by_study(final[final["status"] == "ok"], studies)
+    return dict(zip(good["seed"], good["value"], strict=True))
+
+
+def _difference(one: Mapping[int, float], other: Mapping[int, float], score: Score) -> Entry:
     """Return the mean difference of two arms or settings, paired by seed or study."""
-    one, other = (
-        dict(zip(good["seed"], good["value"], strict=True))
-        for frame in (first, second)
-        for good in [by_study(frame[frame["status"] == "ok"], studies)]
-    )
     shared = sorted({*one} & {*other})
     if not shared:
-        return None
+        return absent()
     result = mean_difference([one[s] for s in shared], [other[s] for s in shared])
     text = f"{score.factor * result.mean:+.{score.digits}f}"
     if (ends := result.interval) is not None:
         low, high = (f"{score.factor * end:+.{score.digits}f}" for end in (ends.low, ends.high))
         text += f" [{low}, {high}]"
     return Entry(text=text, value=result.mean, interval=ends, facts={"pairs": result.pairs})
-
-
-def _gain(tuned: pd.DataFrame, untuned: pd.DataFrame, score: Score, studies: int) -> Entry:
-    return _difference(tuned, untuned, score, studies) or absent()
 
 
 def _validated(
@@ -344,7 +339,11 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
         if any(math.isnan(curve.costs[budget]) for curve in curves):
             continue
         if budget == "trials" and studies >= STUDIES:
-            entries = [[_by_studies(searches, metric, a, b) for b in curves] for a in curves]
+            found = [_tuned_by_seed(searches, metric, curve.arm, studies) for curve in curves]
+            entries = [
+                [Entry(text="") if a is b else _difference(a, b, score) for b in found]
+                for a in found
+            ]
         else:
             least = min(len(c.curve.best) * c.costs[budget] for c in curves)
             entries = [[_by_bands(a, b, metric, budget, least) for b in curves] for a in curves]
@@ -370,15 +369,9 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
     )  # fmt: skip
 
 
-def _by_studies(searches: Searches, metric: str, first: Curve, second: Curve) -> Entry:
-    studies = int(searches.trials["study"].nunique())
-    a, b = (
-        _finals(searches, c.arm, metric, "test", searches.choices.get(c.arm, []))
-        for c in (first, second)
-    )
-    if first is second:
-        return Entry(text="")
-    return _difference(a, b, score_of(metric), studies) or absent()
+def _tuned_by_seed(searches: Searches, metric: str, arm: Arm, studies: int) -> dict[int, float]:
+    tuned = _finals(searches, arm, metric, "test", searches.choices.get(arm, []))
+    return _by_seed(tuned, studies)
 
 
 def _by_bands(first: Curve, second: Curve, metric: str, budget: str, least: float) -> Entry:
