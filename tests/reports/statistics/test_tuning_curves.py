@@ -20,7 +20,7 @@ from lra.reports.statistics.tuning import (
     tuning_curve,
 )
 
-SEARCHES = 150
+SEARCHES = 100
 """Of each kind; of 2,000 the rates are those of docs/tuning.md."""
 
 
@@ -150,7 +150,7 @@ def covered_curves(kind: str, searches: int) -> float:
 
 
 def studies_of(
-    kind: str, searches: int, studies: int, rng: np.random.Generator, trials: int = 8
+    kind: str, searches: int, studies: int, rng: np.random.Generator, trials: int = 16
 ) -> Iterator[tuple[list[float], list[float]]]:
     """Yield the tuned test scores of two families of simulated searches, study by study."""
     for _ in range(searches):
