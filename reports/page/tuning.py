@@ -83,10 +83,10 @@ def _places(values: list[Any], *, log: bool) -> list[float | None]:
         return [None if value is None else at[str(value)] for value in values]
     places = np.array([as_number(value) for value in values], dtype=float)
     if log:
-        places = np.log(places)
-    low, high = np.nanmin(places), np.nanmax(places)
-    shares = (places - low) / ((high - low) or 1.0)
-    return [None if np.isnan(share) else float(share) for share in shares]
+        series = pd.Series(np.log(series.to_numpy(dtype=float)))
+    low, high = series.min(), series.max()
+    shares = (series - low) / ((high - low) or 1.0)
+    return [None if pd.isna(share) else float(share) for share in shares]
 
 
 def _text(trial: dict[Any, Any], factor: float, metric: str) -> str:
