@@ -157,6 +157,10 @@ READS_TEXT = {
     ("events", "one_line"),  # the text of an error
     ("panels", "_titled"),  # a key, whose last part ends in a metric
     ("workspace", "_drawn"),  # a key, and where runs carry it
+    ("searches", "option_name"),  # the path of an option, of which a name is made
+    ("searches", "_arms"),  # paths of options, and words of which a name is made
+    ("best_on_validation", "_with_arms"),  # words of which a name is made
+    ("tuning_points", "point_figure"),  # the path of an option
 }
 
 

@@ -19,7 +19,7 @@ from lra.reports.tables.marks import absent
 from lra.reports.tables.scores import Score, entry
 from lra.reports.tables.searches import (
     PLACE,
-    Choice,
+    SearchChoice,
     Searches,
     kept_rows,
     log_options,
@@ -111,7 +111,7 @@ def _where(arm: Arm) -> str:
 
 
 def _finals(
-    searches: Searches, arm: Arm, metric: str, split: str, choices: Sequence[Choice] | None
+    searches: Searches, arm: Arm, metric: str, split: str, choices: Sequence[SearchChoice] | None
 ) -> pd.DataFrame:
     """Return the final scores of the chosen trials, or of the untuned options."""
     final = searches.final(arm, metric, split)
@@ -144,7 +144,7 @@ def _scored(final: pd.DataFrame, score: Score, studies: int) -> Entry:
     return replace(result, text=text.replace(" seeds", " studies"), interval=interval)
 
 
-def _marked(result: Entry, choices: Sequence[Choice]) -> Entry:
+def _marked(result: Entry, choices: Sequence[SearchChoice]) -> Entry:
     sentences = [text for choice in choices for _, text in choice.marks]
     sentences += [choice.reason for choice in choices if choice.trial is None]
     names = sorted({name for choice in choices for name, _ in choice.marks})
@@ -179,7 +179,7 @@ def _difference(one: Mapping[int, float], other: Mapping[int, float], score: Sco
 
 
 def _validated(
-    searches: Searches, arm: Arm, metric: str, choices: Sequence[Choice], trials: pd.DataFrame
+    searches: Searches, arm: Arm, metric: str, choices: Sequence[SearchChoice], trials: pd.DataFrame
 ) -> tuple[float, float]:
     """Return the validation scores of the chosen trials and of their options trained again."""
     wanted = {(choice.study, choice.trial) for choice in choices}
@@ -190,7 +190,7 @@ def _validated(
     return float(kept["score"].mean()), float(again.mean())
 
 
-def _chosen_options(choices: Sequence[Choice]) -> Entry:
+def _chosen_options(choices: Sequence[SearchChoice]) -> Entry:
     texts = []
     for choice in choices:
         if choice.trial is not None:

@@ -33,7 +33,7 @@ _LED = ("changed: ", "tuned: ", UNTUNED)
 """Beginnings of words that a search leads to."""
 
 
-class Choice(NamedTuple):
+class SearchChoice(NamedTuple):
     """What one search of an arm chose."""
 
     study: str
@@ -86,7 +86,7 @@ class Searches:
         self.trials = self.trials[self.trials["cell"].isin(newest)].reset_index(drop=True)
         told = found[(found["metric"] == "chosen_trial") & found["cell"].isin(newest)]
         told = told.assign(model=self._arms(told))
-        self.choices: dict[tuple[Any, ...], list[Choice]] = {}
+        self.choices: dict[tuple[Any, ...], list[SearchChoice]] = {}
         for row in told.to_dict("records"):
             key = tuple(row[column] for column in ARM)
             self.choices.setdefault(key, []).append(_choice(row))
@@ -237,9 +237,9 @@ def _trial_key(row: Mapping[Any, Any]) -> tuple[str, str, str]:
     return str(row["cell"]), row["labels"]["trial"], row["labels"]["rung"]
 
 
-def _choice(row: Mapping[Any, Any]) -> Choice:
+def _choice(row: Mapping[Any, Any]) -> SearchChoice:
     labels = row["labels"]
-    return Choice(
+    return SearchChoice(
         labels["study"], None if row["status"] != "ok" else int(row["value"]),
         json.loads(labels.get("options", "{}")), labels.get("words", ""),
         tuple((name, text) for name, text in json.loads(labels.get("marks", "[]"))),
