@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lra.composition.configuration import ReportChoice
 from lra.composition.run import Composed
@@ -12,6 +12,11 @@ from lra.runners.records import Status
 from lra.sweep.sweep import Sweep, SweepOutcome
 from lra.terminal import progress
 from lra.terminal.volume import Volume
+
+if TYPE_CHECKING:
+    from lra.reports.style import ReportStyle
+    from lra.sweep.live import LiveSweep
+    from lra.tuning.growing import Growing
 
 PRELOAD = (
     "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
@@ -39,14 +44,13 @@ class Executed(NamedTuple):
     outcome: SweepOutcome
 
 
-def execute(  # noqa: PLR0912  # what a person sees of it, one after the other
+def execute(  # what a person sees of it, one after the other
     entries: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal
 ) -> Executed:
     """Plan and run the entries; report, and what its dashboard lacks, at the end."""
     from lra.execution import in_memory
     from lra.results.style import read_style
     from lra.runners.measurement.hardware import Device
-    from lra.runners.storage.index import RowsIndex
     from lra.sweep import cell_list
     from lra.sweep.agent import agent_of
     from lra.sweep.overview import overview
@@ -75,8 +79,31 @@ def execute(  # noqa: PLR0912  # what a person sees of it, one after the other
         before, sweep = sweep, growing.next_round()
         if {cell.key for cell in sweep.cells} <= {cell.key for cell in before.cells}:
             break
+        if live is not None:
+            live.close()  # the next one knows the cells of its round
         following, live = in_memory.execute(sweep, volume)
         outcome = following.after(outcome)
+    try:
+        _tell(sweep, outcome, live, choice.write, style, growing, multirun=multirun)
+    finally:
+        if live is not None:
+            live.close()
+    return Executed(_exit_code(sweep, outcome), sweep, outcome)
+
+
+def _tell(
+    sweep: Sweep,
+    outcome: SweepOutcome,
+    live: "LiveSweep | None",
+    report_wanted: bool | None,
+    style: "ReportStyle",
+    growing: "Growing | None",
+    *,
+    multirun: bool,
+) -> None:
+    """Report what a sweep has, and say what it lacks."""
+    from lra.runners.storage.index import RowsIndex
+
     with RowsIndex(sweep.root) as index:
         left = sum(not index.complete(cell) for cell in sweep.cells)
     if outcome.refused is not None or outcome.stopped_by is not None:
@@ -85,12 +112,11 @@ def execute(  # noqa: PLR0912  # what a person sees of it, one after the other
         print(f"interrupted: {left} of {len(sweep.cells)} cells are left; {GOES_ON}")
     else:
         if left < len(sweep.cells):
-            finish(sweep, choice.write, style, multirun=multirun, live=live)
+            finish(sweep, report_wanted, style, multirun=multirun, live=live)
             for line in growing.said() if growing else ():
                 print(line)
         if outcome.stopped:
             _say_stopped(sweep, outcome.stopped, left)
-    return Executed(_exit_code(sweep, outcome), sweep, outcome)
 
 
 def _exit_code(sweep: Sweep, outcome: SweepOutcome) -> int:

@@ -35,7 +35,8 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[SweepOutcome,
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it.
 
     Returns:
-        What became of the cells, and what the dashboard got; None: nothing had to be run.
+        What became of the cells, and what the dashboard got, to be closed once it has the report;
+        None: nothing had to be run.
     """
     store = sweep.store
     store.check_writable()
@@ -66,8 +67,13 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[SweepOutcome,
             if word := live.check():
                 board.say(word)
             executor.run()
-        finally:
-            live.close(None if executor.outcome.stopped_by is None else STOPPED_S)
+            if executor.outcome.stopped_by is None:
+                live.settle()
+        except BaseException:
+            live.close()
+            raise
+        if executor.outcome.stopped_by is not None:
+            live.close(STOPPED_S)
     board.summary(str(sweep.root))
     return executor.outcome, live
 

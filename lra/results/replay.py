@@ -1,10 +1,10 @@
 """What is stored of a sweep and was not written while its cells ran, for its dashboard.
 
-The same process writes it, from the same events. It neither asks, hangs nor fails, and ends with
+The process that wrote those writes the report, too, where it is there and lacks nothing else, and a
+new one what is left. It neither asks, hangs nor fails, and ends with
 one sentence that says where the runs lie or why there are none.
 """
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def replay(
     first = None if live is None else live.runs
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replayed = _Replay(sweep, rows, report_files, "" if first is None else first.offline)
+        replayed = _Replay(sweep, rows, report_files, live)
         if logger.mode is not LoggerMode.tensorboard:
             return replayed.sentence_for_wandb()
     except OSError as error:  # no room, no right: the rows are there
@@ -58,9 +58,15 @@ class _Replay:
     """The cells and the report of a sweep, beside what its dashboard has."""
 
     def __init__(
-        self, sweep: SweepCells, rows: pd.DataFrame, files: Sequence[Path], unreachable: str
+        self,
+        sweep: SweepCells,
+        rows: pd.DataFrame,
+        files: Sequence[Path],
+        live: LiveSweep | None,
     ) -> None:
-        self.sweep, self.unreachable = sweep, unreachable
+        self.sweep, self.live = sweep, live
+        runs = None if live is None else live.runs
+        self.unreachable = "" if runs is None else runs.offline
         self.report_content = ""
         self.folder = folder_of(sweep)
         self.contents = contents(rows)
@@ -92,13 +98,13 @@ class _Replay:
         due = report if self._due(report) else None
         if not left and due is None:
             return ""
-        staged = None
-        if due is not None:  # its files must outlive the run until it is sent, but no longer
-            staged = self.folder / "data" / due.id
-            shutil.rmtree(staged, ignore_errors=True)
-        copied = LiveSweep(
-            self.sweep, left or self.sweep.cells, unreachable=self.unreachable, staged=staged
-        )
+        if due is not None and not left and self.live is not None and self.live.goes_on:
+            self._report(self.live, due)
+            if not self._due(due):
+                return ""
+        if self.live is not None:
+            self.live.close()
+        copied = LiveSweep(self.sweep, left or self.sweep.cells, unreachable=self.unreachable)
         index = RowsIndex(self.sweep.root)
         for cell in left:
             summary = index.of(cell.key, cell.fingerprint)
@@ -107,13 +113,19 @@ class _Replay:
             copied.ended(cell, status, reason, wait=True)
         if (runs := copied.runs) is None:
             return copied.fault
+        self._report(copied, due, left=len(left))
+        return runs.failed or runs.lost
+
+    def _report(self, live: LiveSweep, due: RunPlan | None, *, left: int = 0) -> None:
+        """Hand over the report, behind so many cells, and wait until all is written."""
+        if (runs := live.runs) is None:
+            return
         if due is not None:
             cells = {cell: self.contents[cell] for cell in due.config["cells"]}
             event = {"event": "report", "cell": "report", "plan": due.as_json()}
             runs.hand(event | {"content": self.report_content, "cells": cells})
-        copied.close(live_events.CLOSED_S + RUN_S * (len(left) + (due is not None)))
+        live.close(live_events.CLOSED_S + RUN_S * (left + (due is not None)))
         self.unreachable = self.unreachable or runs.offline
-        return runs.failed or runs.lost
 
     def _left(self) -> list[Cell]:
         """Return the cells whose rows no run holds, those of one run behind each other."""

@@ -48,7 +48,6 @@ class LiveSweep:
         *,
         shared: bool = False,
         unreachable: str = "",
-        staged: Path | None = None,
     ) -> None:
         """Start the process that writes, which tries key and server at once.
 
@@ -57,10 +56,9 @@ class LiveSweep:
             waiting: its cells that are to be run; of a shared sweep nobody knows them.
             shared: whether other workers run cells of the sweep: `begin` starts the process then.
             unreachable: why the server cannot be reached, where that is known: nothing tries it.
-            staged: where the files of a report wait until they are sent; None: there is none.
         """
         self.sweep, self.shared = sweep, shared
-        self.unreachable, self.staged = unreachable, staged
+        self.unreachable = unreachable
         self.agent = None if shared else agent_of(sweep)
         self.runs: live.LiveRuns | None = None
         self.fault = ""
@@ -108,10 +106,9 @@ class LiveSweep:
             "agent": None if self.agent is None else self.agent._asdict(),
             "cells": [about_cell(cell, waiting=cell.key in to_do) for cell in sweep.cells],
         }
-        staged, keep = self.staged, self.staged is not None
         try:
-            staged = staged or _staged(folder / "data")
-            self.runs = LiveRuns(job, folder, "lra.sweep.live_process", staged, keep=keep)
+            staged = _staged(folder / "data")
+            self.runs = LiveRuns(job, folder, "lra.sweep.live_process", staged)
         except OSError as error:  # no room, no right: rows are what matters
             self.fault = str(error)
 
@@ -200,6 +197,16 @@ class LiveSweep:
     def dropped(self) -> int:
         """How many events were left out because the process that writes fell behind."""
         return 0 if self.runs is None or self.runs.failed else self.runs.dropped
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the process that writes is there, to write what a finished sweep has besides."""
+        return self.runs is not None and self.runs.alive
+
+    def settle(self) -> None:
+        """End the runs of all cells; the process that writes waits for the report."""
+        if self.runs is not None:
+            self.runs.settle(CLOSED_S)
 
     def close(self, seconds: float | None = None) -> None:
         """End the process that writes, after so many seconds at most; None: as many as usual."""

@@ -29,9 +29,7 @@ MOST_NUMBERS = 1_000
 class LiveRuns:
     """The runs of one sweep while its cells run."""
 
-    def __init__(
-        self, job: Mapping[str, Any], folder: Path, module: str, staged: Path, *, keep: bool = False
-    ) -> None:
+    def __init__(self, job: Mapping[str, Any], folder: Path, module: str, staged: Path) -> None:
         """Start the process that writes; the first line that it gets is the job.
 
         Args:
@@ -39,7 +37,6 @@ class LiveRuns:
             folder: everything is written below it.
             module: whose `main` is the process: that of `live_writer`, with a store at its side.
             staged: place of this process alone for what W&B is to send.
-            keep: whether that stays behind the end: the files of a report, until it is sent.
         """
         self.offline = ""
         """Why runs go into files although the server was wanted."""
@@ -55,8 +52,8 @@ class LiveRuns:
         """Folders of runs that are whole, where they are to be."""
         folder.mkdir(parents=True, exist_ok=True)
         self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MOST)
-        self._answered = threading.Event()
-        self._data, self._keep = staged, keep
+        self._answered, self._settled = threading.Event(), threading.Event()
+        self._data, self._closed = staged, False
         self.lost = ""
         """Why something of a cell was not written."""
         self._writer = WritingProcess(
@@ -102,8 +99,24 @@ class LiveRuns:
         if self._answered.wait(seconds) and not (self.failed or self.ready):
             self.failed = self._complaint or "its process ended early"
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process can still write."""
+        return not (self._closed or self.failed) and self._writer.process.poll() is None
+
+    def settle(self, seconds: float) -> None:
+        """Have the process end all runs, at most so long, and wait for more; see `alive`."""
+        until = time.monotonic() + seconds
+        with suppress(queue.Full):
+            self._queue.put({"event": "settle"}, timeout=seconds)
+        if not self._settled.wait(max(0.0, until - time.monotonic())):
+            self.failed = self.failed or f"it took longer than {seconds:g} s to end its runs"
+
     def close(self, seconds: float) -> None:
-        """Let the process finish what it has, at most so long, and end it."""
+        """Let the process finish what it has, at most so long, and end it; once."""
+        if self._closed:
+            return
+        self._closed = True
         until = time.monotonic() + seconds
         with suppress(queue.Full):
             self._queue.put(None, timeout=seconds)
@@ -121,7 +134,7 @@ class LiveRuns:
             if pipe is not None:
                 pipe.close()
         self._writer.clear()
-        if not (self.failed or self._keep):
+        if not self.failed:
             shutil.rmtree(self._data, ignore_errors=True)
 
     def _hand_over(self) -> None:
@@ -151,11 +164,14 @@ class LiveRuns:
                 self.unsent.append(event["path"])
             elif event["event"] == "written":
                 self.written.append(event["path"])
+            elif event["event"] == "settled":
+                self._settled.set()
             elif event["event"] == "ready":
                 self.ready = True
             if self.ready or self.failed:
                 self._answered.set()
         self._answered.set()
+        self._settled.set()
 
     def _overhear(self) -> None:
         for line in self._writer.process.stderr or ():

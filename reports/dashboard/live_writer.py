@@ -6,6 +6,7 @@ once it has ended. It writes to W&B or for TensorBoard: whatever opens runs as `
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -76,7 +77,11 @@ def main(stored: Callable[[Path], Stored]) -> None:
     for line in sys.stdin:
         event = json.loads(line)
         try:
-            runs.take(event)
+            if event["event"] == "settle":
+                runs.close()
+                say(event="settled")
+            else:
+                runs.take(event)
         except RunTaken as error:
             say(event="lost", cell=str(event["cell"]), reason=str(error))
         except Exception as error:  # noqa: BLE001 - whatever W&B or a dead service may raise
@@ -349,6 +354,10 @@ class Runs:
         lock = taken(self.folder, plan.id)
         if lock is None:
             raise RunTaken(f"another process writes the report {plan.name}")
+        # Its files must outlive this process until they are sent, and no longer than the report.
+        staged = self.folder / "data" / plan.id
+        shutil.rmtree(staged, ignore_errors=True)
+        os.environ["WANDB_DATA_DIR"] = str(staged)
         about = Description(
             name=plan.name, job_type=plan.job_type, tags=plan.tags, config=plan.config
         )

@@ -81,7 +81,7 @@ def _places(values: list[Any], *, log: bool) -> list[float | None]:
         known = sorted({str(value) for value in there})
         at = {name: place / max(1, len(known) - 1) for place, name in enumerate(known)}
         return [None if value is None else at[str(value)] for value in values]
-    places = np.array([as_number(value) for value in values], dtype=float)
+    series = pd.Series([as_number(value) for value in values], dtype=float)
     if log:
         series = pd.Series(np.log(series.to_numpy(dtype=float)))
     low, high = series.min(), series.max()

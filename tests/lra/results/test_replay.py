@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,12 +17,14 @@ import pytest
 from fuzz import cases
 
 from lra.composition.hydra_entry import entries
+from lra.reports.dashboard import live as live_reports
 from lra.reports.dashboard.keys import LENGTH_AXIS, SPEEDUP, STEP_AXIS
 from lra.results import replay as replay_module
 from lra.results.replay import replay
 from lra.results.stored import stored
 from lra.runners.records import Measurement, Status
 from lra.sweep import cell_list, live as live_module
+from lra.sweep.live import LiveSweep
 from lra.sweep.sweep import Sweep
 from tests.reports.dashboard.offline_runs import Run
 
@@ -218,6 +221,47 @@ def test_offline_runs_read_back(
             assert inside not in entry.read_bytes()
         except OSError:
             continue  # ended, or not ours
+
+
+@pytest.mark.parametrize(("fault", "processes"), [(None, 1), ("killed", 2), ("lost", 2)])
+def test_one_process_writes_the_runs_of_cells_and_the_report(
+    fault: str | None,
+    processes: int,
+    tmp_path: Path,
+    png: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[object] = []
+    process = live_reports.WritingProcess
+    monkeypatch.setattr(
+        live_reports,
+        "WritingProcess",
+        lambda *args, **how: (started.append(args), process(*args, **how))[1],
+    )
+    store = Filled(tmp_path)
+    store.write()
+    live = LiveSweep(store.sweep, store.sweep.cells)
+    lost = store.sweep.cells[0].key if fault == "lost" else ""
+    for cell in store.sweep.cells:
+        if cell.key != lost:
+            live.ended(cell, Status.ok, wait=True)
+    live.settle()
+    assert live.goes_on
+    assert live.runs is not None
+    if fault == "killed":
+        os.killpg(live.runs.process_group, signal.SIGKILL)
+    sentence = replay(store.sweep, live, store.rows, [png])
+    assert sentence.startswith(f"5 W&B runs are offline under {store.folder}; ")
+    assert "could not" not in sentence
+    assert len(started) == processes
+    assert not live.goes_on
+    runs = kinds(store.there())
+    assert logged([*runs.values()]) == expected(store.rows)
+    report = runs["report", "report/quick"]
+    assert report.artifacts["report-quick"] == ["time-step.png"]
+    (staged,) = (path for path in (store.folder / "data").iterdir())
+    assert staged.name == report.run.run_id, "what is to be sent with it, and nothing else"
+    assert [path for path in staged.rglob("*") if path.is_file()]
 
 
 def test_the_same_is_written_once_and_a_change_replaces_it(tmp_path: Path) -> None:
