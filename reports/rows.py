@@ -43,6 +43,8 @@ _NO_PEAK = "peak tensor bytes were not recorded"
 COST_SETTING = (
     "task", "task_version", "source", "causal", "hardware", "device", "precision", "threads",
 )  # fmt: skip
+FINAL_SETTING = (*COST_SETTING, "regime", "tokenizer")
+"""Columns in which final numbers of one table agree."""
 
 
 class NoRows(ValueError):

@@ -103,12 +103,41 @@ def test_a_sweep_begins_without_what_its_report_needs():
     assert printed(code) == []
 
 
+HEAVY = frozenset(
+    {"torch", "torch._dynamo", "pandas", "matplotlib", "scipy", "wandb", "hydra", "sympy",
+     "datasets", "transformers", "vl_convert"}
+)  # fmt: skip
+SHELF = "reports/published/quickstart-epyc-2026-11-22.jsonl"
+ANSWERS = {
+    "list": set(),
+    "list models": set(),
+    "completion bash": set(),
+    "clean": set(),
+    "data prepare listops source=sample": {"hydra"},
+    "data prepare mqar train_examples=8 validation_examples=8 test_examples=8": {"hydra"},
+    "run model=linear task=listops runner.dry_run=true": {"hydra", "torch", "sympy"},
+    "plan model=linear task=listops": {"hydra", "torch", "sympy"},
+    f"compare linear softmax --rows {SHELF}": {"pandas", "scipy"},
+}
+"""Commands, and which heavy packages their answers need. PyTorch's shapes bring sympy."""
+
+
+@pytest.mark.parametrize("words", ANSWERS)
+def test_an_answer_brings_no_package_that_it_does_not_need(words, tmp_path):
+    place = {"LRA_DATA": str(tmp_path / "data")}
+    code = (
+        f"import contextlib, io, os, sys\nos.environ |= {place}\nfrom lra import cli\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        f"    code = cli.main({words.split()})\n"
+        f"print(code, *sorted({set(HEAVY)} & {{*sys.modules}}))"
+    )
+    assert printed(code) == ["0", *sorted(ANSWERS[words])]
+
+
 def test_no_verb_is_imported_with_what_its_answer_may_need():
     # Each in a fork, as one would bring what another must not.
     code = (
-        "import importlib, os, sys\nfrom lra.cli import VERBS\n"
-        "heavy = {'torch', 'pandas', 'matplotlib', 'scipy', 'wandb', 'hydra', 'sympy',"
-        " 'datasets', 'transformers', 'vl_convert'}\n"
+        f"import importlib, os, sys\nfrom lra.cli import VERBS\nheavy = {set(HEAVY)}\n"
         "for verb in VERBS.values():\n"
         "    if os.fork() == 0:\n"
         "        importlib.import_module(verb.module)\n"

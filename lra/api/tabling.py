@@ -192,16 +192,16 @@ def _scores(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":
 
 
 def _metrics(frame: "pd.DataFrame", runner: str | None) -> "Table":
-    from lra.reports.rows import settings
-    from lra.reports.sections.generic import SETTING, generic_table
+    from lra.reports.rows import FINAL_SETTING, settings
+    from lra.reports.sections.generic import generic_table
 
     runner = one_of("runner", runner, sorted(map(str, frame["runner"].unique())))
     final = frame[(frame["runner"] == runner) & frame["step"].isna()]
     if final.empty:
         raise none_of(f"final numbers of runner={runner}", frame)
-    parts = settings(final, SETTING)
+    parts = settings(final, FINAL_SETTING)
     if len(parts) > 1:
-        column = next(c for c in SETTING if final[c].nunique(dropna=False) > 1)
+        column = next(c for c in FINAL_SETTING if final[c].nunique(dropna=False) > 1)
         raise ConfigError(
             f"the rows of runner={runner} are of {len(parts)} settings, which one table may not "
             f"mix: they differ in {column}. Choose, as in "

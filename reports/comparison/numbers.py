@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.reports.rows import MARKS, as_text, labels_of
-from lra.reports.sections.generic import SETTING
+from lra.reports.rows import FINAL_SETTING, MARKS, as_text, labels_of
 from lra.reports.tables.costs import significant
 from lra.reports.tables.scores import ACCURACY, LANGUAGE, TASK, Score, at_task_length
 from lra.runners.metrics import METRICS
@@ -78,7 +77,7 @@ def numbers_of(
     rows = final[(final["metric"] == metric) & final["split"].isin((split, ""))]
     broken_off = rows["cell"].isin([*lost]) if metric in SCORES else rows["status"] != "ok"
     rows = rows[~broken_off]
-    columns = TASK if metric in SCORES else ("mode", "length", *SETTING)
+    columns = TASK if metric in SCORES else ("mode", "length", *FINAL_SETTING)
     records = [
         (row, {**labels_of(row["labels"]), "runner": "" if row["baseline"] else row["runner"]})
         for row in rows.to_dict("records")

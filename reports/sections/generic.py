@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lra.reports.rows import COST_SETTING, RUN_MARKS, as_text, model_order, settings
+from lra.reports.rows import FINAL_SETTING, RUN_MARKS, as_text, model_order, settings
 from lra.reports.sections.section import TablePart
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.stems import stem
@@ -16,8 +16,6 @@ from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.metrics import METRICS
 from lra.runners.records import canonical
 
-SETTING = (*COST_SETTING, "regime", "tokenizer")
-"""Columns in which the rows of one table agree."""
 IN_NAMES = frozenset({"variant", "layers", "start", "regime", "tokenizer", *RUN_MARKS})
 """Labels that stand in a model's name or in the title of its table."""
 REMARKS = frozenset(
@@ -46,7 +44,7 @@ def generic_tables(rows: pd.DataFrame, metrics: Mapping[str, Sequence[str]]) -> 
     """
     final = rows[rows["step"].isna()]
     for runner, runner_rows in final.groupby("runner", sort=True):
-        parts = settings(runner_rows, SETTING)
+        parts = settings(runner_rows, FINAL_SETTING)
         for part in parts:
             file = f"metrics-{stem(str(runner))}{part.suffix}"
             where = f" ({part.title})" if len(parts) > 1 else ""
