@@ -40,7 +40,7 @@ NEAR = 1e-3
 
 
 def prepare(folder: Path, steps: int) -> None:
-    """Write what the scripts begin with: weights, the rows of every batch, the place of the data."""
+    """Write what the scripts begin with: weights, the rows of every batch, the place of data."""
     import numpy as np
     import torch
 
