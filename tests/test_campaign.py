@@ -1,5 +1,6 @@
 """The campaign of faults: its checks notice what they are for, and its page shows what was kept."""
 
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import pytest
 
 from lra.runners.records import Cell, Measurement
 from lra.runners.store import Store
-from tests.campaign import fresh, machine, published
+from tests.campaign import fresh, machine, published, shim
 from tests.campaign.part import Found
 from tests.campaign.sweeps import check_store
 from tests.lra_process import HOME
@@ -26,6 +27,45 @@ COLUMNS = {
     "source": "generated", "length": 512, "causal": False, "hardware": "cpu", "device": "some CPU",
     "precision": "float32", "threads": 1,
 }  # fmt: skip
+
+
+CALLS = {
+    "read": "open(file).close()", "list": "os.listdir(folder)", "stat": "os.stat(file)",
+    "write": "open(folder + '/new', 'w')", "lock": "fcntl.flock(held, fcntl.LOCK_EX)",
+    "flush of a folder": "os.fsync(held)", "removal": "os.unlink(file)",
+}  # fmt: skip
+"""Of each kind one, by the name that Python calls."""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("kind", CALLS)
+def test_calls_of_one_kind_fail_and_no_others(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "")
+    shim.preload(tmp_path)
+    below = tmp_path / "below"
+    below.mkdir()
+    (below / "file").touch()
+    faults = shim.Faults(tmp_path / "faults", below)
+    lines = [
+        "import fcntl, os, sys",
+        "folder = sys.argv[1]",
+        "file = folder + '/file'",
+        "held = os.open(folder, os.O_RDONLY)",
+        "open(sys.argv[2], 'w').write(sys.argv[3])",
+    ]
+    for name, call in CALLS.items():
+        lines += ["try:", f"    {call}", f"    print('{name}: done')", "except OSError as error:",
+                  f"    print('{name}:', error.errno)"]  # fmt: skip
+    setting = f"1000 {errno.ESTALE} {shim.KINDS[kind]}"
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines), str(below), str(faults.folder / "calls"), setting],
+        env={**os.environ, **faults.variables}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    said = dict(line.split(": ") for line in done.stdout.splitlines())
+    assert said == {**dict.fromkeys(CALLS, "done"), kind: str(errno.ESTALE)}
+    assert {*faults.by_kind()} == {kind}
 
 
 def test_the_page_shows_the_figures_that_are_kept() -> None:

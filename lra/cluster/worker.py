@@ -281,7 +281,8 @@ def work(folder: Path, options: WorkerOptions) -> int:
         OtherCode: it was written with other code.
     """
     try:
-        return Worker(StoredPlan(folder), options).run()
+        worker = system_errors.persistent(lambda: Worker(StoredPlan(folder), options))
+        return worker.run()
     except OSError as error:
         return storage_code(error)
 

@@ -99,8 +99,9 @@ def _several(folder: Path, arguments: argparse.Namespace) -> int:
     from lra.cluster.fork_workers import forked
     from lra.cluster.plan import StoredPlan
     from lra.cluster.worker import default_name, work
+    from lra.conf.system_errors import persistent
 
-    plan = StoredPlan(folder)
+    plan = persistent(StoredPlan, folder)
     code.check(plan)  # once for all of them: the hashes are remembered
     plan.close()
 

@@ -84,7 +84,7 @@ def execute(  # what a person sees of it, one after the other
         following, live = in_memory.execute(sweep, volume)
         outcome = following.after(outcome)
     try:
-        _tell(sweep, outcome, live, choice.write, style, growing, multirun=multirun)
+        _tell(sweep, outcome, live, choice.write, style, growing=growing, multirun=multirun)
     finally:
         if live is not None:
             live.close()
@@ -97,8 +97,8 @@ def _tell(
     live: "LiveSweep | None",
     report_wanted: bool | None,
     style: "ReportStyle",
-    growing: "Growing | None",
     *,
+    growing: "Growing | None",
     multirun: bool,
 ) -> None:
     """Report what a sweep has, and say what it lacks."""

@@ -136,6 +136,23 @@ def test_a_worker_that_cannot_begin_is_queued_again_too(
     assert "plan.json" in said
 
 
+def test_a_first_read_that_fails_ends_no_worker(
+    plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read of an open file, whose error names no path."""
+    failed: list[int] = []
+
+    def opened(folder: Path) -> StoredPlan:
+        if not failed:
+            failed.append(1)
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        return StoredPlan(folder)
+
+    monkeypatch.setattr(module, "StoredPlan", opened)
+    assert ended(plan)[0] == 0
+    assert failed
+
+
 def test_the_way_out_of_reading_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     from lra.cli import message
 
