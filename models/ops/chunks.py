@@ -12,15 +12,16 @@ from torch import Tensor
 from lra.models.ops.numerics import blocks
 
 
-def spans(length: int, chunk: int, rows: int) -> list[tuple[slice, int]]:
+def spans(length: int, chunk: int, rows: int, *, uncut: bool = False) -> list[tuple[slice, int]]:
     """Return blocks of about `rows` tokens to work on at once, and the size of their chunks.
 
-    They have whole chunks; what is left at the end is a block of one short chunk.
+    They have whole chunks; what is left at the end is a block of one short chunk. `uncut`: one
+    block of all others, which takes twice the memory while it is worked on, and fewer calls.
     """
     whole = length - length % chunk
     # A short sequence is cut as well, or its blocks would hold more than all its rows do.
-    rows = max(1, min(rows, length // 4) // chunk) * chunk
-    cuts = [(rows_, chunk) for rows_ in blocks(whole, rows)]
+    rows = whole if uncut else max(1, min(rows, length // 4) // chunk) * chunk
+    cuts = [(rows_, chunk) for rows_ in blocks(whole, max(rows, 1))]
     return cuts + ([(slice(whole, length), length - whole)] if whole < length else [])
 
 

@@ -13,6 +13,7 @@ negligible next to the largest key seen so far. Where that leaves a row (almost)
 memory, `exponent_sums` computes the same with a reference for each feature.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +21,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lra.models.device_kind import device_kind
 from lra.models.ops.chunks import scan, spans, written
 from lra.models.ops.linear.exponent_sums import faint, mean_of_past
 from lra.models.ops.linear.feature_product import augment, output_gradient
-from lra.models.ops.linear.features import FeatureMaps, block_rows
+from lra.models.ops.linear.features import CPU_BLOCK, FeatureMaps, block_rows
 from lra.models.ops.numerics import full_precision, sum_dtype, without_padding
+
+SMALL = 2**16
+"""Features of a sequence, of all heads, that a CPU works on in one block: at twice as many it takes
+as long in four, which need half the memory."""
 
 
 class Memory(NamedTuple):
@@ -93,6 +99,13 @@ class _Rows(NamedTuple):
             return self
         keep = None if self.keep is None else self.keep[:, rows]
         return _Rows(self.q[:, :, rows], self.k[:, :, rows], self.v[:, :, rows], keep)
+
+
+def _cuts(q: Float[Tensor, "b h l k"], maps: FeatureMaps, chunk: int) -> list[tuple[slice, int]]:
+    """Return the blocks of a sequence: one where calls cost more than the numbers in it."""
+    few = SMALL if device_kind(q.device) == "cpu" else CPU_BLOCK
+    uncut = math.prod(q.shape[:3]) * maps.width <= few
+    return spans(q.shape[2], chunk, block_rows(q, maps.width), uncut=uncut)
 
 
 class _Block(NamedTuple):
@@ -170,7 +183,7 @@ class _CausalProduct(torch.autograd.Function):
         whole, memory = _Rows(q, k, v, keep), Memory(sums, level)
         memories: list[Tensor] = []
         with full_precision(q):
-            for rows, size in spans(q.shape[2], chunk, block_rows(q, maps.width)):
+            for rows, size in _cuts(q, maps, chunk):
                 memories.extend(memory)  # += does not compile before PyTorch 2.13
                 block = _block(whole.cut(rows), memory, maps.at(rows), size)
                 total = torch.bmm(block.phi_q, block.states)
@@ -206,7 +219,7 @@ class _CausalProduct(torch.autograd.Function):
             dsums = torch.zeros_like(memories[0])
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         whole = _Rows(q, k, v, keep)
-        cuts = spans(q.shape[2], ctx.chunk, block_rows(q, maps.width))
+        cuts = _cuts(q, maps, ctx.chunk)
         with full_precision(q):
             for index in reversed(range(len(cuts))):
                 rows, size = cuts[index]
@@ -279,16 +292,17 @@ def causal_product(
     chunk: int,
     keep: Bool[Tensor, "b l"] | None = None,
     memory: Memory | None = None,
+    blank: bool = False,
 ) -> tuple[Float[Tensor, "b h l v"], Memory | None]:
     """Mix the values of kept keys up to each row; return them and the memory for what follows.
 
     Any cut of a sequence into calls, the first with an empty memory and each with that of the one
-    before, gives one and the same result. Without a memory none is returned. Dtypes and empty rows
-    as in `feature_product`.
+    before, gives one and the same result. Without a memory none is returned. Dtypes, empty rows and
+    `blank` as in `feature_product`.
     """
     start = memory or empty_memory((*v.shape[:2], 0, q.shape[-1], v.shape[-1]), maps, v)
-    k, v = without_padding(k, keep), without_padding(v, keep)
-
+    if not blank:
+        k, v = without_padding(k, keep), without_padding(v, keep)
     sides = maps.exponentials
     if sides and memory:
         o, *after = mean_of_past(q, k, v, keep, sides, **start._asdict())

@@ -35,7 +35,10 @@ class FeatureCore(nn.Module, ABC):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend to all kept keys or, when causal, to those up to each query's own position."""
+        """Attend to all kept keys or, when causal, to those up to each query's own position.
+
+        Keys and values of padding are finite: they come from zeros (`lra.models.mixer.blanked`).
+        """
         if "keep" not in self.traits.supports:
             layout = layout._replace(keep=None)
         maps = self.maps(q, k, layout)
@@ -45,8 +48,9 @@ class FeatureCore(nn.Module, ABC):
                 causal=self.traits.causal, chunk=self.chunk, keep=layout.keep,
             )  # fmt: skip
         if not self.traits.causal:
-            return feature_product(q, k, v, maps, layout.keep)
-        return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep)[0]
+            return feature_product(q, k, v, maps, layout.keep, blank=True)
+        made = causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep, blank=True)
+        return made[0]
 
     def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
         """Return the empty sums: their size does not depend on the memory requested."""

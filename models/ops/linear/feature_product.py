@@ -108,7 +108,9 @@ def _gather(
             sums.weights.mul_(shrink)
     weight = keys.weights(log, top)
     if weight is not None:
-        phi = phi.mul_(weight)
+        # Dense where there is padding, whether or not it was filled, which makes keys dense: sums
+        # are the same to the bit.
+        phi = phi.mul_(weight) if keys.keep is None else phi.contiguous().mul_(weight)
     v, weights = keys.v.to(dtype), phi.sum(-2)
     if sums is None:
         return Sums(phi.mT @ v, weights), top
@@ -118,15 +120,19 @@ def _gather(
 
 
 def _spread(
-    q: Float[Tensor, "b h r k"], sums: Sums, maps: FeatureMaps
+    q: Float[Tensor, "b h r k"],
+    sums: Sums,
+    maps: FeatureMaps,
+    o: Float[Tensor, "b h r v"] | None = None,
 ) -> tuple[Float[Tensor, "b h r v"], Float[Tensor, "b h r"] | None]:
-    """Return the results of a block of queries and 1 / sum of weights, if divided by."""
+    """Return the results of a block of queries, in `o`, and 1 / sum of weights, if divided by."""
     phi, _ = maps.query(q.to(sums.values.dtype))
     numerator = phi @ sums.values
-    if not maps.normalise:
-        return numerator, None
-    inverse = maps.reciprocal((sums.weights[..., None, :] @ phi.mT)[..., 0, :])
-    return numerator.mul_(inverse[..., None]), inverse
+    inverse = None
+    if maps.normalise:
+        inverse = maps.reciprocal((sums.weights[..., None, :] @ phi.mT)[..., 0, :])
+        numerator.mul_(inverse[..., None])
+    return numerator if o is None else o.copy_(numerator), inverse
 
 
 def _pull_query(
@@ -210,14 +216,14 @@ def answers(
     ones = partial(sums.values.new_ones, q.shape[:3])
     at_once = rows_at_once(q, maps.width)
     with full_precision(q):
-        if o is None and q.shape[2] <= at_once:
-            output, inverse = _spread(q, sums, maps.at(slice(0, q.shape[2])))
+        if q.shape[2] <= at_once:
+            output, inverse = _spread(q, sums, maps.at(slice(0, q.shape[2])), o)
             return output.to(dtype), ones() if inverse is None else inverse
         if o is None:
             o = q.new_empty((*q.shape[:3], sums.values.shape[-1]), dtype=dtype)
         inverse = ones()
         for rows in blocks(q.shape[2], at_once):
-            o[:, :, rows], factor = _spread(q[:, :, rows], sums, maps.at(rows))
+            _, factor = _spread(q[:, :, rows], sums, maps.at(rows), o[:, :, rows])
             if factor is not None:
                 inverse[:, :, rows] = factor
     return o, inverse
@@ -301,18 +307,32 @@ def feature_product(
     v: Float[Tensor, "b h s v"],
     maps: FeatureMaps,
     keep: Bool[Tensor, "b s"] | None = None,
+    *,
+    blank: bool = False,
 ) -> Float[Tensor, "b h l v"]:
     """Mix the values of all kept keys with weights phi(q_i) · phi(k_j), normalised if wanted.
 
     Sums run in float32 (float64 input: float64); the result has the dtype of v. A row that finds
     no kept key is 0.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        maps: Of features.
+        keep: False for padding.
+        blank: Keys and values of padding were made of zeros: finite, as their features are, which
+            alone are left out.
     """
-    k, v = without_padding(k, keep), without_padding(v, keep)
+    if not blank:
+        k, v = without_padding(k, keep), without_padding(v, keep)
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
         o, inverse = _FeatureProduct.apply(q, k, v, keep, maps)  # type: ignore[no-untyped-call]
     else:
         o, inverse, *_ = _mixed(q, k, v, keep, maps)
+    if maps.exponentials is None:
+        return cast(Tensor, o)
     seen = None if keep is None else keep.any(1, keepdim=True)
-    if maps.exponentials and faint(inverse, seen):
-        return mean_of_all(q, k, v, keep, maps.exponentials)
-    return cast(Tensor, o)
+    return (
+        mean_of_all(q, k, v, keep, maps.exponentials) if faint(inverse, seen) else cast(Tensor, o)
+    )
