@@ -40,6 +40,7 @@ from lra.models.backbone.config import (
     Tokens,
 )
 from lra.models.backbone.heads import (
+    READ_FIRST,
     WITH_CLS,
     Interaction,
     Pooling,
@@ -157,6 +158,14 @@ class Backbone(nn.Module):
             check_memory(config, facts, self.initial_state)
         # A shared module once; the test is slow, and the answer does not change.
         self.penalised = [part for part in self.modules() if isinstance(part, Penalised)]
+        # What stands behind the last block then acts on each position by itself, and draws nothing.
+        self.reads_first = (
+            not self.per_token
+            and config.pooling in READ_FIRST
+            and type(self.stack) is Stack
+            and config.norm != NormKind.batch
+            and not config.output_dropout
+        )
 
     def _draw_embedding(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "embedding"))
@@ -293,7 +302,7 @@ class Backbone(nn.Module):
         At every position: `target[:, i]` is what position i is to answer, for language models the
         token after `tokens[:, 0, i]`; the task shifts. `layout` has the masks of the batch.
         """
-        flow = self.run(tokens, keep, state, layout)
+        flow = self.run(tokens, keep, state, layout, to_answer=True)
         hit: Tensor | None
         if isinstance(self.head, TokenHead):
             nll, hit = self.head.judge(flow.x, target, label_smoothing)
@@ -313,7 +322,7 @@ class Backbone(nn.Module):
         layout: Layout = placing.PLAIN,
     ) -> tuple[Float[Tensor, "b *l c"], State]:
         """Return logits, [b c] or [b l c], and the next state where one is given."""
-        flow = self.run(tokens, keep, state, layout)
+        flow = self.run(tokens, keep, state, layout, to_answer=True)
         if isinstance(self.head, TokenHead):
             return self.head(flow.x), flow.state
         return self.classify(flow.x, keep, tokens.shape[1], layout.context), flow.state
@@ -338,11 +347,14 @@ class Backbone(nn.Module):
         keep: Bool[Tensor, "b p l"] | None,
         state: State,
         layout: Layout = placing.PLAIN,
+        *,
+        to_answer: bool = False,
     ) -> Flow:
         """Return the stack's output with p folded into b, and the next state where one is given.
 
         The model's state is (tokens seen by row, the stack's state): the count is where the next
-        tokens stand. Of `layout`, `lra.models.mixer.MASKS` are read.
+        tokens stand. Of `layout`, `lra.models.mixer.MASKS` are read. `to_answer`: of the output,
+        what `classify` reads is enough, which may be position 0 alone.
         """
         self.facts.check(tokens)
         layout = placing.masks_of(layout, self.facts, state)
@@ -368,7 +380,9 @@ class Backbone(nn.Module):
         x = self.embedding_dropout(self.add_positions(x, count, parts, layout.context))
         flow = Flow(x, layers)
         placed = layout._replace(keep=keep, start=count)
-        if self.query is None:
+        if to_answer and self.reads_first and layout.context is None:
+            flow = cast(Stack, self.stack)(flow, placed, first=True)
+        elif self.query is None:
             flow = cast(Flow, self.stack(flow, placed))
         else:
             asked = self.add_positions(self.query.to(x.dtype).expand_as(x), count)
@@ -400,9 +414,11 @@ class Backbone(nn.Module):
         context: Context | None = None,
     ) -> Float[Tensor, "b c"]:
         """Pool each sequence, join the towers of a pair, and return logits."""
-        if self.has_cls:
-            keep, context = shared.with_cls(keep, context)
-        real = shared.real_of(self.stack, keep, x)
+        real = None
+        if self.config.pooling not in READ_FIRST:
+            if self.has_cls:
+                keep, context = shared.with_cls(keep, context)
+            real = shared.real_of(self.stack, keep, x)
         pooled = shared.pool_shared(x, real, self.config.pooling, context)
         features = pooled.view(-1, parts, pooled.shape[-1])
         if self.facts.head == Head.pair:

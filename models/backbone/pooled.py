@@ -191,7 +191,7 @@ class PooledStack(Stack):
         keep = None if level.keep is None else pooled_mask(level.keep, has_cls=has_cls)
         return self.level(keep, Spacing(1 - step if has_cls else 0, step))
 
-    def forward(self, flow: Flow, layout: Layout) -> Flow:
+    def forward(self, flow: Flow, layout: Layout) -> Flow:  # type: ignore[override]
         """Pass through every block; the output is shorter where there is no decoder."""
         self.refuse(layout._replace(keep=None))
         has_cls, length = self.cut.has_cls, flow.x.shape[1]

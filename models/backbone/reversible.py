@@ -225,7 +225,7 @@ class ReversibleStack(Stack):
                     "residual=pre_norm"
                 )
 
-    def forward(self, flow: Flow, layout: Layout) -> Flow:
+    def forward(self, flow: Flow, layout: Layout) -> Flow:  # type: ignore[override]
         """Pass through every block; the state, where given, is one entry per block."""
         layout, blank = self.checked(layout)
         blocks = [cast(TransformerBlock, block) for block in self.blocks]

@@ -257,8 +257,14 @@ class Stack(nn.Module):
                     f"without {', '.join(ignored)}"
                 )
 
-    def forward(self, flow: Flow, layout: Layout) -> Flow:
-        """Pass through every block; the state, where given, is one entry per block."""
+    def forward(self, flow: Flow, layout: Layout, *, first: bool = False) -> Flow:
+        """Pass through every block; the state, where given, is one entry per block.
+
+        Args:
+            flow: What enters the first block.
+            layout: Of its tokens.
+            first: Whether the output at position 0 alone is wanted.
+        """
         flow = self.opened(flow)
         layout, blank = self.checked(layout)
         given = flow.state is not None
@@ -268,7 +274,7 @@ class Stack(nn.Module):
             flow = self.through(block, flow._replace(state=state), layout, blank)
             after.append(flow.state)
         flow = flow._replace(state=tuple(after) if given else None)
-        return flow.with_x(self.closed(flow.x))
+        return flow.with_x(self.closed(flow.x[:, :1] if first else flow.x))
 
     def queried(self, flow: Flow, queries: Float[Tensor, "b l d"], layout: Layout) -> Flow:
         """Return what a second stream makes of `queries`, which reads the first and is not read.
