@@ -73,21 +73,16 @@ def main(argv: list[str]) -> int:
 
 def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.composition.hydra_entry import entries
-    from lra.sweep.cell_list import build
     from lra.sweep.costs import Costs
     from lra.sweep.forecast import Forecaster
     from lra.sweep.kept_counts import KeptCounts
     from lra.sweep.past import stored
+    from lra.tuning.planned import planned
 
     configurations = entries(words)
     if not configurations:
         return 0  # Hydra printed a configuration or its help
-    growing = None
-    if configurations[0].searched is not None:
-        from lra.tuning.growing import Growing
-
-        growing = Growing.of(configurations, elsewhere=True, kept=False)
-    sweep = growing.sweep() if growing else build(configurations, elsewhere=True)
+    sweep, growing = planned(configurations, elsewhere=True, kept=False)
     past = [*stored(sweep.planned, sweep.store, sweep.name)]
     forecaster = Forecaster(past, Costs(kept=KeptCounts()))
     lines = [*_forecast_lines(sweep, forecaster)]

@@ -80,19 +80,13 @@ def main(argv: list[str]) -> int:
     if not configurations:
         return 0  # Hydra printed a configuration or its help
     from lra.results.style import read_style
-    from lra.sweep import cell_list
+    from lra.tuning.planned import planned
 
     choice = ReportChoice.of(configurations[0].config)
     for line in read_style(choice.style)[1]:
         print(line, file=sys.stderr)
-    elsewhere = engine.name != LOCAL
-    growing = None
-    if configurations[0].searched is not None:
-        from lra.tuning.growing import Growing
-
-        kept = not configurations[0].config["runner"].get("dry_run")
-        growing = Growing.of(configurations, elsewhere=elsewhere, kept=kept)
-    sweep = growing.sweep() if growing else cell_list.build(configurations, elsewhere=elsewhere)
+    kept = not configurations[0].config["runner"].get("dry_run")
+    sweep, growing = planned(configurations, elsewhere=engine.name != LOCAL, kept=kept)
     if sweep.control.dry_run:
         from lra.sweep.overview import overview
 

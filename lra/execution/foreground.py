@@ -51,22 +51,17 @@ def execute(  # what a person sees of it, one after the other
     from lra.execution import in_memory
     from lra.results.style import read_style
     from lra.runners.measurement.hardware import Device
-    from lra.sweep import cell_list
     from lra.sweep.agent import agent_of
     from lra.sweep.overview import overview
     from lra.sweep.places import check_places
+    from lra.tuning.planned import planned
 
     choice = ReportChoice.of(entries[0].config)
     style, not_taken = read_style(choice.style)  # before any cell: a slip is reported in a second
     for line in not_taken:
         print(line, file=sys.stderr)
     planning = bool(entries[0].config["runner"].get("dry_run"))
-    growing = None
-    if entries[0].searched is not None:
-        from lra.tuning.growing import Growing
-
-        growing = Growing.of(entries, elsewhere=planning, kept=not planning)
-    sweep = growing.sweep() if growing else cell_list.build(entries, elsewhere=planning)
+    sweep, growing = planned(entries, elsewhere=planning, kept=not planning)
     if planning:  # a GPU may be somewhere else; processors are here
         check_places([item for item in sweep.planned if item.run.hardware.device is Device.cpu])
     if sweep.control.dry_run:

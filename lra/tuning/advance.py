@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from lra.composition.python_words import word
 from lra.runners.records import Status
-from lra.tuning.record import ADAPTIVE, Arm, Record, Values
+from lra.tuning.record import ADAPTIVE, STUDY_SEEDS, Arm, Record, SearchOptions, Values
 from lra.tuning.warnings import warnings
 
 Words = tuple[str, ...]
@@ -141,20 +141,27 @@ def _advance(
     chosen = Chosen(arm, study, tuple(done), None if best.score is None else best, ())
     chosen = chosen._replace(marks=[*warnings(record, arm, study, done, chosen.trial)])
     step.choices.append(chosen)
-    step.trainings.extend(finals(record, chosen))
+    step.trainings.extend(finals(record, chosen, arm.words, options))
 
 
-def finals(record: Record, chosen: Chosen) -> Iterator[Words]:
-    """Yield the trainings of what was chosen, and of the untuned options, with other seeds."""
+def finals(record: Record, chosen: Chosen, words: Words, options: SearchOptions) -> Iterator[Words]:
+    """Yield the trainings of what was chosen, and of the untuned options, with other seeds.
+
+    Args:
+        record: The search.
+        chosen: Its choice.
+        words: Those of the arm, or of another training that takes its options.
+        options: The seeds, and whether there is an untuned training.
+    """
     trials: dict[int, Values] = {}
     if chosen.trial is not None:
         trials[chosen.trial.number] = chosen.trial.values
-    if record.options.untuned:
+    if options.untuned:
         trials[0] = {}
     for number, values in trials.items():
         tuned = word("runner.tuned", f"{record.name}/{chosen.study}/{number}")
-        for seed in record.final_seeds(chosen.study):
-            yield (*chosen.arm.words, *spelt(values), f"seed={seed}", tuned)
+        for seed in options.final_seeds:
+            yield (*words, *spelt(values), f"seed={seed + STUDY_SEEDS * chosen.study}", tuned)
 
 
 def spelt(values: Values) -> Words:

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,7 @@ def declared(entries: Sequence[Composed]) -> Record:
     """
     searched, first = entries[0].searched, entries[0]
     assert searched is not None
-    given = {k: v for k, v in searched.options.items() if k not in (
-        "name", "about", "from", "params", "for_model")}  # fmt: skip
-    options: SearchOptions = make(SearchOptions, given, "search")
+    options = options_of(first)
     params, own = _ranges(searched)
     runs = [typed(entry.config) for entry in entries]
     arms = tuple(
@@ -63,6 +62,15 @@ def declared(entries: Sequence[Composed]) -> Record:
     _check_ends(record)
     before = read_record(Path(first.config["results"]), record.name)
     return (record if before is None else record.extending(before)).complete()
+
+
+def options_of(entry: Composed) -> SearchOptions:
+    """Return the options of an arm's search, typed. Raises ConfigError."""
+    assert entry.searched is not None
+    named = {each.name for each in fields(SearchOptions)}
+    given = {k: v for k, v in entry.searched.options.items() if k in named}
+    options: SearchOptions = make(SearchOptions, given, "search")
+    return options
 
 
 def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

@@ -1,0 +1,68 @@
+"""The sweep of a command: its combinations, the cells of its search, or those of an earlier one."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lra.composition.run import Composed
+from lra.errors import ConfigError
+from lra.sweep.cell_list import build
+from lra.sweep.sweep import Sweep
+
+if TYPE_CHECKING:
+    from lra.tuning.growing import Growing
+
+
+def planned(
+    entries: Sequence[Composed], *, elsewhere: bool, kept: bool
+) -> "tuple[Sweep, Growing | None]":
+    """Return the cells that are known by now, and the search that they belong to, if any.
+
+    Args:
+        entries: What was composed of the command.
+        elsewhere: Whether the cells are meant for another machine.
+        kept: Whether the record of a search is written.
+
+    Raises:
+        ConfigError: They cannot be planned.
+    """
+    searched = entries[0].searched
+    if searched is None:
+        return build(entries, elsewhere=elsewhere), None
+    from lra.tuning.growing import Growing
+
+    if (name := searched.options["from"]) is not None:
+        return build([*_transferred(entries, str(name))], elsewhere=elsewhere), None
+    growing = Growing.of(entries, elsewhere=elsewhere, kept=kept)
+    return growing.sweep(), growing
+
+
+def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
+    """Yield trainings of the options that an earlier search chose, with these words."""
+    from lra.composition.hydra_entry import composed
+    from lra.tuning.advance import finals
+    from lra.tuning.declaration import options_of
+    from lra.tuning.growing import Growing
+
+    first, options = entries[0], options_of(entries[0])
+    where, root = f"search.from={name}", Path(first.config["results"])
+    assert first.searched is not None
+    if first.searched.ranges or first.searched.options["params"]:
+        raise ConfigError(f"{where} trains what was chosen there, and searches nothing: leave "
+                          "ranges out")  # fmt: skip
+    if first.config["sweep"] == name:
+        raise ConfigError(f"{where}: these trainings need a name of their own: sweep=NAME")
+    growing = Growing.stored(root, name)
+    if growing is None:
+        raise ConfigError(f"{where}: {root} has no search of this name")
+    growing.sweep()
+    for entry in entries:
+        model = str(entry.config["model"]["name"])
+        chosen = [choice for choice in growing.step.choices if choice.arm.model == model]
+        arms = {choice.arm.words for choice in chosen}
+        if len(arms) != 1 or any(choice.trial is None for choice in chosen):
+            why = "has chosen nothing for it yet" if not arms else "has several arms of it"
+            raise ConfigError(f"{where}: model={model}: the search {why}")
+        for choice in chosen:
+            words = [*finals(growing.record, choice, entry.overrides, options)]
+            yield from composed(words, growing.record.place)
