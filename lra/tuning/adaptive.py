@@ -7,13 +7,11 @@ rows give equal proposals on any machine.
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lra.errors import ConfigError
+from lra.tuning.advance import Trial, judged
 from lra.tuning.space import Dimension
-
-if TYPE_CHECKING:
-    from lra.tuning.advance import Trial
 
 NEEDS = {"tpe": ("optuna",), "gp": ("optuna",), "cmaes": ("optuna", "cmaes")}
 
@@ -34,7 +32,7 @@ def check_installed(sampler: str) -> None:
 def proposals(
     sampler: str,
     space: Sequence[Dimension],
-    before: Sequence[tuple[Sequence[float], "Trial"]],
+    before: Sequence[tuple[Sequence[float], Trial]],
     *,
     number: int,
     seeds: Sequence[int],
@@ -52,7 +50,7 @@ def proposals(
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     trials = [trial for _, trial in before]
-    lower = trials[0].outcomes[0].better == "lower"
+    lower = judged(trials).better == "lower"
     study = optuna.create_study(
         direction="minimize" if lower else "maximize", sampler=_sampler(sampler, seeds)
     )

@@ -212,6 +212,12 @@ def size_of(record: Record, arm: Arm) -> int:
     return cells * len(options.seeds) + 1 + (1 + options.untuned) * len(options.final_seeds)
 
 
+def judged(trials: Sequence[Trial]) -> Outcome:
+    """Return an outcome with a score, which says by what metric; where all failed, any."""
+    outcomes = [outcome for trial in trials for outcome in trial.outcomes]
+    return next((one for one in outcomes if one.score is not None), outcomes[0])
+
+
 def table(chosen: Chosen) -> list[dict[str, Any]]:
     """Return the trials of a choice as plain JSON."""
     return [

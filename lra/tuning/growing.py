@@ -20,7 +20,7 @@ from lra.sweep.planned import NO_DATA
 from lra.sweep.sweep import Planned, Sweep
 from lra.sweep.work import CellWork
 from lra.tuning.adaptive import proposals
-from lra.tuning.advance import Chosen, Outcome, Step, Words, advance, pasted, table
+from lra.tuning.advance import Chosen, Outcome, Step, Words, advance, judged, pasted, table
 from lra.tuning.declaration import ONCE, declared
 from lra.tuning.record import Record, read_record
 
@@ -138,7 +138,7 @@ class Growing:
         entry = self._composed[name]
         steering = {f.name for f in fields(Control)}
         control = {k: v for k, v in entry.config["runner"].items() if k in steering}
-        first = chosen.trials[0].outcomes[0]
+        first = judged(chosen.trials)
         runner = {
             **group_file("runner", "search"),
             **control,
@@ -177,7 +177,8 @@ class Growing:
         """Read what has ended since; return whether anything has."""
         store, before = sweep.store, len(self._ended)
         for words in self.step.trainings:
-            if words in self._ended or words not in self._planned:
+            final = any(part.startswith("runner.tuned=") for part in words)
+            if final or words in self._ended or words not in self._planned:
                 continue
             cell = self._planned[words].cell
             if not store.complete(cell):
@@ -185,11 +186,10 @@ class Growing:
             rows = store.rows_of(cell)
             if any(NO_DATA.items() <= row["labels"].items() for row in rows):
                 continue
-            if not any(part.startswith("runner.tuned=") for part in words):
-                wanted = self.record.options.metric
-                metric = wanted or self._planned[words].run.task.spec.metric
-                name = f"{cell.key}-{cell.fingerprint}"
-                self._ended[words] = _outcome(name, rows, metric, wanted=wanted is not None)
+            wanted = self.record.options.metric
+            metric = wanted or self._planned[words].run.task.spec.metric
+            name = f"{cell.key}-{cell.fingerprint}"
+            self._ended[words] = _outcome(name, rows, metric, wanted=wanted is not None)
             took = [row["value"] for row in rows if row["metric"] == "train_time"]
             self._seconds |= {words: took[-1]} if took and took[-1] is not None else {}
         return len(self._ended) > before

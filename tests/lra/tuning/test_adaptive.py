@@ -75,3 +75,21 @@ def test_what_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(adaptive, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pip install 'lra\[search\]'"):
         check_installed("tpe")
+
+
+def test_a_first_trial_that_failed_says_nothing_of_the_direction() -> None:
+    pytest.importorskip("optuna")
+    searched = record(["linear"], ranges=RANGES, sampler="tpe", trials=24)
+    first = value(advance(searched, {}).trainings[1], "optim.a")
+
+    def score(words: Words) -> float | None:
+        return None if value(words, "optim.a") == first else quadratic(words)
+
+    after, ended = grown(searched, score)
+    assert after.points["0 model=linear"]
+    scores = [
+        one.score
+        for words, one in ended.items()
+        if value(words, "optim.a") and not value(words, "runner.tuned") and one.score is not None
+    ]
+    assert sum(scores[-12:]) / 12 < sum(scores[:8]) / 8
