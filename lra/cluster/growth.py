@@ -19,7 +19,7 @@ COUNTED_S = 1.0
 """Seconds in which new cells are counted: a worker waits."""
 
 
-class Growth:
+class PlanGrowth:
     """What one worker knows of the search whose plan it works on; of other sweeps, nothing."""
 
     def __init__(self, folder: Path) -> None:

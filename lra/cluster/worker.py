@@ -13,7 +13,7 @@ from lra.cluster import code
 from lra.cluster.cells import SharedPlan, WorkerOptions
 from lra.cluster.claiming import Claiming
 from lra.cluster.engine import AGAIN, STORAGE, UNTIL, WorkerGroup
-from lra.cluster.growth import Growth
+from lra.cluster.growth import PlanGrowth
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, Torn, mark_of
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
@@ -64,7 +64,7 @@ class Worker:
         self.waits = FIRST_S
         self.checked = self.failed = False
         self.ended, self.pauses = 0, iter(PAUSES_S)
-        self.growth = Growth(plan.folder)
+        self.growth = PlanGrowth(plan.folder)
         self.data: dict[str, str] = {"": ""}
         """Data that were tried, and why they cannot be had; "": they can."""
         self.board = ProgressBoard([], {}, out=self.log, err=self.log)

@@ -19,7 +19,7 @@ Words = tuple[str, ...]
 VALIDATION = "runner.evaluate_splits=[validation]"
 
 
-class Outcome(NamedTuple):
+class TrialOutcome(NamedTuple):
     """What is stored of a training of a trial."""
 
     cell: str
@@ -42,10 +42,10 @@ class Trial(NamedTuple):
     """"" for the full length."""
     values: Values
     trainings: tuple[Words, ...]
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[TrialOutcome, ...] = ()
 
     @property
-    def failure(self) -> Outcome | None:
+    def failure(self) -> TrialOutcome | None:
         """The first training that has failed."""
         return next((one for one in self.outcomes if one.score is None), None)
 
@@ -64,7 +64,7 @@ class Trial(NamedTuple):
         return (math.inf if score is None else turned * score), loss, self.number
 
 
-class Chosen(NamedTuple):
+class ArmChoice(NamedTuple):
     """The choice of one arm in one study."""
 
     arm: Arm
@@ -86,14 +86,14 @@ class Step:
     """All that should exist by now, what is complete included."""
 
     trainings: list[Words] = field(default_factory=list)
-    choices: list[Chosen] = field(default_factory=list)
+    choices: list[ArmChoice] = field(default_factory=list)
     asked: list[tuple[Arm, int, tuple[Trial, ...]]] = field(default_factory=list)
     """Where an adaptive sampler has the next word, with the trials before."""
     later: int = 0
     """How many cells follow that are not known yet."""
 
 
-def advance(record: Record, ended: Mapping[Words, Outcome]) -> Step:
+def advance(record: Record, ended: Mapping[Words, TrialOutcome]) -> Step:
     """Return what should exist now.
 
     Args:
@@ -112,7 +112,7 @@ def advance(record: Record, ended: Mapping[Words, Outcome]) -> Step:
 
 
 def _advance(
-    record: Record, arm: Arm, study: int, ended: Mapping[Words, Outcome], step: Step
+    record: Record, arm: Arm, study: int, ended: Mapping[Words, TrialOutcome], step: Step
 ) -> None:
     options, values = record.options, record.trials(arm, study)
     done: list[Trial] = []
@@ -138,13 +138,15 @@ def _advance(
         step.asked.append((arm, study, tuple(done)))
         return
     best = min(before.values(), key=lambda trial: trial.rank)
-    chosen = Chosen(arm, study, tuple(done), None if best.score is None else best, ())
+    chosen = ArmChoice(arm, study, tuple(done), None if best.score is None else best, ())
     chosen = chosen._replace(marks=[*warnings(record, arm, study, done, chosen.trial)])
     step.choices.append(chosen)
     step.trainings.extend(finals(record, chosen, arm.words, options))
 
 
-def finals(record: Record, chosen: Chosen, words: Words, options: SearchOptions) -> Iterator[Words]:
+def finals(
+    record: Record, chosen: ArmChoice, words: Words, options: SearchOptions
+) -> Iterator[Words]:
     """Yield the trainings of what was chosen, and of the untuned options, with other seeds.
 
     Args:
@@ -212,13 +214,13 @@ def size_of(record: Record, arm: Arm) -> int:
     return cells * len(options.seeds) + 1 + (1 + options.untuned) * len(options.final_seeds)
 
 
-def judged(trials: Sequence[Trial]) -> Outcome:
+def judged(trials: Sequence[Trial]) -> TrialOutcome:
     """Return an outcome with a score, which says by what metric; where all failed, any."""
     outcomes = [outcome for trial in trials for outcome in trial.outcomes]
     return next((one for one in outcomes if one.score is not None), outcomes[0])
 
 
-def table(chosen: Chosen) -> list[dict[str, Any]]:
+def table(chosen: ArmChoice) -> list[dict[str, Any]]:
     """Return the trials of a choice as plain JSON."""
     return [
         {

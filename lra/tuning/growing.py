@@ -20,7 +20,7 @@ from lra.sweep.planned import NO_DATA
 from lra.sweep.sweep import Planned, Sweep
 from lra.sweep.work import CellWork
 from lra.tuning.adaptive import proposals
-from lra.tuning.advance import Chosen, Outcome, Step, Words, advance, judged, pasted, table
+from lra.tuning.advance import ArmChoice, Step, TrialOutcome, Words, advance, judged, pasted, table
 from lra.tuning.declaration import ONCE, declared
 from lra.tuning.record import Record, read_record
 
@@ -49,7 +49,7 @@ class Growing:
         self.once = tuple(once)
         self.step = Step()
         self._composed: dict[Words, Composed] = {}
-        self._ended: dict[Words, Outcome] = {}
+        self._ended: dict[Words, TrialOutcome] = {}
         self._seconds: dict[Words, float] = {}
         self._planned: dict[Words, Planned] = {}
         self._costs = Costs()
@@ -130,7 +130,7 @@ class Growing:
         for (name, words), entry in zip(named, whole, strict=True):
             self._composed[name] = entry._replace(overrides=words)
 
-    def _choice(self, chosen: Chosen) -> Composed:
+    def _choice(self, chosen: ArmChoice) -> Composed:
         """Return the configuration of the cell that says what was chosen."""
         name = (*chosen.words, f"seed={chosen.study}")
         if name not in self._composed:
@@ -214,7 +214,9 @@ def _same(step: Step, before: Step) -> bool:
     return step.trainings == before.trainings and len(step.choices) == len(before.choices)
 
 
-def _outcome(cell: str, rows: Sequence[Mapping[str, Any]], metric: str, *, wanted: bool) -> Outcome:
+def _outcome(
+    cell: str, rows: Sequence[Mapping[str, Any]], metric: str, *, wanted: bool
+) -> TrialOutcome:
     """Return what is stored of a training of a trial.
 
     Args:
@@ -242,9 +244,9 @@ def _outcome(cell: str, rows: Sequence[Mapping[str, Any]], metric: str, *, wante
         bad = next((row for row in final if row["status"] != Status.ok), None)
         status = str(Status.crashed) if bad is None else bad["status"]
         reason = "it left no score" if bad is None else bad["reason"]
-        return Outcome(cell, status, reason)
+        return TrialOutcome(cell, status, reason)
     name = metric if metric in scores or wanted else "loss"
     if name not in scores:
         raise ConfigError(f"search.metric={name}: trials have {', '.join(sorted(scores))}")
     better = "higher" if METRICS[name].higher_is_better else "lower"
-    return Outcome(cell, score=scores[name], loss=scores["loss"], metric=name, better=better)
+    return TrialOutcome(cell, score=scores[name], loss=scores["loss"], metric=name, better=better)

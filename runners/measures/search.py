@@ -18,7 +18,7 @@ COSTS = {"steps": "trial_steps", "time": "trial_time", "multiply_adds": "trial_m
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Search(Runner):
+class SearchResult(Runner):
     """One search of one family: a table of trials, and what was chosen of it."""
 
     outcome: ClassVar[str] = "chosen_trial"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lra.tuning.advance import Outcome, Step, Words, advance
+from lra.tuning.advance import Step, TrialOutcome, Words, advance
 from lra.tuning.record import Arm, Record, SearchOptions
 
 RATE = "optim.peak_learning_rate"
@@ -32,17 +32,17 @@ def record(
     ).complete()  # fmt: skip
 
 
-def outcome(words: Words, score: float | None, *, better: str = "higher") -> Outcome:
+def outcome(words: Words, score: float | None, *, better: str = "higher") -> TrialOutcome:
     """Return what a training has left; None: it has diverged."""
     cell = f"{abs(hash(words)):016x}-f"
     if score is None:
-        return Outcome(cell, "diverged", "the loss was inf")
-    return Outcome(cell, score=score, loss=1 - score, better=better)
+        return TrialOutcome(cell, "diverged", "the loss was inf")
+    return TrialOutcome(cell, score=score, loss=1 - score, better=better)
 
 
 def finished(searched: Record, score: Score, *, better: str = "higher") -> Step:
     """Return the last step of a search all of whose trainings end at once."""
-    ended: dict[Words, Outcome] = {}
+    ended: dict[Words, TrialOutcome] = {}
     while True:
         step = advance(searched, ended)
         new = [w for w in step.trainings if w not in ended]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lra.errors import ConfigError
-from lra.tuning.advance import Outcome, Words, advance, table
+from lra.tuning.advance import TrialOutcome, Words, advance, table
 from lra.tuning.growing import _outcome
 from tests.lra.tuning.searches import RATE, finished, outcome, record, value
 
@@ -44,11 +44,11 @@ def test_any_order_ends_in_one_choice(
         trials=trials, rungs=rungs, studies=studies, seeds=seeds, untuned=untuned, keep=0.4
     )
 
-    def ends(words: Words) -> Outcome:
+    def ends(words: Words) -> TrialOutcome:
         fails = random.Random(repr(words)).random() < failing
         return outcome(words, None if fails else score_of(words))
 
-    ended: dict[Words, Outcome] = {}
+    ended: dict[Words, TrialOutcome] = {}
     named = set[Words]()
     total = -1
     while True:
@@ -141,7 +141,7 @@ def test_equal_scores_are_told_apart_by_the_loss() -> None:
     searched = record(["linear"], trials=2, final_seeds=[])
     step = advance(searched, {})
     losses = iter([0.5, 0.3, 0.2])
-    ended = {words: Outcome("k-f", score=0.5, loss=next(losses)) for words in step.trainings}
+    ended = {words: TrialOutcome("k-f", score=0.5, loss=next(losses)) for words in step.trainings}
     (chosen,) = advance(searched, ended).choices
     assert chosen.trial is not None
     assert chosen.trial.number == 2

@@ -8,16 +8,16 @@ import pytest
 from lra.errors import ConfigError
 from lra.tuning import adaptive
 from lra.tuning.adaptive import check_installed, proposals
-from lra.tuning.advance import Outcome, Words, advance
+from lra.tuning.advance import TrialOutcome, Words, advance
 from lra.tuning.record import Record
 from tests.lra.tuning.searches import outcome, record, value
 
 RANGES = {"optim.a": "interval(0, 1)", "optim.b": "tag(log, interval(1e-3, 1))"}
 
 
-def grown(searched: Record, score: Any) -> tuple[Record, dict[Words, Outcome]]:
+def grown(searched: Record, score: Any) -> tuple[Record, dict[Words, TrialOutcome]]:
     """Return a search after all of its rounds, proposals among its points."""
-    ended: dict[Words, Outcome] = {}
+    ended: dict[Words, TrialOutcome] = {}
     while True:
         step = advance(searched, ended)
         ended |= {w: outcome(w, score(w), better="lower") for w in step.trainings if w not in ended}
