@@ -94,8 +94,8 @@ def _caption(searches: Searches, metric: str, studies: int) -> str:
         text += f"Means over {studies} searches with {_PERCENT} t intervals, which include tuning. "
     else:
         text += (
-            f"Means over {seeds} final seeds with {_PERCENT} intervals, which do not include the "
-            f"variance of the search: search.studies={STUDIES} and more do. "
+            f"Means over {seeds} final seed{'s' * (seeds != 1)} with {_PERCENT} intervals, which "
+            f"do not include the variance of the search: search.studies={STUDIES} and more do. "
         )
     devices = sorted(set(trials["device"]))
     machine = devices[0] if len(devices) == 1 else f"{len(devices)} kinds of machine"
