@@ -222,7 +222,7 @@ TABLE: tuple[tuple[Moment, str, Answer], ...] = (
     (Moment.flags, r"(?P<dashes>--?)(?P<key>[^-=\n][^=\n]*)(?P<equals>=?)(?P<value>[^\n]*)"
      r"(?:\n(?P<next>[^=\n]*))?", _dashed),
     (Moment.early, r"<group>=\[(?P<inside>[^\n]*)\]", _several),
-    (Moment.early, r"\+*hydra\.sweeper\.params=[^\n]*", lambda _:
+    (Moment.early, r"\+*hydra\.sweeper\.params=(?!\{\s*\}(?:\n|$))[^\n]*", lambda _:
      "what is swept stands as words of their own: KEY=1,2 or KEY=choice(1,2)"),
     (Moment.early, r"[+~]*hydra[./]sweeper\b(?!=basic\b)(?!\.params\b|\.max_batch_size\b)[^\n]*",
      lambda _: TO_SEARCH),

@@ -19,6 +19,8 @@ from lra.composition.spelling import accepted, meant
 from lra.runners.training.optim import OptimConfig
 
 TYPED = (
+    ("hydra.sweeper.params={seed:'5,6'}", "what is swept stands as words of their own"),
+    ("hydra/sweeper=optuna", "lra searches by a group of its own"),
     ("model=[linear,softmax]", "lra run -m model=linear,softmax"),
     ("task=[text]", "lra run -m task=text"),
     ("model=[]", "wanted one of adaptive_span"),
