@@ -107,6 +107,8 @@ EXHIBITS = (
 WITHOUT_ROWS = {
     "reports.figures.bubbles.bubble_figure": "speed, score and memory of models that were trained "
     "and timed under a protocol of the Long Range Arena",
+    "reports.sections.tuning_curves.curve_figure": "tuning curves of a search",
+    "reports.sections.tuning_points.point_figure": "scores of a search against each option",
     "reports.sections.attention_mass.mass_figure": "what the runner `attention_mass` measured",
 }
 """What draws a kind of figure of which no rows are published, and what its rows are."""

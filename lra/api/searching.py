@@ -159,6 +159,19 @@ def search(
     Raises:
         ValueError: There is no such choice, option or value, or nothing that can be searched.
         KeyboardInterrupt: It was interrupted.
+
+    Examples:
+        >>> import lra
+        >>> found = lra.search(
+        ...     "model=linear task=listops task.source=sample optim.steps=2 optim.warmup_steps=0 "
+        ...     "logger=none report=false",
+        ...     params={"optim.peak_learning_rate": "tag(log, interval(1e-4, 1e-2))"},
+        ...     trials=1,
+        ...     final_seeds=[1],
+        ... )  # doctest: +ELLIPSIS
+        20...
+        >>> sorted(found.trials["trial"])
+        [0, 1]
     """
     ranges = [f"{option}={text}" for option, text in params.items()]
     group = [word(f"search.{name}", value) for name, value in options.items()]

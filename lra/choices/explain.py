@@ -43,6 +43,11 @@ class Option:
     """Whether it may be null."""
 
 
+OF_ALL = {"model": "models: the backbone", "search": "searches"}
+UNTYPED = {dict: "mapping", type(None): "text, or null"}
+"""What options are that no class has, by their defaults: words that are read while composing."""
+
+
 def choice_options(file: Path) -> list[Option]:
     """Return the options of one choice; of a preset, a protocol or a size, what it sets."""
     group, node = file.parent.name, load(file)
@@ -65,13 +70,12 @@ def choice_options(file: Path) -> list[Option]:
 def shared_options(file: Path) -> list[Option]:
     """Return the options that every choice of a group has: of a model the backbone's.
 
-    Of an optimiser, the schedule and what else its own file does not set.
+    Of an optimiser and a search, what its own file does not set.
     """
     config, group, node = ours() / "config.yaml", file.parent.name, load(file)
-    if group == "optim":
-        every = load(config)["optim"]
-        others = {key: value for key, value in every.items() if key not in node}
-        return _typed(others, "optim", CLASSES["optim"], comments(config), "optim.")
+    if group in ("optim", "search"):
+        others = {key: value for key, value in load(config)[group].items() if key not in node}
+        return _typed(others, group, CLASSES[group], comments(config), f"{group}.")
     if group != "model":
         return []
     every = {**load(config)["model"]["backbone"], **(node.get("backbone") or {})}
@@ -123,7 +127,7 @@ def _typed(
         options.append(
             Option(
                 key=f"{prefix}.{key}",
-                type=parameter.type,
+                type=parameter.type or UNTYPED.get(type(default), ""),
                 default=default,
                 values=dict(parameter.values),
                 meaning=_meaning(parameter, comment),
@@ -224,7 +228,7 @@ def lines(file: Path, word: str, *, everything: bool) -> Iterator[str]:
                 subsequent_indent="      ",
             )
     shared = shared_options(file)
-    of_all = "models: the backbone" if file.parent.name == "model" else "optimisers"
+    of_all = OF_ALL.get(file.parent.name, "optimisers")
     if shared and everything:
         yield f"\nshared by all {of_all}"
         yield from option_lines(shared)

@@ -24,6 +24,7 @@ CLASSES = {
     "hardware": "runners.measurement.hardware.HardwareProfile",
     "optim": "runners.training.optim.OptimConfig",
     "logger": "lra.composition.compose.Logger",
+    "search": "lra.tuning.record.SearchOptions",
 }
 """What types the options of a group whose files name no class."""
 CONTROL, BACKBONE = "lra.composition.run.Control", "models.backbone.config.BackboneConfig"

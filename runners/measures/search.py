@@ -41,7 +41,7 @@ class SearchResult(Runner):
     """Number of the trial; null: all have failed."""
     words: str = ""
     """Of the command line, with the options that were chosen."""
-    remarks: list[list[str]] = field(default_factory=list)
+    remarks: list[Any] = field(default_factory=list)
     """What a reader should know, as pairs of a name and a sentence."""
 
     def run(self, work: Work) -> Iterator[Measurement]:

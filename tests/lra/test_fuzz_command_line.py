@@ -19,6 +19,7 @@ from lra.composition.catalogue import names
 from lra.composition.complaints import keys_of
 from lra.execution import in_memory
 from tests import lra_process
+from tests.lra_process import HOME
 
 PROCESSOR_LIMIT_S, LIMIT_S = 10, 120
 """What no command may take of the processor, and while it only waits; most take a tenth of a

@@ -215,7 +215,8 @@ def test_the_document_lists_every_metric_with_unit_and_meaning():
 
 def test_what_reports_import_needs_no_torch_and_no_pandas():
     code = (
-        "import sys, runners.records, runners.metrics, runners.store, runners.storage.fingerprint;"
+        "import sys, lra.runners.records, lra.runners.metrics, lra.runners.store;"
+        "import lra.runners.storage.fingerprint;"
         "heavy = {'torch', 'pandas', 'numpy', 'pyarrow'} & set(sys.modules);"
         "assert not heavy, heavy"
     )

@@ -20,6 +20,7 @@ from lra.cluster.claiming import Claiming
 from lra.cluster.engine import AGAIN, Resources, WorkerGroup
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, StoredPlan, plan_folder
+from lra.cluster.submissions import started
 from lra.runners.measurement.hardware import cpu_name
 from lra.runners.storage.sealed import DIGEST, sealed
 from lra.runners.store import Store, read_rows
@@ -130,9 +131,9 @@ def test_a_stopped_submission_goes_on_and_gains_cells(
     until(lambda: [*tmp_path.glob("cells/*/*/checkpoint-*/*")])
     with pytest.MonkeyPatch.context() as patch:  # the machine was given another name meanwhile
         patch.setattr("socket.gethostname", lambda: "renamed")
-        assert {each.state for each in engine.states(note["ids"]).values()} == {"running"}
+        assert {each.state for each in engine.states([started(note)]).values()} == {"running"}
         assert main(["submit", "--stop", "some", "--results", str(tmp_path)]) == 0
-    until(lambda: {each.state for each in engine.states(note["ids"]).values()} == {"ended"})
+    until(lambda: {each.state for each in engine.states([started(note)]).values()} == {"ended"})
     logs = [path.read_text() for path in tmp_path.glob("plans/some/logs/*.log")]
     assert all("worker ends with 143" in text for text in logs)
     assert Store(tmp_path).claims() == {}

@@ -16,7 +16,7 @@ from lra.composition.option_sources import arguments, comments, parameters
 from tests.lra_process import HOME
 
 FILES = [file for group in groups() for file in choices(group)]
-TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster")
+TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster", "search")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")

@@ -25,6 +25,8 @@ HERE = Path(__file__).parent
 CHUNK = 128
 STORED = np.load(HERE / "mega.npz")
 RELATIVE = 1e-8
+SINGLE = 1e-6
+"""The same with sinusoids, which are of float32: their last digit differs by processor."""
 LARGEST = {"tied": 0.06, "sinusoids": 0.65, "laplace": 2e-5}
 """By the name of a deviation, the most that it changes of logits, relative to the largest."""
 SPECIAL = 4
@@ -182,7 +184,8 @@ def test_registered_models_answer_as_the_released_code(name):
     sinusoidal = [] if model.startswith("mega") else ["model.backbone.positions=learned"]
     ours, deviations = built(task, model, *sinusoidal)
     allowed = max(LARGEST[each] if each in deviations else 0.0 for each in ("tied", "laplace"))
-    assert apart(answer(ours, task), STORED[name]) <= RELATIVE + allowed
+    rounding = RELATIVE if model.startswith("mega") else SINGLE
+    assert apart(answer(ours, task), STORED[name]) <= rounding + allowed
 
 
 @pytest.mark.parametrize("name", ["image.mega", "pathfinder.mega_chunk"])
