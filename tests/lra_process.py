@@ -14,6 +14,7 @@ import os
 import pickle
 import runpy
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -45,6 +46,17 @@ HASHED = (
     "lra.tasks.classification.listops.task",
 )  # fmt: skip
 """Modules whose sources, with all that they import, most calls hash."""
+
+
+def unpacked(folder: Path) -> Path:
+    """Copy lra into a folder as a wheel has it; return the package."""
+    ignored = shutil.ignore_patterns("__pycache__", "published")
+    shutil.copytree(HOME / "lra", folder / "lra", ignore=ignored)
+    for room in ("conf", "models", "reports", "runners", "tasks"):
+        shutil.copytree(HOME / room, folder / "lra" / room, ignore=ignored)
+    return folder / "lra"
+
+
 NUMBER = struct.Struct("i")
 
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from lra.cli import VERBS
+from tests.lra_process import unpacked
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("conf", "lra", "models", "tasks", "runners", "reports", "tests")
-WITHIN = ("conf", "models", "tasks", "runners", "reports")
 SHIPPED = ("lra", "models", "tasks", "runners", "reports")
 MEANINGLESS = {"utils", "util", "common", "helpers", "helper", "misc"}
 
@@ -41,23 +41,14 @@ def linted(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def copied(folder: Path) -> Path:
-    """Return a copy of `lra`, as the wheel has it."""
-    ignored = shutil.ignore_patterns("__pycache__", "published")
-    shutil.copytree(ROOT / "lra", folder / "lra", ignore=ignored)
-    for room in WITHIN:
-        shutil.copytree(ROOT / room, folder / "lra" / room, ignore=ignored)
-    return folder / "lra"
-
-
 def test_the_import_rules_hold(tmp_path):
-    copied(tmp_path)
+    unpacked(tmp_path)
     done = linted(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_import_rules_would_notice_a_wrong_arrow(tmp_path):
-    lra = copied(tmp_path)
+    lra = unpacked(tmp_path)
     for place, imported in (
         ("models/stray.py", "lra.runners.records"),
         ("models/ops/stray.py", "lra.models.ops.linear.reference"),

@@ -4,7 +4,6 @@ Each case runs with lra as a wheel has it, all in one folder, and as a clone on 
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lra.conf.rooms import ROOMS, imported_name, stored_name
-from tests.lra_process import HOME
+from tests.lra_process import HOME, unpacked
 
 RUN = "lra.run(['model=linear', 'task=listops', 'runner.dry_run=true', 'logger=none'])"
 THEIRS = "WHOSE = 'theirs'\n"
@@ -22,10 +21,7 @@ THEIRS = "WHOSE = 'theirs'\n"
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that holds lra as pip unpacks it."""
     site = tmp_path_factory.mktemp("site")
-    ignored = shutil.ignore_patterns("__pycache__", "published")
-    shutil.copytree(HOME / "lra", site / "lra", ignore=ignored)
-    for room in ROOMS:
-        shutil.copytree(HOME / room, site / "lra" / room, ignore=ignored)
+    unpacked(site)
     # The clone of these tests is on the path of their interpreter.
     away = f"import sys\nsys.path[:] = [entry for entry in sys.path if entry != {str(HOME)!r}]\n"
     (site / "sitecustomize.py").write_text(away)

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shlex
-import shutil
 import subprocess
 import sys
 from itertools import permutations
@@ -207,10 +206,7 @@ def test_strangers_do_not_matter_however_lra_is_called(
         assert "train ema on listops" in listed
         lra(folder, *words, how=INSTALLED, path=f"{folder}{os.pathsep}{HOME}")
     else:  # as pip unpacks it, behind the strangers on the path
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(HOME / "lra", tmp_path / "site" / "lra", ignore=ignored)
-        for name in ROOMS:
-            shutil.copytree(HOME / name, tmp_path / "site" / "lra" / name, ignore=ignored)
+        lra_process.unpacked(tmp_path / "site")
         program = (sys.executable, "-P", "-m", "lra")
         lra(folder, *words, how=program, path=f"{folder}{os.pathsep}{tmp_path / 'site'}")
     assert len([*(tmp_path / "results").glob("cells/*/*/rows-*.jsonl")]) == 1
