@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,6 +130,15 @@ def check_place(name: str, plugins: Sequence[str], rooms: Sequence[str], asked: 
             f"plugins=[{top or 'my_package'}] with lra run, --plugin {top or 'my_package'} with "
             "other verbs"
         )
+
+
+def paths_in(node: Any, *keys: str) -> Iterator[str]:
+    """Yield the text under each of these keys, wherever it stands in a configuration."""
+    for key, value in node.items() if isinstance(node, Mapping) else ():
+        if key in keys:
+            yield str(value)
+        else:
+            yield from paths_in(value, *keys)
 
 
 def _present(class_path: str) -> str:

@@ -8,11 +8,13 @@ package is imported here: that takes a word that chooses something of it.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from lra.composition.class_path import paths_in
 
 GROUP = "lra"
 
@@ -43,14 +45,5 @@ def package_of(file: Path) -> str:
 
 def chosen(config: Mapping[str, Any]) -> list[str]:
     """Return the packages that a composed configuration names in a `class_path` or a `section`."""
-    return sorted({*_packages(config)} & {*extensions()})
-
-
-def _packages(node: Any) -> Iterator[str]:
-    if not isinstance(node, Mapping):
-        return
-    for key, value in node.items():
-        if key in ("class_path", "section"):
-            yield str(value).partition(".")[0]
-        else:
-            yield from _packages(value)
+    paths = paths_in(config, "class_path", "section")
+    return sorted({path.partition(".")[0] for path in paths} & {*extensions()})

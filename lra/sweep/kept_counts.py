@@ -6,9 +6,10 @@ source, or a version of PyTorch, that changed is another one.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from lra.composition.class_path import paths_in
 from lra.composition.compose import bundled_family
 from lra.composition.run import Run
 from lra.conf.kept import data_root, keep, read_kept
@@ -74,10 +75,4 @@ class KeptCounts:
 def _modules(run: Run, name: str) -> Iterator[str]:
     """Yield the modules of the classes of a model, or of a reference."""
     options: Any = run.mixer_options if name == OWN else bundled_family(name, "runner.references")
-    waiting = [options]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Mapping):
-            if isinstance(path := node.get("class_path"), str):
-                yield path.rpartition(".")[0]
-            waiting += node.values()
+    yield from (path.rpartition(".")[0] for path in paths_in(options, "class_path"))

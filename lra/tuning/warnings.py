@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lra.tuning.record import Arm, Record
+from lra.tuning.record import STUDY_SEEDS, Arm, Record
 from lra.tuning.space import Dimension
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def warnings(
                 f"no trial lies beyond the chosen {each.option}={text}: search wider, as {wider}",
             )
     if reused := sorted({*record.seeds(study)} & {*record.final_seeds(study)}):
-        high = max(*record.seeds(study), *record.final_seeds(study)) % 1000 + 1
+        high = max(*record.seeds(study), *record.final_seeds(study)) % STUDY_SEEDS + 1
         fresh = [high + n for n in range(len(record.options.final_seeds))]
         yield (
             "seeds_reused",

@@ -117,9 +117,14 @@ def _finals(
     final = searches.final(arm, metric, split)
     if choices is None:
         return final[final["trial"] == 0]
+    return _chosen(final, choices)
+
+
+def _chosen(rows: pd.DataFrame, choices: Sequence[SearchChoice]) -> pd.DataFrame:
+    """Return the rows of the trials that were chosen."""
     wanted = {(choice.study, choice.trial) for choice in choices}
-    pairs = zip(final["study"], final["trial"], strict=True)
-    return kept_rows(final, (pair in wanted for pair in pairs))
+    pairs = zip(rows["study"], rows["trial"], strict=True)
+    return kept_rows(rows, (pair in wanted for pair in pairs))
 
 
 def by_study(final: pd.DataFrame, studies: int) -> pd.DataFrame:
@@ -182,10 +187,7 @@ def _validated(
     searches: Searches, arm: Arm, metric: str, choices: Sequence[SearchChoice], trials: pd.DataFrame
 ) -> tuple[float, float]:
     """Return the validation scores of the chosen trials and of their options trained again."""
-    wanted = {(choice.study, choice.trial) for choice in choices}
-    full = whole(trials, untuned=True)
-    pairs = zip(full["study"], full["trial"], strict=True)
-    kept = kept_rows(full, (pair in wanted for pair in pairs))
+    kept = _chosen(whole(trials, untuned=True), choices)
     again = _finals(searches, arm, metric, "validation", choices)["value"]
     return float(kept["score"].mean()), float(again.mean())
 
