@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from cost_table import PUBLISHED, REFERENCE, costs
+from cost_table import LONGEST, PUBLISHED, REFERENCE, costs, longest
 from lra.composition.catalogue import names
 
 LINES = list(costs())
@@ -26,20 +26,37 @@ def test_every_family_has_a_line_or_a_command() -> None:
     assert "<!-- table: costs -->" in page
 
 
+def ratio_of(file: str, model: str, length: int) -> float:
+    """Return the time of a model, of that of exact attention."""
+    path = max(PUBLISHED.glob(f"{file}-*.jsonl"))
+    (ratio,) = [
+        row["value"]
+        for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        if (row["model"], row["metric"], row["length"]) == (model, "time_ratio", length)
+        and row["labels"]["reference"] == REFERENCE
+    ]
+    return float(ratio)
+
+
 def test_factors_are_those_of_the_rows() -> None:
     for file, model, place in (
         ("families-epyc", "linear", 1),
         ("families_state_spaces_causal-epyc", "s4", 6),
         ("families_gated-epyc", "gla", 1),
     ):
-        path = max(PUBLISHED.glob(f"{file}-*.jsonl"))
-        (ratio,) = [
-            row["value"]
-            for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())
-            if (row["model"], row["metric"], row["length"]) == (model, "time_ratio", 1024)
-            and row["labels"]["reference"] == REFERENCE
-        ]
-        assert cells(model)[place] == f"{1 / ratio:.2g}"
+        assert cells(model)[place] == f"{1 / ratio_of(file, model, 1024):.2g}"
+
+
+def test_long_rows_have_their_table() -> None:
+    lines = {line[3:].partition("]")[0]: line.strip("| ").split(" | ")[1:] for line in longest()}
+    assert lines["gla"] == [
+        f"{1 / ratio_of(LONGEST[False][0], 'gla', 16384):.2g}",
+        "1.8",
+        f"{1 / ratio_of(LONGEST[True][0], 'gla', 16384):.1f}",
+        "1.4",
+        f"{1 / ratio_of(LONGEST[True][1], 'gla', 256):.2g}",
+    ]
+    assert lines["slstm"][:4] == ["–"] * 4 != lines["slstm"]
 
 
 def test_a_failure_stands_in_place_of_a_factor() -> None:

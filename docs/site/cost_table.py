@@ -1,9 +1,9 @@
 """The table of what every family costs, from the published rows: a part of docs/efficiency.md."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from family_pages import by_length
+from family_pages import BACKGROUND, by_length
 from lra.composition.catalogue import names
 from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare
 from lra.reports.tables.costs import crossover_table
@@ -26,6 +26,11 @@ MEASURED = {
     None: ("families_gpu-h100",),
 }
 """Files of rows whose places in the table are: both directions, causal, a GPU."""
+LONGEST = {
+    False: ("families_longest-xeon",),
+    True: ("families_longest_causal-xeon", "families_short_causal-xeon"),
+}
+"""The same of the table at 16,384 tokens; gated families were measured causal at 256, too."""
 CPU = (("speed", "1,024"), ("speed", "4,096"), ("speed", "8,192"), ("memory", "8,192"))
 GPU = (("speed", "16,384"), ("memory", "16,384"))
 HEAD = [
@@ -38,9 +43,9 @@ REFERENCE = "sdpa"
 UNMEASURED = "–"
 
 
-def points(causal: bool | None) -> list[CostPoint]:
-    """Return what the newest published rows of one place in the table hold of training steps."""
-    files = [max(PUBLISHED.glob(f"{name}-*.jsonl")) for name in MEASURED[causal]]
+def points(measured: Sequence[str]) -> list[CostPoint]:
+    """Return what the newest published rows of one place in a table hold of training steps."""
+    files = [max(PUBLISHED.glob(f"{name}-*.jsonl")) for name in measured]
     held = [point for file in files for point in cost_points(cost_rows(prepare(published(file))))]
     return [point for point in held if point.mode == "step"]
 
@@ -69,7 +74,7 @@ def faster_from(held: list[CostPoint], model: str) -> str:
 
 def costs() -> Iterator[str]:
     """Yield a table with a line for each family that has rows, and what measures the others."""
-    ways = {causal: points(causal) for causal in MEASURED}
+    ways = {causal: points(files) for causal, files in MEASURED.items()}
     yield "| " + " | ".join(HEAD) + " |"
     yield "| --- |" + " ---: |" * (len(HEAD) - 1)
     missing = []
@@ -88,3 +93,15 @@ def costs() -> Iterator[str]:
         yield "Without published rows, and what measures them:"
         yield ""
         yield f"    lra run -m +experiment=families model={','.join(missing)}"
+
+
+def longest() -> Iterator[str]:
+    """Yield a table of the families of state spaces, gates and delta rules at 16,384 tokens."""
+    ways = {causal: points(files) for causal, files in LONGEST.items()}
+    head = ("model", "speed", "memory", "causal: speed", "memory", "speed at 256")
+    yield "| " + " | ".join(head) + " |"
+    yield "| --- |" + " ---: |" * (len(head) - 1)
+    for model in sorted({point.model for held in ways.values() for point in held} - {*BACKGROUND}):
+        line = cells(ways[False], model, GPU) or [UNMEASURED] * 2
+        line += cells(ways[True], model, (*GPU, ("speed", "256"))) or [UNMEASURED] * 3
+        yield f"| [{model}](families/{model}.md) | {' | '.join(line)} |"

@@ -13,6 +13,7 @@ import posixpath
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -209,12 +210,17 @@ def deviations() -> Iterator[str]:
             yield f"| `{file.stem}` | {name} | {', '.join(where)} | {sentence} |"
 
 
-def costs() -> Iterator[str]:
-    """Yield the lines of the table of what every family costs."""
+def _costs(name: str) -> Iterator[str]:
+    """Yield the lines of a table of what families cost."""
     sys.path[:0] = [str(ROOT), str(ROOT / "docs/site")]
-    from cost_table import costs as lines
+    import cost_table
 
-    yield from lines()
+    yield from getattr(cost_table, name)()
 
 
-TABLES = {"metrics": metrics, "deviations": deviations, "costs": costs}
+TABLES = {
+    "metrics": metrics,
+    "deviations": deviations,
+    "costs": partial(_costs, "costs"),
+    "longest": partial(_costs, "longest"),
+}
