@@ -82,27 +82,6 @@ def linear_attention(
     return weighted_mean(phi_q @ phi_k.mT, v, keep=keep, causal=causal)
 
 
-def recurrent_linear_attention(
-    phi_q: Float[Tensor, "b h l m"],
-    phi_k: Float[Tensor, "b h l m"],
-    v: Float[Tensor, "b h l v"],
-) -> Float[Tensor, "b h l v"]:
-    """Return causal attention token by token, from the sums over the past.
-
-        S_i = S_(i-1) + phi(k_i) v_i^T,   z_i = z_(i-1) + phi(k_i)
-        o_i = phi(q_i) S_i / phi(q_i) z_i
-
-    Katharopoulos et al. 2020, equations 18 to 20.
-    """
-    S = phi_k.new_zeros(*phi_k.shape[:2], phi_k.shape[-1], v.shape[-1])
-    z = phi_k.new_zeros(*phi_k.shape[:2], phi_k.shape[-1])
-    outputs = []
-    for q_i, k_i, v_i in zip(phi_q.unbind(2), phi_k.unbind(2), v.unbind(2), strict=True):
-        S, z = S + k_i[..., None] * v_i[..., None, :], z + k_i
-        outputs.append((q_i[..., None, :] @ S)[..., 0, :] / (q_i * z).sum(-1, keepdim=True))
-    return torch.stack(outputs, dim=2)
-
-
 def attention_from_exponents(
     a: Float[Tensor, "b h l m"],
     c: Float[Tensor, "b h s m"],

@@ -15,7 +15,7 @@ first, it is behind the first one.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -79,20 +79,6 @@ BOTH_WAYS = Need("bidirectional", causal=False)
 def directions(site: Site, *, bidirectional: bool) -> int:
     """Return from how many ends a row is read."""
     return 2 if bidirectional and not site.causal else 1
-
-
-class RecurrentCell(Protocol):
-    """A module that reads from the first token to the last."""
-
-    def __call__(
-        self, x: Float[Tensor, "b l d"], state: State
-    ) -> tuple[Float[Tensor, "b l h"], State]:
-        """Return what is made of each token, and the state behind the last; None: empty."""
-        ...
-
-    def empty(self, batch_size: int) -> State:
-        """Return the empty state."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
