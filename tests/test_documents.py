@@ -52,6 +52,15 @@ def test_every_relative_link_leads_to_a_file() -> None:
     assert broken == []
 
 
+def test_pages_hold_nothing_that_no_reader_sees() -> None:
+    hidden = [
+        page.name
+        for page in PAGES
+        if set(page.read_text("utf-8")) & {*map(chr, range(32))} - {"\n"}
+    ]
+    assert hidden == []
+
+
 def test_the_citation_is_of_this_version_under_this_licence() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     described = project()
