@@ -186,7 +186,7 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes | bytearray) -> None:
     """Put `data` at `path` as `write_by` does. Raises `Unwritable`."""
     write_by(path, lambda file: file.write(data))
 

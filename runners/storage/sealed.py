@@ -17,7 +17,7 @@ class NotSealed(ValueError):
     """What was read is not what was written."""
 
 
-def digest_of(raw: bytes) -> str:
+def digest_of(raw: bytes | bytearray) -> str:
     """Return the digest of a file's content."""
     return hashlib.sha256(raw).hexdigest()[:16]
 
