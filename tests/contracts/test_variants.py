@@ -73,6 +73,7 @@ VARIANTS = {
         {"chunk": 13, "convolution": 3, "quasi_separable": True, "states": 4},
         {"chunk": 13, "log_linear": True, "states": 4},
     ],
+    "mesa_net": [{"chunk": 13, "convolution": None, "ridge_min": 0.5, "gate": "silu"}],
     "mlstm": [{"chunk": 13, "convolution": None, "block_size": 1, "expansion": 1}],
     "moba": [{"block": 4, "top": 3}, {"block": 5, "top": 1}],
     "multires_conv": [{"taps": 4, "levels": 2, "wide_skip": True}],

@@ -36,8 +36,13 @@ def blocks_forward(  # noqa: PLR0917 (called from autograd functions, by positio
     cuts: Sequence[tuple[slice, int]],
     chunks: Chunks,
     read: Callable[[Any], Tensor],
+    *,
+    solves: bool = False,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
-    """Return what is read, and the last state; values and decays are the last two inputs."""
+    """Return what is read, and the last state; values and decays are the last two inputs.
+
+    With `solves`, backward finds what was read in the place of the first input.
+    """
     v = inputs[-2]
     o, states = torch.empty_like(v), []
     with full_precision(v):
@@ -47,7 +52,7 @@ def blocks_forward(  # noqa: PLR0917 (called from autograd functions, by positio
             o = written(o, rows, read(block).view(*v.shape[:2], -1, v.shape[3]))
             state = block.last
     ctx.cuts = cuts
-    ctx.save_for_backward(*inputs, *states)
+    ctx.save_for_backward(o if solves else inputs[0], *inputs[1:], *states)
     return o, state
 
 

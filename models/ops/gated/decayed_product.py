@@ -46,7 +46,7 @@ class Reads(StrEnum):
     """That which the token before left, not decayed since."""
 
 
-class _DecayedChunks(NamedTuple):
+class DecayedChunks(NamedTuple):
     """n chunks of c tokens in each of b h sequences, all chunks behind each other."""
 
     q: Float[Tensor, "bhn c k"]
@@ -63,9 +63,10 @@ class _DecayedChunks(NamedTuple):
     last: Float[Tensor, "b h k v"]
 
 
-def _decayed_chunks(
+def decayed_chunks(
     inputs: tuple[Tensor, ...], rows: slice, chunk: int, state: Float[Tensor, "b h k v"]
-) -> _DecayedChunks:
+) -> DecayedChunks:
+    """Cut some rows of q, k, v and g, behind a state."""
     q, k, v, g = (x[:, :, rows].to(state.dtype).reshape(-1, chunk, *x.shape[3:]) for x in inputs)
     here = decays(g)
     cut = (*state.shape[:2], -1)
@@ -74,10 +75,11 @@ def _decayed_chunks(
     gained = torch.bmm(kept.mT, v).view(*cut, *state.shape[2:])
     whole = whole.view(*cut, *whole.shape[1:])
     states, last = scan(state, gained, whole)
-    return _DecayedChunks(q, k, v, here, whole, states, here.weights(q, k), kept, last)
+    return DecayedChunks(q, k, v, here, whole, states, here.weights(q, k), kept, last)
 
 
-def _read(block: _DecayedChunks) -> Float[Tensor, "bhn c v"]:
+def read(block: DecayedChunks) -> Float[Tensor, "bhn c v"]:
+    """Return what queries read."""
     decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
     return torch.baddbmm(decayed, block.weights, block.v)
 
@@ -89,21 +91,21 @@ class _DecayedProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, state: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
-        cuts = spans(q.shape[2], chunk, _rows_at_once(q, v, g, chunk))
-        return blocks_forward(ctx, (q, k, v, g), state, cuts, _decayed_chunks, _read)
+        cuts = spans(q.shape[2], chunk, rows_at_once(q, v, g, chunk))
+        return blocks_forward(ctx, (q, k, v, g), state, cuts, decayed_chunks, read)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
         # once: checkpoints that recompute count how often they are asked
         gates = ctx.needs_input_grad[3]
-        pull = partial(_pull, gates=gates)
-        gradients, dstate = blocks_backward(ctx, do, dstate, _decayed_chunks, pull)
+        pull = partial(pulled, gates=gates)
+        gradients, dstate = blocks_backward(ctx, do, dstate, decayed_chunks, pull)
         return *gradients[:3], gradients[3] if gates else None, dstate, None
 
 
-def _pull(
-    block: _DecayedChunks,
+def pulled(
+    block: DecayedChunks,
     do: Float[Tensor, "bhn c v"],
     dlast: Float[Tensor, "b h k v"],
     *,
@@ -129,7 +131,7 @@ def _pull(
     return [dq, dk, dv, z.flip(1).cumsum(1).flip(1), dfirst]
 
 
-def _rows_at_once(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
+def rows_at_once(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
     """Return how many tokens of all heads are worked on at once: by what they hold meanwhile."""
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from lra.models.mixer import Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.delta_product import delta_product
-from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm
+from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, unit_heads
 from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
@@ -137,9 +137,9 @@ class DeltaRule(GatedMixer):
 
     def _normed(self, x: Float[Tensor, "b h m k"]) -> Float[Tensor, "b h m k"]:
         """Divide by the length, or the sum of channels, in float32 at least; 0 stays 0."""
-        wide = x.to(sum_dtype(x))
         if self.key_norm == KeyNorm.l2:
-            return wide * (wide.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
+            return unit_heads(x)
+        wide = x.to(sum_dtype(x))
         return wide / (wide.sum(-1, keepdim=True) + 1e-6)
 
 

@@ -48,6 +48,12 @@ def normed_heads(
         return norm(o.to(sum_dtype(o)), o.shape[-1:], eps=epsilon)
 
 
+def unit_heads(x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r k"]:
+    """Divide each head's channels by their length, in float32 at least; 0 stays 0."""
+    wide = x.to(sum_dtype(x))
+    return wide * (wide.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
+
+
 class GatedHeadNorm(nn.Module):
     """Norm each head's channels, and gate them.
 

@@ -14,6 +14,8 @@ from torch.nn import functional as F
 
 from lra.models.families.based import Based
 from lra.models.families.forgetting import Forgetting
+from lra.models.families.mesa_net import least_squares
+from lra.models.ops.gated.head_norm import unit_heads
 from peers.peer import Missing, Peer, PeerCase, PeerPair, core_of
 
 BY_ITSELF = "no extra brings it: pip install --no-deps fla-core, and einops"
@@ -62,6 +64,28 @@ def based(case: PeerCase) -> PeerPair:
     return PeerPair(ours, peer.naive_parallel_based, case.heads_of_inputs())
 
 
+def mesa_net(case: PeerCase) -> PeerPair:
+    """`naive_mesa_net_exact`, by elimination, a matrix for each token."""
+    peer = file_of("mesa_net")
+    shape = case.heads, case.head_width
+    ridge = torch.linspace(0.25, 1, shape[0] * shape[1], dtype=case.dtype, device=case.device)
+
+    def parts(*streams: Tensor) -> tuple[Tensor, ...]:
+        q, k, v, x = streams
+        gates = F.logsigmoid(x[..., 0] + OPEN)
+        return unit_heads(q), unit_heads(k), v, x[..., 1].sigmoid(), gates
+
+    def ours(*streams: Tensor) -> Tensor:
+        return least_squares(*parts(*streams), ridge=ridge.view(shape))[0]
+
+    def theirs(*streams: Tensor) -> Tensor:
+        q, k, v, beta, g = (each.transpose(1, 2) for each in parts(*streams))
+        o: Tensor = peer.naive_mesa_net_exact(q, k, v, g, ridge.view(shape), beta)[0]
+        return o.transpose(1, 2).to(v.dtype)
+
+    return PeerPair(ours, theirs, case.heads_of_inputs(4))
+
+
 PEERS = (
     Peer(
         name="fla naive_forgetting_attn",
@@ -85,6 +109,19 @@ PEERS = (
         tolerance=1e-5,
         rounding=2e-4,
         note="its literal form, with 1e-6 added to sums of weights",
+        way_out=BY_ITSELF,
+    ),
+    Peer(
+        name="fla naive_mesa_net_exact",
+        distribution="fla-core",
+        family="mesa_net",
+        setting="gates about 0.95, 30 steps",
+        make=mesa_net,
+        bidirectional=False,
+        causal=True,
+        tolerance=1e-5,
+        rounding=2e-4,
+        note="its literal form, solved by elimination in float32",
         way_out=BY_ITSELF,
     ),
 )

@@ -1,0 +1,148 @@
+"""MesaNet: the linear map from keys to values that fits the past best, found anew for each token.
+
+    Phi_t = argmin sum_(j <= t) a_tj beta_j |Phi k_j - v_j|^2 / 2 + tr(Phi Lambda Phi^T) / 2
+    o_t = Phi_t q_t = G_t (H_t + Lambda)^-1 q_t,   y = W_O norm_h(o)
+    H_t = gamma_t H_(t-1) + beta_t k_t k_t^T,   G_t = gamma_t G_(t-1) + beta_t v_t k_t^T
+
+a_tj = gamma_(j+1) ... gamma_t, gamma = sigma(W_a x + b_a), beta = sigma(W_b x + b_b). q and k are
+W x, convolved over 4 tokens, passed through SiLU and divided by their length. Lambda is a diagonal
+of each head's own, softplus(.) + `ridge_min`, 1 at the start. The system is solved by `steps` of
+conjugate gradients; gradients are those of its solution.
+
+Cost       8 d^2 operations a token for projections, and per head those of `steps`
+           `decayed_product`s of keys, backward as many again, and of one of values. State: 2 k^2
+           numbers a head, and the last 3 inputs of the convolutions.
+Source     von Oswald et al. 2025, arXiv:2506.05233, and its layer in flash-linear-attention.
+Notation   the paper's Delta e is y.
+Published  causal, 4 taps, 30 steps, in blocks of a network gated by SiLU and RMSNorm, and no
+           positions: model.backbone.positions=none. Heads of 128 channels.
+Differs    Queries and keys are divided by the root of Lambda, which leaves 1 in its place: the
+           solution is the same, and so is each step where Lambda is the same in all channels. The
+           number of steps is fixed when decoding, too.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lra.models.mixer import Site, Tuning, check_least
+from lra.models.multi_head import biases, projection
+from lra.models.ops.gated.decayed_product import decayed_product
+from lra.models.ops.gated.decayed_solve import decayed_solve
+from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, unit_heads
+from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from lra.models.ops.numerics import full_precision, sum_dtype
+
+
+def least_squares(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    beta: Float[Tensor, "b h l"],
+    g: Float[Tensor, "b h l"],
+    *,
+    ridge: Float[Tensor, "h k"],
+    before: Parts | tuple[None, None] = (None, None),
+    steps: int = 30,
+    chunk: int = 32,
+    keep: Bool[Tensor, "b l"] | None = None,
+) -> tuple[Float[Tensor, "b h l v"], Parts]:
+    """Return o, in the dtype of `v`, and H and G behind the last token, of keys by root Lambda.
+
+    Args:
+        q: Queries.
+        k: Keys, float32 at least.
+        v: Values.
+        beta: How strongly a token enters, 0 or more.
+        g: log gamma, at most 0.
+        ridge: Lambda.
+        before: H and G before the first token.
+        steps: Of conjugate gradients.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+        keep: False for padding.
+    """
+    root = ridge.rsqrt()[:, None]
+    q, k = q * root, k * root
+    solved, of_keys = decayed_solve(
+        q, k, beta, g, state=before[0], steps=steps, chunk=chunk, keep=keep
+    )
+    written = beta[..., None] * k
+    o, of_values = decayed_product(solved, written, v, g, state=before[1], chunk=chunk, keep=keep)
+    return o, (of_keys, of_values)
+
+
+class MesaNet(GatedMixer):
+    """Least squares by head over the decaying past, normed and perhaps gated.
+
+    Args:
+        convolution: Tokens that the convolution of queries and keys sees; None: there is none.
+        steps: Of conjugate gradients for each token; a head's width of them is exact.
+        ridge_min: The least number that Lambda can reach, between 0 and 1.
+        gate: What the gate of the outputs passes.
+
+    Raises:
+        ValueError: A number is none that it can be.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        convolution: int | None = 4,
+        steps: int = 30,
+        ridge_min: float = 0.25,
+        gate: Gate = Gate.none,
+        bias: bool = False,
+        chunk: int = 32,
+    ) -> None:
+        super().__init__()
+        check_least(1, steps=steps, chunk=chunk)
+        if not 0 < ridge_min < 1:
+            raise ValueError(f"ridge_min must lie between 0 and 1: got {ridge_min}")
+        self.heads, self.steps, self.ridge_min, self.chunk = site.heads, steps, ridge_min, chunk
+        has, width = biases(site, bias, default=False), site.inner_width
+        self.q_proj = projection(site.width, width, bias=has.qkv)
+        self.k_proj = projection(site.width, width, bias=has.qkv)
+        self.v_proj = projection(site.width, width, bias=has.qkv)
+        self.beta_map = projection(site.width, site.heads, bias=True)
+        self.decay_map = projection(site.width, site.heads, bias=True)
+        start = torch.full((site.heads, site.head_width), 1 - ridge_min)
+        self.ridge = nn.Parameter(start.expm1().log())
+        self.convolutions = ShortConvolutions((width, width), convolution)
+        if gate != Gate.none:
+            self.gate_proj = projection(site.width, width, bias=has.qkv)
+        self.norm = GatedHeadNorm(site.head_width, gate=gate)
+        self.out_proj = projection(width, site.width, bias=has.output)
+        state = site.heads, site.head_width, site.head_width
+        self.complete(site, state=state, bidirectional=False)
+
+    def read(
+        self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
+    ) -> tuple[Float[Tensor, "b l e"], Parts]:
+        """Return what tokens read, and H, G and inputs of convolutions behind the last."""
+        of_keys, of_values, *inputs = before
+        projected, tails = self.convolutions((self.q_proj(x), self.k_proj(x)), inputs, borders)
+        v = by_head(self.v_proj(x), self.heads)
+        with full_precision(x):
+            dtype = sum_dtype(x)
+            ridge = F.softplus(self.ridge.to(dtype)) + self.ridge_min
+            q, k = (unit_heads(by_head(F.silu(each), self.heads)) for each in projected)
+            beta = self.beta_map(x).to(dtype).sigmoid().mT
+            g = borders.after_borders(F.logsigmoid(self.decay_map(x).to(dtype)).mT)
+            o, after = least_squares(
+                q, k, v, beta, g, ridge=ridge, before=(of_keys, of_values),
+                steps=self.steps, chunk=self.chunk, keep=borders.keep,
+            )  # fmt: skip
+        return o.transpose(1, 2).flatten(2), (*after, *tails)
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for H, G and inputs of convolutions."""
+        of_keys, *tails = super().empty(batch_size)
+        return of_keys, of_keys, *tails
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep Lambda from decaying."""
+        return {"ridge": Tuning(weight_decay=0.0, matrix=False)}

@@ -1,0 +1,123 @@
+"""Linear systems, one for each token, whose matrices are sums of keys that decay, in chunks.
+
+    (1 + H_t) x_t = q_t,    H_t = D_t H_(t-1) + beta_t k_t k_t^T
+
+D_t = exp(g_t) is one number a head. No H_t is formed: conjugate gradients multiply with all of them
+at once, as `decayed_product` does, a number of times that is fixed. In exact arithmetic x is the
+solution after k steps, and near it after fewer: errors shrink by (sqrt(c) - 1) / (sqrt(c) + 1) or
+more in each, c being 1 + the largest eigenvalue of H_t.
+
+Gradients are those of the solution: with y_t from the same system for the gradient of x_t, q_t has
+y_t, and H_t has -y_t x_t^T, which is one `decayed_product` backward.
+
+Cost       per token and head, forward: 2 C k + k^2 operations and 10 k more for each step, of which
+           backward takes as many again; autograd keeps x, k, beta k, g and a state for each block
+           of chunks. State: k^2 numbers.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from lra.models.ops.chunks import spans
+from lra.models.ops.gated.blockwise import (
+    blocks_backward,
+    blocks_forward,
+    decays_of_tokens,
+    first_state,
+)
+from lra.models.ops.gated.decayed_product import (
+    DecayedChunks,
+    decayed_chunks,
+    pulled,
+    read,
+    rows_at_once,
+)
+from lra.models.ops.numerics import reciprocal, without_padding
+
+
+def _solution(
+    block: DecayedChunks, wanted: Float[Tensor, "bhn c k"], *, steps: int
+) -> Float[Tensor, "bhn c k"]:
+    """Return x of (1 + H) x = wanted, by conjugate gradients from 0."""
+    scale = wanted.abs().amax(-1, keepdim=True)
+    rest = wanted * reciprocal(scale)  # gradients may be so small that their squares are 0
+    x, way, none = torch.zeros_like(rest), rest.clone(), torch.zeros_like(scale)
+    size, least = rest.square().sum(-1, keepdim=True), torch.finfo(rest.dtype).eps ** 2
+    for _ in range(steps):
+        step = read(block._replace(q=way, weights=block.decays.weights(way, block.k))).add_(way)
+        # Beyond rounding nothing is found, but numbers too small for a processor's fast path.
+        live = size > least
+        factor = torch.where(live, size / (way * step).sum(-1, keepdim=True), none)
+        x.addcmul_(way, factor)
+        rest.addcmul_(step, factor, value=-1)
+        before, size = size, rest.square().sum(-1, keepdim=True)
+        way = torch.addcmul(rest, way, torch.where(live, size / before, none))
+    return x.mul_(scale)
+
+
+class _DecayedSolve(torch.autograd.Function):
+    """`apply(q, w, k, g, state, chunk, steps)`, w being beta k."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 (autograd functions take positions only)
+        ctx: Any, q: Tensor, w: Tensor, k: Tensor, g: Tensor, state: Tensor, chunk: int, steps: int
+    ) -> tuple[Tensor, Tensor]:
+        cuts = spans(q.shape[2], chunk, rows_at_once(q, k, g, chunk))
+        ctx.steps = steps
+
+        def solved(block: DecayedChunks) -> Tensor:
+            return _solution(block, block.q, steps=steps)
+
+        return blocks_forward(ctx, (q, w, k, g), state, cuts, decayed_chunks, solved, solves=True)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dx: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
+        pull = partial(_pull, steps=ctx.steps)
+        gradients, dstate = blocks_backward(ctx, dx, dstate, decayed_chunks, pull)
+        return *gradients, dstate, None, None
+
+
+def _pull(
+    block: DecayedChunks, dx: Float[Tensor, "bhn c k"], dlast: Float[Tensor, "b h k k"], steps: int
+) -> list[Tensor]:
+    """Return the gradients of q, w, k, g and the state before a block, whose `q` is x."""
+    y = _solution(block, dx, steps=steps)
+    return [y, *pulled(block, -y, dlast, gates=True)[1:]]
+
+
+def decayed_solve(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    beta: Float[Tensor, "b h l"],
+    g: Float[Tensor, "b h l"],
+    *,
+    state: Float[Tensor, "b h k k"] | None = None,
+    steps: int = 30,
+    chunk: int = 32,
+    keep: Bool[Tensor, "b l"] | None = None,
+) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h k k"]]:
+    """Return x, in the dtype of `k`, and H behind the last token.
+
+    Any cut of a sequence into calls, each with the state of the one before, gives the same result.
+
+    Args:
+        q: Right sides.
+        k: Keys, float32 at least.
+        beta: How strongly a key enters, 0 or more.
+        g: Logarithms of what a token leaves of the matrix that it finds; at most 0, or -inf.
+        state: H before the first token; None: 0. It is float32 at least.
+        steps: Of conjugate gradients.
+        chunk: Tokens whose weights are formed directly; changes the cost alone.
+        keep: False for padding, which leaves H as it was.
+    """
+    state = first_state(k, k, state)
+    k, g = without_padding(k, keep), decays_of_tokens(g, keep)
+    return _DecayedSolve.apply(  # type: ignore[no-untyped-call,no-any-return]
+        q, beta[..., None] * k, k, g, state, min(chunk, q.shape[2]), steps
+    )
