@@ -71,7 +71,8 @@ def blocks_backward(
     with full_precision(do):
         for (rows, size), state in zip(reversed(ctx.cuts), reversed(states), strict=True):
             block = chunks(inputs, rows, size, state)
-            here = do[:, :, rows].to(state.dtype).reshape(-1, size, do.shape[3])
+            # The gradient of a sum stands in one number, and products would copy it one by one.
+            here = do[:, :, rows].to(state.dtype).reshape(-1, size, do.shape[3]).contiguous()
             *parts, dstate = pull(block, here, dstate)
             for index, part in enumerate(parts):
                 shape = (*do.shape[:2], -1, *inputs[index].shape[3:])

@@ -28,6 +28,8 @@ from torch.nn import functional as F
 
 BASE = 4
 """Tokens of a block that is formed directly; a power of two."""
+SCALAR_BASE = 8
+"""The same for scalar decays."""
 
 
 @runtime_checkable
@@ -67,11 +69,33 @@ def _exponents(g: Float[Tensor, "m c *k"]) -> Float[Tensor, "m c c *k"]:
     return sums.masked_fill_(ones.triu(1).view(shape), -torch.inf)
 
 
+def _factors(g: Float[Tensor, "m c"]) -> Float[Tensor, "m c c"]:
+    """Return exp of the sums of `_exponents`, 0 above the diagonal.
+
+    Tokens of different blocks meet by way of the ends of their blocks: of three exponentials there
+    is one each for tokens, one each for blocks, and only their products are as many as pairs.
+    """
+    chunks, length = g.shape
+    if length <= 2 * SCALAR_BASE:
+        return _exponents(g).exp_()
+    behind = -length % SCALAR_BASE
+    blocks = (F.pad(g, (0, behind)) if behind else g).reshape(-1, SCALAR_BASE)
+    near = _exponents(blocks)
+    left = (near[:, :, 0] + blocks[:, :1]).exp_().view(chunks, -1, SCALAR_BASE, 1, 1)
+    right = near[:, -1].exp().view(chunks, 1, 1, -1, SCALAR_BASE)
+    count = left.shape[1]
+    between = F.pad(_exponents(blocks.sum(1).view(chunks, count))[:, :-1].exp_(), (0, 0, 1, 0))
+    table = (left * between.view(chunks, count, 1, count, 1)) * right
+    table = table.view(chunks, length + behind, -1)
+    _blocks(table, SCALAR_BASE).copy_(near.exp_().view(chunks, count, SCALAR_BASE, SCALAR_BASE))
+    return table[:, :length, :length]
+
+
 class _Scalar:
     """One decay for all channels: a table of factors."""
 
     def __init__(self, g: Float[Tensor, "m c"]) -> None:
-        self.table = _exponents(g).exp_()
+        self.table = _factors(g)
         self.from_start = (self.table[:, :, 0] * g[:, :1].exp())[..., None]
         self.to_end = self.table[:, -1, :, None]
 

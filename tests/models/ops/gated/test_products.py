@@ -71,7 +71,7 @@ def test_it_is_the_loop(length, vector, rule):
 
 @GATES
 @RULES
-@pytest.mark.parametrize("chunk", [1, 3, 16, 100])
+@pytest.mark.parametrize("chunk", [1, 3, 16, 24, 100])
 def test_chunks_of_any_size_change_nothing(chunk, vector, rule):
     compare(67, rule=rule, vector=vector, chunk=chunk)
 
@@ -202,3 +202,18 @@ def test_autograd_keeps_what_came_in_and_a_state_for_each_block(vector, rule):
     assert sizes[:inputs_] == [x.numel() for x in leaves]
     assert len(sizes) <= inputs_ + 2048 // 64
     assert set(sizes[inputs_:]) == {state.numel()}
+
+
+@pytest.mark.parametrize("length", [17, 24, 64, 67])
+def test_scalar_decays_by_blocks_are_those_of_all_pairs(length):
+    """With gates that forget all, and strong ones between weak ones, in float32 too."""
+    g = -0.1 * drawn(2, length).abs()
+    g[0, 5], g[0, 11:13], g[1, 8], g[1, 16] = -800.0, -40.0, -torch.inf, -torch.inf
+    ones = torch.ones(2, length, 1).double()
+    found = decays(g).weights(ones, ones)
+    for i in range(length):
+        for j in range(length):
+            wanted = g[:, j + 1 : i + 1].sum(1).exp() if j <= i else torch.zeros(2).double()
+            torch.testing.assert_close(found[:, i, j], wanted, atol=1e-15, rtol=1e-14)
+    narrow = decays(g.float()).weights(ones.float(), ones.float())
+    torch.testing.assert_close(narrow.double(), found, atol=1e-6, rtol=1e-6)
