@@ -2,24 +2,26 @@
 
     o_i = sum_b g_ib Attention(q_i, K_b, V_b),    g_i = sigmoid(W_g x_i), three numbers a head
 
-compressed  one key and one value for each block of C tokens, which a query sees once it has the
-            whole block: of the first C - 1 tokens this branch is 0
-chosen      the tokens of t blocks: the first one, the last two up to the query, and those of the
-            largest weights of the compressed branch, added up over the heads that share keys
+compressed  one key and one value for each c tokens, one every d of them, which a query sees once it
+            has all c: of the first c - 1 tokens this branch is 0
+chosen      the tokens of t blocks of C: the first one, the last two up to the query, and those of
+            the largest weights of the compressed branch, added up over their strides of d tokens,
+            what covers each, and the heads that share keys
 window      the last w tokens, the query's included
 
-Cost       per query head and token: 4 k (n / C + t C + w) operations, filled up by at most 4 k C,
+Cost       per query head and token: 4 k (n / d + t C + w) operations, filled up by at most 4 k C,
            and the projections. State: keys and values of all branches, in whole blocks that hold
-           the last tokens asked for, and the compressed ones.
+           the last tokens asked for, and the compressed ones, C / d for each such block.
 Source     Yuan et al. 2025, arXiv:2502.11089, section 3; choices and the mean as in
            fla-org/native-sparse-attention.
-Notation   the paper's l = d = l' is `block`, its n is `top`, its w `window`.
-Published  causal, compression of 32 tokens every 16, blocks of 64, top 16, window 512, 4 heads of
-           keys for 64 of queries, at 8,192 tokens.
-Differs    compressed blocks follow one another and are the chosen ones (fla's form). A network of
-           the compression has 4 k channels inside. Equal weights give the earlier block. Padding
-           takes no place in a block, and documents begin with a block of their own. Rotary
-           positions turn queries, and keys before they are compressed.
+Notation   the paper's l is `compressed_block`, its d `stride`, its l' `block`, its n `top`, its w
+           `window`.
+Published  causal, block=64 compressed_block=32 stride=16 top=16 window=512 compression=network, 4
+           heads of keys for 64 of queries, at 8,192 tokens.
+Differs    by default l = d = l' (fla's form). A network of the compression has 4 k channels inside.
+           Equal weights give the earlier block. Padding takes no place in a block, and documents
+           begin with a block of their own. Rotary positions turn queries, and keys before they are
+           compressed.
 Both sides ours, published by nobody: all blocks are compressed and may be chosen, the window
            reaches to both sides.
 """
@@ -57,6 +59,8 @@ class NativeSparseAttention(Family):
 
     Args:
         block: Tokens of a block, C.
+        compressed_block: Tokens that one compressed key stands for, c; None: those of a block.
+        stride: Tokens from one compressed key to the next, d; None: they follow one another.
         top: Blocks that a query chooses, those of `first` and `local` included, t.
         first: Blocks at the start that are chosen in any case.
         local: Blocks up to the query's that are chosen in any case.
@@ -75,6 +79,8 @@ class NativeSparseAttention(Family):
         site: Site,
         *,
         block: int = 32,
+        compressed_block: int | None = None,
+        stride: int | None = None,
         top: int = 4,
         first: int = 1,
         local: int = 2,
@@ -87,6 +93,17 @@ class NativeSparseAttention(Family):
         super().__init__()
         check_least(1, block=block, local=local, window=window)
         check_least(0, first=first)
+        size = block if compressed_block is None else compressed_block
+        step = size if stride is None else stride
+        if not 1 <= size <= block:
+            raise ValueError(
+                f"compressed_block must be at least 1 and at most block={block}: got {size}; "
+                "change one of them, or leave it at null"
+            )
+        if step < 1 or size % step or block % step:
+            raise ValueError(
+                f"stride must divide compressed_block={size} and block={block}: got {step}; 1 does"
+            )
         if top < first + local:
             raise ValueError(
                 f"top counts the blocks of first={first} and local={local} too: got {top}; use "
@@ -106,7 +123,7 @@ class NativeSparseAttention(Family):
             )
         self.heads, self.groups, self.branches = site.heads, key_value_heads, 3 if own_keys else 1
         self.block, self.window, self.dropout = block, window, site.attention_dropout
-        self.numbers = (top, first, local)
+        self.numbers, self.compressed_block, self.stride = (top, first, local), size, step
         has = biases(site, bias, default=False)
         self.q_proj = projection(site.width, site.inner_width, bias=has.qkv)
         self.key_value_proj = projection(
@@ -116,12 +133,11 @@ class NativeSparseAttention(Family):
         self.out_proj = projection(site.inner_width, site.width, bias=has.output)
         network = compression == BlockCompression.network
         self.compress_keys, self.compress_values = (
-            BlockNetwork(key_value_heads, block, width) if network else BlockMean()
-            for _ in range(2)
+            BlockNetwork(key_value_heads, size, width) if network else BlockMean() for _ in range(2)
         )
         near = window < site.max_length
         chosen = top * block < site.max_length
-        within = block > 1 and (network or block < site.max_length)
+        within = size > 1 and (network or step < site.max_length)
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),
             positions=frozenset({Positions.rotary.value}),
@@ -149,9 +165,12 @@ class NativeSparseAttention(Family):
     def compressed(
         self, keys: Float[Tensor, "b g s k"], values: Float[Tensor, "b g s k"], table: BlockTable
     ) -> tuple[Float[Tensor, "b c m k"], Float[Tensor, "b c m k"]]:
-        """Return one key and one value of each block, by the first branch."""
-        filled = table.filled_by_block
-        keys, values = (table.by_block(x[:, : self.groups]) for x in (keys, values))
+        """Return one key and one value every `stride` slots, by the first branch."""
+        size, step = self.compressed_block, self.stride
+        filled = table.filled_windows(size, step, causal=self.traits.causal)
+        keys, values = (
+            table.windows(x[:, : self.groups], step, filled, size) for x in (keys, values)
+        )
         return self.compress_keys(keys, filled), self.compress_values(values, filled)
 
     def outputs(
@@ -164,7 +183,7 @@ class NativeSparseAttention(Family):
     ) -> list[Float[Tensor, "b h l k"]]:
         """Return what each branch gives; keys and values of all branches stand in slots."""
         causal, rate = self.traits.causal, self.dropout if self.training else 0.0
-        choice = Choice(table, causal, *self.numbers)
+        choice = Choice(table, causal, *self.numbers, self.compressed_block, self.stride)
         by_block, chosen = compressed_attention(q, *compressed, choice, dropout=rate)
         near = neighbours(table, self.window, causal=causal)
         near = near.expand(len(q), self.groups, -1, -1)
@@ -202,7 +221,7 @@ class NativeSparseAttention(Family):
         """Return an empty memory of the last blocks: tokens, their count, and compressed ones."""
         like, heads = self.q_proj.weight.new_empty(0), self.branches * self.groups
         shape = (batch_size, heads, memory, self.width, self.width)
-        count = block_table.blocks_in_memory(memory, self.block)
+        count = block_table.blocks_in_memory(memory, self.block) * (self.block // self.stride)
         compressed = like.new_zeros(2, batch_size, self.groups, count, self.width)
         return (block_table.empty(shape, self.block, like), *compressed.unbind())
 
@@ -214,8 +233,11 @@ class NativeSparseAttention(Family):
         memory, *before = cast(tuple[State, Tensor, Tensor], flow.state)
         q, k, v = self.project(flow.x, layout)
         then = block_table.append(memory, k, v, self.block)
-        whole = before[0].shape[2] - 1  # blocks that no new token enters
-        behind = whole * self.block
+        each = self.block // self.stride
+        # What no new token enters: what is compressed up to the last of the blocks.
+        whole = before[0].shape[2] - each - self.compressed_block // self.stride + 1
+        whole = max(whole, 0)
+        behind = whole * self.stride
         keys, values = then.keys.to(k.dtype), then.values.to(v.dtype)
         fresh = self.compressed(keys[:, :, behind:], values[:, :, behind:], then.table)
         by_key, by_value = (
@@ -223,5 +245,8 @@ class NativeSparseAttention(Family):
             for old, new in zip(before, fresh, strict=True)
         )
         y = self.merge(flow.x, self.outputs(q, keys, values, (by_key, by_value), then.table))
-        after = (then.last(by_key).to(before[0].dtype), then.last(by_value).to(before[1].dtype))
+        after = (
+            then.last(new, each).to(old.dtype)
+            for new, old in zip((by_key, by_value), before, strict=True)
+        )
         return flow._replace(x=y, state=(then.state, *after))

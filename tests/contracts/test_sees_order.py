@@ -41,6 +41,10 @@ SIZES = {
         for block, top in ((1, 4), (1, 24), (8, 3), (8, 4), (24, 3))
         for window in (23, 24)
         for compression in ("mean", "network")
+    ]
+    + [
+        {"block": 24, "top": 3, "window": 24, "compressed_block": size, "stride": stride}
+        for size, stride in ((24, 12), (24, 24), (12, 12), (1, 1))
     ],
     "nystromformer": [
         {"landmarks": landmarks, "conv_kernel": taps}

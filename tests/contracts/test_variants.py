@@ -79,6 +79,7 @@ VARIANTS = {
     "multires_conv": [{"taps": 4, "levels": 2, "wide_skip": True}],
     "nsa": [
         {"block": 4, "top": 3, "window": 6},
+        {"block": 6, "compressed_block": 4, "stride": 2, "top": 3, "window": 6},
         {
             "block": 5,
             "top": 2,

@@ -96,6 +96,59 @@ class BlockTable(NamedTuple):
             return None
         return torch.unflatten(self.filled, 1, (self.block_count, self.block))
 
+    def covered(
+        self, some: slice, width: int, stride: int, *, causal: bool
+    ) -> Bool[Tensor, "#b l w"]:
+        """Return which windows some of the tokens may see: of the same document, and in sight.
+
+        Args:
+            some: The tokens.
+            width: Slots of a window.
+            stride: Slots from one window to the next; divides those of a block.
+            causal: Whether windows of which some tokens are hidden are hidden.
+        """
+        place = self.place[:, some, None]
+        first = torch.arange(0, self.block_count * self.block, stride, device=place.device)
+        home, block = place // self.block, first // self.block
+        seen = self.document[:, None, block] == self.document.gather(1, home[..., 0])[..., None]
+        if causal:
+            seen &= first + width <= place + 1
+        if self.sight is not None:
+            seen &= home - block < self.sight
+        there = self.document[:, block] >= 0 if self.filled is None else self.filled[:, first]
+        return seen & there[:, None]
+
+    def windows(
+        self,
+        slots: Float[Tensor, "b h s k"],
+        stride: int,
+        filled: Bool[Tensor, "#b w c"] | None,
+        width: int,
+    ) -> Float[Tensor, "b h w c k"]:
+        """Return what windows of `width` slots hold, one every `stride`, zeros where not filled."""
+        cut = torch.unflatten(slots, 2, (-1, stride))
+        more = [F.pad(cut[:, :, n:], (0, 0, 0, 0, 0, n)) for n in range(1, width // stride)]
+        whole = torch.cat((cut, *more), 3) if more else cut
+        return whole if filled is None else whole.masked_fill(~filled[:, None, ..., None], 0)
+
+    def filled_windows(
+        self, width: int, stride: int, *, causal: bool
+    ) -> Bool[Tensor, "#b w c"] | None:
+        """Return which slots of each hold a token of its first one's document.
+
+        None: all that count. Where later tokens are hidden, a window with gaps counts nowhere.
+        """
+        if self.filled is None and (causal or width == stride):
+            return None
+        slots = torch.ones_like(self.numbers, dtype=torch.bool).repeat_interleave(self.block)[None]
+        cut = torch.unflatten(slots if self.filled is None else self.filled, 1, (-1, stride))
+        document = self.document.repeat_interleave(self.block // stride, 1)
+        parts = []
+        for n in range(width // stride):
+            same = F.pad(document[:, n:], (0, n), value=-1) == document
+            parts.append(F.pad(cut[:, n:], (0, 0, 0, n)) & same[..., None])
+        return torch.cat(parts, 2)
+
     def by_block(self, slots: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h m c k"]:
         """Return what each block holds, zeros in place of what may not be seen."""
         if self.filled is not None:

@@ -1,9 +1,11 @@
-"""Softmax attention to one key for each block, which also tells the blocks that are worth a look.
+"""Softmax attention to one key for each window, which also tells the blocks worth a look.
 
     p_im = exp(q_i . k_m / sqrt(d)) / sum_m' exp(q_i . k_m' / sqrt(d)),    o_i = sum_m p_im v_m
 
-over blocks m of which no token is hidden; a query that sees none gives 0. Chosen are the blocks of
-the largest p, added up over the heads of queries that share keys, and some in any case.
+over windows m of which no token is hidden; a query that sees none gives 0. Windows have c tokens,
+one every d of them: they overlap where d < c. A block's weight is the sum of p over its strides of
+d tokens and the windows that cover each, and over the heads of queries that share keys. Chosen are
+the blocks of the largest, and some in any case.
 
 Weights are formed for some queries at a time, and not kept: backward makes them again. With dropout
 a byte for each is.
@@ -15,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from lra.models.ops.numerics import LOG2_E, NEVER, full_precision
 from lra.models.ops.sparse.block_choice import block_selection, passes
@@ -32,6 +35,22 @@ class Choice(NamedTuple):
     """That many at the start of a document are chosen in any case."""
     local: int
     """And so many up to the query's."""
+    width: int
+    """Tokens of a window, c: at most those of a block."""
+    stride: int
+    """Tokens from one window to the next, d; divides those of a window and of a block."""
+
+    def covered(self, some: slice) -> Bool[Tensor, "#b l w"]:
+        """Return which windows some of the tokens see."""
+        return self.table.covered(some, self.width, self.stride, causal=self.causal)
+
+    def of_blocks(self, weights: Float[Tensor, "b g l w"]) -> Float[Tensor, "b g l m"]:
+        """Return the weight of each block."""
+        for_stride, count = weights, weights.shape[-1]
+        for n in range(1, self.width // self.stride):
+            for_stride = for_stride + F.pad(weights, (n, 0))[..., :count]
+        each = self.table.block // self.stride
+        return for_stride if each == 1 else torch.unflatten(for_stride, -1, (-1, each)).sum(-1)
 
     def forced(self, some: slice) -> Bool[Tensor, "#b l m"]:
         """Return which blocks are chosen in any case, if they may be seen."""
@@ -40,12 +59,12 @@ class Choice(NamedTuple):
         near = (table.numbers <= home) & (home - table.numbers < self.local)
         return near | (table.rank < self.first)[:, None]
 
-    def choose(self, weights: Float[Tensor, "b g j l m"], some: slice) -> Int[Tensor, "b g l t"]:
-        """Choose blocks by the weights of the heads that share keys, of which m are all blocks."""
+    def choose(self, weights: Float[Tensor, "b g j l w"], some: slice) -> Int[Tensor, "b g l t"]:
+        """Choose blocks by the weights that the heads that share keys give to windows."""
         forced = self.forced(some)
         seen = forced | self.table.visible(some, causal=self.causal, whole=True)
         seen = seen & self.table.visible(some, causal=self.causal)
-        scores = weights.sum(2).masked_fill_(~seen[:, None], -torch.inf)
+        scores = self.of_blocks(weights.sum(2)).masked_fill_(~seen[:, None], -torch.inf)
         return block_selection(scores, self.top, forced[:, None])
 
 
@@ -69,11 +88,10 @@ class _ByGroup(NamedTuple):
         return passes(length, b * g * shared * self.keys.shape[2], self.q.device)
 
     def scores(self, some: slice, choice: Choice) -> Float[Tensor, "b g j l m"]:
-        """Return the scores of some queries in bits, NEVER where a block is hidden."""
+        """Return the scores of some queries in bits, NEVER where a window is hidden."""
         scores = self.q[..., some, :] @ self.keys[:, :, None].mT
         scores *= LOG2_E * self.q.shape[-1] ** -0.5
-        seen = choice.table.visible(some, causal=choice.causal, whole=True)
-        return scores.masked_fill_(~seen[:, None, None], NEVER)
+        return scores.masked_fill_(~choice.covered(some)[:, None, None], NEVER)
 
 
 class CompressedAttention(torch.autograd.Function):
@@ -153,13 +171,13 @@ def compressed_attention(
     *,
     dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "b h l v"], Int[Tensor, "b g l t"]]:
-    """Attend to one key for each block, and return the blocks that each query chooses as well.
+    """Attend to one key for each window, and return the blocks that each query chooses as well.
 
     Args:
         q: Queries, by token; heads that share keys lie side by side.
-        keys: One for each block.
+        keys: One for each window.
         values: The same.
-        choice: Where tokens stand, and how many blocks are chosen.
+        choice: Where tokens stand, what windows are, and how many blocks are chosen.
         dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
             Choices are made before.
     """

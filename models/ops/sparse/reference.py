@@ -200,6 +200,8 @@ def nsa_branches(
     compressed: tuple[Float[Tensor, "g m k"], Float[Tensor, "g m k"]],
     *,
     block: int,
+    width: int,
+    stride: int,
     top: int,
     first: int,
     local: int,
@@ -212,31 +214,35 @@ def nsa_branches(
         q: queries of one row.
         keys: of the branch of chosen blocks and of that of the window, for groups of heads.
         values: the same.
-        compressed: one key and one value for each block.
+        compressed: one key and one value for each window.
         block: tokens of a block; the last one may be in part filled.
+        width: tokens of a window; the last ones may be in part filled.
+        stride: tokens from one window to the next.
         top: blocks that a query chooses, the forced ones included.
         first: forced blocks at the start.
         local: forced blocks up to the query's.
         window: tokens of the window, the query's included, to each side.
-        causal: see no later token; a compressed block is seen once all of it is.
+        causal: see no later token; a window is seen once all of it is.
     """
-    (heads, length, width), groups = q.shape, len(keys[0])
-    shared, count = heads // groups, -(-length // block)
+    (heads, length, channels), groups = q.shape, len(keys[0])
+    shared, count, windows = heads // groups, -(-length // block), len(compressed[0][0])
     rows: list[list[list[Tensor]]] = [[[] for _ in range(heads)] for _ in range(3)]
 
     def mean(h: int, i: int, k: Tensor, v: Tensor, seen: list[int]) -> Tensor:
-        weights = (k[seen] @ q[h, i] / math.sqrt(width)).softmax(0)
+        weights = (k[seen] @ q[h, i] / math.sqrt(channels)).softmax(0)
         return weights @ v[seen]
 
     for g in range(groups):
         for i in range(length):
             home = i // block
-            whole = [m for m in range(count) if not causal or (m + 1) * block - 1 <= i]
+            whole = [m for m in range(windows) if not causal or m * stride + width - 1 <= i]
             joined = [-math.inf] * count
             for h in range(g * shared, (g + 1) * shared):
-                scores = compressed[0][g, whole] @ q[h, i] / math.sqrt(width)
+                scores = compressed[0][g, whole] @ q[h, i] / math.sqrt(channels)
                 for m, p in zip(whole, scores.softmax(0).tolist(), strict=True):
-                    joined[m] = max(joined[m], 0) + p
+                    for start in range(m * stride, m * stride + width, stride):
+                        if start // block < count:
+                            joined[start // block] = max(joined[start // block], 0) + p
                 o = mean(h, i, compressed[0][g], compressed[1][g], whole) if whole else 0 * q[h, i]
                 rows[0][h].append(o)
             forced = {m for m in range(count) if m < first or home - local < m <= home}

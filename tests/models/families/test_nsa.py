@@ -22,6 +22,11 @@ CASES = pytest.mark.parametrize(
         {"block": 4, "top": 5, "window": 5, "key_value_heads": 2, "compression": "network"},
         {"block": 1, "top": 6, "first": 2, "local": 3, "window": 4},
         {"block": 64, "top": 3, "window": 40},
+        {"block": 4, "compressed_block": 4, "stride": 2, "top": 4, "window": 6},
+        {"block": 6, "compressed_block": 4, "stride": 2, "compression": "network"},
+        {"block": 4, "compressed_block": 2, "key_value_heads": 2, "own_keys": False},
+        {"block": 8, "compressed_block": 6, "stride": 2, "local": 1, "top": 2},
+        {"block": 3, "compressed_block": 3, "stride": 1, "window": 5},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
@@ -38,15 +43,16 @@ def built(*, causal=False, max_length=64, **options) -> NativeSparseAttention:
 
 
 def compressed(mixer: NativeSparseAttention, x: Tensor, *, keys: bool) -> Tensor:
-    """Return one key or value of each block of a row, [g n k] -> [g m k], by the definitions."""
+    """Return one key or value every `stride` of a row, [g n k] -> [g m k], by the definitions."""
     network = mixer.compress_keys if keys else mixer.compress_values
     whole = []
-    for block in x.split(mixer.block, dim=1):
+    for start in range(0, x.shape[1], mixer.stride):
+        block = x[:, start : start + mixer.compressed_block]
         if not [*network.parameters()]:
             whole.append(block.mean(1))
             continue
         placed = block + network.positions[:, : block.shape[1]]
-        missing = mixer.block - block.shape[1]
+        missing = mixer.compressed_block - block.shape[1]
         flat = torch.nn.functional.pad(placed, (0, 0, 0, missing)).flatten(1)
         inner = (flat @ network.inner.weight.mT + network.inner.bias).clamp(min=0)
         whole.append(inner @ network.outer.weight.mT + network.outer.bias)
@@ -67,8 +73,8 @@ def literal(mixer: NativeSparseAttention, x: Tensor) -> Tensor:
     top, first, local = mixer.numbers
     branches = nsa_branches(
         q, [keys[pick[1]], keys[pick[2]]], [values[pick[1]], values[pick[2]]], blocks,
-        block=mixer.block, top=top, first=first, local=local, window=mixer.window,
-        causal=mixer.traits.causal,
+        block=mixer.block, width=mixer.compressed_block, stride=mixer.stride, top=top, first=first,
+        local=local, window=mixer.window, causal=mixer.traits.causal,
     )  # fmt: skip
     gates = (x @ mixer.gates.weight.mT).sigmoid().view(len(x), 3, HEADS)
     o = sum(gates[:, b].mT[..., None] * each for b, each in enumerate(branches))
@@ -162,8 +168,9 @@ def test_the_first_branch_is_0_until_a_block_is_whole(monkeypatch):
     assert not torch.allclose(whole[:, 0, 9], mean[:, 0])
 
 
-def test_a_short_memory_gives_the_same_however_the_stream_is_cut():
-    mixer, x = built(causal=True, block=4, window=6), drawn(2, 40, WIDTH)
+@pytest.mark.parametrize("more", [{}, {"stride": 2}, {"compressed_block": 2, "stride": 1}])
+def test_a_short_memory_gives_the_same_however_the_stream_is_cut(more):
+    mixer, x = built(causal=True, block=4, window=6, **more), drawn(2, 40, WIDTH)
     pieces = []
     for cuts in ([40], [1] * 40, [9, 1, 3, 27]):
         pieces.append(streamed(mixer, x, cuts, 11)[0])
@@ -226,6 +233,11 @@ def test_work_is_what_the_numbers_say():
     ("wrong", "message"),
     [
         ({"block": 0}, "block must be at least 1: got 0"),
+        ({"compressed_block": 0}, "at least 1 and at most block=32: got 0; change one of them"),
+        ({"compressed_block": 64}, "at least 1 and at most block=32: got 64; change one of them"),
+        ({"stride": 5}, "must divide compressed_block=32 and block=32: got 5; 1 does"),
+        ({"block": 9, "compressed_block": 6}, "compressed_block=6 and block=9: got 6; 1 does"),
+        ({"stride": 0}, "must divide compressed_block=32 and block=32: got 0; 1 does"),
         ({"window": 0}, "window must be at least 1: got 0"),
         ({"first": -1}, "first must be at least 0: got -1"),
         ({"local": 0}, "local must be at least 1: got 0"),
