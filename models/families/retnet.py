@@ -11,6 +11,9 @@ layer and hardly at all in the last, r being 1e-5:
 
     gamma_h = exp(-2^(-8 (h + 1) / heads) (1 - layer / (layers - 1 + r) + r))
 
+The whole layer of MiniMax-01 is decay=slopes norm=joint gate=sigmoid activation=silu rotary=false
+value_expansion=1: y = W_O (sigmoid(W_G x) * norm(o)), the norm over all heads, with weights.
+
 Not causal, by default: gamma^|t - j| over all j, a second pass from the end that reads the state
 before each token.
 
@@ -25,9 +28,8 @@ Published  causal, with heads of 256 channels, `value_expansion` 2, no biases, n
 Differs    The paper's GroupNorm has no weights here, as the code's; the code takes the root of the
            mean square alone (`norm=rms`). The code's scales of rows are left out: the norm undoes
            them. Channels are paired (i, i + k/2), the code's (2 i, 2 i + 1), and the slowest pair
-           turns by a little more than 1/10,000 a token, the code's by just that. Of Lightning
-           Attention only the decays are here: MiniMax-01 has SiLU on queries, keys and values, no
-           rotation, one RMSNorm over all heads and a sigmoid gate.
+           turns by a little more than 1/10,000 a token, the code's by just that. MiniMax-01 does
+           not scale keys, which its norm undoes.
 """
 
 from enum import StrEnum, auto
@@ -35,13 +37,13 @@ from typing import cast
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, blanked, check_least
 from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
-from lra.models.ops.gated.head_norm import normed_heads
+from lra.models.ops.gated.delta_layer import ACTIVATIONS, StreamActivation
+from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, gated, normed_heads
 from lra.models.ops.numerics import sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 from lra.models.positions import Spacing, rotate, rotation
@@ -67,6 +69,8 @@ class HeadNorm(StrEnum):
     """Mean and variance over its channels."""
     rms = auto()
     """The mean square alone."""
+    joint = auto()
+    """The mean square of all heads together, behind it weights (Lightning Attention)."""
 
 
 def layer_factor(site: Site) -> float:
@@ -97,6 +101,8 @@ class RetNet(Family):
         value_expansion: Width of a head's values, in widths of a head.
         norm: What is normed of a head's output at a token.
         decay: How fast heads forget.
+        gate: What the gate of the outputs passes.
+        activation: What queries, keys and values pass.
         rotary: Whether queries and keys are rotated by their position.
         bias: Whether projections have biases, where the backbone leaves that open.
         chunk: Tokens whose weights are formed directly; changes the cost alone.
@@ -111,6 +117,8 @@ class RetNet(Family):
         value_expansion: int = 2,
         norm: HeadNorm = HeadNorm.group,
         decay: HeadDecay = HeadDecay.retention,
+        gate: Gate = Gate.silu,
+        activation: StreamActivation = StreamActivation.identity,
         rotary: bool = True,
         bidirectional: bool = True,
         bias: bool = False,
@@ -125,14 +133,18 @@ class RetNet(Family):
             )
         self.heads, self.head_width, self.chunk = site.heads, site.head_width, chunk
         self.value_expansion = value_expansion
-        self.norm, self.rotary = norm, rotary
+        self.norm, self.rotary, self.gate, self.activation = norm, rotary, gate, activation
         self.factor = layer_factor(site) if decay == HeadDecay.slopes else None
         has, width = biases(site, bias, default=False), site.inner_width
         values = value_expansion * width
         self.q_proj = projection(site.width, width, bias=has.qkv)
         self.k_proj = projection(site.width, width, bias=has.qkv)
         self.v_proj = projection(site.width, values, bias=has.qkv)
-        self.gate_proj = projection(site.width, values, bias=has.qkv)
+        if gate != Gate.none:
+            self.gate_proj = projection(site.width, values, bias=has.qkv)
+        self.joint = (
+            GatedHeadNorm(values, gate=gate, epsilon=EPSILON) if norm == HeadNorm.joint else None
+        )
         self.out_proj = projection(values, site.width, bias=has.output)
         self.traits = Traits(
             supports=frozenset({"keep", "start", "context"}),
@@ -148,7 +160,8 @@ class RetNet(Family):
         self, x: Float[Tensor, "b l d"], place: Int[Tensor, " b"] | Spacing | None
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l v"]]:
         """Return queries, scaled keys and values, rotated where they are to be."""
-        q, k, v = (self.split(f(x)) for f in (self.q_proj, self.k_proj, self.v_proj))
+        act = ACTIVATIONS.get(self.activation, nn.Identity())
+        q, k, v = (self.split(act(f(x))) for f in (self.q_proj, self.k_proj, self.v_proj))
         if self.rotary:
             turn = rotation(x, self.head_width, place)
             q, k = rotate(q, turn), rotate(k, turn)
@@ -158,9 +171,12 @@ class RetNet(Family):
         self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
         """Norm and gate what heads read, join and project it."""
+        gate = None if self.gate == Gate.none else self.gate_proj(x)
+        if self.joint is not None:
+            return cast(Tensor, self.out_proj(self.joint(o.transpose(1, 2).flatten(-2), gate)))
         heads = normed_heads(o, EPSILON, centred=self.norm == HeadNorm.group)
         normed = heads.to(o.dtype).transpose(1, 2).flatten(-2)
-        return cast(Tensor, self.out_proj(F.silu(self.gate_proj(x)) * normed))
+        return cast(Tensor, self.out_proj(gated(normed, gate, self.gate)))
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""

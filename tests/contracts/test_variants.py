@@ -103,7 +103,10 @@ VARIANTS = {
         {"chunk": 6, "allow_duplicates": False, "attend_across_buckets": False},
         {"variant": "lra"},
     ],
-    "retnet": [{"chunk": 13, "rotary": False, "norm": "rms", "decay": "slopes"}],
+    "retnet": [
+        {"chunk": 13, "rotary": False, "norm": "rms", "decay": "slopes"},
+        {"norm": "joint", "gate": "sigmoid", "activation": "silu", "value_expansion": 1},
+    ],
     "rwkv7": [{"chunk": 13, "ranks": [1, 2, 3, 4], "value_residual": False}],
     "sdpa": [{"output_gate": True, "qk_norm": True}],
     "sinkhorn": [

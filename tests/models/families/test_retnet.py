@@ -7,11 +7,13 @@ import torch
 
 from lra.models.families.retnet import EPSILON, HeadDecay, HeadNorm, RetNet, log_decays
 from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.ops.gated.delta_layer import StreamActivation
+from lra.models.ops.gated.head_norm import Gate
 from tests.attention import compare, drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 SITE = {"width": WIDTH, "heads": HEADS, "max_length": 64}
-NORMS = pytest.mark.parametrize("norm", [*HeadNorm])
+NORMS = pytest.mark.parametrize("norm", [HeadNorm.group, HeadNorm.rms])
 
 
 def built(**options) -> RetNet:
@@ -126,6 +128,45 @@ def test_slopes_are_those_of_lightning_attention(layer, depth):
     both = built(**options)
     wanted = finished(both, parallel(both, x, both=True), x)
     compare(both(x, Layout()), wanted, [x, *both.parameters()], atol=1e-10, looser=10)
+
+
+MINIMAX = {
+    "decay": HeadDecay.slopes, "norm": HeadNorm.joint, "gate": Gate.sigmoid,
+    "activation": StreamActivation.silu, "rotary": False, "value_expansion": 1,
+}  # fmt: skip
+
+
+def lightning(mixer, x):
+    """MiniMax-01's layer: SiLU on q, k and v, one RMSNorm over all heads, a sigmoid gate."""
+    q, k, v = (y * y.sigmoid() for y in projected(mixer, x))
+    state, outputs = torch.zeros(*q.shape[:2], q.shape[-1], v.shape[-1]).double(), []
+    for t in range(x.shape[1]):
+        state = decays(mixer)[:, None, None] * state + k[:, :, t, :, None] * v[:, :, t, None]
+        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
+    o = torch.stack(outputs, 2).transpose(1, 2).flatten(2)
+    # Its keys are not divided by the root of a head's width.
+    size = o.square().mean(-1, keepdim=True) + EPSILON * q.shape[-1]
+    gate = (x @ mixer.gate_proj.weight.mT).sigmoid()
+    return (gate * mixer.joint.weight * o / size.sqrt()) @ mixer.out_proj.weight.mT
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+def test_the_whole_layer_is_that_of_minimax(layer):
+    mixer = built(causal=True, layer=layer, depth=4, **MINIMAX)
+    mixer.joint.weight.data.normal_()
+    x = drawn(2, LENGTH, WIDTH).requires_grad_()
+    wanted = lightning(mixer, x)
+    compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()], atol=1e-10, looser=10)
+    torch.testing.assert_close(streamed(mixer, x, [5, 1, 15], 8)[0], wanted, atol=1e-10, rtol=0)
+
+
+def test_a_gate_can_be_left_out():
+    mixer, x = built(causal=True, gate=Gate.none), drawn(2, LENGTH, WIDTH)
+    o = recurrent(mixer, x)
+    o = o - o.mean(-1, keepdim=True)
+    o = o / (o.square().mean(-1, keepdim=True) + EPSILON).sqrt()
+    wanted = o.transpose(1, 2).flatten(2) @ mixer.out_proj.weight.mT
+    torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-10, rtol=0)
 
 
 def test_slopes_are_slower_from_layer_to_layer_and_nothing_in_the_last():

@@ -1,13 +1,17 @@
 """Peers of gated recurrences and delta rules: layers of transformers in plain PyTorch."""
 
+from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from lra.models.families.gated_delta_net import GatedDeltaNet
 from lra.models.families.kimi_delta import KimiDelta
 from lra.models.families.mamba import Mamba
 from lra.models.families.mamba2 import Mamba2
+from lra.models.families.retnet import HeadDecay, HeadNorm, RetNet
+from lra.models.ops.gated.delta_layer import StreamActivation
+from lra.models.ops.gated.head_norm import Gate
 from peers.peer import Mix, Peer, PeerCase, PeerPair, Twins, View, layer_of, package, twins
 
 
@@ -159,10 +163,61 @@ def kimi_delta(case: PeerCase) -> PeerPair:
     return PeerPair(layer_of(ours), theirs, case.tokens(), tuple(weights))
 
 
+def lightning(case: PeerCase) -> PeerPair:
+    """MiniMaxLightningAttention, the first of two layers."""
+    site = replace(case.site(), depth=2)
+    ours: Any = case.placed(
+        RetNet(
+            site, value_expansion=1, norm=HeadNorm.joint, decay=HeadDecay.slopes,
+            gate=Gate.sigmoid, activation=StreamActivation.silu, rotary=False, **one_way(case),
+        )
+    )  # fmt: skip
+    module = package("transformers.models.minimax.modeling_minimax")
+    config = package("transformers").MiniMaxConfig(
+        hidden_size=case.width, num_attention_heads=case.heads, num_hidden_layers=2,
+        layer_types=["linear_attention"] * 2,
+    )  # fmt: skip
+    peer: Any = module.MiniMaxLightningAttention(config, 0)
+    peer.norm.variance_epsilon *= case.head_width  # ours divides keys by its root
+    case.placed(peer)
+
+    def theirs(x: Tensor) -> Tensor:
+        y: Tensor = peer(x, None, None)[0]
+        return y.to(x.dtype)
+
+    joint, by_head = peer.qkv_proj, (3, case.heads, case.head_width)
+    # Theirs lays the three of a head behind each other, ours all heads of each.
+    peer.qkv_proj = nn.Sequential(joint, nn.Unflatten(-1, by_head), Swapped(), nn.Flatten(-3))
+    weights = [
+        *parted([each.weight for each in (ours.q_proj, ours.k_proj, ours.v_proj)], joint.weight),
+        twins(ours.gate_proj.weight, peer.output_gate.weight),
+        twins(ours.joint.weight, peer.norm.weight),
+        twins(ours.out_proj.weight, peer.out_proj.weight),
+    ]
+    return PeerPair(layer_of(ours), theirs, case.tokens(), tuple(weights))
+
+
+class Swapped(nn.Module):
+    """Swaps the first two of the last three axes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a view."""
+        return x.transpose(-3, -2)
+
+
 ONE_WAY: Any = {"distribution": "transformers", "causal": True}
 IN_FLOAT32: Any = {"tolerance": 3e-5, "rounding": 2e-4}
 """Of layers that compute in float32 whatever their inputs are."""
 PEERS = (
+    Peer(
+        name="transformers MiniMaxLightningAttention",
+        family="retnet",
+        setting="slopes of a first layer of two, one norm, sigmoid gate, a layer",
+        make=lightning,
+        note="in blocks of 256; its epsilon times a head's width, as ours scales keys",
+        **ONE_WAY,
+        **IN_FLOAT32,
+    ),
     Peer(
         name="transformers MambaMixer",
         family="mamba",
