@@ -236,12 +236,14 @@ class MultiHead(Family):
 
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
         """Project tokens, positions infused already, to queries, norm and rotate them."""
-        q = normed(self.split(self.q_proj(placed), self.key_width), self.q_norm)
+        q = self.split(self.q_proj(placed), self.key_width)
+        q = q if self.q_norm is None else normed(q, self.q_norm)
         return rotate(q, place) if self.rotary else q
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
         """Project tokens, positions infused already, to keys, norm and rotate them."""
-        k = normed(self.split(self.k_proj(placed), self.key_width), self.k_norm)
+        k = self.split(self.k_proj(placed), self.key_width)
+        k = k if self.k_norm is None else normed(k, self.k_norm)
         return rotate(k, place) if self.rotary else k
 
     def project(
@@ -348,9 +350,9 @@ class MultiHead(Family):
         return state
 
 
-def normed(x: Float[Tensor, "b h l k"], norm: nn.RMSNorm | None) -> Float[Tensor, "b h l k"]:
+def normed(x: Float[Tensor, "b h l k"], norm: nn.RMSNorm) -> Float[Tensor, "b h l k"]:
     """Norm each head in the precision of the weights, whatever autocast made of it."""
-    return x if norm is None else cast(Tensor, norm(x.to(norm.weight.dtype))).to(x.dtype)
+    return cast(Tensor, norm(x.to(norm.weight.dtype))).to(x.dtype)
 
 
 def _origin(site: Site) -> str:

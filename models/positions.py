@@ -218,9 +218,17 @@ class LearnedPositions(nn.Module):
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Look the positions up."""
-        if ids.shape[1] > self.max_length:
+        self._check(ids.shape[1])
+        return self.table[ids]
+
+    def first(self, length: int) -> Float[Tensor, "l d"]:
+        """Return the first positions: a view, whose gradient needs no sum by position."""
+        self._check(length)
+        return self.table[:length]
+
+    def _check(self, length: int) -> None:
+        if length > self.max_length:
             raise ValueError(
-                f"learned positions end at length {self.max_length}: got {ids.shape[1]}; "
+                f"learned positions end at length {self.max_length}: got {length}; "
                 "truncate, or choose positions=sinusoidal, rotary or none"
             )
-        return self.table[ids]

@@ -140,6 +140,8 @@ def encoded_at(
         # the grid begins behind the CLS vector, which is a position by itself
         behind = table(position_ids(x.shape[1] - 1, None, x))
         return x + nn.functional.pad(behind, (0, 0, 1, 0))
+    if start is None and document is None and isinstance(table, LearnedPositions):
+        return x + table.first(x.shape[1])
     ids = position_ids(x.shape[1], start, x)
     if document is not None:
         ids = document_positions(document, context)

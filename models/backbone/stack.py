@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from lra.models.backbone.networks import FeedForward, network_of
 from lra.models.backbone.norms import NORM_EPSILON, NormKind, norm_of
 from lra.models.mixer import (
+    FACTS,
     Extends,
     Flow,
     GatesResidual,
@@ -73,6 +74,7 @@ class TransformerBlock(nn.Module):
         super().__init__()
         self.mixer_norm = norm_of(norm, width, norm_epsilon)
         self.mixer = mixer
+        self.rate = dropout
         self.dropout = (TiedDropout if tied_dropout else nn.Dropout)(dropout)
         self.extends = isinstance(mixer, Extends)
         self.gates = isinstance(mixer, GatesResidual)
@@ -103,6 +105,8 @@ class TransformerBlock(nn.Module):
 
     def by_pieces(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what `transformed` makes of every position, one piece after the other."""
+        if self.chunks == 1:
+            return self.transformed(x)
         parts = self.pieces(x)
         again = len(parts) > 1 and torch.is_grad_enabled()
         changed = [
@@ -122,12 +126,17 @@ class TransformerBlock(nn.Module):
             mixer = cast(GatesResidual, self.mixer)
             return mixer.gated_extend(entering, layout, flow.x, self.dropout)
         mixed = self.mix(entering, layout, source)
-        return mixed.with_x(self.dropout(mixed.x))
+        return mixed.with_x(self.dropped(mixed.x))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
         """Return what the mixer sees of the residual stream."""
         x = self.mixer_norm(x)
         return x if blank is None else x.masked_fill(blank, 0.0)
+
+    def dropped(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return what dropout leaves."""
+        left: Tensor = self.dropout(x) if self.rate else x
+        return left
 
     def pieces(self, x: Float[Tensor, "b l d"]) -> tuple[Tensor, ...]:
         """Cut the length into `chunks` parts, fewer where it is too short."""
@@ -135,12 +144,13 @@ class TransformerBlock(nn.Module):
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what the network adds to the residual stream."""
-        changed: Tensor = self.dropout(cast(Any, self.network)(cast(Any, self.network_norm)(x)))
-        return changed
+        network: Any = self.network
+        norm: Any = self.network_norm
+        return self.dropped(network(norm(x)))
 
     def mix(self, flow: Flow, layout: Layout, source: KeySource | None = None) -> Flow:
         """Call `extend` where the mixer has it, since only that carries state and stream."""
-        mixer = cast(Any, self.mixer)
+        mixer: Any = self.mixer
         if source is not None:
             read = flow.x if source.x is None else self.entering(source.x, source.blank)
             return flow.with_x(mixer.attend(flow.x, layout, read, source.layout, source.at))
@@ -169,8 +179,9 @@ class PostNormBlock(TransformerBlock):
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return the block's output at each position."""
-        changed: Tensor = cast(Any, self.network)(x)
-        joined: Tensor = cast(Any, self.network_norm)(x + self.dropout(changed))
+        network: Any = self.network
+        norm: Any = self.network_norm
+        joined: Tensor = norm(x + self.dropped(network(x)))
         return joined
 
 
@@ -191,8 +202,8 @@ class PlainBlock(TransformerBlock):
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return the block's output at each position."""
-        changed: Tensor = self.dropout(cast(Any, self.network)(x))
-        return changed
+        network: Any = self.network
+        return self.dropped(network(x))
 
 
 def _readable(traits: Traits) -> frozenset[str]:
@@ -242,7 +253,7 @@ class Stack(nn.Module):
 
     def refuse(self, layout: Layout) -> None:
         """Raise `Unsupported` for a fact in `layout` that some mixer would ignore."""
-        facts = {name for name, value in layout._asdict().items() if value is not None}
+        facts = {name for name in FACTS if getattr(layout, name) is not None}
         for layer, (name, supports) in enumerate(self.supported):
             if ignored := sorted(facts - supports):
                 if "context" in ignored:
@@ -271,9 +282,9 @@ class Stack(nn.Module):
         states = cast(tuple[State, ...], flow.state if given else (None,) * len(self.blocks))
         after = []
         for block, state in zip(self.blocks, states, strict=True):
-            flow = self.through(block, flow._replace(state=state), layout, blank)
+            flow = self.through(block, flow._replace(state=state) if given else flow, layout, blank)
             after.append(flow.state)
-        flow = flow._replace(state=tuple(after) if given else None)
+        flow = flow._replace(state=tuple(after)) if given else flow
         return flow.with_x(self.closed(flow.x[:, :1] if first else flow.x))
 
     def queried(self, flow: Flow, queries: Float[Tensor, "b l d"], layout: Layout) -> Flow:

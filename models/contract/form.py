@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lra.models.contract.case import Case, Result, call, seeded, traits_of, worst
 from lra.models.contract.ways import ways
-from lra.models.mixer import AfterStep, Growth, Layout, Penalised, Positions, Tuned
+from lra.models.mixer import FACTS, AfterStep, Growth, Penalised, Positions, Tuned
 
 EXERCISED: Mapping[str, str] = {
     "keep": "padding",
@@ -30,7 +30,7 @@ def check_traits(case: Case) -> Result:
     traits = traits_of(case.build())
     unknown = sorted(traits.supports - set(EXERCISED))
     if unknown or (traits.hides_others and "keep" in traits.supports):
-        wanted = f"fields of Layout {Layout._fields}, keep only without hides_others"
+        wanted = f"facts of a Layout {FACTS}, keep only without hides_others"
         return Result(False, f"supports names {unknown or ['keep']}: wanted {wanted}")
     if unknown := sorted(traits.positions - set(Positions)):
         return Result(False, f"positions names {unknown}: wanted some of {[*Positions]}")

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from lra.models.mixer import Growth, Positions, Site
 from lra.models.multi_head import HeadCounts, MultiHead
-from lra.models.ops.exact import ExactCore
+from lra.models.ops.exact import ExactCore, without_blind
 from lra.models.ops.numerics import sum_dtype
 
 
@@ -61,9 +61,7 @@ def talking_attention(
         logits = logits.masked_fill(~visible, torch.finfo(logits.dtype).min)
     weights = across_heads(weights_map, F.dropout(logits.softmax(-1), dropout))
     o = weights.to(v.dtype) @ v
-    if visible is not None:
-        o = o.masked_fill(~visible.any(-1, keepdim=True), 0.0)
-    return o
+    return o if visible is None else without_blind(o, visible)
 
 
 def across_heads(

@@ -26,6 +26,7 @@ from lra.models.mixer import (
     State,
     Traits,
     Variant,
+    looked_at,
 )
 from lra.models.multi_head import MultiHead
 from lra.models.ops import kv_cache
@@ -89,9 +90,16 @@ def weighted_values(
     if dropout:
         weights = F.dropout(weights, dropout)
     o = weights.to(v.dtype) @ v
-    if visible is not None:
-        o = o.masked_fill(~visible.any(-1, keepdim=True), 0.0)
-    return o
+    return o if visible is None else without_blind(o, visible)
+
+
+def without_blind(
+    o: Float[Tensor, "b h l v"], visible: Bool[Tensor, "#b #h #l s"]
+) -> Float[Tensor, "b h l v"]:
+    """Return zeros where a query sees no key."""
+    blind = ~visible.any(-1, keepdim=True)
+    seeing = looked_at(blind) and not bool(blind.any())
+    return o if seeing else o.masked_fill(blind, 0.0)
 
 
 def visibility(
@@ -110,9 +118,10 @@ def visibility(
     order = layout.order
     if keep is None and document is None and prefix is None and order is None:
         return None
+    of_keys = not causal and document is None and order is None
+    if keep is not None and (of_keys or keep.shape[1] != length):
+        return keep[:, None, None, :]  # each query sees these keys
     position = torch.arange(length, device=device)
-    if keep is not None and keep.shape[1] != length:  # cross attention: every query, these keys
-        return keep[:, None, None, :]
     visible = torch.ones(1, 1, 1, length, dtype=torch.bool, device=device)
     if causal:
         visible = visible & (position <= position[:, None])
@@ -218,7 +227,15 @@ class ExactCore(nn.Module):
         if layout.context is not None:
             return ring_attention(self, q, k, v, layout)
         causal = self.traits.causal
-        visible = visibility(layout, q.shape[2], causal=causal, device=q.device, ranks=ranks)
+        length, facts = (
+            q.shape[2],
+            (layout.keep, layout.document, layout.prefix, layout.order, ranks),
+        )
+        visible = layout.once(
+            ("visible", length, causal),
+            facts,
+            lambda: visibility(layout, length, causal=causal, device=q.device, ranks=ranks),
+        )
         arguments = {"causal": causal, "visible": visible, "dropout": self.rate()}
         later = not causal or layout.prefix is not None
         if at is None:
@@ -339,7 +356,7 @@ def _biased(
     # Finite: a row of -inf alone would be NaN.
     mask = bias.to(q.dtype).masked_fill(~visible, torch.finfo(q.dtype).min / 2)
     o = F.scaled_dot_product_attention(q, k, v, mask, dropout)
-    return o.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+    return without_blind(o, visible)
 
 
 class ExactAttention(MultiHead):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Flow, Growth, Layout, Positions, Site, Traits
+from lra.models.mixer import FACTS, Flow, Growth, Layout, Positions, Site, Traits
 from lra.models.multi_head import MultiHead
 from lra.models.positions import rotate
 from tests.models.contract.spoilt_mixers import Honest, KernelCore
@@ -145,7 +145,7 @@ class Reader(KernelCore):
     reach, has_window = 8, True
 
     def __init__(self, site: Site) -> None:
-        fields = frozenset(Layout._fields) - {"context"} - ({"order"} if site.causal else set())
+        fields = frozenset(FACTS) - {"context"} - ({"order"} if site.causal else set())
         super().__init__(site, supports=fields, operations=Growth(2.0))
 
     def window(self, place: Tensor) -> Tensor:
@@ -286,7 +286,7 @@ class OrderBesideCausality(Reader):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self.traits = replace(self.traits, supports=frozenset(Layout._fields) - {"context"})
+        self.traits = replace(self.traits, supports=frozenset(FACTS) - {"context"})
 
 
 class IgnoresGlobal(Reader):
