@@ -58,6 +58,13 @@ class Passes(NamedTuple):
     """Why `times` is unknown, and 0."""
 
 
+class Probed(NamedTuple):
+    """What the process of one cell hands on to the one that compares it with others."""
+
+    facts: Mapping[str, Any]
+    """As the runner wants them."""
+
+
 class Uncounted(Exception):
     """Raised for a cell whose work is unknown before it runs; the message says why."""
 
@@ -118,6 +125,10 @@ class Work(Protocol):
         """
         ...
 
+    def is_reference(self, name: str) -> bool:
+        """Tell whether the run's model is the reference `name`: `build` makes the same of both."""
+        ...
+
     def trained(self, name: str = OWN) -> "Backbone":
         """Return a model of `Runner.starts_from`, with its weights."""
         ...
@@ -167,6 +178,9 @@ class Runner(ABC):
     """Its cells may have several processes, `hardware.processes`."""
     by_length: ClassVar[bool] = False
     """A cell for each of `modes` and `lengths`; a length that was too much ends its curve."""
+    compares: ClassVar[bool] = False
+    """Where one process runs several cells that differ in their model alone, it may `probe` each in
+    a process of its own and `compare` them in one."""
     mode_option: ClassVar[str] = "modes"
     """With `by_length`, the option that leads to one mode: a list, or else the mode itself."""
     version: ClassVar[int] = 1
@@ -294,6 +308,23 @@ class Runner(ABC):
     @abstractmethod
     def run(self, work: Work) -> Iterator[object]:
         """Yield the rows of one cell, `lra.runners.records.Measurement`, and its outcomes."""
+
+    def probe(self, work: Work) -> Iterator[object]:
+        """Yield the rows of a cell that need no other, then `Probed` where it is to be compared."""
+        del work
+        raise NotImplementedError(f"{type(self).__name__} compares no cells")
+
+    def compare(
+        self, works: Mapping[str, Work], probed: Mapping[str, Probed]
+    ) -> Iterator[tuple[str, Measurement]]:
+        """Yield the other rows of several cells, each with the key of its cell.
+
+        Args:
+            works: The cells by their keys; their models alone differ.
+            probed: What `probe` has yielded of each.
+        """
+        del works, probed
+        raise NotImplementedError(f"{type(self).__name__} compares no cells")
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:

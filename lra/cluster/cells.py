@@ -1,7 +1,7 @@
 """The cells of a stored plan, as the executor of one worker takes them."""
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TextIO
@@ -153,12 +153,12 @@ class SharedPlan:
             fault = prepare(task, self.board)
             self.data[name] = "" if fault is None else str(fault)
 
-    def _alike(self, first: ClaimedCell) -> Iterator[ClaimedCell]:
+    def _alike(self, first: ClaimedCell) -> Iterator[Sequence[ClaimedCell]]:
         """Yield cells whose claims are held, of the runner and the size of the first."""
         # Its name need not be that of what planned the cells.
         device = Lookups().device_of(first.planned.run.hardware)
         entry, kind = self._entry(first), _kind(first)
-        yield self._begun(first, device)
+        yield [self._begun(first, device)]
         for place in self.claiming.possible(entry.runner):
             other = self.claiming.plan.entries[place]
             if (other.needs.gpus, other.needs.cpus) != (entry.needs.gpus, entry.needs.cpus):
@@ -171,7 +171,7 @@ class SharedPlan:
             if taken is None:
                 continue
             if _kind(taken) == kind:
-                yield self._begun(taken, device)
+                yield [self._begun(taken, device)]
             else:
                 taken.claim.release()  # as many cores, and otherwise shared out
 

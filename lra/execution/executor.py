@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lra.composition.class_path import named_plugins
 from lra.composition.runner_class import runner_of
@@ -17,13 +17,14 @@ from lra.runners.isolation.places import Places, Taken, facts, words
 from lra.runners.isolation.progress import Event, Progress
 from lra.runners.measurement.hardware import Device, HardwareProfile, available_bytes
 from lra.runners.records import DISTURBED, Cell, Measurement, Outcomes, Status
+from lra.runners.runner import Probed
 from lra.runners.storage.atomic import StorageFault, fault_of
 from lra.runners.storage.claims import Claim
 from lra.runners.storage.index import RowsIndex
 from lra.runners.store import Store
 from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.batch_check import check_batch
-from lra.sweep.cells import environment, marks, run_cell
+from lra.sweep.cells import compare_cells, environment, marks, run_cell
 from lra.sweep.live import LiveSweep
 from lra.sweep.places import processes
 from lra.sweep.planned import NO_DATA, ending, failed, remains
@@ -47,8 +48,9 @@ class ClaimedCell(NamedTuple):
 class CellGroup(NamedTuple):
     """Cells of one kind, which share places."""
 
-    lanes: Mapping[int, Iterator[ClaimedCell]]
-    """By the processes of a cell. A cell is claimed as it is taken out: when a place is free."""
+    lanes: Mapping[int, Iterator[Sequence[ClaimedCell]]]
+    """By the processes of a cell, those that are compared together (`Runner.compares`), any other
+    alone. A cell is claimed as it is taken out: when a place is free."""
     places: Places
     sharers: int = 1
     """How many groups like this one may share the machine's memory."""
@@ -78,10 +80,15 @@ class Running:
 
     claimed: ClaimedCell
     devices: Taken = ()
-    begun: float | None = None
-    """When it was started, by the monotonic clock; None: it went on in the middle, or not yet."""
+    begun: float = 0.0
+    """When its process was started, by the monotonic clock."""
+    took_s: float | None = 0.0
+    """Of its processes that have ended, and its share of those that it had with others; None: it
+    went on in the middle."""
     rows: list[Measurement] = field(default_factory=list)
     outcomes: list[Outcomes] = field(default_factory=list)
+    probed: Probed | None = None
+    """What its comparison with others wants; None: there is none, or not yet."""
 
     @property
     def cell(self) -> Cell:
@@ -99,6 +106,8 @@ class Executor:
         """Of the group that runs."""
         self.running: dict[str, Running] = {}
         """By key, from the claim to the end."""
+        self.together: dict[str, list[Running]] = {}
+        """Cells by the name of their comparison."""
 
     def run(self) -> SweepOutcome:
         """Run what the plan gives until there is no more, a signal comes or the storage refuses."""
@@ -121,26 +130,53 @@ class Executor:
                 on_end=self._on_end,
                 stop=lambda: "a storage that takes nothing" if self.outcome.refused else None,
             )
+            for running in [*self.running.values()]:  # probed, and not compared any more
+                stopped = self.outcome.stopped_by
+                why = self.outcome.refused if stopped is None else f"interrupted by {stopped.name}"
+                self._left(running, f"{STOPPED}: {why}")
         finally:
             while self.running:
                 self.running.popitem()[1].claimed.claim.release()
 
-    def _jobs(self, lane: Iterator[ClaimedCell], sharers: int) -> Iterator[isolate.Job]:
-        while (claimed := self._next(lane)) is not None:
-            planned = claimed.planned
-            running = self.running[planned.cell.key] = Running(claimed)
-            try:
-                end = self._end_untried(claimed)
-            except OSError as error:
-                self._left(running, f"{STOPPED}: {self._refuse(error)}")
-                return
-            if end is None:
-                yield _job(planned, self.store, sharers)
-            else:
-                labels = NO_DATA if planned.no_data is not None else {}
-                self._conclude(running, failed(planned.cell, *end, labels))
+    def _jobs(self, lane: Iterator[Sequence[ClaimedCell]], sharers: int) -> Iterator[isolate.Job]:
+        while (taken := self._next(lane)) is not None:
+            several = [Running(claimed) for claimed in taken]
+            self.running.update({running.cell.key: running for running in several})
+            for running in several:
+                try:
+                    end = self._end_untried(running.claimed)
+                except OSError as error:
+                    self._left(running, f"{STOPPED}: {self._refuse(error)}")
+                    return
+                if end is not None:
+                    labels = NO_DATA if running.claimed.planned.no_data is not None else {}
+                    self._conclude(running, failed(running.cell, *end, labels))
+            left = [running for running in several if running.cell.key in self.running]
+            if len(left) > 1:
+                yield from self._compared(left, sharers)
+            elif left:
+                yield _job(left[0].claimed.planned, self.store, sharers)
 
-    def _next(self, lane: Iterator[ClaimedCell]) -> ClaimedCell | None:
+    def _compared(self, several: Sequence[Running], sharers: int) -> Iterator[isolate.Job]:
+        """Probe cells one after the other, then compare them; one that fails ends by itself.
+
+        Where their comparison fails, whoever's fault it is, each is measured alone.
+        """
+        for running in several:
+            yield _job(running.claimed.planned, self.store, sharers, probed=True)
+        together = [each for each in several if each.probed is not None]
+        if not together:
+            return
+        job = _comparison(together, self.store, sharers)
+        self.together[job.name] = together
+        yield job
+        del self.together[job.name]
+        for running in together:
+            if running.cell.key in self.running:
+                running.rows, running.probed = [], None
+                yield _job(running.claimed.planned, self.store, sharers)
+
+    def _next(self, lane: Iterator[Sequence[ClaimedCell]]) -> Sequence[ClaimedCell] | None:
         try:
             return next(lane, None)
         except OSError as error:
@@ -158,33 +194,61 @@ class Executor:
                 return Status.unsupported, str(error)
         return end
 
+    def _of(self, job: isolate.Job) -> list[Running]:
+        """Return the cells of a job."""
+        return self.together.get(job.name) or [self.running[job.name]]
+
     def _on_start(self, job: isolate.Job, taken: Taken) -> None:
-        running = self.running[job.name]
-        running.devices = taken
-        self.board.start(running.cell, _details(job), words(taken))
+        for running in self._of(job):
+            running.devices = taken
+            if not running.begun:
+                self.board.start(running.cell, _details(job), words(taken))
+                running.took_s = None if self._resumes(running.cell) else 0.0
+            running.begun = time.monotonic()
+
+    def _resumes(self, cell: Cell) -> bool:
         try:
-            resumes = Checkpoints(self.store.checkpoint_folder(running.cell)).present()
+            return Checkpoints(self.store.checkpoint_folder(cell)).present()
         except OSError:  # the cell itself says what is wrong
-            resumes = True
-        running.begun = None if resumes else time.monotonic()
+            return True
 
     def _on_message(self, job: isolate.Job, message: object) -> None:
-        running = self.running[job.name]
-        self.live.message(running.cell, message)
-        if isinstance(message, Progress | Event):
-            self.board.advance(running.cell, message)
-        elif isinstance(message, Outcomes):
-            running.outcomes.append(message)
-        elif isinstance(message, Measurement):
-            running.rows.append(message)
-        if isinstance(message, Progress):
-            self.plan.advance(job.name, message)
+        if isinstance(message, tuple) and job.name in self.together:
+            key, row = message
+            self.running[key].rows.append(row)
+            return
+        for running in self._of(job):
+            self.live.message(running.cell, message)
+            if isinstance(message, Progress | Event):
+                self.board.advance(running.cell, message)
+            elif isinstance(message, Outcomes):
+                running.outcomes.append(message)
+            elif isinstance(message, Measurement):
+                running.rows.append(message)
+            elif isinstance(message, Probed):
+                running.probed = message
+            if isinstance(message, Progress):
+                self.plan.advance(running.cell.key, message)
 
     def _on_end(self, job: isolate.Job, ending: isolate.Ending) -> None:
-        running, outcome = self.running[job.name], self.outcome
-        cell = running.cell
+        cells = self._of(job)
+        for running in cells:
+            if running.took_s is not None:
+                running.took_s += (time.monotonic() - running.begun) / len(cells)
+        good = ending.status is Status.ok and not ending.interrupted
+        if job.name in self.together:
+            if good:
+                for running in cells:
+                    self._conclude(running, None)
+            elif ending.storage:
+                self._note(StorageFault(ending.reason, ending.may_pass))
+            return
+        (running,) = cells
+        cell, outcome = running.cell, self.outcome
+        if good and running.probed is not None:
+            self.board.advance(cell, Progress(phase="waiting to be timed with others"))
+            return
         if not ending.interrupted:
-            good = ending.status is Status.ok
             self._conclude(running, None if good else failed(cell, ending.status, ending.reason))
             return
         if ending.storage:
@@ -247,8 +311,8 @@ class Executor:
         if self._worse(running.claimed.planned, rows):
             return True
         took = {}
-        if running.begun is not None:
-            took["took_s"] = round(time.monotonic() - running.begun, 3)
+        if running.took_s:
+            took["took_s"] = round(running.took_s, 3)
         about = {**environment(), **facts(running.devices), **took}
         marked = _marked(rows, {**self._trust(), **marks(running.claimed.planned.run)})
         self.store.write(running.cell, marked, outcomes, about)
@@ -288,39 +352,64 @@ def _marked(rows: list[Measurement], labels: Mapping[str, str]) -> list[Measurem
     return [replace(row, labels={**labels, **row.labels}) for row in rows] if labels else rows
 
 
-def _job(planned: Planned, store: Store, sharers: int) -> isolate.Job:
-    cell, hardware, stored = planned.cell, planned.run.hardware, stored_training(planned.run)
+def _job(planned: Planned, store: Store, sharers: int, *, probed: bool = False) -> isolate.Job:
+    """Return the job of a cell, or the part of it that needs no other cell."""
     return isolate.Job(
-        name=cell.key,
+        name=planned.cell.key,
         function=run_cell,
-        argument={
-            "config": cell.config,
-            "plugins": named_plugins(),
-            "runner": cell.columns["runner"],
-            "mode": cell.columns["mode"],
-            "length": cell.columns["length"],
-            "trainings": {
-                name: str(store.checkpoint_folder(source))
-                for name, source in planned.trainings.items()
-            },
-            "stored": None if stored is None else asdict(stored),
-            "checkpoints": str(store.checkpoint_folder(cell))
-            if planned.run.runner.trains
-            else None,
-        },
+        argument={**_argument(planned, store), "probed": probed},
         seconds=planned.run.control.timeout_s,
-        memory_bytes=_memory_limit(hardware, sharers),
-        threads=int(cell.columns["threads"]),
         processes=processes(planned.run),
-        log=store.cell_folder(cell.key) / "log.txt",
+        **_limits(planned, store, sharers),
     )
+
+
+def _comparison(together: Sequence[Running], store: Store, sharers: int) -> isolate.Job:
+    """Return the job in which cells are compared; it has the time of all."""
+    first, seconds = together[0].claimed.planned, together[0].claimed.planned.run.control.timeout_s
+    return isolate.Job(
+        name=f"comparison of {first.cell.key}",
+        function=compare_cells,
+        argument={
+            "cells": {each.cell.key: _argument(each.claimed.planned, store) for each in together},
+            "probed": {each.cell.key: each.probed for each in together},
+        },
+        seconds=None if seconds is None else len(together) * seconds,
+        **_limits(first, store, sharers),
+    )
+
+
+def _limits(planned: Planned, store: Store, sharers: int) -> dict[str, Any]:
+    """Return what a process may use, and where it writes its log."""
+    return {
+        "memory_bytes": _memory_limit(planned.run.hardware, sharers),
+        "threads": int(planned.cell.columns["threads"]),
+        "log": store.cell_folder(planned.cell.key) / "log.txt",
+    }
+
+
+def _argument(planned: Planned, store: Store) -> dict[str, Any]:
+    """Return what the process of a cell has to know of it."""
+    cell, stored = planned.cell, stored_training(planned.run)
+    return {
+        "config": cell.config,
+        "plugins": named_plugins(),
+        "runner": cell.columns["runner"],
+        "mode": cell.columns["mode"],
+        "length": cell.columns["length"],
+        "trainings": {
+            name: str(store.checkpoint_folder(source)) for name, source in planned.trainings.items()
+        },
+        "stored": None if stored is None else asdict(stored),
+        "checkpoints": str(store.checkpoint_folder(cell)) if planned.run.runner.trains else None,
+    }
 
 
 def _details(job: isolate.Job) -> list[str]:
     """Return the details of a cell that `--verbose` prints."""
     limit = "" if job.memory_bytes is None else f", {job.memory_bytes / 2**30:.1f} GiB at most"
     lines = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
-    if job.argument["checkpoints"]:
+    if job.argument.get("checkpoints"):
         lines.append(f"checkpoints {job.argument['checkpoints']}")
     return lines
 

@@ -16,6 +16,7 @@ from lra.sweep.live import STOPPED_S, LiveSweep
 from lra.sweep.places import kind_of, places_for, processes
 from lra.sweep.planned import (
     cleared,
+    compared_with,
     curve,
     curves,
     data_of,
@@ -134,8 +135,25 @@ class MemoryPlan:
             lanes: dict[int, list[Planned]] = {}
             for planned in group:
                 lanes.setdefault(processes(planned.run), []).append(planned)
-            claimed = {width: self._claimed(lane, lines) for width, lane in lanes.items()}
+            claimed = {width: self._compared(lane, lines) for width, lane in lanes.items()}
             yield CellGroup(claimed, places_for(group))
+
+    def _compared(
+        self, lane: Sequence[Planned], lines: Mapping[str, Sequence[Cell]]
+    ) -> Iterator[Sequence[ClaimedCell]]:
+        """Yield the cells that are compared with each other, as many as can be claimed."""
+        together: dict[object, list[Planned]] = {}
+        for planned in lane:
+            together.setdefault(compared_with(planned), []).append(planned)
+        for cells in together.values():
+            with ExitStack() as held:
+                claimed = []
+                for each in self._claimed(cells, lines):
+                    held.callback(each.claim.release)
+                    claimed.append(each)
+                held.pop_all()
+            if claimed:
+                yield claimed
 
     def _claimed(
         self, lane: Sequence[Planned], lines: Mapping[str, Sequence[Cell]]

@@ -23,6 +23,7 @@ from lra.sweep.trainings import trainings
 from lra.version import lra_version
 
 if TYPE_CHECKING:
+    from lra.sweep.work import CellWork
     from lra.tasks.task import Task
 
 
@@ -194,7 +195,7 @@ def environment() -> dict[str, str]:
 
 
 def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:
-    """Do one cell's work in this process and send what it yields.
+    """Do one cell's work in this process, or `probe` it, and send what it yields.
 
     Called by `lra.runners.isolation.isolate`.
 
@@ -207,18 +208,39 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
             send(item)
 
 
+def compare_cells(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:
+    """Do the work of probed cells that is done together; send rows, each with the key of its cell.
+
+    Called by `lra.runners.isolation.isolate`.
+    """
+    with listening(send, log=sys.stderr):
+        phase("building")
+        works = {key: _work(cell) for key, cell in argument["cells"].items()}
+        run = next(iter(works.values())).run
+        for item in run.runner.compare(works, argument["probed"]):
+            send(item)
+
+
 def _items(argument: Mapping[str, Any]) -> Iterator[object]:
+    from lra.sweep.trial_builds import without_weights
+
+    phase("building")
+    work = _work(argument)
+    if work.run.runner.models:  # so that a refusal costs nothing and comes first
+        without_weights(work.run, int(argument["length"]))
+    runner = work.run.runner
+    yield from runner.probe(work) if argument.get("probed") else runner.run(work)
+
+
+def _work(argument: Mapping[str, Any]) -> "CellWork":
+    """Return a cell, and set what its hardware profile says of this process."""
     import torch
 
     from lra.runners.measurement.device import set_matmul_precision
-    from lra.sweep.trial_builds import without_weights
     from lra.sweep.work import CellWork
 
-    phase("building")
     name_plugins(argument["plugins"])
     run = typed(argument["config"])
-    if run.runner.models:  # so that a refusal costs nothing and comes first
-        without_weights(run, int(argument["length"]))
     set_matmul_precision(run.hardware.matmul_precision)
     if run.hardware.device is Device.cuda and run.hardware.memory_limit_bytes:
         device = int(os.environ.get("LOCAL_RANK", "0"))  # of one of several processes
@@ -226,4 +248,4 @@ def _items(argument: Mapping[str, Any]) -> Iterator[object]:
         torch.cuda.set_per_process_memory_fraction(
             min(1.0, run.hardware.memory_limit_bytes / total), device
         )
-    yield from run.runner.run(CellWork(run, argument))
+    return CellWork(run, argument)

@@ -153,6 +153,18 @@ def _beyond(planned: Planned, cells: Sequence[Cell], store: Store) -> str | None
     return kind.too_long(mode, length, took, planned.run.hardware) or None
 
 
+def compared_with(planned: Planned) -> object:
+    """Return what cells have in common that are compared: all but their models.
+
+    A cell that is compared with no other has a value of its own.
+    """
+    run, columns = planned.run, planned.cell.columns
+    if not run.runner.compares:
+        return planned.cell.key
+    part = (run.task_name, run.task_options, run.backbone, run.runner, run.hardware, run.control)
+    return repr((columns["mode"], columns["length"], columns["seed"], part))
+
+
 def curves(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     """Return the cells that stand on lines over lengths, by their lines."""
     by_curve: dict[str, list[Cell]] = {}

@@ -13,6 +13,8 @@ from lra.composition.binding import schema
 from lra.composition.compose import (
     build_model,
     build_task,
+    bundled_family,
+    core_of as mixers_of,
     facts,
     group_file,
     locate,
@@ -129,7 +131,7 @@ class CellWork:
     """One cell of a run; `argument` is what `lra.execution.executor` says about it."""
 
     def __init__(self, run: Run, argument: Mapping[str, Any]) -> None:
-        self._run, self._trainings, self._stored = run, argument["trainings"], argument["stored"]
+        self.run, self._trainings, self._stored = run, argument["trainings"], argument["stored"]
         self.model, self.seed, self.backbone = run.model, run.seed, run.backbone
         self.task, self.optim, self.hardware = run.task, run.optim, run.hardware
         self.length, self.mode = int(argument["length"]), str(argument["mode"])
@@ -144,17 +146,24 @@ class CellWork:
 
     def facts(self, max_length: int | None = None) -> TaskFacts:
         """Return what the task tells the model; with a length, what a cost measurement does."""
-        return facts(self._run, max_length)
+        return facts(self.run, max_length)
 
     def build(
         self, *, max_length: int | None = None, name: str = OWN, facts: TaskFacts | None = None
     ) -> Backbone:
         """Build the run's model, or the reference `name` in the same backbone."""
-        return build_model(self._run, max_length=max_length, name=name, given_facts=facts)
+        return build_model(self.run, max_length=max_length, name=name, given_facts=facts)
+
+    def is_reference(self, name: str) -> bool:
+        """Tell whether the run's model is the reference `name`."""
+        run = self.run
+        whole = run.backbone == run.backbone.at_full_length()
+        options = mixers_of(bundled_family(name, "runner.references"), ())[2]
+        return run.model == name and whole and run.mixer_options == options
 
     def trained(self, name: str = OWN) -> Backbone:
         """Return a model that the sweep trained before, with its weights."""
-        model = build_model(trainings(self._run)[name])
+        model = build_model(trainings(self.run)[name])
         model.load_state_dict(dict(self.weights(name)))
         return model
 
@@ -175,15 +184,15 @@ class CellWork:
 
     def source_task(self, name: str) -> Task:
         """Return the task that it was trained on."""
-        return trainings(self._run)[name].task
+        return trainings(self.run)[name].task
 
     def stretched(self, options: Mapping[str, object]) -> Stretches:
         """Return the run's task with other options, its data prepared."""
-        config = self._run.config
+        config = self.run.config
         task = build_task({**config["task"], **options}, list(config["plugins"]))
         task.prepare()
         return cast(Stretches, task)
 
     def cores(self) -> FamilyCores:
         """Return the attention functions of the run's family by themselves."""
-        return FamilyCores(self._run, self.length)
+        return FamilyCores(self.run, self.length)

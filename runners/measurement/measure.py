@@ -14,7 +14,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -87,15 +87,35 @@ def in_turns(calls: Mapping[str, Call], watch: Watch, rounds: int, *, repeat_s: 
         rounds: how many undisturbed ones to take.
         repeat_s: wall clock for repeats, in seconds.
     """
-    names = list(calls)
+    return compared_in_turns(calls, watch, rounds, [[*calls]], repeat_s=repeat_s)[0]
 
-    def turn(number: int) -> Round:
+
+def compared_in_turns(
+    calls: Mapping[str, Call],
+    watch: Watch,
+    rounds: int,
+    parts: Sequence[Collection[str]],
+    *,
+    repeat_s: float,
+) -> list[Watched]:
+    """Time calls as `in_turns` does, of which some belong to several comparisons.
+
+    Args:
+        calls: all of them.
+        watch: looks at the machine.
+        rounds: how many undisturbed ones each comparison has.
+        parts: names of the calls of each comparison.
+        repeat_s: wall clock for repeats of each, in seconds.
+    """
+
+    def turn(number: int, wanted: Collection[str] | None) -> Round:
         so_far("timing", min(number, rounds), rounds, "sample", MEASURING_S)
+        names = [name for name in calls if wanted is None or name in wanted]
         order = names if number % 2 == 0 else names[::-1]
         return {name: watch.sample(partial(timed, calls[name], watch.device)) for name in order}
 
     with uncollected():
-        return watch.rounds(turn, rounds, repeat_s=repeat_s)
+        return watch.rounds_of(turn, parts, rounds, repeat_s=repeat_s)
 
 
 @contextmanager

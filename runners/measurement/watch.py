@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -273,18 +273,54 @@ class Watch:
             repeat_s: wall clock for these in seconds, a wait for quiet included; 0: none. Less
                 where the rounds asked for were short.
         """
+        return self.rounds_of(lambda number, _: take(number), [None], count, repeat_s=repeat_s)[0]
+
+    def rounds_of(
+        self,
+        take: Callable[[int, Collection[str] | None], Round],
+        parts: Sequence[Collection[str] | None],
+        count: int,
+        *,
+        repeat_s: float,
+    ) -> list[Watched]:
+        """Take rounds as `rounds` does, for several comparisons at once, each judged by itself.
+
+        Args:
+            take: takes one round, of the calls of these names; None: of all.
+            parts: names of the calls of each comparison. What is disturbed in one of them is
+                repeated for that one.
+            count: how many undisturbed rounds of each.
+            repeat_s: of each.
+        """
         clock, begun = self._clock(), time.perf_counter()
-        every = [take(number) for number in range(count)]
+        first = [take(number, None) for number in range(count)]
+        every = [[_within(turn, part) for turn in first] for part in parts]
         now = time.perf_counter()
-        repeat_s = min(repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - begun)))
-        end = now + repeat_s
-        if _undisturbed(every) < count and self._wait_for_quiet(now + repeat_s / 2):
-            take(count)  # caches have cooled
-        while _undisturbed(every) < count and len(every) < 2 * count:
-            if time.perf_counter() + max(map(_seconds, every)) > end:
+        repeat_s = min(len(parts) * repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - begun)))
+        end, number, waits = now + repeat_s, count, True
+
+        def lacking() -> list[int]:
+            return [
+                at
+                for at, turns in enumerate(every)
+                if _undisturbed(turns) < count and len(turns) < 2 * count
+            ]
+
+        while short := lacking():
+            wanted = [part for at in short if (part := parts[at]) is not None]
+            names = (
+                {name for part in wanted for name in part} if len(wanted) == len(short) else None
+            )
+            if waits and self._wait_for_quiet(now + repeat_s / 2):
+                take(count, names)  # caches have cooled
+            waits = False
+            if time.perf_counter() + max(_seconds(_within(turn, names)) for turn in first) > end:
                 break
-            every.append(take(len(every)))
-        return self.judged(every, count, clock)
+            turn = take(number, names)
+            number += 1
+            for at in short:
+                every[at].append(_within(turn, parts[at]))
+        return [self.judged(turns, count, clock) for turns in every]
 
     def judged(self, every: list[Round], count: int, clock: float | None = None) -> Watched:
         """Keep the undisturbed rounds where they are enough, and all of them otherwise.
@@ -348,6 +384,10 @@ class Watch:
 def cause(turn: Round) -> str:
     """Return what disturbed a round: of its samples, the first that was."""
     return next((sample.reason for sample in turn.values() if sample.reason), "")
+
+
+def _within(turn: Round, names: Collection[str] | None) -> Round:
+    return turn if names is None else {name: turn[name] for name in names}
 
 
 def _seconds(turn: Round) -> float:

@@ -1,7 +1,8 @@
 """One batch on one machine, and what is called on it: a pass or a training step of a model."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import StrEnum, auto
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -16,7 +17,6 @@ from lra.runners.measurement.measure import machine_rates
 from lra.runners.measurement.watch import Watch, Watched
 from lra.runners.measurement.watched_rows import marked
 from lra.runners.records import Measurement
-from lra.runners.runner import OWN
 from lra.runners.training.objective import whole_batch
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.build import build_optimiser, set_rates
@@ -36,8 +36,7 @@ class Bench:
     """One batch, and the calls that are measured on it.
 
     Args:
-        build: makes the model for the name `lra.runners.runner.OWN`, or the same backbone with the
-            mixer of a reference.
+        build: makes a model by its name, or the same backbone with the mixer of a reference.
         facts: what the model answers.
         length: tokens of a sequence.
         mode: forward or step.
@@ -64,11 +63,8 @@ class Bench:
         self.device = torch.device(str(hardware.device))
         self.tokens, self.target = random_inputs(self.sequences, length, facts, seed)
         self.tokens, self.target = self.tokens.to(self.device), self.target.to(self.device)
-        self.model: Backbone | None = None
-        self.seconds = 0.0
-        self.kernel = ""
+        self.models: dict[str, Backbone] = {}
         self.watch = Watch(self.device)
-        self.watched = Watched(retained=[], every=[])
 
     def prepare(self, name: str) -> Callable[[], object]:
         """Build a model and return the call to measure."""
@@ -76,8 +72,7 @@ class Bench:
         if self.hardware.compile:
             for block in model.blocks:
                 block.compile()
-        if name == OWN:
-            self.model = model
+        self.models[name] = model
         if self.mode is CostMode.forward:
             model.eval()
             return lambda: self._forward(model)
@@ -101,32 +96,26 @@ class Bench:
         with autocast(self.hardware):
             return whole_batch(model(self.tokens, self.target))
 
-    def tested_model(self) -> Backbone:
-        """Return the model under test."""
-        if self.model is None:
-            raise RuntimeError("prepare the model first")
-        return self.model
-
-    def saved(self) -> int:
+    def saved(self, name: str) -> int:
         """Return the activation bytes that autograd keeps for backward."""
-        model = self.tested_model()
+        model = self.models[name]
         exclude = [*model.parameters(), *model.buffers(), self.tokens, self.target]
         return saved_bytes(lambda: self._loss(model), exclude)
 
-    def operations(self, call: Callable[[], object]) -> int:
+    def operations(self, name: str, call: Callable[[], object], seconds: float) -> int:
         """Count matrix operations: in one pass more, or without doing them where that is long."""
-        if self.seconds <= self.long_step_s and not self.hardware.compile:
+        if seconds <= self.long_step_s and not self.hardware.compile:
             return count_operations(call)
         try:
-            return self._operations_without_work()
+            return self._operations_without_work(name)
         except DynamicOutputShapeException:  # a table in groups: which one depends on the ids
             if self.hardware.compile:
                 raise
             return count_operations(call)
 
-    def _operations_without_work(self) -> int:
+    def _operations_without_work(self, name: str) -> int:
         with pretending():
-            model = self.build(OWN)
+            model = self.build(name)
             tokens = torch.empty_like(self.tokens, device="cpu")
             target = torch.empty_like(self.target, device="cpu")
 
@@ -138,14 +127,17 @@ class Bench:
             with torch.set_grad_enabled(self.mode is CostMode.step):
                 return count_operations(once)
 
-    def model_facts(self, call: Callable[[], object]) -> Iterator[Measurement]:
-        """Yield counts and rates."""
-        model = self.tested_model()
-        flops = self.operations(call)
-        rate = flops / self.seconds
+    def model_facts(
+        self, name: str, call: Callable[[], object], watched: Watched
+    ) -> Iterator[Measurement]:
+        """Yield counts and rates of a model, whose times are in `watched`."""
+        samples = watched.samples(name)
+        seconds = median(samples)
+        flops = self.operations(name, call, seconds)
+        rate = flops / seconds
         measured, bandwidth = machine_rates(self.device, DTYPES[self.hardware.precision])
         peak = self.hardware.peak_flops_per_second or measured
-        parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        parameters = sum(p.numel() for p in self.models[name].parameters() if p.requires_grad)
         for metric, value in (
             ("flops", flops),
             ("flops_per_second", rate),
@@ -155,9 +147,5 @@ class Bench:
             ("parameters", parameters),
             ("batch_size", self.sequences),
         ):
-            labels = self.trusted({}) if metric in _RATES else {}
+            labels = marked({}, watched, samples) if metric in _RATES else {}
             yield Measurement(metric=metric, value=float(value), labels=labels)
-
-    def trusted(self, labels: Mapping[str, str], name: str = OWN) -> dict[str, str]:
-        """Return labels, with a mark where the times of this call were disturbed."""
-        return marked(labels, self.watched, self.watched.samples(name))

@@ -6,29 +6,31 @@ that length, no padding, made before the clock starts. The batch is `token_budge
 sequences (at least one), or a fixed number: the two are never mixed in one run. References (exact
 attention through SDPA, and literal softmax) are the same backbone with another mixer, timed in
 turns with the model in the same process, so that a ratio compares neighbours in time. One that is
-refused or runs out of memory costs only its own rows.
+refused or runs out of memory costs only its own rows. Models of a sweep that differ in nothing else
+are timed in turns with one another, and the references among them are those of all.
 """
 
 import gc
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from functools import partial
 from statistics import median
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from lra.conf.bounds import check_least
 from lra.conf.choices import by_name
-from lra.models.backbone.model import Backbone, TaskFacts
+from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
 from lra.runners.isolation.child import MEMORY_WORDS
 from lra.runners.isolation.progress import phase, within
 from lra.runners.measurement.growth import foretold
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.measure import (
-    in_turns,
+    Call,
+    compared_in_turns,
     observe,
     process_peak_bytes,
     stalls,
@@ -36,10 +38,11 @@ from lra.runners.measurement.measure import (
     timed,
 )
 from lra.runners.measurement.timing import Timing, check_limit
+from lra.runners.measurement.watch import Watched
 from lra.runners.measurement.watched_rows import marked, over_limit, watch_rows
 from lra.runners.measures.bench import Bench, CostMode
 from lra.runners.records import Measurement, Status
-from lra.runners.runner import OWN, Direction, Passes, Runner, Work, disturbed, values
+from lra.runners.runner import OWN, Direction, Passes, Probed, Runner, Work, disturbed, values
 
 OBSERVED = 4
 """Passes besides the warm-up and the samples: the first call, the one that is held against the
@@ -64,6 +67,7 @@ class Scaling(Timing, Runner):
     data: ClassVar[bool] = False
     timed: ClassVar[bool] = True
     by_length: ClassVar[bool] = True
+    compares: ClassVar[bool] = True
 
     lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
     modes: list[CostMode] = field(default_factory=lambda: [CostMode.forward, CostMode.step])
@@ -140,15 +144,46 @@ class Scaling(Timing, Runner):
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the cost of one pass or step."""
-        return scale(
-            lambda name: work.build(max_length=work.length, name=name),
-            model=work.model,
-            length=work.length,
-            mode=CostMode[work.mode],
-            config=self,
-            hardware=work.hardware,
-            seed=work.seed,
-            facts=work.facts(work.length),
+        return scale(self._bench({OWN: work}), self, work.model)
+
+    def probe(self, work: Work) -> Iterator[Measurement | Probed]:
+        """Yield what a pass takes of memory, and whether it can be timed."""
+        contender = yield from _probed(self._bench({OWN: work}), self, work.model)
+        if contender is not None:
+            yield Probed({"peak": contender.peak, "kernel": contender.kernel})
+
+    def compare(
+        self, works: Mapping[str, Work], probed: Mapping[str, Probed]
+    ) -> Iterator[tuple[str, Measurement]]:
+        """Time models in turns, and with them the references, once for all."""
+        contenders = {
+            key: Contender(
+                model=work.model,
+                is_reference=frozenset(filter(work.is_reference, self.references)),
+                **probed[key].facts,
+            )
+            for key, work in works.items()
+        }
+        return _compared(self._bench(works), self, contenders)
+
+    def _bench(self, works: Mapping[str, Work]) -> Bench:
+        """Return the bench of models that differ in nothing else."""
+        first = next(iter(works.values()))
+
+        def build(name: str) -> Backbone:
+            if name in works:
+                return works[name].build(max_length=first.length)
+            return first.build(max_length=first.length, name=name)
+
+        return Bench(
+            build,
+            first.facts(first.length),
+            length=first.length,
+            mode=CostMode[first.mode],
+            sequences=self.sequences(first.length, first.hardware.token_budget),
+            long_step_s=self.long_step_s,
+            hardware=first.hardware,
+            seed=first.seed,
         )
 
     @classmethod
@@ -165,84 +200,140 @@ class Scaling(Timing, Runner):
         return max(1, budget // length) if self.batch_size is None else self.batch_size
 
 
-def scale(
-    build: Callable[[str], Backbone],
-    *,
-    model: str,
-    length: int,
-    mode: CostMode,
-    config: Scaling,
-    hardware: HardwareProfile,
-    seed: int,
-    facts: TaskFacts,
-) -> Iterator[Measurement]:
-    """Measure one model at one length, and yield rows.
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A model that is timed in turns with others."""
+
+    model: str
+    """Its name: a reference of that name is none to it."""
+    peak: int
+    """Tensor bytes of one pass."""
+    kernel: str
+    """Of fused attention; "" for none."""
+    is_reference: frozenset[str] = frozenset()
+    """References that it is itself."""
+    call: Call | None = None
+    """What is timed; None: another process has probed it."""
+    seconds: float = 0.0
+    """Of that call."""
+
+
+class Made(NamedTuple):
+    """What is timed."""
+
+    call: Call
+    seconds: float
+    """Of one, warm."""
+
+
+class Reference(NamedTuple):
+    """What models are compared with."""
+
+    name: str
+    call: str
+    """Name of the call that is timed."""
+    peak: int
+
+
+def scale(bench: Bench, config: Scaling, model: str) -> Iterator[Measurement]:
+    """Measure one model, which `bench` builds by the name `OWN`, beside the references.
 
     Args:
-        build: makes the model for the name "model", or the same backbone with a reference's mixer.
-        model: the model's name; a reference of that name is left out.
-        length: tokens per sequence.
-        mode: forward or step.
+        bench: the batch.
         config: how to measure.
-        hardware: where, and how precisely.
-        seed: of the inputs.
-        facts: what the model answers.
+        model: the model's name; a reference of that name is left out.
     """
-    bench = Bench(
-        build,
-        facts,
-        length=length,
-        mode=mode,
-        sequences=config.sequences(length, hardware.token_budget),
-        long_step_s=config.long_step_s,
-        hardware=hardware,
-        seed=seed,
-    )
+    contender = yield from _probed(bench, config, model)
+    if contender is not None:
+        yield from (row for _, row in _compared(bench, config, {OWN: contender}))
+
+
+def _probed(
+    bench: Bench, config: Scaling, model: str
+) -> Generator[Measurement, None, Contender | None]:
+    """Measure what is not compared, and return what can be; None where it takes too long."""
     phase("building")
     call = bench.prepare(OWN)
     phase("first call")
     first = timed(call, bench.device)
     sample = config.tried(call, bench.watch, limit := config.step_limit_s)
     if limit is not None and sample.seconds > limit:
-        took = f"one {mode} took {sample.seconds:.1f} s"
+        took = f"one {bench.mode} took {sample.seconds:.1f} s"
         yield over_limit("time", took, sample, option="step_limit_s", limit_s=limit)
-        return
-    if hardware.compile:
+        return None
+    if bench.hardware.compile:
         yield Measurement(metric="compile_time", value=first)
-    slowest = sample.seconds
-    if slowest <= config.long_step_s:
-        slowest = config.warm(call, bench.device)
     phase("measuring memory")
-    peak, bench.kernel = observe(call, bench.device)
+    peak, kernel = observe(call, bench.device)
     yield Measurement(metric="peak_tensor_bytes", value=float(peak))
-    if mode is CostMode.step:
-        yield Measurement(metric="saved_bytes", value=float(bench.saved()))
+    if bench.mode is CostMode.step:
+        yield Measurement(metric="saved_bytes", value=float(bench.saved(OWN)))
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
+    return Contender(model=model, peak=peak, kernel=kernel, call=call, seconds=sample.seconds)
 
-    calls = {OWN: call}
+
+def _compared(
+    bench: Bench, config: Scaling, contenders: Mapping[str, Contender]
+) -> Iterator[tuple[str, Measurement]]:
+    """Time models in turns with their references; yield rows, each with the key of its model."""
+    made: dict[str, Made] = {}
+    for key, contender in contenders.items():
+        call, seconds = contender.call or bench.prepare(key), contender.seconds
+        warm = seconds > config.long_step_s
+        made[key] = Made(call, seconds if warm else config.warm(call, bench.device))
+    beside: dict[str, list[Reference]] = {key: [] for key in contenders}
     for name in config.references:
-        if name == model:
-            continue
+        keys = [key for key, contender in contenders.items() if contender.model != name]
         with within(f"reference {name}"):
-            measured = yield from _reference(bench, config, name, peak)
-        if measured is not None:
-            calls[name], seconds = measured
-            slowest = max(slowest, seconds)
+            found = _reference(bench, config, name, contenders, made) if keys else None
+        for key in keys:
+            if isinstance(found, Measurement):
+                yield key, found
+            elif found is not None:
+                beside[key].append(found)
+                yield from ((key, row) for row in _memory(contenders[key], found))
+    compared = {key: (key, *(each.call for each in beside[key])) for key in contenders}
+    rounds = {
+        key: config.rounds(max(made[name].seconds for name in compared[key])) for key in compared
+    }
+    # The fastest stand side by side: what is slow would part others from their references.
+    ordered = sorted(made, key=lambda name: made[name].seconds)
+    for number in dict.fromkeys(rounds.values()):
+        keys = [key for key in contenders if rounds[key] == number]
+        together = [compared[key] for key in keys]
+        names = {name for part in together for name in part}
+        parts = compared_in_turns(
+            {name: made[name].call for name in ordered if name in names},
+            bench.watch, number, together, repeat_s=config.repeat_limit_s,
+        )  # fmt: skip
+        for key, watched in zip(keys, parts, strict=True):
+            yield from (
+                (key, row) for row in _times(bench, contenders[key], key, beside[key], watched)
+            )
+            phase("counting operations")
+            yield from ((key, row) for row in bench.model_facts(key, made[key].call, watched))
 
-    yield from _times(bench, config, calls, slowest)
-    phase("counting operations")
-    yield from bench.model_facts(call)
+
+def _memory(contender: Contender, reference: Reference) -> Iterator[Measurement]:
+    """Yield what a reference takes of memory, and how much of it a model does."""
+    labels = {"reference": reference.name}
+    theirs, ratio = float(reference.peak), contender.peak / reference.peak
+    yield Measurement(metric="reference_peak_tensor_bytes", value=theirs, labels=labels)
+    yield Measurement(metric="peak_tensor_bytes_ratio", value=ratio, labels=labels)
 
 
 def _reference(
-    bench: Bench, config: Scaling, name: str, model_peak: int
-) -> Generator[Measurement, None, tuple[Callable[[], object], float] | None]:
-    """Build, warm up and weigh one reference; return its call and its time.
+    bench: Bench,
+    config: Scaling,
+    name: str,
+    contenders: Mapping[str, Contender],
+    made: dict[str, Made],
+) -> Reference | Measurement:
+    """Return a reference, or the row that says why there is none.
 
-    None after a row that says why it has no result.
-
-    A reference that runs out of memory is caught here, and only here: the model's own result must
-    not be lost to it.
+    It is one of the models where that is the same, else it is built, warmed up and weighed. One
+    that runs out of memory beside one model is caught here, and only here: the model's own result
+    must not be lost to it. Beside several it may be their memory that is missing.
     """
     labels = {"reference": name}
 
@@ -252,64 +343,56 @@ def _reference(
     limit = config.reference_max_length.get(name)
     if limit is not None and bench.length > limit:
         reason = f"{name} is measured up to {limit:,} tokens (runner.reference_max_length)"
-        yield failed(Status.skipped, reason)
-        return None
+        return failed(Status.skipped, reason)
+    for key, contender in contenders.items():
+        if name in contender.is_reference:
+            return Reference(name, key, contender.peak)
+    call: Call | None = None
     try:
         phase("first call")
         call = bench.prepare(name)
-        seconds = config.warm(call, bench.device)
+        made[name] = Made(call, config.warm(call, bench.device))
         phase("measuring memory")
-        peak = observe(call, bench.device).peak_tensor_bytes
+        return Reference(name, name, observe(call, bench.device).peak_tensor_bytes)
     except Unsupported as error:
-        yield failed(Status.unsupported, str(error))
-        return None
+        return failed(Status.unsupported, str(error))
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not MEMORY_WORDS.search(str(error)):
+        exhausted = isinstance(error, MemoryError) or MEMORY_WORDS.search(str(error))
+        if not exhausted or len(contenders) > 1:
             raise
         reason = " ".join(str(error).split())[:300] or "no memory left"
-    else:
-        yield Measurement(metric="reference_peak_tensor_bytes", value=float(peak), labels=labels)
-        yield Measurement(metric="peak_tensor_bytes_ratio", value=model_peak / peak, labels=labels)
-        return call, seconds
     # Outside the handler, whose traceback would keep the tensors of the failed call alive.
+    call = None
+    for held in (made, bench.models):
+        held.pop(name, None)
     gc.collect()
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()
     synchronise(bench.device)
-    yield failed(Status.out_of_memory, reason)
-    return None
+    return failed(Status.out_of_memory, reason)
 
 
 def _times(
-    bench: Bench, config: Scaling, calls: dict[str, Callable[[], object]], slowest: float
+    bench: Bench, contender: Contender, key: str, beside: Sequence[Reference], watched: Watched
 ) -> Iterator[Measurement]:
-    """Time everything in turns; yield times and paired ratios."""
-    rounds = config.rounds(slowest)
-    watched = in_turns(calls, bench.watch, rounds, repeat_s=config.repeat_limit_s)
-    bench.watched, samples = watched, watched.samples(OWN)
-    bench.seconds = median(samples)
-    tokens = float(bench.tokens.numel())
-    labels = bench.trusted({"kernel": bench.kernel} if bench.kernel else {})
-    yield Measurement(metric="time", value=bench.seconds, samples=samples, labels=labels)
-    rate, labels = tokens / bench.seconds, bench.trusted({})
+    """Yield times of a model, and its ratios to those of its references."""
+    samples = watched.samples(key)
+    seconds, tokens = median(samples), float(bench.tokens.numel())
+    labels = {"kernel": contender.kernel} if contender.kernel else {}
+    labels = marked(labels, watched, samples)
+    yield Measurement(metric="time", value=seconds, samples=samples, labels=labels)
+    rate, labels = tokens / seconds, marked({}, watched, samples)
     yield Measurement(metric="tokens_per_second", value=rate, labels=labels)
     yield Measurement(metric="timed_steps", value=float(len(samples)))
     yield Measurement(metric="stalls", value=float(stalls(samples)))
     yield from watch_rows(watched)
-    for name in calls:
-        if name == OWN:
-            continue
-        theirs, labels = watched.samples(name), {"reference": name}
+    for reference in beside:
+        theirs, labels = watched.samples(reference.call), {"reference": reference.name}
         ratios = tuple(mine / other for mine, other in zip(samples, theirs, strict=True))
-        yield Measurement(
-            metric="reference_time",
-            value=median(theirs),
-            samples=theirs,
-            labels=bench.trusted(labels, name),
-        )
-        yield Measurement(
-            metric="time_ratio",
-            value=median(ratios),
-            samples=ratios,
-            labels=marked(labels, watched, ratios),
-        )
+        for metric, taken in (("reference_time", theirs), ("time_ratio", ratios)):
+            yield Measurement(
+                metric=metric,
+                value=median(taken),
+                samples=taken,
+                labels=marked(labels, watched, taken),
+            )

@@ -44,11 +44,11 @@ class OneCellThenAnError:
         finally:
             self.closed = True
 
-    def _claimed(self) -> Iterator[ClaimedCell]:
+    def _claimed(self) -> Iterator[list[ClaimedCell]]:
         (planned,) = self.sweep.planned
         claim = self.sweep.store.claim(planned.cell.key)
         assert claim is not None
-        yield ClaimedCell(planned, claim)
+        yield [ClaimedCell(planned, claim)]
         raise self.error
 
     def advance(self, key: str, message: object) -> None: ...

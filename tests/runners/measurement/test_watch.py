@@ -309,6 +309,28 @@ def test_a_file_that_does_not_add_up_is_no_witness(last: Machine) -> None:
     assert load(Machine(0.0, 0.0, 0.0, 0.0, 0.0, 2), last, 0.01) is None
 
 
+def test_what_is_disturbed_in_one_comparison_is_repeated_for_that_one(
+    clock: SimpleNamespace,
+) -> None:
+    watch = Watch(CPU, counters=Played(lambda: clock.at))
+    taken: list[list[str]] = []
+
+    def turn(number: int, wanted: Any) -> Any:
+        names = [name for name in "abr" if wanted is None or name in wanted]
+        taken.append(names)
+        clock.sleep(0.1)
+        bad = {"b"} if number in {1, 4} else set()
+        clean = watch.sample(lambda: 0.1)
+        return {name: replace(clean, reason="load" if name in bad else "") for name in names}
+
+    first, second = watch.rounds_of(turn, ["ar", "br"], 4, repeat_s=10.0)
+    assert taken == [[*"abr"]] * 4 + [[*"br"]] * 2
+    assert [len(part.every) for part in (first, second)] == [4, 6]
+    assert [part.discarded for part in (first, second)] == [0, 2]
+    assert len(first.samples("a")) == len(second.samples("b")) == 4
+    assert [*second.every[-1]] == ["b", "r"]
+
+
 def test_what_cannot_be_watched_is_said(clock: SimpleNamespace) -> None:
     class Blind(Played):
         def process_times(self) -> ProcessTimes:

@@ -1,6 +1,8 @@
 """Rows of one length: complete, paired, and a reason for whatever is left out."""
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,8 +20,8 @@ from lra.runners.measurement.measure import peak_tensor_bytes
 from lra.runners.measurement.watch import Sample, Watch
 from lra.runners.measurement.watched_rows import REPORTED
 from lra.runners.measures import scaling
-from lra.runners.measures.bench import CostMode
-from lra.runners.measures.scaling import Batching, Scaling, scale
+from lra.runners.measures.bench import Bench, CostMode
+from lra.runners.measures.scaling import Batching, Contender, Scaling, scale
 from lra.runners.metrics import METRICS
 from lra.runners.records import Measurement, Status
 
@@ -47,17 +49,41 @@ def measured(
 
     few = {"timed_steps": 3, "long_timed_steps": 3, "repeat_limit_s": 0.0}
     config = Scaling(**few | options)
-    stream = scale(
+    bench = Bench(
         build,
-        model=model,
+        facts(length, head),
         length=length,
         mode=mode,
-        config=config,
+        sequences=config.sequences(length, hardware.token_budget),
+        long_step_s=config.long_step_s,
         hardware=hardware,
         seed=0,
-        facts=facts(length, head),
     )
-    return [item for item in stream if isinstance(item, Measurement)]
+    return [*scale(bench, config, model)]
+
+
+def bench_of(families: dict[str, Any], config: Scaling, built: Counter[str]) -> Bench:
+    def build(name: str) -> Backbone:
+        built[name] += 1
+        shape = BackboneConfig(depth=1, width=16, heads=2, feed_forward_width=16)
+        return Backbone(shape, facts(64), [families[name]], seed=0)
+
+    return Bench(
+        build, facts(64), length=64, mode=CostMode.step, sequences=4,
+        long_step_s=config.long_step_s, hardware=CPU, seed=0,
+    )  # fmt: skip
+
+
+def compared(
+    contenders: dict[str, Contender], families: dict[str, Any], **options: Any
+) -> tuple[dict[str, list[Measurement]], Counter[str]]:
+    """Return the rows of each model, and how often models were built."""
+    few = {"timed_steps": 4, "long_timed_steps": 3, "repeat_limit_s": 0.0}
+    config, built = Scaling(**few | options), Counter[str]()
+    rows: dict[str, list[Measurement]] = {key: [] for key in contenders}
+    for key, row in scaling._compared(bench_of(families, config, built), config, contenders):
+        rows[key].append(row)
+    return rows, built
 
 
 def by_metric(rows: list[Measurement], reference: str | None = None) -> dict[str, Measurement]:
@@ -256,3 +282,50 @@ def test_peak_memory_of_a_step_leaves_out_parameters_but_not_gradients() -> None
     assert peak is not None
     assert peak > 4 * parameters
     assert peak_tensor_bytes(lambda: None, torch.device("cpu")) == 0
+
+
+BOTH = {"a": LinearAttention, "b": SDPA, "softmax": SoftmaxAttention}
+LINEAR = Contender(model="linear", peak=300, kernel="")
+SELF = Contender(model="sdpa", peak=200, kernel="flash", is_reference=frozenset({"sdpa"}))
+
+
+def test_models_that_are_compared_share_their_references() -> None:
+    rows, built = compared({"a": LINEAR, "b": SELF}, BOTH)
+    assert built == {"a": 1, "b": 1, "softmax": 1}
+    own, other = by_metric(rows["a"]), by_metric(rows["b"])
+    beside = by_metric(rows["a"], "sdpa")
+    assert beside["reference_time"].samples == other["time"].samples
+    pairs = zip(own["time"].samples, other["time"].samples, strict=True)
+    assert beside["time_ratio"].samples == tuple(mine / theirs for mine, theirs in pairs)
+    assert beside["reference_peak_tensor_bytes"].value == 200.0
+    assert beside["peak_tensor_bytes_ratio"].value == 1.5
+    assert other["time"].labels["kernel"] == "flash"
+    of_softmax = {by_metric(rows[key], "softmax")["reference_time"].samples for key in rows}
+    assert len(of_softmax) == 1
+    assert by_metric(rows["b"], "sdpa") == {}
+    assert {row.metric for row in rows["a"]} == {row.metric for row in rows["b"]}
+
+
+def test_a_model_of_the_references_name_and_other_options_is_none() -> None:
+    rows, built = compared({"a": LINEAR, "b": replace(SELF, is_reference=frozenset())},
+                           BOTH | {"sdpa": SDPA})  # fmt: skip
+    assert built["sdpa"] == 1
+    assert by_metric(rows["a"], "sdpa")["reference_time"].samples
+    assert by_metric(rows["b"], "sdpa") == {}
+
+
+def test_a_slow_model_takes_no_rounds_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.01, 9.0, 0.01, 0.01])  # of the models, then of the references
+    monkeypatch.setattr(Scaling, "warm", lambda self, call, device: call() or next(seconds))
+    families = BOTH | {"sdpa": SDPA, "slow": LinearAttention}
+    rows, built = compared({"a": LINEAR, "slow": replace(LINEAR, model="slow")}, families)
+    assert {key: len(by_metric(rows[key])["time"].samples) for key in rows} == {"a": 4, "slow": 3}
+    assert built["sdpa"] == built["softmax"] == 1
+    for key in rows:
+        samples = by_metric(rows[key], "softmax")["reference_time"].samples
+        assert len(samples) == len(by_metric(rows[key])["time"].samples)
+
+
+def test_a_reference_that_finds_no_memory_beside_several_is_no_row() -> None:
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        compared({"a": LINEAR, "b": SELF}, BOTH | {"softmax": Hungry})
