@@ -1,6 +1,7 @@
 """What is stored: cells, and the measurements they yield. Torch-free.
 
-The row schema (version `SCHEMA`) is documented in `docs/results.md`; `COLUMNS` is its list.
+The row schema (version `SCHEMA`, columns `COLUMNS`) is explained on the page "Files and columns
+of the results" of the documentation.
 """
 
 import hashlib

@@ -11,7 +11,7 @@
 
 No locks: correctness rests on the rename of finished files, so any number of processes on any
 number of machines may share a root. Rows come last; whoever sees them sees everything else.
-`docs/results.md` describes every file and column.
+The page "Files and columns of the results" of the documentation describes each.
 """
 
 import os

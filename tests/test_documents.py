@@ -134,3 +134,19 @@ def test_an_issue_form_can_be_filled_in(name: str) -> None:
 def test_the_readme_begins_with_two_commands_that_need_nothing() -> None:
     first = FENCE.findall((ROOT / "README.md").read_text(encoding="utf-8"))[0]
     assert first.splitlines()[1:-1] == ["make quickstart", "make test"]
+
+
+def test_what_is_shipped_names_pages_by_their_titles() -> None:
+    """A wheel has no `docs/`."""
+    files = [
+        file
+        for folder in ("conf", "lra", "models", "reports", "runners", "tasks")
+        for file in (ROOT / folder).rglob("*")
+        if file.suffix in (".py", ".yaml", ".j2", ".js") and "published" not in file.parts
+    ]
+    texts = {file: file.read_text(encoding="utf-8") for file in files}
+    assert [file for file, text in texts.items() if re.search(r"\bdocs/[\w-]+\.md", text)] == []
+    titles = re.findall(r"- ([^:]+): [\w/-]+\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    named = [name for text in texts.values() for name in re.findall(r'\bpage\s+"([^"]+)"', text)]
+    assert len(named) > 3
+    assert {" ".join(name.split()) for name in named} <= {*titles}

@@ -59,7 +59,9 @@ def model(
     if not isinstance(name, str):
         raise ConfigError(
             f"got {name!r:.80} ({type(name).__name__}); wanted the name of a model. A class of "
-            "your own has one in a YAML file: see docs/python.md; lra.verify takes the class itself"
+            "your own has one once a file my_conf/model/NAME.yaml says `name: NAME` and `mixer: "
+            "{class_path: my_package.module.Class}`: lra.model('NAME', config_dir='my_conf', "
+            "plugins=['my_package']); lra.verify takes the class itself"
         )
     folders = [] if config_dir is None else [Path(config_dir)]
     words = [*flags(config_dir, plugins), *words_of({"model": name, "task": task, "seed": seed})]

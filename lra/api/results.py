@@ -31,9 +31,9 @@ def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFr
         sweep: Name of a sweep of the store; None: all that is stored.
 
     Returns:
-        A frame with the columns of docs/results.md, and two more: `family`, the registered name of
-        the model, and `options`, those that tell it from others of that name. `model` is the name
-        to display, such as `performer (features=64)`.
+        A frame with the columns of rows (`lra.runners.records.COLUMNS`) and two more: `family`, the
+        registered name of the model, and `options`, those that tell it from others of that name.
+        `model` is the name to display, such as `performer (features=64)`.
 
     Raises:
         FileNotFoundError: There is nothing at `path`, or it holds no rows.

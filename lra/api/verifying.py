@@ -123,7 +123,7 @@ def verify(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> Findings:
-    """Run the contract checks on a mixer (docs/contract.md).
+    """Run the contract checks on a mixer.
 
     Args:
         mixer: A class or function of `(site, *, option: type = default)`, also one that was just

@@ -31,7 +31,7 @@ examples:
 
 Multiply-adds are those of one forward pass over one example, up to the scores of every class:
 of products, convolutions, attention and Fourier transforms. Norms, softmax and other element-wise
-work are not counted; causal attention counts all pairs. docs/model-cost.md says more.
+work are not counted; causal attention counts all pairs.
 """
 
 

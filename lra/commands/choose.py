@@ -30,7 +30,7 @@ examples:
   lra choose length=8192 hardware=laptop_gpu width=512 heads=8 depth=6 batch=4 --by memory
 
 All other words are those of lra run: model=linear,mamba, size=base, model.backbone.norm=rms. The
-default size is size=tiny. docs/planning.md says how well the forecasts do.
+default size is size=tiny. Forecasts are those of lra plan.
 """
 RANKED = {
     "forecast": "the forecast time of a training step (lra plan), the one that every family has",
@@ -42,7 +42,7 @@ RANKED = {
 LEGEND = (
     "kMAC    thousand multiply-adds for each token of a forward pass",
     "GiB     memory of a training step at its peak; !: more than there is",
-    "step    forecast time of a training step; docs/planning.md says how good forecasts are",
+    "step    forecast time of a training step",
     "x sdpa  measured time of a training step over that of exact attention",
     "rows    test score of the task, of stored or published rows; paper: as papers report it",
     "–       not known: nothing on record, or it cannot be had",

@@ -31,8 +31,8 @@ examples:
 
 Operations, bytes and peak memory are counted on models without contents, and divided by the rates
 of the machine (lra doctor, with its flag for rates, measures them; other machines have typical
-ones). Where the results folder has like cells, what they took corrects it. docs/planning.md says
-how well that does.
+ones). Where the results folder has like cells, what they took corrects it: lra
+plan --against RESULTS prints how well it does for the cells there.
 """
 COLUMNS = (
     "cell", "runner", "mode", "model", "task", "length", "seeds", "options", "done", "steps",

@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--style", metavar="FILE_OR_NAME",
         help="how figures and tables look: default, paper_column, paper_full, slides, a YAML file "
-        "or a matplotlib .mplstyle file (docs/figures-for-papers.md)",
+        "or a matplotlib .mplstyle file",
     )  # fmt: skip
     add_plugin_words(parser)
     parser.add_argument(

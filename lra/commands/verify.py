@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
         description="Run the contract checks on a mixer: shapes and types, padding, neighbours in "
         "the batch, no look-ahead, effects of a pass, training against evaluation, gradients "
         "against finite differences, precisions, claims, extend against one pass, declared growth. "
-        "A failed check names the likely cause (docs/contract.md). Exit code 1 where one fails.",
+        "A failed check names the likely cause. Exit code 1 where one fails.",
         epilog="examples: lra verify performer | lra verify performer features=128 | "
         "lra verify my_pkg.mixer:MyMixer window=64 | lra verify performer --device cuda | "
         "lra verify my_family --config-dir my_conf --plugin my_pkg | "
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="CLAIM=VALUE",
         help="the class is no mixer, but any nn.Module of (hidden states, mask): what it claims, "
-        "as arguments of lra.wrap (docs/own-module.md)",
+        "as arguments of lra.wrap, which help(lra.wrap) explains",
     )
     args.add_argument(
         "--width", type=whole(1, 65_536), default=32, help="of the model; default: 32"

@@ -58,7 +58,7 @@ def check_named(plugins: Collection[str]) -> None:
             f"a stored configuration names the plug-in {', '.join(map(repr, missing))}, and code "
             f"of a package runs only where the command itself names it: plugins=[{listed}] beside "
             f"words of lra run, --plugin {' --plugin '.join(missing)} with a stored cell or sweep, "
-            f"plugins={missing} in Python (docs/trust.md)"
+            f"plugins={missing} in Python"
         )
 
 

@@ -88,7 +88,7 @@ def bound_mixer(
         raise ConfigError(
             f"{name} takes no `site`; wanted a class or a function of "
             "(site, *, option: type = default); any other nn.Module becomes one by --wrap of lra "
-            "verify, or by lra.wrap in Python (docs/own-module.md)"
+            "verify, or by lra.wrap in Python"
         )
     bound = bind(family, options, where)
     return partial(family, **bound), plain(bound)

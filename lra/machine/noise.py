@@ -189,5 +189,5 @@ def _table_lines(
     lines.append("")
     for words, count in causes.most_common():
         lines.append(f"{count} pairs: {words}")
-        lines.append(f"     way out: {ADVICE.get(words, 'see docs/measuring.md')}")
+        lines.append(f"     way out: {ADVICE.get(words, 'measure again, with more samples')}")
     return lines if causes else [*lines, "no sample was disturbed"]

@@ -1,4 +1,4 @@
-"""What a cell's passes cost, counted on models without contents: `docs/planning.md`.
+"""What a cell's passes cost, counted on models without contents.
 
 A pass is counted for few rows and, where all layers are alike, for one layer and for two; what
 it does for the whole batch and depth lies on the straight line through these. A quick count draws

@@ -71,7 +71,7 @@ def _data(
         tasks = ",".join(list(TASKS)[:5])
         return (
             f"no scores under +protocol={runs.protocol} are among the rows; those of {tasks} join "
-            "them in the same sweep: docs/published-tables.md has the two commands"
+            f"them by +experiment=lra_table1 task={tasks} with the sweep= of these rows"
         )
     data = bubble_data(scores, points, kinds)
     measured = data[data["published"].isna()]

@@ -6,8 +6,8 @@
     kernels       what convolutions of a layer convolve with
     similarity    which amino acids attention treats alike, next to BLOSUM62
 
-The measures are defined in `lra.runners.measures.attention`; `docs/analyses.md` says whose figures
-they are.
+The measures are defined in `lra.runners.measures.attention`; the page "What
+attention looks like" of the documentation says whose figures they are.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -5,7 +5,7 @@
     occlusion   the least s for which answers stay when all tokens farther than s are replaced
 
 Places are those of the stack's input, where a CLS vector stands at 0 and shifts the tokens by one.
-`docs/extrapolation.md` has the definitions in full.
+The page "Beyond the training length" of the documentation has the definitions in full.
 """
 
 from collections.abc import Iterator, Sequence

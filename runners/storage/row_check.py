@@ -1,6 +1,7 @@
 """What a row must hold: the one reader and check, of stored and of published rows. Torch-free.
 
-`docs/results.md` says the same in words.
+The page "Files and columns of the results" of the documentation says the same in
+words.
 """
 
 import re
