@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat.v4
 import pytest
+from nbclient import NotebookClient
 
 from lra.conf.rooms import ROOMS, imported_name, stored_name
 from tests.lra_process import HOME, unpacked
@@ -131,6 +133,24 @@ def test_their_tests_run_from_their_root(installed, tmp_path):
     )
     done = attempt(tmp_path, installed, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_notebook_has_its_own_and_ours(installed, tmp_path, monkeypatch):
+    project(tmp_path)
+    # A notebook's folder comes behind PYTHONPATH, and before what is installed with --editable.
+    monkeypatch.setenv("PYTHONPATH", "" if installed == HOME else str(installed))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
+    cells = [
+        "import models, lra",
+        f"assert {RUN}.exit_code == 0",
+        "from models import net\nassert models.WHOSE == net.WHOSE == 'theirs'",
+        f"assert lra.__file__.startswith({str(installed)!r})",
+    ]
+    code = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    notebook = nbformat.v4.new_notebook(cells=code)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=300, resources=resources).execute()  # raises what a cell does
 
 
 def test_their_hydra_application_keeps_its_own_conf(installed, tmp_path):
