@@ -63,8 +63,10 @@ def test_a_screen_as_it_is_printed(
     models = "model=softmax,sdpa,linear,fnet,reformer"
     limit = "hardware.memory_limit_bytes=100000000"
     words = ["length=1024", "hardware=a100", "causal", models, limit]
+    monkeypatch.setattr("lra.terminal.progress.PATIENCE_S", 0.0)
     assert main(["choose", *words]) == 0
-    text = capsys.readouterr().out
+    text, progress = capsys.readouterr()
+    assert "counting family 1 of 5\n" in progress
     assert text.startswith(
         "1,024 tokens, causal, batch 1; 2 layers of width 64, 2 heads, networks of 128; "
         "task=listops, hardware=a100 (bfloat16, 0.1 GiB)\nranked by the forecast time"
