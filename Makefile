@@ -8,7 +8,9 @@
 #   make slurm      sweeps on a real SLURM, on a machine that can be thrown away (root; apt-get install slurm-wlm munge)
 #   make docs         the documentation as a site, in build/site
 #   make campaign     faults at random: kills, full disks, torn files, bad command lines, ... (up to an hour)
-#   make release    both archives, checked and tried, and what is new; publishes nothing
+#   make release      both archives, checked and tried, and what is new; publishes nothing
+#   make environments  the wheel with the oldest and the newest dependencies, and other Pythons
+#   make documented    all commands and Python of README and docs, from the wheel (hours)
 #   make lint | types | wheel | clean
 #
 # PYTHON=python3.12 chooses the interpreter, VENV=DIR another environment.
@@ -17,14 +19,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-OURS := lra models tasks runners reports
 # Test processes with one thread each, one more than there are cores: those that run sweeps wait now and then.
 PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart gallery pages test slurm lint types rules tree docs pytest parity campaign wheel release clean
+.PHONY: help quickstart gallery pages test slurm lint types rules tree docs pytest parity campaign wheel release environments documented clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -84,23 +85,34 @@ slurm: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -q tests/slurm
 
 wheel: $(VENV)/.dev
+	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
 # Builds both archives, checks them, and tries each in an environment of its own. Publishes nothing.
 release: $(VENV)/.dev
-	rm -rf dist build/release
+	rm -rf dist
 	$(INSTALL) build twine
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/twine check --strict dist/*
-	for archive in dist/*; do \
-	  rm -rf build/release && $(PYTHON) -m venv build/release && \
-	  build/release/bin/pip install --quiet --constraint constraints.txt $$archive && \
-	  (cd build/release && bin/pip check && bin/lra --version && bin/lra list models && bin/lra report --rows example && \
-	   bin/lra run model=linear task=listops task.source=sample optim.steps=2 optim.warmup_steps=0 logger=none && \
-	   bin/lra verify linear --max-length 64 && bin/lra doctor) || exit 1; done
+	for archive in dist/*; do $(TRY) $$archive --python $(PYTHON) || exit 1; done
 	sed -n '/^## /,/^## /p' CHANGELOG.md | sed '1d;$$d' > dist/NOTES.md
 	@echo "tried: $$(ls dist/*.whl dist/*.tar.gz); what is new: dist/NOTES.md; the next steps: .github/RELEASE.md"
+
+# The wheel with the oldest dependencies and the newest; of other Pythons that are here, without torch.
+TRY := $(BIN)/python -m tests.from_wheel.environments
+OTHERS ?= python3.12 python3.13 python3.14
+environments: wheel
+	$(TRY) dist/*.whl --python $(PYTHON) --dependencies oldest
+	$(TRY) dist/*.whl --python $(PYTHON) --dependencies newest
+	for python in $(OTHERS); do $$python -c '' || continue; $(TRY) dist/*.whl --python $$python --without-torch || exit 1; done
+
+# Whatever README and docs show, run in an empty folder; LIMIT are seconds of a command.
+LIMIT ?= 600
+documented: wheel
+	rm -rf build/documented && $(PYTHON) -m venv build/documented
+	build/documented/bin/pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[dashboard,notebook,search,tensorboard]" transformers
+	$(BIN)/python -m tests.from_wheel.documents build/documented/bin --limit $(LIMIT) --log build/documented.log
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
