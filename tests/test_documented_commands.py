@@ -129,10 +129,10 @@ mixer: {class_path: my_package.mixer.MyMixer, features: 8}
 """
 
 
-def commands() -> dict[str, str]:
+def commands(pages: Sequence[Path] = PAGES) -> dict[str, str]:
     """Return every command once, with the page that has it."""
     found: dict[str, str] = {}
-    for page in PAGES:
+    for page in pages:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
         for match in (*BLOCK.finditer(text), *INLINE.finditer(text)):
             command = " ".join(re.sub(r"\s[#>|]\s.*", "", match[1]).split())
@@ -141,15 +141,10 @@ def commands() -> dict[str, str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Make the folder, with a store of one training that every command finds."""
-    folder = tmp_path_factory.mktemp("home")
+def own_files(folder: Path) -> None:
+    """Write what a reader has: a mixer, a layer, files that name them, texts, another project."""
     for name in ("models", "tasks", "my_package", "my_conf/model", "notes"):
         (folder / name).mkdir(parents=True)
-    for name in ("tests/parity", "reports/published"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).symlink_to(ROOT / name)
     (folder / "models/mine.py").write_text("raise RuntimeError('this is another project')\n")
     (folder / "my_package/__init__.py").touch()
     (folder / "my_package/mixer.py").write_text(MIXER)
@@ -159,9 +154,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "mixer.MyMixer, features: 8", "layers.Mine"
     )
     (folder / "my_conf/model/my_layer.yaml").write_text(layer)
-    (folder / "notes/monday.txt").write_text("as it should be\n" * 20)
+    for name in ("notes/monday.txt", "train.txt", "valid.txt", "test.txt", "story.txt"):
+        (folder / name).write_text("as it should be\n" * 20)
     (folder / "mine.safetensors").touch()
     (folder / "mine.csv").write_text("text,label\nas it should be,good\nnot at all,bad\n" * 20)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Make the folder, with a store of one training that every command finds."""
+    folder = tmp_path_factory.mktemp("home")
+    own_files(folder)
+    for name in ("tests/parity", "reports/published"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to(ROOT / name)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("LRA_DATA", str(folder / "data"))
