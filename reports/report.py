@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from lra.reports.figures.curves import page_names
 from lra.reports.figures.drawing import Look, looks, save
 from lra.reports.figures.processes import parallel_drawing
-from lra.reports.install import install
+from lra.reports.install import Occupied, install
 from lra.reports.page.configurations import CellAccount
 from lra.reports.page.document import ReportSection, write_documents
 from lra.reports.rows import names_by_group, prepare
@@ -160,6 +160,8 @@ def write_report(
     """
     title = title.encode(errors="replace").decode()  # bytes of a command line that are no text
     folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise Occupied(f"{folder} is a file; wanted a folder, which is made where it is missing")
     folder.mkdir(parents=True, exist_ok=True)
     with using(style), tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
         frame, draft = _drafted(

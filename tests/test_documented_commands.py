@@ -154,8 +154,9 @@ def own_files(folder: Path) -> None:
         "mixer.MyMixer, features: 8", "layers.Mine"
     )
     (folder / "my_conf/model/my_layer.yaml").write_text(layer)
-    for name in ("notes/monday.txt", "train.txt", "valid.txt", "test.txt", "story.txt"):
+    for name in ("notes/monday.txt", "train.txt", "valid.txt", "test.txt"):
         (folder / name).write_text("as it should be\n" * 20)
+    (folder / "story.txt").write_text("once upon a time\n")
     (folder / "mine.safetensors").touch()
     (folder / "mine.csv").write_text("text,label\nas it should be,good\nnot at all,bad\n" * 20)
 

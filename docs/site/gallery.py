@@ -23,9 +23,9 @@ DPI = 130
 """Of its pictures, which are looked at on a screen."""
 INTRODUCTION = """# Gallery
 
-Every kind of figure that a report draws, from the rows in `reports/published` of a clone. The command below
-draws it again there, as PDF, SVG and PNG, with its numbers as CSV and its caption as text, in one of the
-[styles](figures-for-papers.md). `make gallery` writes this page.
+Every kind of figure that a report draws, from the rows in `reports/published` of a clone. The
+command below draws it again there, as PDF, SVG and PNG, with its numbers as CSV and its caption as
+text, in one of the [styles](figures-for-papers.md). `make gallery` writes this page.
 """
 
 

@@ -70,7 +70,10 @@ def chosen(items: Sequence[Item], kind: str | None, names: Sequence[str]) -> lis
     """Return the items of these names, all if there are none. Raises CommandError."""
     for name in names:
         if not any(fnmatchcase(item.name, name) for item in items):
-            raise CommandError(unknown(f"name of {kind}", name, [item.name for item in items]))
+            known = [item.name for item in items]
+            begins = any(each.startswith(name) for each in known)
+            pattern = f" Several are named by a pattern in quotes: '{name}*'." if begins else ""
+            raise CommandError(unknown(f"name of {kind}", name, known) + pattern)
     return [item for item in items if not names or any(fnmatchcase(item.name, n) for n in names)]
 
 

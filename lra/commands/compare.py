@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
         "optim.peak_learning_rate=3e-3 --where model=linear",
     )
     args.add_argument(
-        "names", nargs="+", metavar="NAME",
+        "names", nargs="*", metavar="NAME",
         help="two or more: a model as reports name it, or KEY=VALUE of any option or column; "
         "several in quotes: 'linear optim.steps=400'. Each is compared with the first",
     )  # fmt: skip

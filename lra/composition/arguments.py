@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from lra.composition.configuration import SWEEP_NAME, SWEEP_WORDS
 from lra.conf.shown import LONGEST, short
+from lra.errors import near
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -37,11 +38,15 @@ def path_word(word: str) -> Path:
 
 
 class Parser(argparse.ArgumentParser):
-    """Names no more than the beginning of very long words that it refuses."""
+    """Refuses in one sentence, with no more than the beginning of very long words."""
 
     def error(self, message: str) -> NoReturn:
-        """Print a message in a few lines, and leave."""
-        super().error(re.sub(rf"\S{{{2 * LONGEST},}}", lambda match: short(match[0]), message))
+        """Print what is wrong, and leave."""
+        message = re.sub(rf"\S{{{2 * LONGEST},}}", lambda match: short(match[0]), message)
+        flag = re.match(r"unrecognized arguments: (-[^\s=]+)", message)
+        meant = near(flag[1], self._option_string_actions, most=1) if flag else []
+        message += "".join(f" (did you mean {name}?)" for name in meant)
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help says what it takes\n")
 
 
 def parser_beside_words(prog: str, usage: str, about: str, examples: str) -> Parser:

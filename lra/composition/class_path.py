@@ -79,10 +79,11 @@ def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = 
     target = getattr(module, name, None)
     if target is None:
         existing = [n for n, value in vars(module).items() if _is_choice(value, module.__name__)]
-        raise ConfigError(f"class_path {class_path!r}: " + unknown("class", name, existing))
+        whose = _whose(module_name, rooms)
+        raise ConfigError(f"class_path {class_path!r}: {unknown('class', name, existing)}{whose}")
     if not inspect.isclass(target) and not inspect.isfunction(target):
         raise ConfigError(
-            f"class_path {class_path!r} names a {type(target).__name__}; wanted a class or a "
+            f"class_path {class_path!r} is of type {type(target).__name__}; wanted a class or a "
             "function, as in package.module.MyClass"
         )
     return target
@@ -107,7 +108,8 @@ def locate_module(
     try:
         return importlib.import_module(imported_name(name))
     except ModuleNotFoundError as error:
-        raise ConfigError(_missing(asked, imported_name(name), error)) from error
+        missing = _missing(asked, imported_name(name), error)
+        raise ConfigError(missing + _whose(name, rooms)) from error
     except Stopped:  # by a signal, while it was imported
         raise
     except (Exception, SystemExit) as error:  # a package of the user's may raise anything
@@ -174,6 +176,12 @@ def _packages_here() -> Iterator[str]:
             yield path.name
         elif path.suffix == ".py" and path.stem.isidentifier():
             yield path.stem
+
+
+def _whose(module_name: str, rooms: Sequence[str]) -> str:
+    """Say that a name is ours, to those who have a package of that name."""
+    room = module_name.partition(".")[0]
+    return f" `{room}` is lra's own: a package of yours needs another name." * (room in rooms)
 
 
 def _missing(asked: str, module_name: str, error: ModuleNotFoundError) -> str:

@@ -57,7 +57,9 @@ def compared(
     from lra.sweep.model_names import with_distinct_names
 
     if len(words) < 2:
-        raise ConfigError(f"got {len(words)} name; wanted two or more, as in: linear sdpa")
+        raise ConfigError(
+            f"got {'no' if not words else '1'} name; wanted two or more, as in: linear sdpa"
+        )
     left_out: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
     if files:
@@ -186,7 +188,7 @@ def _what(
         raise ConfigError(f"{titles} share no metric with final numbers")
     metric = metric or next(name for name in [*SCORES, *sorted(shared)] if name in shared)
     if metric not in shared:
-        raise UnknownName(unknown("metric of all names", metric, shared))
+        raise UnknownName(unknown("metric", metric, shared))
     splits = {*final["split"][final["metric"] == metric]}
     split = split or "test"
     if splits != {""} and split not in splits:

@@ -71,6 +71,8 @@ def _in_full(word: str) -> Iterator[str]:
     key, separator, value = word.partition("=")
     if word == CAUSAL:
         yield "runner.direction=causal"
+    elif key == CAUSAL:
+        raise ConfigError(f"got {word!r}; wanted the word {CAUSAL} alone, or without it both ways")
     elif key in NUMBERS and separator:
         try:
             number = whole(1, LONGEST)(value)

@@ -223,6 +223,11 @@ def read_rows_file(path: Path, key: str | None = None) -> list[dict[str, Any]]:
     way_out = "get the file anew" if key is None else "move the file away, and its cell runs again"
     data = read_bytes(path)
     lines = data.split(b"\n")
+    if key is None and data and data[:1] != b"{":
+        raise Damaged(
+            f"{path} begins with {data[:20]!r}; wanted rows as lra report --publish writes them: "
+            "JSON, one line each"
+        )
     if lines.pop():
         raise Damaged(f"{path}, line {len(lines) + 1}: torn; {way_out}")
     if not lines or lines[-1].endswith(b" "):

@@ -37,6 +37,7 @@ SAYS_SO = re.compile(r"clone|copy of\s+the repository")
 """Stands before such a command, or behind it, on its page."""
 BLOCK = re.compile(r"^```(?:bash|(\w+))?\n[\s\S]*?^```|(?:^    .+\n)+", re.MULTILINE)
 """Its group is another language than that of a shell."""
+FENCED = re.compile(r"^```python\n([\s\S]*?)^```", re.MULTILINE)
 WRONG = "WRONG"
 CHANGES = {
     BROUGHT: "task.source=sample",
@@ -44,12 +45,12 @@ CHANGES = {
 }
 """What an answer says is missing, and the word to put behind the command instead."""
 ANSWERS = {
-    "generate": "is no causal language model",
+    "generate": "is no causal language model|the prompt from stdin is empty",
     "compare": "unknown (model|value|sweep|setting)",
-    "verify": "no CUDA|sees no GPU|No module named 'fla'",
-    "data": "no such file|No such file|not found|is not there",
+    "verify": "no CUDA|sees no GPU|No module named 'fla'|checks passed, [1-9]",
+    "data": "is missing: put",
 }
-"""Right answers to commands whose cells, GPU or archives are not here."""
+"""Right answers to commands whose cells, GPU or archives are not here; checks that fail are one."""
 STORED = {
     "listops": ["model=linear", "task=listops", "task.source=sample"],
     "text": ["model=linear", "task=text", "task.source=sample"],
@@ -197,10 +198,19 @@ def clone_commands() -> Iterator[tuple[str, str, bool]]:
                 yield page.stem, found.strip(), begins or bool(SAYS_SO.search(around))
 
 
+def with_code_of_pages(folder: Path) -> None:
+    """Put the mixer and the layers that pages show into the files that they name."""
+    (docs,) = {page.parent for page in PAGES if page.stem == "own-mixer"}
+    for name, file in (("own-mixer", "mixer"), ("own-module", "layers")):
+        target = folder / "my_package" / f"{file}.py"
+        shown = FENCED.findall((docs / f"{name}.md").read_text(encoding="utf-8"))[0]
+        target.write_text(f"{target.read_text()}\n\n{shown}")
+
+
 def python_of(page: Path) -> str:
     """Return the Python of a page, whose parts go on from each other; "" where there is none."""
     text = page.read_text(encoding="utf-8")
-    fenced = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    fenced = FENCED.findall(text)
     indented = re.findall(r"(?:^    .+\n|^\n)+", text, re.MULTILINE)
     found = [*fenced, *(dedent(block) for block in indented if "    import lra\n" in block)]
     if not found or page.stem in VERIFIED:
@@ -225,6 +235,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, chosen.log.open("w") as log:
         reader = Reader(chosen.programs, Path(folder), chosen.limit, tiny=not chosen.once)
         own_files(reader.folder)
+        with_code_of_pages(reader.folder)
         reader.trains()
 
         def note(page: str, what: str, verdict: str, why: str) -> None:

@@ -82,6 +82,7 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ([], "got no name; wanted two or more"),
         (["linear"], "got 1 name; wanted two or more"),
         (["linaer", "sdpa"], "unknown model 'linaer': did you mean 'linear'?"),
         (["linear", "sdpa linear"], "no result is 'sdpa linear', taken together"),
@@ -138,3 +139,12 @@ def test_a_damaged_cell_is_left_out_and_named(
     shutil.copytree(results, copy)
     next(copy.glob("cells/*/*/rows-*.jsonl")).write_text("{")
     assert "left out: " in printed(capsys, "linear", "sdpa", "--results", copy, code=1)
+
+
+def test_a_wrong_flag_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["compare", "linear", "sdpa", "--sweeep", "mine"])
+    assert capsys.readouterr().err == (
+        "lra compare: unrecognized arguments: --sweeep mine (did you mean --sweep?); lra compare "
+        "--help says what it takes\n"
+    )

@@ -99,3 +99,12 @@ def test_torn_rows_name_file_and_line(tmp_path: Path, capsys) -> None:
     (tmp_path / "rows.jsonl").write_text('{"schema": 1}\n{"sch')
     assert main(["report", "--rows", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path)]) == 2
     assert "rows.jsonl, line 2" in capsys.readouterr().err
+
+
+def test_what_is_no_file_of_rows_or_no_folder_is_refused(tmp_path: Path, capsys) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("text,label\n")
+    assert main(["report", "--rows", str(table)]) == 2
+    assert "mine.csv begins with b'text,label\\n'; wanted rows as" in capsys.readouterr().err
+    assert main(["report", "--rows", "example", "--out", str(table)]) == 2
+    assert "mine.csv is a file; wanted a folder" in capsys.readouterr().err
