@@ -28,7 +28,7 @@ LIGHT = (
 TRAINING = "task=listops task.source=sample optim.steps=2 optim.warmup_steps=0 logger=none"
 HEAVY = (
     f"run model=linear {TRAINING}",
-    "run -m runner=scaling model=linear,sdpa runner.lengths=[128,256] logger=none",
+    "run runner=scaling model=sdpa runner.lengths=[128] runner.modes=[step] logger=none",
     "plan model=performer task=listops",
     "verify linear --max-length 64",
     "doctor",
