@@ -155,10 +155,12 @@ def own_files(folder: Path) -> None:
     )
     (folder / "my_conf/model/my_layer.yaml").write_text(layer)
     for name in ("notes/monday.txt", "train.txt", "valid.txt", "test.txt"):
-        (folder / name).write_text("as it should be\n" * 20)
+        (folder / name).write_text("as it should be\n" * 4000)
     (folder / "story.txt").write_text("once upon a time\n")
     (folder / "mine.safetensors").touch()
-    (folder / "mine.csv").write_text("text,label\nas it should be,good\nnot at all,bad\n" * 20)
+    (folder / "mine.csv").write_text(
+        "text,label\n" + "as it should be,good\nnot at all,bad\n" * 400
+    )
 
 
 @pytest.fixture(scope="module")
