@@ -211,6 +211,7 @@ def departures_of(
     words = ["" if variant == FAITHFUL else variant, labels.get("layers", "")]
     if "tuned" in labels:
         words.append(UNTUNED if labels.get("trial") == "0" else f"tuned: {labels['tuned']}")
+        words.append(labels.get("transferred", ""))
     words += [labels.get(mark, "") for mark in marks if mark != "changed"]
     changed = [key for key in listed(labels.get("changed", "")) if key not in unnamed]
     if "changed" in marks and changed:

@@ -19,7 +19,7 @@ from tests.campaign.part import Found
 from tests.campaign.sweeps import check_store
 from tests.lra_process import HOME
 
-SHORT = ("workers", "disk", "calls", "clocks", "torn", "words")
+SHORT = ("workers", "disk", "calls", "clocks", "torn", "words", "searches")
 """Parts of which tests elsewhere do the same are left to the long form: kills, two sweeps."""
 PAGE = published.KEPT.parents[1] / "campaign.md"
 COLUMNS = {

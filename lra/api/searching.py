@@ -1,6 +1,5 @@
 """Searches over options from a notebook or a script."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,27 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from lra.reports.tables.searches import Searches
+
 TABLES = {
     "tuned": "tuned-", "window": "tuning-window-", "comparison": "tuning-comparison-",
     "rungs": "tuning-rungs-",
 }  # fmt: skip
 FIGURES = {"tuning": "tuning-curve-", "sensitivity": "tuning-options-"}
 """Kinds of tables and of figures, and how the parts of the report's section begin."""
+COLUMNS = (
+    "arm",
+    "study",
+    "trial",
+    "rung",
+    "options",
+    "score",
+    "status",
+    "cell",
+    "steps",
+    "seconds",
+)
+"""Of trials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,48 +55,32 @@ class Search:
         return self.done.rows
 
     @property
+    def _read(self) -> "Searches":
+        from lra.reports.tables.searches import Searches
+
+        with styled(self.rows, None) as frame:
+            return Searches(frame)
+
+    @property
     def trials(self) -> "pd.DataFrame":
         """A row for each trial and rung: arm, study, trial, rung, options, score, status, cell.
 
         Steps and seconds are those of all of a trial's seeds together.
         """
-        import pandas as pd
-
-        entries: dict[tuple[str, ...], dict[str, Any]] = {}
-        rows = self.rows
-        costs = {"trial_steps": "steps", "trial_time": "seconds"}
-        for row in rows[rows["runner"] == "search"].to_dict("records"):
-            labels = row["labels"]
-            if "trial" not in labels:
-                continue
-            place = (row["cell"], labels["trial"], labels["rung"])
-            entry = entries.setdefault(place, {})
-            if row["metric"] == "trial_score":
-                entry |= {
-                    "arm": f"{row['family']} {row['task']}",
-                    "study": int(labels["study"]),
-                    "trial": int(labels["trial"]),
-                    "rung": labels["rung"],
-                    "options": json.loads(labels["options"]),
-                    "score": row["value"],
-                    "status": row["status"],
-                    "cell": row["cell"],
-                }
-            elif row["metric"] in costs:
-                entry[costs[row["metric"]]] = row["value"]
-        return pd.DataFrame(entries.values())
+        trials = self._read.trials.rename(columns={"point": "options", "time": "seconds"})
+        arms = trials["model"] + " " + trials["task"]
+        return trials.assign(arm=arms, study=trials["study"].astype(int))[[*COLUMNS]]
 
     @property
     def chosen(self) -> Mapping[str, str]:
         """The words of the command line with the chosen options, by arm and, of several, study."""
-        rows = self.rows
-        found = rows[(rows["metric"] == "chosen_trial") & (rows["status"] == "ok")]
-        several = found["seed"].nunique() > 1
+        found = self._read
         return {
-            f"{row['family']} {row['task']}" + (f", study {row['seed']}" if several else ""): row[
-                "labels"
-            ]["words"]
-            for row in found.to_dict("records")
+            f"{arm[-1]} {arm[0]}"
+            + (f", study {choice.study}" if found.studies > 1 else ""): choice.words
+            for arm, choices in found.choices.items()
+            for choice in choices
+            if choice.trial is not None
         }
 
     def table(self, kind: str = "tuned", *, style: "str | Path | None" = None) -> ResultTable:

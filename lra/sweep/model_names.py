@@ -16,6 +16,7 @@ AXES = ("length", "mode", "seed", "runner", "schema")
 LABELLED = (
     "mixer.variant", "mixer.layers", "mixer.others.", "runner.qk", "runner.source", "runner.rule",
     "runner.learning_rate", "runner.decay", "runner.evaluate_splits", "runner.tuned",
+    "runner.transferred",
 )  # fmt: skip
 """What the labels or the mode of a row name already, and reports with them."""
 TRAININGS = "trainings."

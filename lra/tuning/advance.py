@@ -32,6 +32,10 @@ class TrialOutcome(NamedTuple):
     """On validation."""
     metric: str = "accuracy"
     better: str = "higher"
+    examples: int = 0
+    """Of the validation split; 0: its rows do not say."""
+    seconds: float | None = None
+    """Of training."""
 
 
 class Trial(NamedTuple):
@@ -86,6 +90,8 @@ class Step:
     """All that should exist by now, what is complete included."""
 
     trainings: list[Words] = field(default_factory=list)
+    trials: dict[Words, str] = field(default_factory=dict)
+    """SEARCH/STUDY/TRIAL/RUNG of those that are no finals."""
     choices: list[ArmChoice] = field(default_factory=list)
     asked: list[tuple[Arm, int, tuple[Trial, ...]]] = field(default_factory=list)
     """Where an adaptive sampler has the next word, with the trials before."""
@@ -121,8 +127,14 @@ def _advance(
     for share in [*options.rungs, None]:
         at = arm, record.seeds(study), share
         trials = [_trial(*at, number=n, values=values[n], before=before.get(n)) for n in alive]
-        step.trainings.extend(each for trial in trials for each in trial.trainings)
-        if any(each not in ended for trial in trials for each in trial.trainings):
+        named = {
+            words: f"{record.name}/{study}/{trial.number}/{trial.rung}"
+            for trial in trials
+            for words in trial.trainings
+        }
+        step.trials |= named
+        step.trainings.extend(named)
+        if not named.keys() <= ended.keys():
             return
         trials = [
             trial._replace(outcomes=tuple(ended[each] for each in trial.trainings))
@@ -204,9 +216,7 @@ def _trial(
 
 def size_of(record: Record, arm: Arm) -> int:
     """Return how many cells an arm has in one study when all is over."""
-    options, alive, cells = record.options, record.options.trials, 0
-    if record.sampler == "grid":
-        alive = math.prod(len(each.values) for each in record.spaces[arm.model])
+    options, alive, cells = record.options, record.number(arm), 0
     for _ in options.rungs:
         cells += alive + options.untuned
         alive = math.ceil(options.keep * alive)

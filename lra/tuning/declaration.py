@@ -1,6 +1,5 @@
 """From a command's words to the record of a search; what cannot be searched is refused here."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -25,6 +24,8 @@ STEERING = ("results=", "sweep=", "logger", "report", "runner.dry_run", "runner.
 """Beginnings of words that change no number."""
 ONCE = ("runner.dry_run", "runner.retry")
 """Of those, what holds for one command alone."""
+_OWN = {f"runner.{name}" for name in ("until_step", "continues", "tuned", "transferred", "trial")}
+"""What a search sets itself."""
 OF_PARAMS, OF_MODEL = "search.params.", "search.for_model."
 OF_SEEDS = "search.seeds and search.final_seeds"
 
@@ -115,7 +116,7 @@ def _arm(
         key = word.partition("=")[0].lstrip("+")
         if key == "seed":
             raise ConfigError(f"{word}: the seeds of a search are {OF_SEEDS}; leave it out")
-        if key in ("runner.until_step", "runner.continues", "runner.tuned"):
+        if key in _OWN:
             raise ConfigError(f"{word}: a search sets it itself; leave it out")
     if run.config["runner"].get("shard"):
         raise ConfigError(
@@ -216,8 +217,7 @@ def _check_space(record: Record) -> None:
                     f"choice({', '.join(each.at((n + 0.5) / 4)[0] for n in range(4))}), or take "
                     "search=halton"
                 )
-        points = math.prod(len(each.values) for each in space)
-        if points > options.trials:
+        if (points := record.number(arm)) > options.trials:
             raise ConfigError(
                 f"search=grid: {arm.title} has {points:,} points, and search.trials is "
                 f"{options.trials:,}; wanted search.trials={points} or more"

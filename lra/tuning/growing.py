@@ -1,7 +1,7 @@
 """A search as the sweep that it is by now: the cells that follow of its record and its rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,30 @@ from lra.sweep.planned import NO_DATA
 from lra.sweep.sweep import Planned, Sweep
 from lra.sweep.work import CellWork
 from lra.tuning.adaptive import proposals
-from lra.tuning.advance import ArmChoice, Step, TrialOutcome, Words, advance, judged, pasted, table
+from lra.tuning.advance import (
+    ArmChoice,
+    Step,
+    Trial,
+    TrialOutcome,
+    Words,
+    advance,
+    judged,
+    pasted,
+    table,
+)
 from lra.tuning.declaration import ONCE, declared
 from lra.tuning.record import Record, read_record
+from lra.tuning.warnings import finished
+
+
+@dataclass(slots=True)
+class _Training:
+    """What is known of a training."""
+
+    entry: Composed
+    planned: Planned | None = None
+    outcome: TrialOutcome | None = None
+    """Of a trial that has ended."""
 
 
 class Growing:
@@ -48,10 +69,7 @@ class Growing:
         self.record, self.root, self.elsewhere, self.kept = record, root, elsewhere, kept
         self.once = tuple(once)
         self.step = Step()
-        self._composed: dict[Words, Composed] = {}
-        self._ended: dict[Words, TrialOutcome] = {}
-        self._seconds: dict[Words, float] = {}
-        self._planned: dict[Words, Planned] = {}
+        self._known: dict[Words, _Training] = {}
         self._costs = Costs()
         self._sweep: Sweep | None = None
 
@@ -75,15 +93,13 @@ class Growing:
     def sweep(self) -> Sweep:
         """Return all of its cells that are known by now."""
         while True:
-            step = advance(self.record, self._ended)
-            known = self._sweep is not None and _same(step, self.step)
-            self.step = step
-            if step.asked:
+            ended = {w: each.outcome for w, each in self._known.items() if each.outcome}
+            before, self.step = self.step, advance(self.record, ended)
+            if self.step.asked:
                 self._ask()
                 continue
-            if not known:
+            if self._sweep is None or not _same(self.step, before):
                 self._sweep = self._built()
-            assert self._sweep is not None
             if not self._read(self._sweep):
                 return self._sweep
 
@@ -91,7 +107,7 @@ class Growing:
         """Return what `sweep` does, without what held for the first round of a command alone."""
         if self.once:  # such as another attempt at what failed
             self.once, self._sweep = (), None
-            self._composed.clear()
+            self._known.clear()
         return self.sweep()
 
     def said(self) -> Iterator[str]:
@@ -107,92 +123,97 @@ class Growing:
                 f"(validation {metric} {chosen.trial.score:.4g}): {pasted(chosen.words)}"
             )
             yield from (f"  {name.replace('_', ' ')}: {text}" for name, text in chosen.marks)
+        counts = sorted({finished(chosen.trials) for chosen in self.step.choices})
+        if len(counts) > 1:
+            told = ", ".join(map(str, counts))
+            yield f"unequal budgets: arms differ in finished trials ({told})"
         if self.step.later:
             yield f"{self.step.later:,} more cells follow once validation has compared these"
 
     def _built(self) -> Sweep:
-        new = [words for words in self.step.trainings if words not in self._composed]
-        self._compose([(words, words) for words in new])
+        self._compose([words for words in self.step.trainings if words not in self._known])
         choices = [self._choice(chosen) for chosen in self.step.choices]
         sweep = build(
-            [*(self._composed[words] for words in self.step.trainings), *choices],
+            [*(self._known[words].entry for words in self.step.trainings), *choices],
             elsewhere=self.elsewhere,
         )
         by_key = {planned.cell.key: planned for planned in sweep.planned}
-        self._planned = {words: by_key[key] for words, key in sweep.of_words.items()}
+        for words in self.step.trainings:
+            self._known[words].planned = by_key[sweep.of_words[words]]
         return sweep
 
-    def _compose(self, named: Sequence[tuple[Words, Words]]) -> None:
-        """Compose runs, by the names under which they are kept."""
+    def _compose(self, new: Sequence[Words]) -> None:
         root = (word("results", str(self.root)), word("sweep", self.record.name))
         of_all = (*self.record.steering, *root, *self.once)
-        whole = composed([(*words, *of_all) for _, words in named], self.record.place)
-        for (name, words), entry in zip(named, whole, strict=True):
-            self._composed[name] = entry._replace(overrides=words)
+        whole = composed([(*words, *of_all) for words in new], self.record.place)
+        for words, entry in zip(new, whole, strict=True):
+            config = entry.config
+            if (place := self.step.trials.get(words)) is not None:
+                config = {**config, "runner": {**config["runner"], "trial": place}}
+            self._known[words] = _Training(entry._replace(config=config, overrides=words))
+
+    def chosen(self, chosen: ArmChoice) -> Composed:
+        """Return the configuration of the options that were chosen."""
+        name = (*chosen.words, f"seed={chosen.study}")
+        if name not in self._known:
+            self._compose([name])
+        return self._known[name].entry
 
     def _choice(self, chosen: ArmChoice) -> Composed:
         """Return the configuration of the cell that says what was chosen."""
-        name = (*chosen.words, f"seed={chosen.study}")
-        if name not in self._composed:
-            self._compose([(name, name)])
-        entry = self._composed[name]
+        entry, first = self.chosen(chosen), judged(chosen.trials)
         steering = {f.name for f in fields(Control)}
-        control = {k: v for k, v in entry.config["runner"].items() if k in steering}
-        first = judged(chosen.trials)
         runner = {
             **group_file("runner", "search"),
-            **control,
+            **{k: v for k, v in entry.config["runner"].items() if k in steering},
             "sampler": self.record.sampler,
             "study": chosen.study,
             "metric": first.metric,
             "better": first.better,
+            "examples": first.examples,
             "trials": table(chosen),
-            "costs": [self._cost(trial.trainings) for trial in chosen.trials],
+            "costs": [self._cost(trial) for trial in chosen.trials],
             "chosen": None if chosen.trial is None else chosen.trial.number,
             "words": pasted(chosen.words),
             "remarks": [[*mark] for mark in chosen.marks],
         }
         return entry._replace(config={**entry.config, "runner": runner}, overrides=chosen.words)
 
-    def _cost(self, trainings: Sequence[Words]) -> dict[str, float]:
+    def _cost(self, trial: Trial) -> dict[str, float]:
         """Return what a trial took, all of its seeds together."""
-        cost: dict[str, float] = {}
-        planned = self._planned[trainings[0]]
-        steps = planned.run.config["runner"].get("until_step") or planned.run.optim.steps
-        cost["steps"] = float(steps * len(trainings))
-        if all(words in self._seconds for words in trainings):
-            cost["time"] = sum(self._seconds[words] for words in trainings)
+        planned, count = self._known[trial.trainings[0]].planned, len(trial.trainings)
+        assert planned is not None
+        run = planned.run
+        cost = {"steps": float(count * (run.config["runner"]["until_step"] or run.optim.steps))}
+        seconds = [one.seconds for one in trial.outcomes if one.seconds is not None]
+        if len(seconds) == count:
+            cost["time"] = sum(seconds)
         try:
-            passes = planned.run.runner.passes(CellWork.planned(planned.run, planned.cell.columns))
+            passes = run.runner.passes(CellWork.planned(run, planned.cell.columns))
             products = sum(
-                part.times * self._costs.of(planned.run, part).work.products
-                for part in passes
-                if part.step
+                part.times * self._costs.of(run, part).work.products for part in passes if part.step
             )
         except (Uncounted, Unsupported):
             return cost
-        return {**cost, "multiply_adds": len(trainings) * products / 2}
+        return {**cost, "multiply_adds": count * products / 2}
 
     def _read(self, sweep: Sweep) -> bool:
-        """Read what has ended since; return whether anything has."""
-        store, before = sweep.store, len(self._ended)
-        for words in self.step.trainings:
-            final = any(part.startswith("runner.tuned=") for part in words)
-            if final or words in self._ended or words not in self._planned:
+        """Read which trials have ended since; return whether any has."""
+        store, wanted, found = sweep.store, self.record.options.metric, False
+        for words in self.step.trials:
+            each = self._known[words]
+            if each.outcome is not None or each.planned is None:
                 continue
-            cell = self._planned[words].cell
+            cell = each.planned.cell
             if not store.complete(cell):
                 continue
             rows = store.rows_of(cell)
             if any(NO_DATA.items() <= row["labels"].items() for row in rows):
                 continue
-            wanted = self.record.options.metric
-            metric = wanted or self._planned[words].run.task.spec.metric
-            name = f"{cell.key}-{cell.fingerprint}"
-            self._ended[words] = _outcome(name, rows, metric, wanted=wanted is not None)
-            took = [row["value"] for row in rows if row["metric"] == "train_time"]
-            self._seconds |= {words: took[-1]} if took and took[-1] is not None else {}
-        return len(self._ended) > before
+            name, metric = f"{cell.key}-{cell.fingerprint}", each.planned.run.task.spec.metric
+            each.outcome = _outcome(name, rows, wanted or metric, wanted=wanted is not None)
+            found = True
+        return found
 
     def _ask(self) -> None:
         """Have the adaptive sampler propose the next round of each arm that waits for one."""
@@ -234,19 +255,26 @@ def _outcome(
             f"cell {cell} is a trial with a score on test: a search chooses on validation alone; "
             "move it away, and the same command trains it again"
         )
-    scores = {
-        row["metric"]: float(row["value"])
+    judged = {
+        row["metric"]: row
         for row in final
         if row["labels"].get("split") == "validation" and row["value"] is not None
         and "part" not in row["labels"]
     }  # fmt: skip
+    scores = {name: float(row["value"]) for name, row in judged.items()}
+    took = [row["value"] for row in rows if row["metric"] == "train_time"]
+    seconds = took[-1] if took else None
     if not scores:
         bad = next((row for row in final if row["status"] != Status.ok), None)
         status = str(Status.crashed) if bad is None else bad["status"]
         reason = "it left no score" if bad is None else bad["reason"]
-        return TrialOutcome(cell, status, reason)
+        return TrialOutcome(cell, status, reason, seconds=seconds)
     name = metric if metric in scores or wanted else "loss"
     if name not in scores:
         raise ConfigError(f"search.metric={name}: trials have {', '.join(sorted(scores))}")
-    better = "higher" if METRICS[name].higher_is_better else "lower"
-    return TrialOutcome(cell, score=scores[name], loss=scores["loss"], metric=name, better=better)
+    labels = judged[name]["labels"]
+    return TrialOutcome(
+        cell, score=scores[name], loss=scores["loss"], metric=name,
+        better="higher" if METRICS[name].higher_is_better else "lower",
+        examples=int(labels.get("examples") or labels.get("windows") or 0), seconds=seconds,
+    )  # fmt: skip

@@ -1,16 +1,21 @@
 """The sweep of a command: its combinations, the cells of its search, or those of an earlier one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from lra.composition.python_words import word
 from lra.composition.run import Composed
 from lra.errors import ConfigError
 from lra.sweep.cell_list import build
+from lra.sweep.model_names import flatten
 from lra.sweep.sweep import Sweep
 
 if TYPE_CHECKING:
     from lra.tuning.growing import Growing
+
+_MOST = 3
+"""Options that are named."""
 
 
 def planned(
@@ -64,5 +69,21 @@ def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
             why = "has chosen nothing for it yet" if not arms else "has several arms of it"
             raise ConfigError(f"{where}: model={model}: the search {why}")
         for choice in chosen:
-            words = [*finals(growing.record, choice, entry.overrides, options)]
-            yield from composed(words, growing.record.place)
+            differs = _differing(entry.config, growing.chosen(choice).config, choice.arm.untuned)
+            words = (*entry.overrides, *([word("runner.transferred", differs)] * bool(differs)))
+            of_choice = [*finals(growing.record, choice, words, options)]
+            yield from composed(of_choice, growing.record.place)
+
+
+def _differing(here: Mapping[str, Any], there: Mapping[str, Any], but: Collection[str]) -> str:
+    """Say in which options of task, model and optimiser two configurations differ, `but` some."""
+    one, other = (
+        flatten({part: config[part] for part in ("task", "model", "optim")})
+        for config in (here, there)
+    )
+    names = [n for n in one if one[n] != other.get(n) and n not in but and ".about." not in n]
+    if "task.name" in names:
+        names = ["task.name", *(n for n in names if not n.startswith("task."))]
+    told = [f"{name}={one[name]}, not {other.get(name)}" for name in names]
+    more = f", and {len(told) - _MOST} more" if len(told) > _MOST else ""
+    return "; ".join(told[:_MOST]) + more

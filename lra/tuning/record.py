@@ -3,6 +3,7 @@
 results/searches/<sweep>/search.json
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -112,6 +113,12 @@ class Record:
     def column(self, arm: Arm, study: int) -> str:
         """Return under which name the points of an arm are kept."""
         return f"{study} {arm.title}" if self.sampler in ADAPTIVE else str(study)
+
+    def number(self, arm: Arm) -> int:
+        """Return how many trials an arm is to have, beside the untuned one."""
+        if self.sampler != "grid":
+            return self.options.trials
+        return math.prod(len(each.values) for each in self.spaces[arm.model])
 
     def trials(self, arm: Arm, study: int) -> dict[int, Values]:
         """Return the values of each trial, as far as its point is known; 0 is the untuned one."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from lra.runners.records import Status
 from lra.tuning.record import STUDY_SEEDS, Arm, Record
 from lra.tuning.space import Dimension
 
@@ -49,7 +50,7 @@ def warnings(
             f"search.final_seeds={fresh}".replace(" ,", ","),
         )
     unequal = {
-        "trials": {len(_numbers(record, each)) for each in record.arms},
+        "trials": {record.number(each) for each in record.arms},
         "searched options": {len(record.spaces[each.model]) for each in record.arms},
         "steps": {each.steps for each in record.arms},
     }
@@ -75,10 +76,10 @@ def warnings(
             )
 
 
-def _numbers(record: Record, arm: Arm) -> range:
-    if record.sampler != "grid":
-        return range(record.options.trials)
-    return range(len(record.trials(arm, 0)))
+def finished(trials: Sequence["Trial"]) -> int:
+    """Return how many trials were trained as far as they were to be, or diverged before."""
+    cut = {t.number for t in trials if t.failure and t.failure.status != Status.diverged}
+    return len({trial.number for trial in trials if trial.number} - cut)
 
 
 def _edge(each: Dimension, drawn: Sequence["Trial"], chosen: "Trial") -> str:

@@ -3,11 +3,12 @@
 Of the cells in it, and of nothing else. A sweep imports this before its first cell: no pandas.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lra.reports.dashboard.keys import LENGTH_AXIS, options
+from lra.reports.dashboard.keys import LENGTH_AXIS, SEARCHED, options
 from lra.runners.records import baseline_of, canonical, digest
 
 BASELINES = "baselines"
@@ -108,9 +109,20 @@ def describe(
             "longest_length": lengths[-1] if lengths else None,
             **shared,
             "cells": list(cells),
+            **_searched(agreed.get("runner") or {}),
             **options(agreed),
         },
     )
+
+
+def _searched(runner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which trial of which search a training is, or has the options of."""
+    place = runner.get("trial") or f"{runner.get('tuned')}/"
+    if (found := re.fullmatch(r"(.+)/(\d+)/(\d+)/([\d.]*)", str(place))) is None:
+        return {}
+    search, study, trial, rung = found.groups()
+    values = (search, int(study), int(trial), float(rung or 1))
+    return dict(zip(SEARCHED, values, strict=True))
 
 
 def _common(values: Sequence[Any]) -> Any:

@@ -122,10 +122,14 @@ _UNSAID = frozenset({
     "published_models", "report", "results", "sweep",
 })  # fmt: skip
 """Entries that describe, steer or say where; no option of a measurement."""
-_SHORT_KEYS = frozenset(
-    {("model", "name"), ("task", "name"), ("runner", "name"), ("hardware", "name")}
-)
-"""Options that `CONFIGURATION` has already, as it has those at the top of a configuration."""
+_SHORT_KEYS = frozenset({
+    ("model", "name"), ("task", "name"), ("runner", "name"), ("hardware", "name"),
+    ("runner", "trial"), ("runner", "tuned"),
+})  # fmt: skip
+"""Options that `CONFIGURATION` or `SEARCHED` has already."""
+SEARCHED: Final = ("search", "study", "trial", "rung")
+"""Keys of the configuration of a training that belongs to a search: its name, the numbers of study
+and trial, and the share of the steps after which it ended; 1 of whole trainings."""
 
 
 def option(*path: str) -> str:

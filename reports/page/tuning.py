@@ -1,13 +1,13 @@
 """Trials of a search for the page: a line for each, across its options to its score."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lra.reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
-from lra.reports.rows import MARKS, as_text
+from lra.reports.rows import MARKS
 from lra.reports.statistics.tuning import higher_is_better
 from lra.reports.tables.searches import (
     RUNNER,
@@ -15,6 +15,7 @@ from lra.reports.tables.searches import (
     as_number,
     log_options,
     option_name,
+    place_title,
     score_of,
     whole,
 )
@@ -60,7 +61,7 @@ def _panels(searches: Searches, metric: str) -> Iterator[ChartPanel]:
         score = score_of(metric)
         texts = [_text(trial, score.factor, metric) for trial in full.to_dict("records")]
         yield ChartPanel(
-            choice={"score": score.title, "task": f"{place[0]}, length {as_text(place[3])}"},
+            choice={"score": score.title, "task": place_title(place)},
             x=ChartAxis(title=BETWEEN.join([*map(option_name, names), score.title.lower()])),
             y=ChartAxis(title="from the least to the most of each axis"),
             points=[
@@ -75,18 +76,17 @@ def _panels(searches: Searches, metric: str) -> Iterator[ChartPanel]:
 
 def _places(values: list[Any], *, log: bool) -> list[float | None]:
     """Return where on an axis from 0 to 1 values lie; None of those that are not there."""
-    there = [value for value in values if value is not None]
-    numbers = [as_number(value) for value in there]
-    if any(number is None for number in numbers):
-        known = sorted({str(value) for value in there})
-        at = {name: place / max(1, len(known) - 1) for place, name in enumerate(known)}
-        return [None if value is None else at[str(value)] for value in values]
-    series = pd.Series([as_number(value) for value in values], dtype=float)
-    if log:
-        series = pd.Series(np.log(series.to_numpy(dtype=float)))
-    low, high = series.min(), series.max()
-    shares = (series - low) / ((high - low) or 1.0)
-    return [None if pd.isna(share) else float(share) for share in shares]
+    numbers = [as_number(value) for value in values if value is not None]
+    if None in numbers:
+        known = sorted({str(value) for value in values if value is not None})
+        values = [None if value is None else known.index(str(value)) for value in values]
+    placed = [
+        None if value is None or math.isnan(value) else math.log(value) if log else float(value)
+        for value in values
+    ]
+    there = [place for place in placed if place is not None] or [0.0]
+    low, across = min(there), (max(there) - min(there)) or 1.0
+    return [None if place is None else (place - low) / across for place in placed]
 
 
 def _text(trial: dict[Any, Any], factor: float, metric: str) -> str:

@@ -28,6 +28,7 @@ REMARKS = frozenset(
         "settings",
         "deviations",
         "tuned",
+        "transferred",
         "study",
         "trial",
     }

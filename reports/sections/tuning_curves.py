@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from lra.reports.figures.drawing import Look, legend_name, looks, style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.rows import as_text, model_order
+from lra.reports.rows import model_order
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.statistics.tuning import (
     ABSENT,
@@ -29,6 +29,7 @@ from lra.reports.tables.searches import (
     PLACE,
     Searches,
     of_trials,
+    place_title,
     score_of,
     whole,
 )
@@ -140,7 +141,7 @@ def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
                 handles[name] = _draw(axes, line, drawn[name], name, score.factor)
             axes.set_xlabel(f"{_AXES[str(key[-1])]}{unit}")
             axes.set_ylabel(f"best {score.title.lower()}{' (%)' if score.shares else ''}")
-            axes.set_title(f"{key[0]}, length {as_text(key[3])}", size=8.5)
+            axes.set_title(place_title(key), size=8.5)
             if key[-1] == "trials":
                 axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         drawn_alone = data["note"].isin(["", ABSENT])

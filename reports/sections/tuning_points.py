@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.rows import as_text, model_order
+from lra.reports.rows import model_order
 from lra.reports.sections.tuning_curves import looks_of
 from lra.reports.statistics.tuning import higher_is_better
 from lra.reports.tables.scores import Score
@@ -25,6 +25,7 @@ from lra.reports.tables.searches import (
     as_number,
     log_options,
     option_name,
+    place_title,
     score_of,
     whole,
 )
@@ -93,7 +94,7 @@ def point_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
                 axes.axhline(score.factor * level, color="0.45", linewidth=1, linestyle=(0, (4, 3)))
             axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
             axes.set_xlabel(str(key[-1]).rpartition(".")[2].replace("_", " "))
-            axes.set_title(f"{key[0]}, length {as_text(key[3])}", size=8.5)
+            axes.set_title(place_title(key), size=8.5)
         lost = bool((data["status"] != "ok").any())
         grey = "; dashed: the best baseline" if data["baseline"].notna().any() else ""
         return arrange(

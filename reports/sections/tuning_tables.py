@@ -1,15 +1,14 @@
 """Tables of a search: what tuning gave and cost, how wide the good options are, who is ahead."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
 
 from lra.reports.names import short_option_words
-from lra.reports.rows import as_text
 from lra.reports.sections.tuning_curves import COSTS, Curve, arm_curves
 from lra.reports.statistics.intervals import LEVEL, Uncertainty, wilson_interval
 from lra.reports.statistics.paired import mean_difference
@@ -19,44 +18,48 @@ from lra.reports.tables.marks import absent
 from lra.reports.tables.scores import Score, entry
 from lra.reports.tables.searches import (
     PLACE,
+    Arm,
     SearchChoice,
     Searches,
-    kept_rows,
     log_options,
     near_best,
     nearness,
     of_trials,
     option_name,
+    place_title,
     score_of,
     whole,
 )
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
-Arm = tuple[Any, ...]
 _PERCENT = f"{100 * LEVEL:g} %"
+_TOP = 4
+"""Trials whose spread is compared with the error of one score."""
+_TRAINED = {"ok", "diverged"}
+"""Ends of trainings that took what they were given."""
 
 
 def tuned_table(searches: Searches, metric: str) -> Table:
     """Build the table of every arm: tuned and untuned scores, choice, trials, costs, marks."""
-    score, lines = score_of(metric), []
-    studies = int(searches.trials["study"].nunique())
-    for arm, trials in searches.per_arm(metric):
+    score, lines, arms = score_of(metric), [], searches.per_arm(metric)
+    finished = {arm: _finished(trials) for arm, trials in arms}
+    for arm, trials in arms:
         choices = searches.choices.get(arm, [])
-        tuned = _finals(searches, arm, metric, "test", choices)
-        untuned = _finals(searches, arm, metric, "test", None)
-        best, again = _validated(searches, arm, metric, choices, trials)
+        tuned, untuned = (_scored(searches, arm, score, tuned=each) for each in (True, False))
+        there = whole(trials, untuned=True)
+        best = float(searches.chosen(there, arm)["score"].mean())
+        again = float(searches.final(arm, metric, "validation")["value"].mean())
+        beside = {count for other, count in finished.items() if other[:-1] == arm[:-1]}
         lines.append(
             TableRow(
                 title=str(arm[-1]),
-                section=_where(arm),
+                section=place_title(arm, data=True),
                 entries=(
-                    _marked(_scored(tuned, score, studies), choices),
-                    _scored(untuned, score, studies),
-                    _difference(_by_seed(tuned, studies), _by_seed(untuned, studies), score),
-                    _number(best, score), _number(again, score),
-                    _number(best - again, score, signed=True),
-                    _chosen_options(choices),
-                    *_costs(trials),
+                    _marked(tuned, choices, beside), untuned, _difference(tuned, untuned, score),
+                    _with_error(_number(best, score), choices, score),
+                    _number(_fourth(there, score), score), _number(again, score),
+                    _number(best - again, score, sign="+"),
+                    _chosen_options(choices), *_costs(trials),
                 ),
             )
         )  # fmt: skip
@@ -64,20 +67,20 @@ def tuned_table(searches: Searches, metric: str) -> Table:
         Column(title=title, group=group, words=title == "chosen options")
         for group, titles in (
             ("test", ("tuned", "untuned", "gain")),
-            ("validation", ("best trial", "its options again", "optimism")),
+            ("validation", ("best trial", "fourth", "its options again", "optimism")),
             ("", ("chosen options",)),
             ("search", ("trials (failed)", "steps", "hours", "multiply-adds")),
         )
         for title in titles
     ]
     return Table(
-        title=f"{score.title} after tuning", caption=_caption(searches, metric, studies),
+        title=f"{score.title} after tuning", caption=_caption(searches, metric),
         stub="model", columns=tuple(columns), rows=tuple(lines),
         brief=f"{score.unit}, test split; options chosen on validation.",
     )  # fmt: skip
 
 
-def _caption(searches: Searches, metric: str, studies: int) -> str:
+def _caption(searches: Searches, metric: str) -> str:
     trials = searches.trials[searches.trials["metric"] == metric]
     samplers = ", ".join(sorted(set(trials["sampler"])))
     per = trials[trials["trial"] > 0].groupby([*PLACE, "model", "study"], dropna=False)["trial"]
@@ -90,12 +93,18 @@ def _caption(searches: Searches, metric: str, studies: int) -> str:
         "the untuned options; the chosen ones are trained again with other seeds and scored on "
         "test. "
     )
-    if studies >= STUDIES:
-        text += f"Means over {studies} searches with {_PERCENT} t intervals, which include tuning. "
+    if searches.studies >= STUDIES:
+        text += f"Means over {searches.studies} searches with {_PERCENT} t intervals, which "
+        text += "include tuning. "
     else:
         text += (
             f"Means over {seeds} final seed{'s' * (seeds != 1)} with {_PERCENT} intervals, which "
             f"do not include the variance of the search: search.studies={STUDIES} and more do. "
+        )
+    if score_of(metric).shares:
+        text += (
+            "±: standard error of one score, by the number of validation examples; trials down to "
+            "the fourth best that differ by less are not told apart. "
         )
     devices = sorted(set(trials["device"]))
     machine = devices[0] if len(devices) == 1 else f"{len(devices)} kinds of machine"
@@ -105,91 +114,68 @@ def _caption(searches: Searches, metric: str, studies: int) -> str:
     )
 
 
-def _where(arm: Arm) -> str:
-    task, version, source, length = arm[:-1]
-    return f"{task}, length {as_text(length)} ({source}, version {as_text(version)})"
-
-
-def _finals(
-    searches: Searches, arm: Arm, metric: str, split: str, choices: Sequence[SearchChoice] | None
-) -> pd.DataFrame:
-    """Return the final scores of the chosen trials, or of the untuned options."""
-    final = searches.final(arm, metric, split)
-    if choices is None:
-        return final[final["trial"] == 0]
-    return _chosen(final, choices)
-
-
-def _chosen(rows: pd.DataFrame, choices: Sequence[SearchChoice]) -> pd.DataFrame:
-    """Return the rows of the trials that were chosen."""
-    wanted = {(choice.study, choice.trial) for choice in choices}
-    pairs = zip(rows["study"], rows["trial"], strict=True)
-    return kept_rows(rows, (pair in wanted for pair in pairs))
-
-
-def by_study(final: pd.DataFrame, studies: int) -> pd.DataFrame:
-    """Return one score for each study, their numbers as seeds; of too few studies as it is."""
-    if studies < STUDIES or final.empty:
-        return final
-    good = final[final["status"] == "ok"]
-    means = good.groupby("study")["value"].mean()
-    first = good.drop_duplicates("study").set_index("study")
-    joined = first.assign(value=means, seed=[int(study) for study in first.index])
-    return pd.concat([joined.reset_index(), final[final["status"] != "ok"]])
-
-
-def _scored(final: pd.DataFrame, score: Score, studies: int) -> Entry:
-    """Return a mean over seeds or, of several studies, over these."""
-    result = entry(by_study(final, studies), score)
+def _scored(searches: Searches, arm: Arm, score: Score, *, tuned: bool = True) -> Entry:
+    """Return the mean final score on test, over seeds or, of several studies, over these."""
+    result = entry(searches.final(arm, score.metric, "test", tuned=tuned), score)
     # the caption says over how many, unless some failed
     text = result.text.replace(f"; {result.facts.get('seeds')} seeds", "")
-    if studies < STUDIES or result.interval is None:
+    if searches.studies < STUDIES or result.interval is None:
         return replace(result, text=text)
     interval = replace(result.interval, source=Uncertainty.studies)
     return replace(result, text=text.replace(" seeds", " studies"), interval=interval)
 
 
-def _marked(result: Entry, choices: Sequence[SearchChoice]) -> Entry:
-    sentences = [text for choice in choices for _, text in choice.marks]
+def _marked(result: Entry, choices: Sequence[SearchChoice], finished: Collection[int]) -> Entry:
+    marks = [mark for choice in choices for mark in choice.marks]
+    if len(finished) > 1:
+        counts = ", ".join(map(str, sorted(finished)))
+        marks.append(("unequal_budgets", f"models differ in finished trials ({counts})"))
+    sentences = [text for _, text in marks]
     sentences += [choice.reason for choice in choices if choice.trial is None]
-    names = sorted({name for choice in choices for name, _ in choice.marks})
-    facts = {**result.facts, "marks": " ".join(names)}
+    facts = {**result.facts, "marks": " ".join(sorted({name for name, _ in marks}))}
     return replace(result, notes=(*result.notes, *dict.fromkeys(sentences)), facts=facts)
 
 
-def _number(value: float, score: Score, *, signed: bool = False) -> Entry:
+def _finished(trials: pd.DataFrame) -> int:
+    """Return how many trials were trained as far as they were to be, or diverged before."""
+    drawn = trials[trials["trial"] > 0].groupby(["study", "trial"])["status"]
+    return sum({*statuses} <= _TRAINED for _, statuses in drawn)
+
+
+def _number(value: float, score: Score, sign: str = "") -> Entry:
     if math.isnan(value):
         return absent()
-    text = f"{score.factor * value:{'+' if signed else ''}.{score.digits}f}"
-    return Entry(text=text, value=value)
+    return Entry(text=f"{score.factor * value:{sign}.{score.digits}f}", value=value)
 
 
-def _by_seed(final: pd.DataFrame, studies: int) -> dict[int, float]:
-    """Return final scores by seed or, of several studies, by study."""
-    good = by_study(final[final["status"] == "ok"], studies)
-    return dict(zip(good["seed"], good["value"], strict=True))
+def _with_error(best: Entry, choices: Sequence[SearchChoice], score: Score) -> Entry:
+    """Return the score of a trial with the standard error that its examples leave it."""
+    examples = min((choice.examples for choice in choices), default=0)
+    if best.value is None or not score.shares or not examples:
+        return best
+    error = math.sqrt(best.value * (1 - best.value) / examples)
+    text = f"{best.text} ± {_number(error, score).text}"
+    return replace(best, text=text, facts={"examples": examples, "standard_error": error})
 
 
-def _difference(one: Mapping[int, float], other: Mapping[int, float], score: Score) -> Entry:
-    """Return the mean difference of two arms or settings, paired by seed or study."""
-    shared = sorted({*one} & {*other})
+def _fourth(trials: pd.DataFrame, score: Score) -> float:
+    """Return the score of the fourth best trial, mean over studies; NaN of fewer."""
+    ordered = trials.dropna(subset="score").sort_values("score", ascending=not score.higher)
+    found = [*ordered.groupby("study")["score"].nth(_TOP - 1)]
+    return fmean(found) if found else math.nan
+
+
+def _difference(one: Entry, other: Entry, score: Score) -> Entry:
+    """Return the mean difference of two scores, paired by seed or study."""
+    shared = sorted({*one.by_seed} & {*other.by_seed})
     if not shared:
         return absent()
-    result = mean_difference([one[s] for s in shared], [other[s] for s in shared])
-    text = f"{score.factor * result.mean:+.{score.digits}f}"
-    if (ends := result.interval) is not None:
-        low, high = (f"{score.factor * end:+.{score.digits}f}" for end in (ends.low, ends.high))
-        text += f" [{low}, {high}]"
-    return Entry(text=text, value=result.mean, interval=ends, facts={"pairs": result.pairs})
-
-
-def _validated(
-    searches: Searches, arm: Arm, metric: str, choices: Sequence[SearchChoice], trials: pd.DataFrame
-) -> tuple[float, float]:
-    """Return the validation scores of the chosen trials and of their options trained again."""
-    kept = _chosen(whole(trials, untuned=True), choices)
-    again = _finals(searches, arm, metric, "validation", choices)["value"]
-    return float(kept["score"].mean()), float(again.mean())
+    result = mean_difference(*([each.by_seed[s] for s in shared] for each in (one, other)))
+    shown, facts = _number(result.mean, score, "+"), {"pairs": result.pairs}
+    if (ends := result.interval) is None:
+        return replace(shown, facts=facts)
+    low, high = (_number(end, score, "+").text for end in (ends.low, ends.high))
+    return replace(shown, text=f"{shown.text} [{low}, {high}]", interval=ends, facts=facts)
 
 
 def _chosen_options(choices: Sequence[SearchChoice]) -> Entry:
@@ -203,18 +189,20 @@ def _chosen_options(choices: Sequence[SearchChoice]) -> Entry:
     return Entry(text="; ".join(texts), facts=facts) if texts else absent("nothing was chosen")
 
 
-def _costs(trials: pd.DataFrame) -> tuple[Entry, ...]:
-    """Return trials, steps, hours and multiply-adds of one arm's search."""
+def _costs(trials: pd.DataFrame) -> Iterator[Entry]:
+    """Yield trials, steps, hours and multiply-adds of one arm's search."""
     drawn = trials[trials["trial"] > 0].groupby(["study", "trial"])["status"]
-    failed = int(sum((statuses != "ok").any() for _, statuses in drawn))
-    facts = {"failed": failed}
-    found = [Entry(text=f"{len(drawn)} ({failed})", value=float(len(drawn)), facts=facts)]
+    failed = sum((statuses != "ok").any() for _, statuses in drawn)
+    facts = {"failed": int(failed)}
+    yield Entry(text=f"{len(drawn)} ({failed})", value=float(len(drawn)), facts=facts)
     taken = of_trials(trials).sum(min_count=1)
     for column, factor in (("steps", 1.0), ("time", 1 / 3600), ("multiply_adds", 1.0)):
         total = factor * float(taken[column])
-        text = f"{total:.3g}".replace("e+", "e") if total >= 1e7 else significant(total)
-        found.append(absent() if math.isnan(total) else Entry(text=text, value=total))
-    return tuple(found)
+        yield absent() if math.isnan(total) else Entry(text=_rounded(total), value=total)
+
+
+def _rounded(number: float) -> str:
+    return f"{number:.3g}".replace("e+", "e") if number >= 1e7 else significant(number)
 
 
 def window_table(searches: Searches, metric: str) -> Table | None:
@@ -246,7 +234,11 @@ def window_table(searches: Searches, metric: str) -> Table | None:
             entries += [
                 Entry(text=f"{low:.3g}–{high:.3g}"), Entry(text=f"{width:.2f}", value=width)
             ]  # fmt: skip
-        lines.append(TableRow(title=str(arm[-1]), section=_where(arm), entries=tuple(entries)))
+        lines.append(
+            TableRow(
+                title=str(arm[-1]), section=place_title(arm, data=True), entries=tuple(entries)
+            )
+        )
     if not lines:
         return None
     within, relative = nearness(metric)
@@ -279,7 +271,7 @@ def rung_table(searches: Searches, metric: str) -> Table | None:
             tau = agreement([*both["score"]], [*both["score_full"]]) if len(both) > 1 else math.nan
             lines.append(
                 TableRow(
-                    title=f"{arm[-1]}, rung {rung}", section=_where(arm),
+                    title=f"{arm[-1]}, rung {rung}", section=place_title(arm, data=True),
                     entries=(
                         Entry(text=f"{len(early)}", value=float(len(early))),
                         Entry(text=f"{len(both)}", value=float(len(both))),
@@ -335,13 +327,12 @@ def comparison_tables(searches: Searches, metric: str) -> Iterator[tuple[Arm, Ta
 
 
 def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Table:
-    score, studies = score_of(metric), int(searches.trials["study"].nunique())
-    lines = []
+    score, studies, lines = score_of(metric), searches.studies, []
     for budget in COSTS:
         if any(math.isnan(curve.costs[budget]) for curve in curves):
             continue
         if budget == "trials" and studies >= STUDIES:
-            found = [_tuned_by_seed(searches, metric, curve.arm, studies) for curve in curves]
+            found = [_scored(searches, curve.arm, score) for curve in curves]
             entries = [
                 [Entry(text="") if a is b else _difference(a, b, score) for b in found]
                 for a in found
@@ -362,18 +353,13 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
         else "By the bands"
     )
     return Table(
-        title=f"Who is ahead on {_where(curves[0].arm)}, by {score.title.lower()}",
+        title=f"Who is ahead on {place_title(curves[0].arm, data=True)}, by {score.title.lower()}",
         caption=f"{over} of the tuning curves on validation: ahead or behind where the {_PERCENT} "
         "bands are apart, with the numbers of trials, hours or multiply-adds at which they are. "
         "Near the end of a curve no band is bounded on its good side.",
         stub="model", columns=tuple(Column(title=str(curve.arm[-1])) for curve in curves),
         rows=tuple(lines),
     )  # fmt: skip
-
-
-def _tuned_by_seed(searches: Searches, metric: str, arm: Arm, studies: int) -> dict[int, float]:
-    tuned = _finals(searches, arm, metric, "test", searches.choices.get(arm, []))
-    return _by_seed(tuned, studies)
 
 
 def _by_bands(first: Curve, second: Curve, metric: str, budget: str, least: float) -> Entry:

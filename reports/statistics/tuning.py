@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lra.reports.statistics.intervals import LEVEL, SEED, Interval, Uncertainty, mean_interval
+from lra.reports.statistics.intervals import LEVEL, SEED, Uncertainty, mean_interval
 from lra.runners.metrics import METRICS
 
 Array = NDArray[np.float64]
@@ -156,8 +156,3 @@ def agreement(first: Sequence[float], second: Sequence[float]) -> float:
     from scipy.stats import kendalltau  # scipy.stats takes a second to import
 
     return float(kendalltau(first, second).statistic)
-
-
-def study_interval(scores: Sequence[float]) -> Interval | None:
-    """Return the t interval of a mean over studies; None of too few."""
-    return mean_interval(scores, Uncertainty.studies) if len(scores) >= STUDIES else None

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lra.reports.rows import UNTUNED, values
-from lra.reports.statistics.tuning import higher_is_better
+from lra.reports.rows import UNTUNED, as_text, values
+from lra.reports.statistics.tuning import STUDIES, higher_is_better
 from lra.reports.style import chosen
 from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, final_scores
 from lra.runners.metrics import METRICS
@@ -33,6 +33,10 @@ _LED = ("changed: ", "tuned: ", UNTUNED)
 """Beginnings of words that a search leads to."""
 
 
+Arm = tuple[Any, ...]
+"""The values of `ARM`."""
+
+
 class SearchChoice(NamedTuple):
     """What one search of an arm chose."""
 
@@ -45,6 +49,8 @@ class SearchChoice(NamedTuple):
     """Names and sentences."""
     reason: str
     """Why nothing could be chosen."""
+    examples: int
+    """Of the validation split; 0: unknown."""
 
 
 def score_of(metric: str) -> Score:
@@ -60,6 +66,13 @@ def score_of(metric: str) -> Score:
 def as_number(value: Any) -> float | None:
     """Return the number that an option's value is; None for a word or a switch."""
     return None if isinstance(value, bool | str | list) or value is None else float(value)
+
+
+def place_title(place: Arm, *, data: bool = False) -> str:
+    """Return what a task is called, or an arm's task; `data`: with the source of its data."""
+    task, version, source, length = place[: len(PLACE)]
+    title = f"{task}, length {as_text(length)}"
+    return f"{title} ({source}, version {as_text(version)})" if data else title
 
 
 def option_name(word: str) -> str:
@@ -86,7 +99,8 @@ class Searches:
         self.trials = self.trials[self.trials["cell"].isin(newest)].reset_index(drop=True)
         told = found[(found["metric"] == "chosen_trial") & found["cell"].isin(newest)]
         told = told.assign(model=self._arms(told))
-        self.choices: dict[tuple[Any, ...], list[SearchChoice]] = {}
+        self.studies = int(self.trials["study"].nunique())
+        self.choices: dict[Arm, list[SearchChoice]] = {}
         for row in told.to_dict("records"):
             key = tuple(row[column] for column in ARM)
             self.choices.setdefault(key, []).append(_choice(row))
@@ -129,14 +143,31 @@ class Searches:
         scores = {pair: final_scores(led, pair[1], score_of(pair[0])) for pair in pairs}
         return {pair: led.iloc[:0] if found is None else found for pair, found in scores.items()}
 
-    def final(self, arm: tuple[Any, ...], metric: str, split: str) -> pd.DataFrame:
-        """Return the final scores of one arm."""
-        return of_arm(self.finals[metric, split], arm)
+    def final(self, arm: Arm, metric: str, split: str, *, tuned: bool = True) -> pd.DataFrame:
+        """Return final scores of an arm's chosen options, or of its untuned ones.
 
-    def per_arm(self, metric: str) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+        One for each seed or, of `STUDIES` studies and more, for each study, its number as seed.
+        """
+        final = _of_arm(self.finals[metric, split], arm)
+        final = self.chosen(final, arm) if tuned else final[final["trial"] == 0]
+        if self.studies < STUDIES or final.empty:
+            return final
+        good = final[final["status"] == "ok"]
+        first = good.drop_duplicates("study").set_index("study")
+        means = good.groupby("study")["value"].mean()
+        joined = first.assign(value=means, seed=[int(study) for study in first.index])
+        return pd.concat([joined.reset_index(), final[final["status"] != "ok"]])
+
+    def chosen(self, rows: pd.DataFrame, arm: Arm) -> pd.DataFrame:
+        """Return the rows of an arm's chosen trials."""
+        wanted = {(choice.study, choice.trial) for choice in self.choices.get(arm, ())}
+        pairs = zip(rows["study"], rows["trial"], strict=True)
+        return kept_rows(rows, (pair in wanted for pair in pairs))
+
+    def per_arm(self, metric: str) -> list[tuple[Arm, pd.DataFrame]]:
         """Return every arm that was searched by a metric, with its trials, place by place."""
         mine = self.trials[self.trials["metric"] == metric]
-        return [(_tuple(key), part) for key, part in mine.groupby([*ARM], dropna=False, sort=True)]
+        return [*mine.groupby([*ARM], dropna=False, sort=True)]
 
 
 def kept_rows(rows: pd.DataFrame, wanted: Iterable[bool]) -> pd.DataFrame:
@@ -144,16 +175,12 @@ def kept_rows(rows: pd.DataFrame, wanted: Iterable[bool]) -> pd.DataFrame:
     return rows.loc[np.fromiter(wanted, bool, len(rows))]
 
 
-def of_arm(rows: pd.DataFrame, arm: tuple[Any, ...]) -> pd.DataFrame:
+def _of_arm(rows: pd.DataFrame, arm: Arm) -> pd.DataFrame:
     """Return the rows of one arm."""
     kept = pd.Series(True, index=rows.index)
     for column, value in zip(ARM, arm, strict=True):
         kept &= rows[column].isna() if pd.isna(value) else rows[column] == value
     return rows[kept]
-
-
-def _tuple(key: Any) -> tuple[Any, ...]:
-    return key if isinstance(key, tuple) else (key,)
 
 
 def whole(trials: pd.DataFrame, *, untuned: bool = False) -> pd.DataFrame:
@@ -243,5 +270,5 @@ def _choice(row: Mapping[Any, Any]) -> SearchChoice:
         labels["study"], None if row["status"] != "ok" else int(row["value"]),
         json.loads(labels.get("options", "{}")), labels.get("words", ""),
         tuple((name, text) for name, text in json.loads(labels.get("marks", "[]"))),
-        str(row["reason"]),
+        str(row["reason"]), int(labels.get("examples", 0)),
     )  # fmt: skip

@@ -31,7 +31,9 @@ class Train(TrainConfig, Runner):
     trains: ClassVar[bool] = True
     parallel: ClassVar[bool] = True
     # The key of what it names stands in the identity.
-    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {"weights", "continues"}
+    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {
+        "weights", "continues", "trial",
+    }  # fmt: skip
 
     files: ClassVar[tuple[str, ...]] = ("weights",)
 
@@ -43,12 +45,17 @@ class Train(TrainConfig, Runner):
     still there, this one goes on from it, to the same numbers."""
     tuned: str | None = None
     """SEARCH/STUDY/TRIAL whose options these are, as labels of every row."""
+    transferred: str | None = None
+    """In what this training differs from those of that search, as a label of every row."""
+    trial: str | None = None
+    """SEARCH/STUDY/TRIAL/RUNG that it is, for dashboards."""
 
     def marks(self, regime: str) -> Mapping[str, str]:
         """Return the labels of stages and of a search."""
         names = ("tuned", "study", "trial")
         tuned = self.tuned.rsplit("/", 2) if self.tuned else ()
-        return {**super().marks(regime), **dict(zip(names, tuned, strict=False))}
+        differs = {"transferred": self.transferred} if self.transferred else {}
+        return {**super().marks(regime), **dict(zip(names, tuned, strict=False)), **differs}
 
     @property
     def stored_weights(self) -> str | None:

@@ -20,7 +20,7 @@ from tests.campaign.part import Found, LeftOut, Settings
 
 PARTS = (
     "kills", "processes", "workers", "disk", "calls", "clocks", "torn", "together", "words",
-    "slurm", "everywhere",
+    "slurm", "everywhere", "searches",
 )  # fmt: skip
 
 

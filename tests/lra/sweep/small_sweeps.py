@@ -36,7 +36,10 @@ FAULTY = (
     "plugins=[faulty_mixers]",
 )
 # Wall clock, and memory of a whole process, differ from run to run.
-NOISY = {"train_step_time", "train_time", "data_wait", "waiting_share", "process_peak_bytes"}
+NOISY = {
+    "train_step_time", "train_time", "trial_time", "data_wait", "waiting_share",
+    "process_peak_bytes",
+}  # fmt: skip
 
 
 def run(results: Path, *words: str) -> int:

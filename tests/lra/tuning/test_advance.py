@@ -173,7 +173,7 @@ def test_a_trial_with_a_score_on_test_is_refused() -> None:
 
 def test_what_rows_say_of_a_trial() -> None:
     rows = [row("loss", 1.0, "validation")]
-    assert _outcome("k-f", rows, "perplexity", wanted=False)[3:] == (1.0, 1.0, "loss", "lower")
+    assert _outcome("k-f", rows, "perplexity", wanted=False)[3:7] == (1.0, 1.0, "loss", "lower")
     with pytest.raises(ConfigError, match=r"search\.metric=perplexity: trials have loss"):
         _outcome("k-f", rows, "perplexity", wanted=True)
     failed = _outcome("k-f", [row("accuracy", None, "test", reason="inf")], "accuracy", wanted=True)
