@@ -17,6 +17,8 @@ from lra.tuning.warnings import warnings
 
 Words = tuple[str, ...]
 VALIDATION = "runner.evaluate_splits=[validation]"
+BOTH = "runner.evaluate_splits=[validation,test]"
+"""Of finals: how much too good the best trial's score was is told by validation."""
 
 
 class TrialOutcome(NamedTuple):
@@ -175,7 +177,8 @@ def finals(
     for number, values in trials.items():
         tuned = word("runner.tuned", f"{record.name}/{chosen.study}/{number}")
         for seed in options.final_seeds:
-            yield (*words, *spelt(values), f"seed={seed + STUDY_SEEDS * chosen.study}", tuned)
+            of_study = f"seed={seed + STUDY_SEEDS * chosen.study}"
+            yield (*words, *spelt(values), of_study, BOTH, tuned)
 
 
 def spelt(values: Values) -> Words:

@@ -24,7 +24,7 @@ STEERING = ("results=", "sweep=", "logger", "report", "runner.dry_run", "runner.
 """Beginnings of words that change no number."""
 ONCE = ("runner.dry_run", "runner.retry")
 """Of those, what holds for one command alone."""
-_OWN = {f"runner.{name}" for name in ("until_step", "continues", "tuned", "transferred", "trial")}
+_OWN = {f"runner.{name}" for name in ("until_step", "continues", "tuned", "transferred")}
 """What a search sets itself."""
 OF_PARAMS, OF_MODEL = "search.params.", "search.for_model."
 OF_SEEDS = "search.seeds and search.final_seeds"

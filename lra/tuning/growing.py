@@ -146,10 +146,12 @@ class Growing:
         root = (word("results", str(self.root)), word("sweep", self.record.name))
         of_all = (*self.record.steering, *root, *self.once)
         whole = composed([(*words, *of_all) for words in new], self.record.place)
+        optims: dict[str, Any] = {}
         for words, entry in zip(new, whole, strict=True):
-            config = entry.config
+            optim = entry.config["optim"]  # what arms share is typed once, where it is one object
+            config = {**entry.config, "optim": optims.setdefault(repr(optim), optim)}
             if (place := self.step.trials.get(words)) is not None:
-                config = {**config, "runner": {**config["runner"], "trial": place}}
+                config = {**config, "about": {**config.get("about", {}), "trial": place}}
             self._known[words] = _Training(entry._replace(config=config, overrides=words))
 
     def chosen(self, chosen: ArmChoice) -> Composed:

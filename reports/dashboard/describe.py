@@ -109,15 +109,16 @@ def describe(
             "longest_length": lengths[-1] if lengths else None,
             **shared,
             "cells": list(cells),
-            **_searched(agreed.get("runner") or {}),
+            **_searched(agreed),
             **options(agreed),
         },
     )
 
 
-def _searched(runner: Mapping[str, Any]) -> dict[str, Any]:
+def _searched(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return which trial of which search a training is, or has the options of."""
-    place = runner.get("trial") or f"{runner.get('tuned')}/"
+    tuned = (config.get("runner") or {}).get("tuned")
+    place = (config.get("about") or {}).get("trial") or f"{tuned}/"
     if (found := re.fullmatch(r"(.+)/(\d+)/(\d+)/([\d.]*)", str(place))) is None:
         return {}
     search, study, trial, rung = found.groups()

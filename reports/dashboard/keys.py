@@ -124,7 +124,7 @@ _UNSAID = frozenset({
 """Entries that describe, steer or say where; no option of a measurement."""
 _SHORT_KEYS = frozenset({
     ("model", "name"), ("task", "name"), ("runner", "name"), ("hardware", "name"),
-    ("runner", "trial"), ("runner", "tuned"),
+    ("runner", "tuned"),
 })  # fmt: skip
 """Options that `CONFIGURATION` or `SEARCHED` has already."""
 SEARCHED: Final = ("search", "study", "trial", "rung")

@@ -31,9 +31,7 @@ class Train(TrainConfig, Runner):
     trains: ClassVar[bool] = True
     parallel: ClassVar[bool] = True
     # The key of what it names stands in the identity.
-    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {
-        "weights", "continues", "trial",
-    }  # fmt: skip
+    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {"weights", "continues"}
 
     files: ClassVar[tuple[str, ...]] = ("weights",)
 
@@ -47,8 +45,6 @@ class Train(TrainConfig, Runner):
     """SEARCH/STUDY/TRIAL whose options these are, as labels of every row."""
     transferred: str | None = None
     """In what this training differs from those of that search, as a label of every row."""
-    trial: str | None = None
-    """SEARCH/STUDY/TRIAL/RUNG that it is, for dashboards."""
 
     def marks(self, regime: str) -> Mapping[str, str]:
         """Return the labels of stages and of a search."""

@@ -152,7 +152,7 @@ def test_last_trainings_have_fresh_seeds_both_splits_and_no_trial_has_test() -> 
     finals = [words for words in step.trainings if value(words, "runner.tuned")]
     assert len(finals) == 6
     assert {value(words, "seed") for words in finals} == {"1", "2", "3"}
-    assert not any(value(words, "runner.evaluate_splits") for words in finals)
+    assert {value(words, "runner.evaluate_splits") for words in finals} == {"[validation,test]"}
     trials = [words for words in step.trainings if words not in finals]
     assert {value(words, "runner.evaluate_splits") for words in trials} == {"[validation]"}
     assert {value(words, "runner.tuned").rpartition("/")[2] for words in finals} >= {"0"}
