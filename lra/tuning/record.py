@@ -147,6 +147,9 @@ class Record:
         adaptive = self.sampler in ADAPTIVE
         for study in range(self.options.studies):
             first = min(number, self.options.parallel) if adaptive else number
+            there = [points.get(self.column(arm, study), []) for arm in self.arms]
+            if all(sum(len(point) >= columns for point in kept) >= first for kept in there):
+                continue  # scipy.stats takes most of a second to import
             new = drawn("halton" if adaptive else self.sampler, columns, first,
                         (self.options.draw, study))  # fmt: skip
             for arm in self.arms:

@@ -85,8 +85,9 @@ def _band(count: int) -> tuple[Ranks, Ranks] | None:
         return np.zeros(1, int), np.full(1, 2)
     from opda.nonparametric import EmpiricalDistribution  # takes most of a second
 
+    # highest density: as exact, and four times as long
     lower, _, upper = EmpiricalDistribution.confidence_bands(
-        np.arange(1.0, count + 1), LEVEL, 0.0, count + 1.0, method="ld_highest_density",
+        np.arange(1.0, count + 1), LEVEL, 0.0, count + 1.0, method="ld_equal_tailed",
         generator=np.random.default_rng(SEED), n_jobs=1,
     )  # fmt: skip
     k = np.arange(1, count + 1)

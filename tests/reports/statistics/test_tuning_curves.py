@@ -44,8 +44,9 @@ def test_curve_and_band_are_those_of_opda() -> None:
     scores = np.random.default_rng(3).random(9)
     curve = tuning_curve(list(scores), "accuracy")
     lower, point, upper = EmpiricalDistribution.confidence_bands(
-        scores, 0.95, 0.0, 1.0, generator=np.random.default_rng(20), n_jobs=1
-    )
+        scores, 0.95, 0.0, 1.0, method="ld_equal_tailed", generator=np.random.default_rng(20),
+        n_jobs=1,
+    )  # fmt: skip
     k = np.arange(1, 10)
     assert (curve.best == point.quantile_tuning_curve(k)).all()
     assert (curve.low == upper.quantile_tuning_curve(k)).all()
