@@ -61,6 +61,10 @@ def test_what_a_search_leaves(whole: Path) -> None:
     assert {(row["labels"]["rung"], row["value"]) for _, row in steps.iterrows()} == {
         ("0.5", 4.0), ("", 8.0),
     }  # fmt: skip
+    places = {Store(whole).cell(key)["config"].get("about", {}).get("trial") for key in
+              rows["cell"][rows["runner"] == "train"].unique()}  # fmt: skip
+    assert {"s/0/0/0.5", "s/0/3/0.5", "s/0/0/"} < places
+    assert None in places  # of finals
     scores = rows[(rows["runner"] == "train") & (rows["metric"] == "accuracy")]
     tested = scores[[labels.get("split") == "test" for labels in scores["labels"]]]
     assert {labels["tuned"] for labels in tested["labels"]} == {"s"}
@@ -97,6 +101,29 @@ def test_a_dry_run_and_a_plan_write_nothing(
     assert main(["plan", *WORDS, f"results={tmp_path / 'r'}"]) == 0
     assert "12 more cells follow once validation has compared these" in capsys.readouterr().out
     assert not (tmp_path / "r").exists()
+
+
+def test_a_choice_is_transferred_with_what_differs(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [w for w in WORDS if not w.startswith((RATE, "sweep=", "search."))]
+    there = [*words, "search.from=s", "search.final_seeds=[1]", f"results={whole}", "model=linear"]
+    assert main(["run", *there, "sweep=t", "task.length=24", "optim.batch_size=4"]) == 0
+    rows = read_rows(whole, "t")
+    scores = rows[(rows["metric"] == "accuracy") & rows["step"].isna()]
+    assert {labels["trial"] for labels in scores["labels"]} >= {"0"}
+    for labels in scores["labels"]:
+        assert labels["tuned"] == "s"
+        assert labels["transferred"] == "task.length=24, not 16; optim.batch_size=4, not 8"
+    for more, said in (
+        (["sweep=s"], "need a name of their own"),
+        (["sweep=u", "search.from=nothing"], "has no search of this name"),
+        (["sweep=u", "model=fnet"], "has chosen nothing for it yet"),
+        (["sweep=u", f"{RATE}=interval(1e-3, 1)"], "searches nothing: leave ranges out"),
+    ):
+        capsys.readouterr()
+        assert main(["run", *there, *more]) == 2
+        assert said in capsys.readouterr().err
 
 
 def worked(results: Path, *, kills: int = 0, workers: int = 1) -> None:

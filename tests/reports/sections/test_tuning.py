@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lra.reports.dashboard.keys import SEARCHED
 from lra.reports.dashboard.plan import plan_runs
 from lra.reports.report import write_report
 from lra.reports.rows import prepare
@@ -67,6 +68,41 @@ def test_the_table_has_the_finals_of_the_choice_and_what_it_cost() -> None:
     assert "trial" in lstm["chosen options"].text
     assert RATE in str(lstm["chosen options"].facts["words 0"])
     assert "do not include the variance of the search" in table.caption
+
+
+def test_a_score_has_its_error_beside_the_fourth_best() -> None:
+    rows = search(("lstm",))
+    for each in rows:
+        if each["metric"] == "chosen_trial":
+            each["labels"]["examples"] = "400"
+    lstm = line(tuned_table(searches(*rows), "accuracy"), "lstm")
+    scores = sorted(r["value"] for r in rows if r["metric"] == "trial_score" and r["value"])
+    best, fourth = scores[-1], scores[-4]
+    error = np.sqrt(best * (1 - best) / 400)
+    assert lstm["best trial"].text == f"{100 * best:.1f} ± {100 * error:.1f}"
+    assert lstm["best trial"].facts["standard_error"] == pytest.approx(error)
+    assert lstm["fourth"].value == pytest.approx(fourth)
+    few = line(tuned_table(searches(families=("lstm",), trials=2), "accuracy"), "lstm")
+    assert few["fourth"].value is None
+    assert "±" not in few["best trial"].text
+
+
+def test_budgets_are_judged_by_finished_trials() -> None:
+    rows = search(("sdpa", "linear"))
+    alike = tuned_table(searches(*rows), "accuracy")
+    for each in rows:
+        if (each["family"], each["metric"], each["step"]) == ("linear", "trial_score", 3):
+            each |= {"value": None, "status": "diverged", "reason": "loss was nan"}
+    diverged = tuned_table(searches(*rows), "accuracy")  # which is a result
+    for table in (alike, diverged):
+        assert not any(line(table, name)["tuned"].facts["marks"] for name in ("sdpa", "linear"))
+    for each in rows:
+        if each["status"] == "diverged":
+            each |= {"status": "timeout", "reason": "stopped"}
+    for name in ("sdpa", "linear"):
+        tuned = line(tuned_table(searches(*rows), "accuracy"), name)["tuned"]
+        assert tuned.facts["marks"] == "unequal_budgets"
+        assert any("finished trials (15, 16)" in note for note in tuned.notes)
 
 
 def test_from_three_studies_on_intervals_include_tuning() -> None:
@@ -258,6 +294,16 @@ def test_a_dashboard_gets_trials_under_their_own_keys() -> None:
     assert "search/trial_score" in keys
     assert "search/chosen_trial" in choice.summary
     assert not [key for key in (*keys, *choice.summary) if "options" in key or "words" in key]
+    places = {
+        "final-linear-0-0-1": {"about": {"trial": "demo/0/7/0.25"}},
+        "final-linear-0-0-2": {"runner": {"tuned": "a/b/1/5"}},
+    }
+    known = plan_runs(
+        rows, sweep="demo", cells={cell: {"config": config} for cell, config in places.items()}
+    )
+    told = {plan.config["cells"][0]: [plan.config.get(key) for key in SEARCHED] for plan in known}
+    assert [told[cell] for cell in places] == [["demo", 0, 7, 0.25], ["a/b", 1, 5, 1.0]]
+    assert told["final-linear-0-0-3"] == [None] * 4
     (final,) = [p for p in plans if p.name.startswith("linear") and "final-linear-0-0-1" in
                 p.config["cells"]]  # fmt: skip
     assert "quality/test_accuracy" in final.summary
