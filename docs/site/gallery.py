@@ -79,6 +79,10 @@ EXHIBITS = (
             "key-width-accuracy", "Width of heads"),
     Exhibit("reports.sections.recovery.recovery_figure", "transfer", "paper_full",
             "recovery-accuracy-curve", "Recovery after a change of attention"),
+    Exhibit("reports.sections.tuning_points.point_figure", "tuned_recall", "paper_column",
+            "tuning-options-accuracy", "Sensitivity to the rate of learning"),
+    Exhibit("reports.sections.tuning_curves.curve_figure", "tuned_recall", "paper_full",
+            "tuning-curve-accuracy", "Tuning curves"),
     Exhibit("reports.sections.parallel.parallel_figure", "parallel", "paper_full", "parallel",
             "Steps on several processes"),
     Exhibit("reports.sections.parallel.longest_figure", "parallel", "paper_column",
@@ -107,16 +111,15 @@ EXHIBITS = (
 WITHOUT_ROWS = {
     "reports.figures.bubbles.bubble_figure": "speed, score and memory of models that were trained "
     "and timed under a protocol of the Long Range Arena",
-    "reports.sections.tuning_curves.curve_figure": "tuning curves of a search",
-    "reports.sections.tuning_points.point_figure": "scores of a search against each option",
     "reports.sections.attention_mass.mass_figure": "what the runner `attention_mass` measured",
 }
 """What draws a kind of figure of which no rows are published, and what its rows are."""
 
 
 def published_file(rows: str) -> Path:
-    """Return the newest published rows of a sweep."""
-    return max((ROOT / "reports/published").glob(f"{rows}-epyc-*.jsonl"))
+    """Return the newest published rows of a sweep: SWEEP-MACHINE-DATE.jsonl."""
+    files = (ROOT / "reports/published").glob(f"{rows}-*-*-*-*.jsonl")
+    return max(files, key=lambda file: file.stem[-len("2026-01-01") :])
 
 
 def command(exhibit: Exhibit) -> str:
