@@ -19,6 +19,7 @@ from lra.reports.statistics.tuning import (
     STUDIES,
     Array,
     TuningCurve,
+    bounds,
     expected_best,
     running_best,
     tuning_curve,
@@ -138,7 +139,8 @@ def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
             part, unit = _scaled(part)  # noqa: PLW2901
             for name in model_order([*part["model"]]):
                 line = part[part["model"] == name]
-                handles[name] = _draw(axes, line, drawn[name], name, score.factor)
+                open_end = score.factor * bounds(score.metric)[1]
+                handles[name] = _draw(axes, line, drawn[name], (name, score.factor, open_end))
             axes.set_xlabel(f"{_AXES[str(key[-1])]}{unit}")
             axes.set_ylabel(f"best {score.title.lower()}{' (%)' if score.shares else ''}")
             axes.set_title(place_title(key), size=8.5)
@@ -179,9 +181,16 @@ def _limits(part: pd.DataFrame, factor: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _draw(axes: Axes, line: pd.DataFrame, look: Look, name: str, factor: float) -> Line2D:
-    """Draw one curve with its band; the vertical limits are set."""
-    limits = axes.get_ylim()
+def _draw(axes: Axes, line: pd.DataFrame, look: Look, about: tuple[str, float, float]) -> Line2D:
+    """Draw one curve with its band; the vertical limits are set.
+
+    Args:
+        axes: Of the panel.
+        line: Its points.
+        look: How it is drawn.
+        about: Its name, the factor of scores, and the end at which a band is open.
+    """
+    (name, factor, open_end), limits = about, axes.get_ylim()
     x = line["x"].to_numpy(dtype=float)
     best, low, high = (factor * line[c].to_numpy(dtype=float) for c in ("value", "low", "high"))
     best = np.where(np.isfinite(best), best, np.nan)
@@ -190,8 +199,9 @@ def _draw(axes: Axes, line: pd.DataFrame, look: Look, name: str, factor: float) 
         marker=look.marker, markersize=3.5, markevery=max(1, len(x) // 8), linewidth=1.4,
         label=legend_name(name),
     )  # fmt: skip
-    low, high = (np.clip(side, *limits) for side in (low, high))
-    axes.fill_between(x, low, high, color=look.color, alpha=0.12, linewidth=0)
+    clipped = (np.clip(side, *limits) for side in (low, high))
+    axes.fill_between(x, *clipped, color=look.color, alpha=0.08, linewidth=0)
     for side in (low, high):
-        axes.plot(x, side, color=look.color, linewidth=0.5, alpha=0.5)
+        inside = np.where(side == open_end, np.nan, side)
+        axes.plot(x, inside, color=look.color, linewidth=0.6, alpha=0.7, scaley=False)
     return handle

@@ -263,17 +263,17 @@ def rung_table(searches: Searches, metric: str) -> Table | None:
     """Build the table of how far rungs and full length agree, and what rungs saved."""
     lines = []
     for arm, trials in searches.per_arm(metric):
-        full = whole(trials).set_index(["study", "trial"])
-        for rung in sorted(set(trials["rung"]) - {""}, key=float):
-            early = trials[(trials["rung"] == rung) & (trials["trial"] > 0)]
-            early = early.set_index(["study", "trial"])
-            both = early[["score"]].join(full["score"].rename("score_full"), how="inner").dropna()
-            tau = agreement([*both["score"]], [*both["score_full"]]) if len(both) > 1 else math.nan
+        drawn = trials[trials["trial"] > 0]
+        scores = drawn.pivot(index=["study", "trial"], columns="rung", values="score")
+        for rung in sorted({*drawn["rung"]} - {""}, key=float):
+            count = int((drawn["rung"] == rung).sum())
+            both = scores.reindex(columns=[rung, ""]).dropna()
+            tau = agreement([*both[rung]], [*both[""]]) if len(both) > 1 else math.nan
             lines.append(
                 TableRow(
                     title=f"{arm[-1]}, rung {rung}", section=place_title(arm, data=True),
                     entries=(
-                        Entry(text=f"{len(early)}", value=float(len(early))),
+                        Entry(text=f"{count}", value=float(count)),
                         Entry(text=f"{len(both)}", value=float(len(both))),
                         absent() if math.isnan(tau) else Entry(text=f"{tau:.2f}", value=tau),
                         _top_kept(both, metric), _saved(trials),
@@ -294,13 +294,12 @@ def rung_table(searches: Searches, metric: str) -> Table | None:
 
 
 def _top_kept(both: pd.DataFrame, metric: str) -> Entry:
-    count = math.ceil(len(both) / 4)
-    if not count:
+    """Return how many of the best at full length were among as many best at a rung."""
+    if not (count := math.ceil(len(both) / 4)):
         return absent()
     up = not higher_is_better(metric)
-    best, early = (
-        {*both.sort_values(column, ascending=up, kind="stable").index[:count]}
-        for column in ("score_full", "score")
+    early, best = (
+        {*both.sort_values(column, ascending=up, kind="stable").index[:count]} for column in both
     )
     kept = len(best & early)
     return Entry(text=f"{kept} of {count}", value=kept / count)
