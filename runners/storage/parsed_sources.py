@@ -72,9 +72,7 @@ class _Shelf:
         content = path.read_bytes()
         name = _sha256(content)
         if name not in self.sources:
-            text = io.StringIO(content.decode(), newline=None).read()
-            digest = _sha256(without_comments(text).encode())
-            self.sources[name] = Parsed(digest, _statements(content, path))
+            self.sources[name] = _read(content, str(path))
             self.changed = True
         return self.sources[name]
 
@@ -97,6 +95,12 @@ def _parsed(path: Path, _version: Version, folder: Path) -> Parsed:
     return _shelves[file].of(path)
 
 
+@lru_cache(maxsize=MOST)  # whatever folders one process keeps it in: tests have many
+def _read(content: bytes, name: str) -> Parsed:
+    text = io.StringIO(content.decode(), newline=None).read()
+    return Parsed(_sha256(without_comments(text).encode()), _statements(content, name))
+
+
 @cache
 def _maker() -> str:
     """Return what names this module and this Python."""
@@ -107,9 +111,9 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _statements(content: bytes, path: Path) -> tuple[Statement, ...]:
+def _statements(content: bytes, name: str) -> tuple[Statement, ...]:
     statements: list[Statement] = []
-    waiting: list[Any] = [ast.parse(content, filename=str(path))]
+    waiting: list[Any] = [ast.parse(content, filename=name)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
