@@ -22,7 +22,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 # Test processes with one thread each, one more than there are cores: those that run sweeps wait now and then.
 PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
-ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# Bytecode is kept, whatever the shell says: tests start hundreds of processes.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart gallery pages test slurm lint types rules tree docs pytest parity campaign wheel release environments documented clean

@@ -7,6 +7,7 @@ mypy's work.
 """
 
 import ast
+import hashlib
 import re
 import sys
 import typing
@@ -15,6 +16,7 @@ from functools import cache, wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from inspect import Parameter, get_annotations, isclass, signature
+from pathlib import Path
 from threading import local
 from types import CodeType, ModuleType
 from typing import Any
@@ -114,13 +116,33 @@ def _decorate(tree: ast.Module) -> None:
             node.decorator_list.insert(place, wrapper)
 
 
+@cache
+def _ending() -> str:
+    """Return what bytecode ends with that this version of this file made."""
+    return f".shapes-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}.pyc"
+
+
+def _renamed(path: str) -> str:
+    return path.removesuffix(".pyc") + _ending() if path.endswith(".pyc") else path
+
+
 class _Loader(SourceFileLoader):
-    def get_code(self, fullname: str) -> CodeType:
-        """Compile anew: what is cached on disk is for everybody else."""
-        path = self.get_filename(fullname)
-        tree = ast.parse(self.get_data(path), path)
+    """Keeps its bytecode beside that of everybody else, under a name of its own."""
+
+    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:
+        """Compile a source whose functions and classes are decorated."""
+        tree = ast.parse(data, path)
         _decorate(tree)
-        return compile(tree, path, "exec", dont_inherit=True)
+        code: CodeType = compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
+        return code
+
+    def get_data(self, path: str) -> bytes:
+        """Read a source, or bytecode of ours."""
+        return super().get_data(_renamed(path))
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Write bytecode."""
+        super().set_data(_renamed(path), data, _mode=_mode)  # type: ignore[call-arg]
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__[WRAPPER] = compared

@@ -1,7 +1,10 @@
 """The tests' own check of shapes, without which a wrong annotation would go unnoticed."""
 
+import importlib
 import os
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tests import shape_checks
 from tests.shape_checks import WRAPPER, compared, has_shape
 
 Heads = tuple[Float[Tensor, "b t"], int]
@@ -96,3 +100,29 @@ def test_it_is_at_work_in_the_packages() -> None:
     assert module.disc_positions(picture[None], disc).shape == (1, 2, 2)
     with pytest.raises(Exception, match="Type-check error"):
         module.disc_positions(picture, disc)
+
+
+def test_bytecode_is_kept_beside_that_of_everybody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr(shape_checks, "PACKAGES", ("kept_shapes.",))
+    monkeypatch.syspath_prepend(tmp_path)
+    shape_checks.install()
+    (tmp_path / "kept_shapes.py").write_text(
+        "from jaxtyping import Float\nfrom torch import Tensor\n"
+        "def square(x: Float[Tensor, 'n n']): return x\n"
+    )
+    decorated = []
+    real = shape_checks._decorate
+    monkeypatch.setattr(shape_checks, "_decorate", lambda tree: decorated.append(real(tree)))
+    for _ in range(2):
+        monkeypatch.delitem(sys.modules, "kept_shapes", raising=False)
+        square = importlib.import_module("kept_shapes").square
+        square(torch.zeros(2, 2))
+        with pytest.raises(Exception, match="Type-check error"):
+            square(torch.zeros(2, 3))
+    assert len(decorated) == 1
+    (kept,) = (tmp_path / "__pycache__").iterdir()
+    assert kept.name.endswith(shape_checks._ending())
