@@ -1,7 +1,7 @@
 """A new family is one file, one YAML and one test: in a copy of the project, with no line changed.
 
 The family is in `new_family/`: the mean of the values so far, with a kind of its own. Beside it
-stands a second one, without a test of its own, which approximates attention.
+stand two without a test of their own: one approximates attention, one sees the past alone.
 """
 
 import json
@@ -18,12 +18,15 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 GIVEN = Path(__file__).parent / "new_family"
 FAMILY, KIND, APPROXIMATION = "running_mean", "running means", "key_means"
+CAUSAL = "token_shift"
 ADDED = {
     "running_mean.py": f"models/families/{FAMILY}.py",
     "running_mean.yaml": f"conf/model/{FAMILY}.yaml",
     "running_mean_checks.py": f"tests/models/families/test_{FAMILY}.py",
     "key_means.py": f"models/families/{APPROXIMATION}.py",
     "key_means.yaml": f"conf/model/{APPROXIMATION}.yaml",
+    "token_shift.py": f"models/families/{CAUSAL}.py",
+    "token_shift.yaml": f"conf/model/{CAUSAL}.yaml",
 }
 ROOMS = ("conf", "docs/site", "lra", "models", "reports", "runners", "tasks", "tests")
 GO_OVER_FAMILIES = (
@@ -33,7 +36,9 @@ GO_OVER_FAMILIES = (
     "tests/lra/composition/test_selection.py",
     "tests/lra/commands/test_explain.py",
     "tests/lra/commands/test_list.py",
+    "tests/lra/sweep/test_trial_builds.py",
     "tests/models/backbone/test_attention_weights.py",
+    "tests/models/backbone/test_padding.py",
     f"tests/models/families/test_{FAMILY}.py",
     "tests/test_family_pages.py",
     "tests/test_rules.py",
@@ -81,7 +86,7 @@ def python(copy: Path, folder: Path, *words: str) -> subprocess.CompletedProcess
 
 
 def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:
-    chosen = " or ".join((FAMILY, APPROXIMATION, *OF_ALL))
+    chosen = " or ".join((FAMILY, APPROXIMATION, CAUSAL, *OF_ALL))
     options = ("-q", "-rp", "-p", "no:cacheprovider", "-n", "0", "-k", chosen)
     done = python(copy, copy, "-m", "pytest", *options, *GO_OVER_FAMILIES)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
@@ -92,6 +97,8 @@ def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:
         f"test_every_option_has_type_and_meaning[model-{FAMILY}]",
         f"test_every_option_of_a_family_is_on_its_page[{FAMILY}]",
         f"test_mixer_keeps_the_contract[{APPROXIMATION}-cpu]",
+        f"test_builds_on_meta[{CAUSAL}]",
+        f"test_numbers_below_zero_are_refused_with_their_value[{CAUSAL}]",
         f"test_{FAMILY}.py::test_is_the_mean_as_it_is_written[",
         *OF_ALL,
     ):

@@ -20,7 +20,7 @@ from lra.composition.compose import locate
 from lra.composition.runner_class import bundled
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Site
+from lra.models.mixer import Site, Unsupported
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.training.optim import OptimConfig
 from lra.tasks.classification.table import TableTask
@@ -41,6 +41,19 @@ MODELS = {
 }
 STACKS = {name for name, node in nodes("model").items() if "stack" in node}
 """Models that are no mixer in the common stack."""
+
+
+def _sees_the_past_alone(family):
+    try:
+        family(Site(width=16, heads=2, max_length=64))
+    except Unsupported:
+        return True
+    return False
+
+
+CAUSAL_ALONE = {
+    name for name, family in MODELS.items() if name not in STACKS and _sees_the_past_alone(family)
+}
 TASKS = {name: locate(node["class_path"]) for name, node in nodes("task").items()}
 CONFIGS = [
     *bundled().values(),

@@ -23,6 +23,7 @@ from lra.models.backbone.model import (
 )
 from lra.models.mixer import Layout, State, Unsupported
 from lra.models.multi_head import MultiHead
+from tests.contracts.choices_of_configs import CAUSAL_ALONE
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
 FAMILIES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -33,7 +34,13 @@ def core(family: str):
     """Return the mixers and the stack, with what the family needs of the backbone."""
     node = yaml.safe_load((FOLDER / f"{family}.yaml").read_text())
     mixers, stack, _ = core_of(node, ())
-    return mixers, stack, node["backbone"]
+    return mixers, stack, node.get("backbone", {})
+
+
+def facts_of(family: str, max_length: int = LENGTH) -> TaskFacts:
+    """Return the facts of a task that the family can be built for."""
+    head = Head.language_modelling if family in CAUSAL_ALONE else Head.classification
+    return TaskFacts(head=head, vocabulary=9, classes=2, max_length=max_length)
 
 
 def build(family: str, head: Head, *, padded: bool = False, **changes: object) -> Backbone:
@@ -114,15 +121,14 @@ def refuses(family: str, option: str, value: object) -> bool:
     """Return whether a family has no use for an option of the backbone, and says so."""
     mixers, stack, needs = core(family)
     config = BackboneConfig(**{"width": 16, **needs, option: value})
-    facts = TaskFacts(head=Head.classification, vocabulary=9, classes=2, max_length=LENGTH)
     try:
-        Backbone(config, facts, mixers, stack=stack, seed=0)
+        Backbone(config, facts_of(family), mixers, stack=stack, seed=0)
     except Unsupported as refusal:
         reason = str(refusal)
     else:
         return False
     assert re.search(f"no use for {option} .* set it to null", reason)
-    blocks = getattr(build(family, Head.classification).stack, "blocks", ())
+    blocks = getattr(build(family, facts_of(family).head).stack, "blocks", ())
     assert not any(isinstance(block.mixer, MultiHead) for block in blocks)
     return True
 
@@ -230,10 +236,8 @@ def test_padding_changes_nothing_in_the_whole_model(family):
 def test_builds_on_meta(family):
     with torch.device("meta"):
         mixers, stack, needs = core(family)
-        facts = TaskFacts(head=Head.classification, vocabulary=9, classes=2, max_length=2**16)
-        model = Backbone(
-            make(BackboneConfig, needs, "model.backbone"), facts, mixers, stack=stack, seed=0
-        )
+        config = make(BackboneConfig, needs, "model.backbone")
+        model = Backbone(config, facts_of(family, 2**16), mixers, stack=stack, seed=0)
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
 
 

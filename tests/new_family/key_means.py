@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Layout, Site, Traits, Unsupported
+from lra.models.mixer import Layout, Site, Traits, Unsupported, check_least
 from lra.models.multi_head import MultiHead
 
 
@@ -56,4 +56,5 @@ class KeyMeans(MultiHead):
     def __init__(self, site: Site, *, runs: int = 8) -> None:
         if site.causal:
             raise Unsupported("a mean over a run sees later tokens: choose a bidirectional task")
+        check_least(1, runs=runs)
         super().__init__(site, RunsCore(runs, site.max_length))

@@ -11,14 +11,14 @@ from lra.models.backbone.model import Backbone, Padding, Pooling, Positions
 from lra.models.families.tlb import TemporalLatentBottleneck
 from lra.models.idle import defaults
 from lra.models.mixer import Flow, Layout, Unsupported
-from tests.contracts.choices_of_configs import MODELS, STACKS
+from tests.contracts.choices_of_configs import CAUSAL_ALONE, MODELS, STACKS
 from tests.models.backbone.small_backbones import CONFIG, KEEP, build, facts, tokens
 
 PADDED = dataclasses.replace(facts(), padded=True)
 MIXERS = {
     name + suffix: functools.partial(MODELS[name], **options)
     for name in MODELS
-    if name not in STACKS
+    if name not in STACKS | CAUSAL_ALONE
     for suffix, options in {"": {}, "-lra": {"variant": "lra"}}.items()
     if options.keys() <= defaults(MODELS[name]).keys()
 }
