@@ -50,13 +50,12 @@ def forked(count: int, one: Callable[[int], int]) -> int:
     before = {number: signal.getsignal(number) for number in STOPS}
     for caught in before:
         signal.signal(caught, stop)
-    print(f"{count} workers begin", flush=True)
+    _say(f"{count} workers begin")
     codes: list[int] = []
     for number in range(count):
         if stopped:
             break
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
         pid = os.fork()
         if pid == 0:
             _become(number, one)
@@ -67,13 +66,26 @@ def forked(count: int, one: Callable[[int], int]) -> int:
         code = os.waitstatus_to_exitcode(status)
         codes.append(128 - code if code < 0 else code)
         if code:
-            print(f"{time.strftime('%H:%M:%S')} worker {number + 1} ended with {code}", flush=True)
+            _say(f"{time.strftime('%H:%M:%S')} worker {number + 1} ended with {code}")
     for asked, handler in before.items():
         signal.signal(asked, handler)
-    print(f"{len(codes)} workers ended", flush=True)
+    _say(f"{len(codes)} workers ended")
     if stopped:
         return 128 + stopped
     return together(codes)
+
+
+def _say(words: str) -> None:
+    """Print a line; a log that takes none now, and perhaps with the next, is no reason to stop."""
+    with suppress(OSError, ValueError):
+        print(words)
+    _flush()
+
+
+def _flush() -> None:
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 def together(codes: Collection[int]) -> int:
@@ -100,9 +112,7 @@ def _become(number: int, one: Callable[[int], int]) -> None:
         else:
             traceback.print_exception(error)
     finally:
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        _flush()
         with suppress(OSError):  # the folder with the socket of its fork server
             finalizers._run_finalizers()
         os._exit(code)

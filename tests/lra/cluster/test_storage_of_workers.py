@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -177,3 +179,36 @@ def test_jobs_of_slurm_are_queued_again(monkeypatch: pytest.MonkeyPatch, tmp_pat
         job()
     assert requeued == [1]
     assert together([0, STORAGE, 75]) == STORAGE
+
+
+WITH_A_LOG_THAT_FAILS_ONCE = """
+import errno, io, sys
+from lra.cluster import fork_workers
+
+class Log(io.FileIO):
+    left = 1
+
+    def write(self, data):
+        if Log.left:
+            Log.left -= 1
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return super().write(data)
+
+fork_workers.IMPORTED = ()
+fork_workers.isolate.prepare = fork_workers.isolate.start_server = lambda *_, **__: None
+sys.stdout = io.TextIOWrapper(io.BufferedWriter(Log(1, "w", closefd=False)))
+code = fork_workers.forked(2, lambda number: 0)
+sys.stdout.flush()
+sys.exit(code)
+"""
+
+
+def test_a_line_of_the_log_that_cannot_be_written_starts_the_workers_all_the_same() -> None:
+    """All four workers of one start in fifty were lost so."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_A_LOG_THAT_FAILS_ONCE],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 workers begin" in done.stdout, "written with the next line"
+    assert "2 workers ended" in done.stdout
