@@ -169,7 +169,7 @@ class NativeSparseAttention(Family):
         size, step = self.compressed_block, self.stride
         filled = table.filled_windows(size, step, causal=self.traits.causal)
         keys, values = (
-            table.windows(x[:, : self.groups], step, filled, size) for x in (keys, values)
+            table.windows(x[:, : self.groups], size, step, filled) for x in (keys, values)
         )
         return self.compress_keys(keys, filled), self.compress_values(values, filled)
 

@@ -61,54 +61,20 @@ class BlockTable(NamedTuple):
             :, :, : self.block_count * self.block
         ]
 
-    def visible(self, some: slice, *, causal: bool, whole: bool = False) -> Bool[Tensor, "#b l m"]:
-        """Return which blocks some of the tokens may see: of the same document, and in sight.
-
-        Args:
-            some: The tokens.
-            causal: Whether later tokens are hidden.
-            whole: Whether, then, blocks of which some tokens are hidden are hidden, too.
-        """
-        home, block = self.place[:, some] // self.block, self.numbers
-        seen = self.document[:, None] == self.document.gather(1, home)[..., None]
-        if causal:
-            last = (self.place[:, some] + 1) // self.block - 1 if whole else home
-            seen &= block <= last[..., None]
-        if self.sight is not None:
-            seen &= home[..., None] - block < self.sight
-        return seen & self.nonempty[:, None]
-
-    @property
-    def numbers(self) -> Int[Tensor, " m"]:
-        """Return the numbers of the blocks."""
-        return torch.arange(self.block_count, device=self.place.device)
-
-    @property
-    def nonempty(self) -> Bool[Tensor, "#b m"]:
-        """Return which blocks hold a token that may be seen."""
-        filled = self.filled_by_block
-        return self.document >= 0 if filled is None else filled.any(-1)
-
-    @property
-    def filled_by_block(self) -> Bool[Tensor, "#b m c"] | None:
-        """Return which slots of each block hold a token that may be seen; None: all."""
-        if self.filled is None:
-            return None
-        return torch.unflatten(self.filled, 1, (self.block_count, self.block))
-
-    def covered(
-        self, some: slice, width: int, stride: int, *, causal: bool
+    def visible(
+        self, some: slice, *, causal: bool, width: int = 1, stride: int | None = None
     ) -> Bool[Tensor, "#b l w"]:
         """Return which windows some of the tokens may see: of the same document, and in sight.
 
         Args:
             some: The tokens.
-            width: Slots of a window.
-            stride: Slots from one window to the next; divides those of a block.
             causal: Whether windows of which some tokens are hidden are hidden.
+            width: Slots of a window; 1: blocks are seen from their first token on.
+            stride: Slots from one window to the next, which divide those of a block; None: all.
         """
         place = self.place[:, some, None]
-        first = torch.arange(0, self.block_count * self.block, stride, device=place.device)
+        slots, stride = self.block_count * self.block, stride or self.block
+        first = torch.arange(0, slots, stride, device=place.device)
         home, block = place // self.block, first // self.block
         seen = self.document[:, None, block] == self.document.gather(1, home[..., 0])[..., None]
         if causal:
@@ -118,12 +84,17 @@ class BlockTable(NamedTuple):
         there = self.document[:, block] >= 0 if self.filled is None else self.filled[:, first]
         return seen & there[:, None]
 
+    @property
+    def numbers(self) -> Int[Tensor, " m"]:
+        """Return the numbers of the blocks."""
+        return torch.arange(self.block_count, device=self.place.device)
+
     def windows(
         self,
         slots: Float[Tensor, "b h s k"],
+        width: int,
         stride: int,
         filled: Bool[Tensor, "#b w c"] | None,
-        width: int,
     ) -> Float[Tensor, "b h w c k"]:
         """Return what windows of `width` slots hold, one every `stride`, zeros where not filled."""
         cut = torch.unflatten(slots, 2, (-1, stride))
@@ -149,18 +120,13 @@ class BlockTable(NamedTuple):
             parts.append(F.pad(cut[:, n:], (0, 0, 0, n)) & same[..., None])
         return torch.cat(parts, 2)
 
-    def by_block(self, slots: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h m c k"]:
-        """Return what each block holds, zeros in place of what may not be seen."""
-        if self.filled is not None:
-            slots = slots.masked_fill(~self.filled[:, None, :, None], 0)
-        return torch.unflatten(slots, 2, (-1, self.block))
-
     def means(self, slots: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h m k"]:
         """Return the mean over the tokens of each block that may be seen, in float32 or more.
 
         The last block counts as full where later tokens are hidden.
         """
-        return block_means(self.by_block(slots), self.filled_by_block)
+        filled = self.filled_windows(self.block, self.block, causal=True)
+        return block_means(self.windows(slots, self.block, self.block, filled), filled)
 
 
 def block_means(

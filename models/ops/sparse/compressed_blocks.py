@@ -42,7 +42,7 @@ class Choice(NamedTuple):
 
     def covered(self, some: slice) -> Bool[Tensor, "#b l w"]:
         """Return which windows some of the tokens see."""
-        return self.table.covered(some, self.width, self.stride, causal=self.causal)
+        return self.table.visible(some, causal=self.causal, width=self.width, stride=self.stride)
 
     def of_blocks(self, weights: Float[Tensor, "b g l w"]) -> Float[Tensor, "b g l m"]:
         """Return the weight of each block."""
@@ -62,7 +62,7 @@ class Choice(NamedTuple):
     def choose(self, weights: Float[Tensor, "b g j l w"], some: slice) -> Int[Tensor, "b g l t"]:
         """Choose blocks by the weights that the heads that share keys give to windows."""
         forced = self.forced(some)
-        seen = forced | self.table.visible(some, causal=self.causal, whole=True)
+        seen = forced | self.table.visible(some, causal=self.causal, width=self.table.block)
         seen = seen & self.table.visible(some, causal=self.causal)
         scores = self.of_blocks(weights.sum(2)).masked_fill_(~seen[:, None], -torch.inf)
         return block_selection(scores, self.top, forced[:, None])
