@@ -51,7 +51,10 @@ def check_batch(case: Case) -> Result:
 
 
 def check_heads(case: Case) -> Result:
-    """What one head projects reaches that head's share of the output projection, and no other."""
+    """What one head projects reaches that head's share of the output projection, and no other.
+
+    Or its share of a `joint_norm` before that.
+    """
     mixer = _with_heads(case)
     queries = [getattr(mixer, name, None) for name in ("q_proj", "k_proj")]
     value, out = getattr(mixer, "v_proj", None), getattr(mixer, "out_proj", None)
@@ -69,7 +72,9 @@ def check_heads(case: Case) -> Result:
         rounds = [(linear[:1], heads), ([value, *linear[1:]], groups)]
     x = case.input(case.middling, rows=1)
     found: list[Tensor] = []
-    out.register_forward_pre_hook(lambda _, given: found.append(given[0].detach()))
+    # A norm of all heads together lets each reach the others, as the output projection does.
+    first = getattr(mixer, "joint_norm", None) or out
+    first.register_forward_pre_hook(lambda _, given: found.append(given[0].detach()))
 
     def shares() -> Tensor:
         with torch.no_grad():

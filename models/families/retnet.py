@@ -142,7 +142,7 @@ class RetNet(Family):
         self.v_proj = projection(site.width, values, bias=has.qkv)
         if gate != Gate.none:
             self.gate_proj = projection(site.width, values, bias=has.qkv)
-        self.joint = (
+        self.joint_norm = (
             GatedHeadNorm(values, gate=gate, epsilon=EPSILON) if norm == HeadNorm.joint else None
         )
         self.out_proj = projection(values, site.width, bias=has.output)
@@ -172,8 +172,8 @@ class RetNet(Family):
     ) -> Float[Tensor, "b l d"]:
         """Norm and gate what heads read, join and project it."""
         gate = None if self.gate == Gate.none else self.gate_proj(x)
-        if self.joint is not None:
-            return cast(Tensor, self.out_proj(self.joint(o.transpose(1, 2).flatten(-2), gate)))
+        if self.joint_norm is not None:
+            return cast(Tensor, self.out_proj(self.joint_norm(o.transpose(1, 2).flatten(-2), gate)))
         heads = normed_heads(o, EPSILON, centred=self.norm == HeadNorm.group)
         normed = heads.to(o.dtype).transpose(1, 2).flatten(-2)
         return cast(Tensor, self.out_proj(gated(normed, gate, self.gate)))

@@ -147,13 +147,13 @@ def lightning(mixer, x):
     # Its keys are not divided by the root of a head's width.
     size = o.square().mean(-1, keepdim=True) + EPSILON * q.shape[-1]
     gate = (x @ mixer.gate_proj.weight.mT).sigmoid()
-    return (gate * mixer.joint.weight * o / size.sqrt()) @ mixer.out_proj.weight.mT
+    return (gate * mixer.joint_norm.weight * o / size.sqrt()) @ mixer.out_proj.weight.mT
 
 
 @pytest.mark.parametrize("layer", [0, 2])
 def test_the_whole_layer_is_that_of_minimax(layer):
     mixer = built(causal=True, layer=layer, depth=4, **MINIMAX)
-    mixer.joint.weight.data.normal_()
+    mixer.joint_norm.weight.data.normal_()
     x = drawn(2, LENGTH, WIDTH).requires_grad_()
     wanted = lightning(mixer, x)
     compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()], atol=1e-10, looser=10)

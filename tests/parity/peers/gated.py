@@ -191,7 +191,7 @@ def lightning(case: PeerCase) -> PeerPair:
     weights = [
         *parted([each.weight for each in (ours.q_proj, ours.k_proj, ours.v_proj)], joint.weight),
         twins(ours.gate_proj.weight, peer.output_gate.weight),
-        twins(ours.joint.weight, peer.norm.weight),
+        twins(ours.joint_norm.weight, peer.norm.weight),
         twins(ours.out_proj.weight, peer.out_proj.weight),
     ]
     return PeerPair(layer_of(ours), theirs, case.tokens(), tuple(weights))
