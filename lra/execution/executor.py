@@ -160,11 +160,11 @@ class Executor:
     def _compared(self, several: Sequence[Running], sharers: int) -> Iterator[isolate.Job]:
         """Probe cells one after the other, then compare them; one that fails ends by itself.
 
-        Where their comparison fails, whoever's fault it is, each is measured alone.
+        Where their comparison fails, whatever the reason, each is measured alone.
         """
         for running in several:
             yield _job(running.claimed.planned, self.store, sharers, probed=True)
-        together = [each for each in several if each.probed is not None]
+        together = [each for each in several if each.cell.key in self.running]
         if not together:
             return
         job = _comparison(together, self.store, sharers)

@@ -116,12 +116,13 @@ def test_cells_of_one_length_are_compared_and_stored_by_themselves(
     assert json.loads(environment.read_text())["took_s"] >= 0
 
 
+@pytest.mark.parametrize("sent", [[ROW], [ROW, Probed({"peak": 1})]], ids=["early", "late"])
 def test_a_cell_that_fails_by_itself_takes_no_other_with_it(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, sent: list[object]
 ) -> None:
     def failing(job: isolate.Job) -> tuple[list[object], Ending]:
         if not compares(job) and job.name == sweep.cells[0].key:
-            return [ROW], BROKEN
+            return sent, BROKEN
         return sound(job)
 
     executor, jobs = play(monkeypatch, sweep, failing)
