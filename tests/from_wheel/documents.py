@@ -48,7 +48,7 @@ ANSWERS = {
     "generate": "is no causal language model|the prompt from stdin is empty",
     "compare": "unknown (model|value|sweep|setting)",
     "verify": "no CUDA|sees no GPU|No module named 'fla'|checks passed, [1-9]",
-    "data": "is missing: |cannot be reached|no WikiText there|no FASTA file there",
+    "data": "is missing: |are not prepared|cannot be reached|no WikiText there|no FASTA file there",
 }
 """Right answers to commands whose cells, GPU or archives are not here; checks that fail are one."""
 STORED = {
