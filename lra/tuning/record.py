@@ -172,25 +172,29 @@ class Record:
         Raises:
             ConfigError: it is another search.
         """
-        _same(self.name, "sampler", before.sampler, self.sampler)
-        _same(self.name, "set of words", " ".join(before.fixed), " ".join(self.fixed))
-        _same(self.name, "params", before.params, self.params)
-        own = {**before.for_model, **self.for_model}
-        _same(self.name, "for_model", {**own, **before.for_model}, own)
         old, new = asdict(before.options), asdict(self.options)
-        for name in old:
-            if name not in GROWING:
-                _same(self.name, name, old[name], new[name])
+        own = {**before.for_model, **self.for_model}
+        there, here = (
+            {"sampler": each.sampler, "set of words": " ".join(each.fixed), "params": each.params}
+            | {name: value for name, value in asdict(each.options).items() if name not in GROWING}
+            for each in (before, self)
+        )
+        there["for_model"], here["for_model"] = {**own, **before.for_model}, own
         if not {*old["final_seeds"]} <= {*new["final_seeds"]}:
-            _same(self.name, "final_seeds", old["final_seeds"], new["final_seeds"])
+            there["final_seeds"], here["final_seeds"] = old["final_seeds"], new["final_seeds"]
+        if other := next((what for what in there if there[what] != here[what]), None):
+            raise ConfigError(
+                f"sweep={self.name} is a search with another {other}: {short(str(there[other]))} "
+                f"there, {short(str(here[other]))} here; give this one another name: sweep=NAME"
+            )
         for name in ("trials", "studies"):
             if new[name] < old[name]:
                 raise ConfigError(
                     f"search.{name}: got {new[name]}, and the search {self.name} has {old[name]}; "
                     f"wanted as many or more, or another name: sweep=NAME"
                 )
-        arms = _joined(before, self)
-        return replace(self, arms=arms, for_model=own, points=before.points)
+        arms = {arm.words: arm for arm in (*before.arms, *self.arms)}
+        return replace(self, arms=(*arms.values(),), for_model=own, points=before.points)
 
     def write(self, root: Path) -> None:
         """Store it, whole."""
@@ -201,18 +205,6 @@ class Record:
         }  # fmt: skip
         make_folder(path.parent)
         write_whole(path, sealed(content, indent=1))
-
-
-def _joined(before: Record, now: Record) -> tuple[Arm, ...]:
-    return tuple({arm.words: arm for arm in (*before.arms, *now.arms)}.values())
-
-
-def _same(name: str, what: str, before: Any, now: Any) -> None:
-    if before != now:
-        raise ConfigError(
-            f"sweep={name} is a search with another {what}: {short(str(before))} there, "
-            f"{short(str(now))} here; give this one another name: sweep=NAME"
-        )
 
 
 def record_file(root: Path, name: str) -> Path:
@@ -243,9 +235,8 @@ def read_record(root: Path, name: str) -> Record | None:
             f"{path} has schema {content['schema']}, and this lra reads {SCHEMA}: go on with the "
             "lra that wrote it, or give another name: sweep=NAME"
         )
-    names = [each for each in Record.__dataclass_fields__ if each in content]
-    fields = {each: content[each] for each in names}
+    fields = {each: content[each] for each in Record.__dataclass_fields__}
     fields["options"] = SearchOptions(**content["options"])
     fields["arms"] = tuple(Arm(**{**a, "words": tuple(a["words"])}) for a in content["arms"])
-    fields["fixed"], fields["steering"] = tuple(content["fixed"]), tuple(content["steering"])
+    fields |= {each: tuple(content[each]) for each in ("fixed", "steering")}
     return Record(**fields)

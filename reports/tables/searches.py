@@ -27,6 +27,11 @@ INDEPENDENT = ("halton", "random")
 LOG = 10
 """Times the least value of an option: from here on its axis is logarithmic."""
 _COSTS = {"trial_steps": "steps", "trial_time": "time", "trial_multiply_adds": "multiply_adds"}
+_TRIAL = (
+    "model", "family", "options", "departures", "created", "cell", "sampler", "study", "trial",
+    "rung", "point", "metric", "score", "status", "reason", "disturbed", "device",
+)  # fmt: skip
+"""Columns of a trial, besides its place and its costs."""
 _STEERING = ("runner.", "search.", "trainings.", "trials.")
 """Beginnings of names that set no arm apart."""
 _LED = ("changed: ", "tuned: ", UNTUNED)
@@ -241,22 +246,16 @@ def _trials(found: pd.DataFrame) -> pd.DataFrame:
         if row["metric"] != "trial_score":
             continue
         labels, nothing = row["labels"], dict.fromkeys(_COSTS.values(), float("nan"))
-        records.append({
-            **{column: row[column] for column in PLACE}, "model": row["family"],
-            "family": row["family"], "options": row["options"],
-            "departures": row["departures"], "created": row["created"], "cell": row["cell"],
-            "sampler": labels["search"], "study": labels["study"], "trial": int(labels["trial"]),
-            "rung": labels["rung"], "point": json.loads(labels["options"]),
-            "metric": labels["metric"], "score": row["value"], "status": row["status"],
-            "reason": row["reason"], "disturbed": row["disturbed"],
-            "device": f"{row['hardware']}, {row['device']}",
-            **nothing, **costs.get(_trial_key(row), {}),
-        })  # fmt: skip
-    columns = [
-        *ARM, "family", "options", "departures", "created", "cell", "sampler", "study",
-        "trial", "rung", "point", "metric", "score", "status", "reason", "disturbed", "device",
-        *_COSTS.values(),
-    ]  # fmt: skip
+        values = (
+            row["family"], row["family"], row["options"], row["departures"], row["created"],
+            row["cell"], labels["search"], labels["study"], int(labels["trial"]), labels["rung"],
+            json.loads(labels["options"]), labels["metric"], row["value"], row["status"],
+            row["reason"], row["disturbed"], f"{row['hardware']}, {row['device']}",
+        )  # fmt: skip
+        told = dict(zip(_TRIAL, values, strict=True))
+        where = {column: row[column] for column in PLACE}
+        records.append({**where, **told, **nothing, **costs.get(_trial_key(row), {})})
+    columns = [*PLACE, *_TRIAL, *_COSTS.values()]
     return pd.DataFrame(records, columns=columns)
 
 
