@@ -67,7 +67,7 @@ def tuned_table(searches: Searches, metric: str) -> Table:
         Column(title=title, group=group, words=title == "chosen options")
         for group, titles in (
             ("test", ("tuned", "untuned", "gain")),
-            ("validation", ("best trial", "fourth", "its options again", "optimism")),
+            ("validation", ("best trial (error)", "fourth", "its options again", "optimism")),
             ("", ("chosen options",)),
             ("search", ("trials (failed)", "steps", "hours", "multiply-adds")),
         )
@@ -103,8 +103,8 @@ def _caption(searches: Searches, metric: str) -> str:
         )
     if score_of(metric).shares:
         text += (
-            "±: standard error of one score, by the number of validation examples; trials down to "
-            "the fourth best that differ by less are not told apart. "
+            "In parentheses, the standard error of one score, by the number of validation "
+            "examples: trials down to the fourth best that differ by less are not told apart. "
         )
     devices = sorted(set(trials["device"]))
     machine = devices[0] if len(devices) == 1 else f"{len(devices)} kinds of machine"
@@ -154,7 +154,7 @@ def _with_error(best: Entry, choices: Sequence[SearchChoice], score: Score) -> E
     if best.value is None or not score.shares or not examples:
         return best
     error = math.sqrt(best.value * (1 - best.value) / examples)
-    text = f"{best.text} ± {_number(error, score).text}"
+    text = f"{best.text} ({_number(error, score).text})"
     return replace(best, text=text, facts={"examples": examples, "standard_error": error})
 
 

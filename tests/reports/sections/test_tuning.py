@@ -56,7 +56,7 @@ def test_the_table_has_the_finals_of_the_choice_and_what_it_cost() -> None:
     assert lstm["gain"].interval is not None
     best = max(r["value"] for r in rows if r["family"] == "lstm" and r["metric"] == "trial_score"
                and r["value"] is not None)  # fmt: skip
-    assert lstm["best trial"].value == pytest.approx(best)
+    assert lstm["best trial (error)"].value == pytest.approx(best)
     again, optimism = lstm["its options again"].value, lstm["optimism"].value
     assert again is not None
     assert optimism == pytest.approx(best - again)
@@ -79,12 +79,12 @@ def test_a_score_has_its_error_beside_the_fourth_best() -> None:
     scores = sorted(r["value"] for r in rows if r["metric"] == "trial_score" and r["value"])
     best, fourth = scores[-1], scores[-4]
     error = np.sqrt(best * (1 - best) / 400)
-    assert lstm["best trial"].text == f"{100 * best:.1f} ± {100 * error:.1f}"
-    assert lstm["best trial"].facts["standard_error"] == pytest.approx(error)
+    assert lstm["best trial (error)"].text == f"{100 * best:.1f} ({100 * error:.1f})"
+    assert lstm["best trial (error)"].facts["standard_error"] == pytest.approx(error)
     assert lstm["fourth"].value == pytest.approx(fourth)
     few = line(tuned_table(searches(families=("lstm",), trials=2), "accuracy"), "lstm")
     assert few["fourth"].value is None
-    assert "±" not in few["best trial"].text
+    assert "(" not in few["best trial (error)"].text
 
 
 def test_budgets_are_judged_by_finished_trials() -> None:
