@@ -57,6 +57,12 @@ def unpacked(folder: Path) -> Path:
     return folder / "lra"
 
 
+def count_short() -> None:
+    """Count growth at short lengths, where the contract kit is called and not what is tested."""
+    costs = importlib.import_module("lra.models.contract.costs")
+    costs.LENGTHS, costs.FURTHER_LENGTHS = (64, 128, 256), (512, 1024, 2048)
+
+
 NUMBER = struct.Struct("i")
 
 

@@ -59,7 +59,7 @@ def lra(site: Path, tmp_path: Path):
             [sys.executable, "-P", *how, *words], cwd=tmp_path, text=True, timeout=300,
             capture_output=True, check=False,
             env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{HOME}", "ACME_SEEN": str(seen),
-                 "LRA_DATA": str(tmp_path / "data"), "OMP_NUM_THREADS": "1"},
+                 "LRA_DATA": str(site.parent / "data"), "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr, seen.exists()

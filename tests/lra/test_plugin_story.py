@@ -127,7 +127,8 @@ def attempt(
     environment |= {"LRA_DATA": str(folder / "data"), "OMP_NUM_THREADS": "1"}
     if not how:
         environment["PYTHONSAFEPATH"] = "1"  # as in the installed command
-        done = lra_process.run(words, cwd=folder, env=environment)
+        prepare = lra_process.count_short if words[0] == "verify" else None
+        done = lra_process.run(words, cwd=folder, env=environment, prepare=prepare)
     else:
         done = subprocess.run(
             [*how, *words],

@@ -149,6 +149,7 @@ class Peeping(Blind):
         return x * self.scale + x.mean(1, keepdim=True)
 
 
+@pytest.mark.usefixtures("short_counts")
 def test_a_class_is_verified_as_it_stands() -> None:
     found = lra.verify(Blind, scale=2.0, max_length=32)
     assert found.passed, found.failed

@@ -9,6 +9,7 @@ import pytest
 
 import lra
 
+pytestmark = pytest.mark.usefixtures("short_counts")
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = sorted({*lra._MODULES.values()})
 

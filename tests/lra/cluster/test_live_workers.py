@@ -57,8 +57,9 @@ def log(results: Path) -> str:
 
 
 def test_trainings_are_written_by_their_workers_and_the_report_by_the_last(
-    submit: Callable[..., None], tmp_path: Path
+    submit: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What another worker still writes is waited for, and left to it."""
     submit(*TRAININGS, "logger=wandb_offline")
     assert ended(work(tmp_path, "--workers", "2"))[0] == 0
     state = read_state(tmp_path / "wandb")
@@ -75,6 +76,36 @@ def test_trainings_are_written_by_their_workers_and_the_report_by_the_last(
         assert run.summary["status"] == "complete"
     assert "its runs for W&B" in log(tmp_path)
     assert not [*(tmp_path / "wandb/data").glob(".live*")]
+    leave_to_another_worker(tmp_path, monkeypatch)
+
+
+def leave_to_another_worker(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Report anew, while the run of one cell is not whole and somebody holds it."""
+    folder = results / "wandb"
+    name, was = next((run, was) for run, was in read_state(folder).items() if was.live)
+    (file,) = folder.glob(f"mirrored/{name}.json")
+    whole = file.read_text()
+    (key,) = was.cells
+    file.write_text(whole.replace(was.cells[key], ""))
+    (results / "plans/some" / reporting.DONE).unlink()
+    monkeypatch.setattr(reporting, "OTHERS_S", 1.0)
+    plan = StoredPlan(plan_folder(results, "some"))
+    said: list[str] = []
+    lock = taken(folder, name)
+    assert lock is not None
+    before = Path(was.path).stat().st_mtime_ns
+    with (results / "out").open("w") as out:
+        reporting.report_once(plan, said.append, out)
+        assert any("waiting for the runs of 1 cells" in line for line in said)
+        assert any("left to the workers that write them" in line for line in said)
+        assert Path(was.path).stat().st_mtime_ns == before
+        assert read_state(folder)[name].cells == {key: ""}
+        lock.release()
+        (results / "plans/some" / reporting.DONE).unlink()
+        reporting.report_once(plan, said.append, out)
+    assert read_state(folder)[name].cells == was.cells, "copied from the rows"
+    assert Store(results).claims() == {}
+    plan.close()
 
 
 def test_a_server_gets_trainings_of_two_workers_as_they_run(
@@ -120,35 +151,3 @@ def test_tensorboard_gets_trainings_of_workers(submit: Callable[..., None], tmp_
     assert len({file.parent for file in files}) == 2
     assert "its runs for TensorBoard" in log(tmp_path)
     assert f"tensorboard --logdir {tmp_path / 'tensorboard'}" in log(tmp_path)
-
-
-def test_what_another_worker_still_writes_is_waited_for_and_left_to_it(
-    submit: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    submit(*TRAININGS, "logger=wandb_offline")
-    assert ended(work(tmp_path))[0] == 0
-    folder = tmp_path / "wandb"
-    name, was = next((run, was) for run, was in read_state(folder).items() if was.live)
-    (file,) = folder.glob(f"mirrored/{name}.json")
-    whole = file.read_text()
-    (key,) = was.cells
-    file.write_text(whole.replace(was.cells[key], ""))
-    (tmp_path / "plans/some" / reporting.DONE).unlink()
-    monkeypatch.setattr(reporting, "OTHERS_S", 1.0)
-    plan = StoredPlan(plan_folder(tmp_path, "some"))
-    said: list[str] = []
-    lock = taken(folder, name)
-    assert lock is not None
-    before = Path(was.path).stat().st_mtime_ns
-    with (tmp_path / "out").open("w") as out:
-        reporting.report_once(plan, said.append, out)
-        assert any("waiting for the runs of 1 cells" in line for line in said)
-        assert any("left to the workers that write them" in line for line in said)
-        assert Path(was.path).stat().st_mtime_ns == before
-        assert read_state(folder)[name].cells == {key: ""}
-        lock.release()
-        (tmp_path / "plans/some" / reporting.DONE).unlink()
-        reporting.report_once(plan, said.append, out)
-    assert read_state(folder)[name].cells == was.cells, "copied from the rows"
-    assert Store(tmp_path).claims() == {}
-    plan.close()
