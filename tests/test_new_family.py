@@ -1,7 +1,8 @@
 """A new family is one file, one YAML and one test: in a copy of the project, with no line changed.
 
 The family is in `new_family/`: the mean of the values so far, with a kind of its own. Beside it
-stand two without a test of their own: one approximates attention, one sees the past alone.
+stand two without a test of their own: one approximates attention, one sees the past alone. A new
+task is one file and one YAML.
 """
 
 import json
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 GIVEN = Path(__file__).parent / "new_family"
 FAMILY, KIND, APPROXIMATION = "running_mean", "running means", "key_means"
-CAUSAL = "token_shift"
+CAUSAL, TASK = "token_shift", "majority"
 ADDED = {
     "running_mean.py": f"models/families/{FAMILY}.py",
     "running_mean.yaml": f"conf/model/{FAMILY}.yaml",
@@ -27,9 +28,11 @@ ADDED = {
     "key_means.yaml": f"conf/model/{APPROXIMATION}.yaml",
     "token_shift.py": f"models/families/{CAUSAL}.py",
     "token_shift.yaml": f"conf/model/{CAUSAL}.yaml",
+    "majority.py": f"tasks/classification/{TASK}.py",
+    "majority.yaml": f"conf/task/{TASK}.yaml",
 }
 ROOMS = ("conf", "docs/site", "lra", "models", "reports", "runners", "tasks", "tests")
-GO_OVER_FAMILIES = (
+GO_OVER_ALL = (
     "tests/contracts",
     "tests/lra/composition/test_compose.py",
     "tests/lra/test_recorded_defaults.py",
@@ -40,12 +43,15 @@ GO_OVER_FAMILIES = (
     "tests/models/backbone/test_attention_weights.py",
     "tests/models/backbone/test_padding.py",
     f"tests/models/families/test_{FAMILY}.py",
+    "tests/tasks/baselines/test_seen.py",
+    "tests/tasks/data/test_shared_cache.py",
     "tests/test_family_pages.py",
     "tests/test_rules.py",
 )
 PAGES = ("pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
 OF_ALL = (
     "test_selection",
+    "test_every_choice_of_ours_says_what_it_is",
     "test_every_default_is_the_recorded_one",
     "test_there_are",
     "test_the_import_rules_hold",
@@ -86,9 +92,9 @@ def python(copy: Path, folder: Path, *words: str) -> subprocess.CompletedProcess
 
 
 def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:
-    chosen = " or ".join((FAMILY, APPROXIMATION, CAUSAL, *OF_ALL))
+    chosen = " or ".join((FAMILY, APPROXIMATION, CAUSAL, TASK, *OF_ALL))
     options = ("-q", "-rp", "-p", "no:cacheprovider", "-n", "0", "-k", chosen)
-    done = python(copy, copy, "-m", "pytest", *options, *GO_OVER_FAMILIES)
+    done = python(copy, copy, "-m", "pytest", *options, *GO_OVER_ALL)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = [line for line in done.stdout.splitlines() if line.startswith("PASSED")]
     for name in (
@@ -99,6 +105,8 @@ def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:
         f"test_mixer_keeps_the_contract[{APPROXIMATION}-cpu]",
         f"test_builds_on_meta[{CAUSAL}]",
         f"test_numbers_below_zero_are_refused_with_their_value[{CAUSAL}]",
+        f"test_baselines_read_what_batches_deliver[{TASK}-0]",
+        f"test_every_option_has_type_and_meaning[task-{TASK}]",
         f"test_{FAMILY}.py::test_is_the_mean_as_it_is_written[",
         *OF_ALL,
     ):

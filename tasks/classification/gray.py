@@ -39,7 +39,6 @@ class Encoding(StrEnum):
 class GrayTask(ClassificationTask):
     """A task of pictures; says `encode` in its constructor."""
 
-    bucket_batches = 1
     usual_share = 0.5
 
     @by_name

@@ -14,7 +14,8 @@ class RowsTask(StoredTask):
     """One example, one or more stored sequences; a kind of task adds how answers are judged."""
 
     max_length: int
-    bucket_batches: int
+    bucket_batches: int = 1
+    """Training batches that are formed together by length."""
     shift: int = 0
     """Added to every stored token."""
     padded_length: int | None = None

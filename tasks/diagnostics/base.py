@@ -63,7 +63,6 @@ class DiagnosticTask(RowsTask):
     version: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     """Every length is a multiple of this."""
-    bucket_batches = 1
 
     length: int
     """Tokens of a training or validation row."""
