@@ -220,8 +220,26 @@ def explain(error: Exception, argv: Sequence[str] = ()) -> int:
 
         complain(shortened(message(error), argv))
         return 2
-    print("lra: this is a bug in lra or in a package it uses, not in your input.", file=sys.stderr)
+    where = _in_code_of_ones_own(error)
+    blame = f"a bug at {where}" if where else "a bug in lra or in a package it uses"
+    print(f"lra: this is {blame}, not in your input.", file=sys.stderr)
     return 1
+
+
+def _in_code_of_ones_own(error: Exception) -> str:
+    """Return where the user's own code, which lra called, raised an error; "" where it did not."""
+    import sysconfig
+
+    packages = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+    frames = traceback.extract_tb(error.__traceback__)
+    called = next((n for n, at in enumerate(frames) if Path(at.filename) == Path(__file__)), 0)
+    for frame in reversed(frames[called:]):
+        file = Path(frame.filename)
+        if any(file.is_relative_to(folder) for folder in OURS):
+            return ""
+        if file.is_file() and not any(file.is_relative_to(folder) for folder in packages):
+            return f"{file}:{frame.lineno} in {frame.name}"
+    return ""
 
 
 def shows_tracebacks() -> bool:

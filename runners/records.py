@@ -121,10 +121,11 @@ class Measurement:
         if self.status is not Status.ok and not self.reason:
             raise ValueError(f"a row without a value needs a reason: got {self}")
         if self.metric not in METRICS:
-            near = get_close_matches(self.metric, METRICS, n=3) or sorted(METRICS)
+            near = get_close_matches(self.metric, METRICS, n=3) or ["none"]
             raise ValueError(
                 f"unknown metric {self.metric!r}; near matches: {', '.join(near)}; "
-                "a new metric goes into runners/metrics.py with its unit and meaning"
+                "a new metric goes into runners/metrics.py with its unit and meaning, and a runner "
+                "of a package takes one that is there"
             )
         numbers = (*self.samples, *(() if self.value is None else (self.value,)))
         if not all(math.isfinite(number) for number in numbers):

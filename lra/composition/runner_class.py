@@ -15,6 +15,7 @@ from lra.composition.class_path import NotNamed, check_place, locate, locate_mod
 from lra.composition.yaml_text import load
 from lra.conf.rooms import imported_name
 from lra.errors import ConfigError, UnknownName, unknown
+from lra.runners.metrics import METRICS
 
 if TYPE_CHECKING:
     from lra.reports.sections.section import SectionOf
@@ -61,6 +62,13 @@ def _located(class_path: str, plugins: Sequence[str]) -> "type[Runner]":
         raise ConfigError(
             f"runner.class_path: {class_path} has no method run(work), which yields a cell's rows"
         )
+    for metric in (kind.outcome, *kind.tabled):
+        if metric not in METRICS:
+            raise ConfigError(
+                f"runner.class_path: {class_path}: `outcome` and `tabled` are metrics of "
+                f"runners/metrics.py: got {metric!r}; a new one is a line there, and a runner of a "
+                "package takes one that is there"
+            )
     return kind
 
 

@@ -136,6 +136,8 @@ class Forecaster:
             Uncounted: it cannot be counted.
         """
         passes = run.runner.passes(CellWork.planned(run, columns))
+        if not passes:
+            raise Uncounted(f"{type(run.runner).__name__} asks nothing of a model")
         machine = self.machine(run)
         if machine is None:
             raise Uncounted(

@@ -226,6 +226,13 @@ def test_a_runner_may_say_nothing_or_fail_without_harm() -> None:
         planned("runner=certify")[0].run.runner.passes(work)
 
 
+def test_a_runner_may_ask_nothing_of_a_model(monkeypatch) -> None:
+    (one,) = planned("model=linear")
+    monkeypatch.setattr(type(one.run.runner), "passes", lambda *_: [])
+    with pytest.raises(Uncounted, match="Train asks nothing of a model"):
+        Forecaster().counted(one.run, one.cell.columns)
+
+
 def test_a_count_that_takes_too_long_ends_in_the_middle_of_a_pass() -> None:
     run = planned("model=linear", "model.backbone.depth=4")[0].run
     passes = Passes(1, 2, 64, True)
