@@ -199,8 +199,8 @@ def _draw(axes: Axes, line: pd.DataFrame, look: Look, about: tuple[str, float, f
         marker=look.marker, markersize=3.5, markevery=max(1, len(x) // 8), linewidth=1.4,
         label=legend_name(name),
     )  # fmt: skip
-    clipped = (np.clip(side, *limits) for side in (low, high))
-    axes.fill_between(x, *clipped, color=look.color, alpha=0.08, linewidth=0)
+    below, above = (np.clip(side, *limits) for side in (low, high))
+    axes.fill_between(x, below, above, color=look.color, alpha=0.08, linewidth=0)
     for side in (low, high):
         inside = np.where(side == open_end, np.nan, side)
         axes.plot(x, inside, color=look.color, linewidth=0.6, alpha=0.7, scaley=False)

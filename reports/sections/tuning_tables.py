@@ -299,7 +299,7 @@ def _top_kept(both: pd.DataFrame, metric: str) -> Entry:
         return absent()
     up = not higher_is_better(metric)
     early, best = (
-        {*both.sort_values(column, ascending=up, kind="stable").index[:count]} for column in both
+        {*both[column].sort_values(ascending=up, kind="stable").index[:count]} for column in both
     )
     kept = len(best & early)
     return Entry(text=f"{kept} of {count}", value=kept / count)
