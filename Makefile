@@ -97,7 +97,7 @@ release: $(VENV)/.dev
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/twine check --strict dist/*
 	for archive in dist/*; do $(TRY) $$archive --python $(PYTHON) || exit 1; done
-	sed -n '/^## /,/^## /p' CHANGELOG.md | sed '1d;$$d' > dist/NOTES.md
+	awk '/^## / { part++; next } part == 1' CHANGELOG.md > dist/NOTES.md
 	@echo "tried: $$(ls dist/*.whl dist/*.tar.gz); what is new: dist/NOTES.md; the next steps: .github/RELEASE.md"
 
 # The wheel with the oldest dependencies and the newest; of other Pythons that are here, without torch.
