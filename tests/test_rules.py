@@ -181,6 +181,7 @@ READS_TEXT = {
     ("searches", "_arms"),  # paths of options, and words of which a name is made
     ("best_on_validation", "_with_arms"),  # words of which a name is made
     ("tuning_points", "point_figure"),  # the path of an option
+    ("describe", "_searched"),  # a place in a search, which is stored so
 }
 
 
