@@ -255,7 +255,7 @@ def looked_at(mask: Bool[Tensor, "..."]) -> bool:
     return on_cpu and not torch.compiler.is_compiling()
 
 
-class Derived:
+class MadeOnce:
     """What the layers of one pass make of its masks: the first that asks makes it for all.
 
     A value belongs to the very tensors that it was made of: a layout with others gets its own.
@@ -300,11 +300,11 @@ class Layout(NamedTuple):
     """Ranks, for a mixer that looks both ways: a token sees those of no higher rank."""
     context: Context | None = None
     """Ranks that share each sequence: `x`, and all facts by token, are this rank's part."""
-    derived: Derived | None = None
+    derived: MadeOnce | None = None
     """No fact, but what layers make of them; None: each makes its own."""
 
     def once(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
-        """Return what `make` returns, once for all layers of a pass: see `Derived.of`."""
+        """Return what `make` returns, once for all layers of a pass: see `MadeOnce.of`."""
         # Compiled code fuses it with what reads it.
         if torch.compiler.is_compiling() or self.derived is None:
             return make()

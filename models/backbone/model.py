@@ -57,9 +57,9 @@ from lra.models.backbone.stack import Stack, TransformerBlock
 from lra.models.context import Context
 from lra.models.mixer import (
     INSIDE,
-    Derived,
     Flow,
     Layout,
+    MadeOnce,
     MixerFactory,
     Penalised,
     Positions,
@@ -380,7 +380,7 @@ class Backbone(nn.Module):
         parts = placing.parts_of(x, layout, restarts=getattr(self.stack, "restarts", False))
         x = self.embedding_dropout(self.add_positions(x, count, parts, layout.context))
         flow = Flow(x, layers)
-        placed = layout._replace(keep=keep, start=count, derived=Derived())
+        placed = layout._replace(keep=keep, start=count, derived=MadeOnce())
         if to_answer and self.reads_first and layout.context is None:
             flow = cast(Stack, self.stack)(flow, placed, first=True)
         elif self.query is None:

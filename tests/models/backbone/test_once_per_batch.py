@@ -11,7 +11,7 @@ from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.linear import LinearAttention
 from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Derived, Layout
+from lra.models.mixer import Layout, MadeOnce
 from tests.models.ops.linear.test_feature_calls import Calls
 
 FAMILIES = {"sdpa": SDPA, "softmax": SoftmaxAttention, "linear": LinearAttention}
@@ -58,7 +58,7 @@ def test_a_layer_more_makes_no_mask_more(family: str, monkeypatch: pytest.Monkey
     }
     assert added["index_fill"] == 2  # of the input, and of its gradient
     assert added["masked_fill"] == (family == "softmax")  # of the gradient of scores
-    monkeypatch.setattr(Derived, "of", lambda self, name, made_of, make: make())
+    monkeypatch.setattr(MadeOnce, "of", lambda self, name, made_of, make: make())
     assert added_by_a_layer(family)["nonzero"] == 1
 
 
@@ -74,7 +74,7 @@ def test_shared_masks_change_no_bit(family: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_another_mask_of_the_same_name_gets_its_own() -> None:
-    derived, made = Derived(), []
+    derived, made = MadeOnce(), []
 
     def of(keep: Tensor) -> Tensor:
         return derived.of("seen", (keep,), lambda: made.append(keep) or ~keep)  # type: ignore[func-returns-value]
