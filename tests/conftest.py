@@ -13,7 +13,7 @@ from itertools import count
 import pytest
 
 from lra.conf import system_errors
-from tests import shape_checks
+from tests import lra_process, shape_checks
 
 SHAPES = os.environ.get("LRA_SHAPES") != "0"
 if SHAPES:  # before anything imports what is tested
@@ -68,6 +68,16 @@ def pytest_collection_modifyitems(items):
 def no_pauses(monkeypatch):
     """Try again at once what a file system may do a moment later."""
     monkeypatch.setattr(system_errors, "WAITS_S", (0.0,) * len(system_errors.WAITS_S))
+
+
+@pytest.fixture
+def short_counts(monkeypatch):
+    """Count growth at short lengths, where something else of the contract kit is tested."""
+    from lra.models.contract import costs
+
+    for name in ("LENGTHS", "FURTHER_LENGTHS"):
+        monkeypatch.setattr(costs, name, getattr(costs, name))
+    lra_process.count_short()
 
 
 @pytest.fixture

@@ -66,12 +66,14 @@ def test_sound_mixers_of_other_kinds_raise_no_alarm(make):
 
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize(("width", "heads", "max_length"), [(15, 3, 100), (9, 1, 7), (20, 4, 1)])
+@pytest.mark.usefixtures("short_counts")
 def test_odd_sites_raise_no_alarm(width, heads, max_length, causal):
     found = check_mixer(Honest, causal=causal, width=width, heads=heads, max_length=max_length)
     assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
 
 
 @pytest.mark.parametrize("fault", UNSEEN, ids=lambda f: f.name)
+@pytest.mark.usefixtures("short_counts")
 def test_what_the_page_says_is_not_caught_is_not(fault):
     found = check_mixer(fault.make, causal=fault.causal, max_length=64, width=16)
     assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
