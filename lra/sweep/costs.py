@@ -27,7 +27,8 @@ from lra.runners.measurement.hardware import Device, Precision
 from lra.runners.records import text_of
 from lra.runners.runner import OWN, Passes, Uncounted
 from lra.runners.training.objective import whole_batch
-from lra.runners.training.optim import Optimiser
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.optimisers.build import state_of
 from lra.sweep.kept_counts import KeptCounts
 from lra.sweep.preset_counts import key_of
 
@@ -43,13 +44,14 @@ MOST_OPERATORS = {Device.cpu: 4_000, Device.cuda: 32_000}
 """Of a pass that a quick count takes as it is, within a second: on a CPU work is cut into more."""
 SHORT = (256, 512)
 """Tokens of the two passes in place of one with more operators."""
-MOMENTS = {
-    Optimiser.adamw: 2, Optimiser.adam: 2, Optimiser.radam: 2, Optimiser.lamb: 2,
-    Optimiser.adagrad: 1, Optimiser.lion: 1, Optimiser.sgd: 1, Optimiser.adafactor: 0,
-}  # fmt: skip
-"""Numbers that an optimiser keeps of each parameter, at most; of rows and columns nearly none."""
 WEIGHT_BYTES = 4
 """Parameters and moments are float32 on every device."""
+
+
+def moments(config: OptimConfig) -> int:
+    """Return how many numbers an optimiser keeps of each entry of a large matrix."""
+    matrix = torch.empty(1024, 1024, device="meta")
+    return sum(kept.numel() for kept in state_of(config, matrix).values()) // matrix.numel()
 
 
 class PassCost(NamedTuple):
@@ -197,7 +199,7 @@ class Costs:
         # Clipping reads gradients twice and writes them; the optimiser reads gradients, and reads
         # and writes weights and all that it keeps of them.
         averaged = run.optim.ema_decay is not None or run.optim.average_after is not None
-        copies = MOMENTS[run.optim.optimiser] + averaged
+        copies = moments(run.optim) + averaged
         moved = (6.0 + 2 * copies) * weights
         kind = "streamed" if moved > LARGE_BYTES else "cached"
         work = work._replace(

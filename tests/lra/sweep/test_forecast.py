@@ -13,9 +13,11 @@ from lra.runners.measurement.hardware import Device
 from lra.runners.records import Measurement, Status
 from lra.runners.runner import Passes, Uncounted
 from lra.runners.store import Store
+from lra.runners.training.optim import OptimConfig, Optimiser
+from lra.runners.training.optimisers import build as build_module
 from lra.sweep import costs as costs_module
 from lra.sweep.cell_list import build
-from lra.sweep.costs import Costs
+from lra.sweep.costs import Costs, moments
 from lra.sweep.forecast import Forecaster
 from lra.sweep.overview import _expected, refusals
 from lra.sweep.past import Past, stored
@@ -224,6 +226,14 @@ def test_a_runner_may_say_nothing_or_fail_without_harm() -> None:
     assert [p.step for p in one.run.runner.passes(work)] == [True, False, False]
     with pytest.raises(Uncounted, match="Certify"):
         planned("runner=certify")[0].run.runner.passes(work)
+
+
+def test_moments_are_what_a_checkpoint_holds(monkeypatch) -> None:
+    sgd = OptimConfig(optimiser=Optimiser.sgd)
+    found = [moments(OptimConfig(optimiser=name)) for name in ("adamw", "lion", "adafactor")]
+    assert [*found, moments(sgd)] == [2, 1, 0, 1]
+    monkeypatch.setitem(build_module.REMEMBERED, Optimiser.sgd, ("step", "one", "two", "three"))
+    assert moments(sgd) == 3
 
 
 def test_a_runner_may_ask_nothing_of_a_model(monkeypatch) -> None:
