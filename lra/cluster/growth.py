@@ -1,5 +1,6 @@
 """The plan of a search, which whoever finds nothing to take extends by what follows of its rows."""
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -7,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import StoredPlan, results_of
 from lra.cluster.planning import write
 from lra.errors import ConfigError
 from lra.sweep.estimate import forecasts
+from lra.sweep.forecast import Forecast
 from lra.sweep.planned import enter
 from lra.tuning.growing import Growing
 from lra.tuning.record import record_file
@@ -61,11 +64,29 @@ class PlanGrowth:
         sweep = replace(sweep, control=replace(sweep.control, retry=[]))
         enter(sweep.name, sweep.planned, sweep.store)
         new = [one for one in sweep.planned if one.cell.key not in plan.places]
-        pairs = forecasts(new, sweep.store, sweep.name, COUNTED_S)
+        counted = forecasts(new, sweep.store, sweep.name, COUNTED_S)
+        pairs = [(one, held(guess, plan.groups)) for one, guess in counted]
         more = {name: plan.head[name] for name in ("words", "report", "wait_s")}
         write(plan.root, sweep, pairs, groups=plan.groups, more=more, say=say)
         say(f"the search goes on: {len(new):,} more cells")
         return True
+
+
+def held(guess: Forecast, groups: Sequence[WorkerGroup]) -> Forecast:
+    """Return a forecast of a cell that some worker holds.
+
+    They were sized by the stage before, which took less. A job at its limit saves, and is queued
+    again.
+    """
+    seconds = [group.resources.seconds for group in groups]
+    memory = [group.resources.memory_bytes for group in groups]
+    longest = max((math.inf if each is None else each for each in seconds), default=math.inf)
+    largest = max((math.inf if each is None else each for each in memory), default=math.inf)
+    if guess.seconds is not None and guess.seconds > longest:
+        guess = replace(guess, seconds=longest)
+    if guess.whole_bytes is not None and guess.whole_bytes > largest:
+        guess = replace(guess, need_bytes=int(largest), reference_need_bytes=None)
+    return guess
 
 
 def stage_lines(

@@ -45,6 +45,12 @@ SWEEP = [
     "model=linear,softmax", "seed=0,1", "task=listops", "task.source=sample", "size=tiny",
     "optim.steps=150", "optim.warmup_steps=0", "logger=none", "report=false",
 ]  # fmt: skip
+SEARCH = [
+    "model=linear,softmax", "task=listops", "task.source=sample", "size=tiny", "optim.steps=60",
+    "optim.warmup_steps=0", "logger=none", "report=false", "search=halton", "search.trials=3",
+    "search.rungs=[0.5]", "search.keep=0.5", "search.final_seeds=[1]",
+    "optim.peak_learning_rate=tag(log, interval(1e-4, 1e-1))",
+]  # fmt: skip
 CLOCKS = {"s", "B"}
 """Units of what is not the same twice."""
 ONE = [WorkerGroup(name="all", count=1, resources=Resources(memory_bytes=2**30, seconds=60))]
@@ -397,6 +403,23 @@ def test_rows_of_a_changing_number_of_workers_are_those_of_a_quiet_run(
             busy.glob("plans/mine/logs/*.log")]  # fmt: skip
     assert sorted(ends) == ["0 a", "0 a", "143"]
     assert Store(busy).claims() == {}
+
+
+def test_a_search_by_jobs_chooses_what_one_command_chooses(
+    slurm: SingleNode, tmp_path: Path
+) -> None:
+    call(tmp_path, "run", "-m", *SEARCH, "results=quiet", "sweep=mine")
+    quiet, busy = tmp_path / "quiet", tmp_path / "busy"
+    given = ["cluster=slurm", "cluster.memory_gb=3", "cluster.workers=2", "results=busy"]
+    try:
+        call(tmp_path, "submit", *given, *SEARCH, "sweep=mine")
+        until(lambda: {*finished(busy)} == {*finished(quiet)}, 300)
+        until(lambda: not jobs("%i"))
+    finally:
+        subprocess.run(["scancel", "--user=root"], check=True)
+    assert numbers(busy) == numbers(quiet)
+    assert {row[0] for rows in numbers(quiet).values() for row in rows} >= {"accuracy"}
+    assert len(finished(quiet)) > 2 * (3 + 1)
 
 
 def finished(root: Path) -> list[Path]:

@@ -2,8 +2,10 @@
 
 import random
 
-from lra.cluster.engine import Resources
+from lra.cluster.engine import Resources, WorkerGroup
+from lra.cluster.growth import held
 from lra.cluster.resources import MOST_CLASSES, grouped, time_of, with_clock
+from lra.sweep.forecast import Forecast
 
 GIB = 2**30
 
@@ -67,3 +69,15 @@ def test_time_limits_stay_within_what_is_allowed() -> None:
     assert time_of(9000.0, None, 7200.0) == 7200
     assert time_of(60.0, None, 120.0) == 120
     assert time_of(9000.0, 0.5, 7200.0) == 1800
+
+
+def test_the_next_stage_of_a_search_is_for_the_workers_that_are_there() -> None:
+    """They were sized by its first: under SLURM they left what took longer, and ended."""
+    sizes = [Resources(memory_bytes=2**30, seconds=2.0), Resources(memory_bytes=2**29, seconds=3.0)]
+    groups = [WorkerGroup(name="some", count=1, resources=size) for size in sizes]
+    guess = Forecast(seconds=9.0, need_bytes=2**31, reference_need_bytes=2**32)
+    later = held(guess, groups)
+    assert (later.seconds, later.whole_bytes) == (3.0, 2**30)
+    assert held(guess, [*groups, WorkerGroup(name="any", count=1, resources=Resources())]) == guess
+    unknown = Forecast()
+    assert held(unknown, groups) == unknown
