@@ -6,11 +6,17 @@
 Queries, keys, values and beta as in DeltaNet. A_h is drawn uniformly from (0, 16), and b_h so that
 softplus(b_h) is log-uniform in [0.001, 0.1].
 
+With `log_linear` a token weighs its past by blocks of 1, 2, 4, ... tokens: it reads the sum of
+lambda_t S_t over levels, each S a part of the state above, with lambda_t of a head and a level
+being softplus(L * W_l x).
+
 Cost       12 d^2 operations a token for the projections with values twice as wide, and per head
            those of `delta_product`. State: k v numbers a head, and the last 3 inputs of each
-           convolution.
+           convolution. With `log_linear` those of `log_linear_product`, and k v numbers a head for
+           each of log2(l) levels.
 Source     Yang et al. 2024, arXiv:2412.06464, and its layer in flash-linear-attention; with
-           `householders`, arXiv:2502.10297.
+           `householders`, arXiv:2502.10297; log-linear attention: Guo et al. 2025,
+           arXiv:2506.04761.
 Notation   the paper's d_k, d_v are widths of one head; v / k is `value_expansion`.
 Published  causal, 4 taps, `value_expansion` 2, without biases, in blocks of a gated network and
            RMSNorm, and no positions: model.backbone.positions=none. Heads of 256 keys, 3/4 as wide
@@ -38,6 +44,9 @@ class GatedDeltaNet(DeltaRule):
 
     Args:
         householders: How often a token writes; it decays once.
+
+    Raises:
+        ValueError: A number is none that it can be, or a token with `log_linear` writes more often.
     """
 
     def __init__(
@@ -48,6 +57,7 @@ class GatedDeltaNet(DeltaRule):
         convolution: int | None = 4,
         householders: int = 1,
         negative_eigenvalues: bool = False,
+        log_linear: bool = False,
         gate: Gate = Gate.silu,
         activation: StreamActivation = StreamActivation.silu,
         key_norm: KeyNorm = KeyNorm.l2,
@@ -55,6 +65,11 @@ class GatedDeltaNet(DeltaRule):
         bias: bool = False,
         chunk: int = 32,
     ) -> None:
+        if log_linear and householders != 1:
+            raise ValueError(
+                "log_linear weighs what a token writes once: "
+                f"got householders={householders}; set it to 1, or log_linear to false"
+            )
         super().__init__(
             site,
             value_expansion=value_expansion,
@@ -68,6 +83,8 @@ class GatedDeltaNet(DeltaRule):
             bias=bias,
             chunk=chunk,
         )
+        if log_linear:
+            self.add_levels(site)
 
     def add_gates(self, site: Site) -> None:
         """Add A, the map to the steps, and their bias."""
@@ -86,5 +103,4 @@ class GatedDeltaNet(DeltaRule):
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Keep rates and biases of steps from decaying."""
-        special = Tuning(weight_decay=0.0, matrix=False)
-        return {"log_rate": special, "step_bias": special}
+        return self.without_decay("log_rate", "step_bias")

@@ -105,5 +105,4 @@ class KimiDelta(DeltaRule):
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Keep rates and biases of steps from decaying."""
-        special = Tuning(weight_decay=0.0, matrix=False)
-        return {"log_rate": special, "step_bias": special}
+        return self.without_decay("log_rate", "step_bias")

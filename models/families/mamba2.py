@@ -33,7 +33,6 @@ Differs    The norm is over all groups together.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import cast
 
 import torch
@@ -41,18 +40,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Growth, Need, Site, Tuning, Unsupported, check_least
+from lra.models.mixer import Need, Site, Tuning, Unsupported, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.head_norm import GatedHeadNorm
-from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
-from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
+from lra.models.ops.gated.layer import Borders, Parts, ShortConvolutions, by_head
+from lra.models.ops.gated.log_linear_layer import LogLinearMixer
 from lra.models.ops.gated.steps import step_biases
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
-class Mamba2(GatedMixer):
+class Mamba2(LogLinearMixer):
     """State space duality, or Hydra's quasi-separable form of it.
 
     Args:
@@ -63,7 +62,6 @@ class Mamba2(GatedMixer):
         step_min: Shortest dt to start from.
         step_max: Longest dt to start from.
         quasi_separable: Whether each end has B, C and dt of its own, and the diagonal a weight.
-        log_linear: Whether tokens weigh their past by blocks of 1, 2, 4, ... tokens.
 
     Raises:
         ValueError: A number is none that it can be.
@@ -106,7 +104,6 @@ class Mamba2(GatedMixer):
             )
         self.heads, self.states, self.groups, self.chunk = site.heads, states, groups, chunk
         self.sides = 2 if quasi_separable else 1
-        self.levels = level_count(site.max_length) if log_linear else 0
         has, width = biases(site, bias, default=False), expansion * site.inner_width
         shared = self.sides * groups * states
         self.gate_proj = projection(site.width, width, bias=has.qkv)
@@ -125,29 +122,18 @@ class Mamba2(GatedMixer):
         self.convolutions = ShortConvolutions((width, shared, shared), convolution, bias=True)
         self.norm = GatedHeadNorm(width)
         self.out_proj = projection(width, site.width, bias=has.output)
+        self.complete(
+            site, state=(site.heads, states, width // site.heads), bidirectional=bidirectional
+        )
+        self.whole_rows = quasi_separable
         if log_linear:
-            self.level_map = projection(site.width, site.heads * self.levels, bias=False)
-            self.level_scale = nn.Parameter(torch.ones(site.heads, self.levels))
-        sums = (self.levels - 1,) if log_linear else ()
-        state = site.heads, *sums, states, width // site.heads
-        self.complete(site, state=state, bidirectional=bidirectional)
-        if log_linear:  # levels are those of places in a row
-            one_row = self.traits.supports - {"document"}
-            causal = self.traits.causal
-            self.traits = replace(
-                self.traits,
-                supports=one_row,
-                operations=Growth(1.0, log=True),
-                memory=Growth(1.0, log=True),
-                summarises=causal,
-            )
-        self.whole_rows = quasi_separable or log_linear
+            self.add_levels(site)
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         """Return what tokens read, and the states and inputs of convolutions behind the last."""
-        held, inputs = before[: 1 + bool(self.levels)], before[1 + bool(self.levels) :]
+        held, inputs = self.held(before)
         streams = (self.input_proj(x), self.write_proj(x), self.read_proj(x))
         centred = self.sides == 2
         convolved, tails = self.convolutions(streams, inputs, borders, centred=centred)
@@ -162,8 +148,13 @@ class Mamba2(GatedMixer):
             steps = steps.view(*x.shape[:2], self.sides, self.heads)[:, :, side].transpose(1, 2)
             g = borders.after_borders(-steps * self.log_rate.to(dtype).exp()[:, None])
             values = v * steps[..., None]
-            weights = self._weights(x) if self.levels else None
-        o, after = self._product(q, k, values, g, weights=weights, held=held, borders=borders)
+        if self.levels:
+            o, after = self.by_levels(q, k, values, g, x=x, held=held, borders=borders)
+        else:
+            o, last = decayed_product(
+                q, k, values, g, state=held[0], chunk=self.chunk, keep=borders.keep
+            )
+            after = (last,)
         o = o.to(v.dtype)
         if centred:
             o = borders.without_first(F.pad(o[:, :, :-1], (0, 0, 1, 0)))
@@ -173,43 +164,6 @@ class Mamba2(GatedMixer):
                 skip = skip + self.skip_map(convolved[0])
             o = o + v * skip.expand(*x.shape[:2], -1).transpose(1, 2)[..., None]
         return o.transpose(1, 2).flatten(2), (*after, *tails)
-
-    def _product(
-        self,
-        q: Float[Tensor, "b h l n"],
-        k: Float[Tensor, "b h l n"],
-        v: Float[Tensor, "b h l v"],
-        g: Float[Tensor, "b h l"],
-        *,
-        weights: Float[Tensor, "b h l m"] | None,
-        held: Parts,
-        borders: Borders,
-    ) -> tuple[Float[Tensor, "b h l v"], Parts]:
-        """Return what C reads, and what is held behind the last token."""
-        chunk, keep = self.chunk, borders.keep
-        if weights is None:
-            o, after = decayed_product(q, k, v, g, state=held[0], chunk=chunk, keep=keep)
-            return o, (after,)
-        if borders.whole:
-            return log_linear_product(q, k, v, g, weights, chunk=chunk, keep=keep), held
-        state, place = held
-        o, *left = log_linear_steps(
-            q, k, v, g, weights, state=state, place=place, chunk=chunk, keep=keep
-        )
-        return o, tuple(left)
-
-    def _weights(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l m"]:
-        """Return lambda of each level."""
-        dtype = sum_dtype(x)
-        mapped = self.level_map(x).to(dtype).unflatten(-1, self.level_scale.shape)
-        return F.softplus(mapped * self.level_scale.to(dtype)).transpose(1, 2)
-
-    def empty(self, batch_size: int) -> Parts:
-        """Return zeros for the states, and with levels the place of the next token."""
-        states, *tails = super().empty(batch_size)
-        if not self.levels:
-            return states, *tails
-        return states, states.new_zeros(batch_size, dtype=torch.int64), *tails
 
     def _shared(self, x: Float[Tensor, "b l e"], side: int) -> Float[Tensor, "b h l n"]:
         """Hand B or C of one end to all heads of each group."""
@@ -226,6 +180,4 @@ class Mamba2(GatedMixer):
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Keep rates, steps and the skip from decaying."""
-        special = Tuning(weight_decay=0.0, matrix=False)
-        names = ("log_rate", "step_bias", "skip", *(["level_scale"] if self.levels else []))
-        return dict.fromkeys(names, special)
+        return self.without_decay("log_rate", "step_bias", "skip")

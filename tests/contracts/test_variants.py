@@ -34,7 +34,10 @@ VARIANTS = {
         {"bidirectional": False},
     ],
     "fnet": [{"method": "matmul"}, {"norm": "ortho"}, {"form": "linear"}, {"form": "random"}],
-    "gated_delta_net": [{"householders": 2, "chunk": 13}],
+    "gated_delta_net": [
+        {"householders": 2, "chunk": 13},
+        {"log_linear": True, "negative_eigenvalues": True, "chunk": 13},
+    ],
     "gla": [{"chunk": 13, "convolution": 3, "gate": "none", "value_expansion": 2}],
     "h_transformer": [{"block": 4, "relative_bias": True}],
     "lambda_layer": [{"window": None}, {"window": 7, "intra_depth": 2}],

@@ -18,7 +18,8 @@ from lra.models.mixer import Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, unit_heads
-from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
+from lra.models.ops.gated.layer import Borders, Parts, ShortConvolutions
+from lra.models.ops.gated.log_linear_layer import LogLinearMixer
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
@@ -43,7 +44,7 @@ class KeyNorm(StrEnum):
 ACTIVATIONS = {StreamActivation.silu: F.silu, StreamActivation.relu: F.relu}
 
 
-class DeltaRule(GatedMixer):
+class DeltaRule(LogLinearMixer):
     """A delta rule by head, normed and perhaps gated.
 
     Args:
@@ -112,7 +113,7 @@ class DeltaRule(GatedMixer):
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         """Return what tokens read, and the states and inputs of convolutions behind the last."""
-        state, *inputs = before
+        held, inputs = self.held(before)
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         projected, tails = self.convolutions(streams, inputs, borders)
         act = ACTIVATIONS.get(self.activation)
@@ -124,10 +125,13 @@ class DeltaRule(GatedMixer):
             beta = self.beta_scale * self._by_head(self.beta_map(x), times).to(k.dtype).sigmoid()
             w = beta * k
         g, keep = borders.after_borders(self.log_decays(x)), borders.keep
+        if self.levels:
+            o, held = self.by_levels(q, k, v, g, x=x, held=held, borders=borders, w=w)
+            return o.to(v.dtype).transpose(1, 2).flatten(2), (*held, *tails)
         if times > 1:
             q, g = (_at(each, times, last) for each, last in ((q, True), (g, False)))
             keep = None if keep is None else keep.repeat_interleave(times, 1)
-        o, after = delta_product(q, k, w, v, g, state=state, chunk=self.chunk, keep=keep)
+        o, after = delta_product(q, k, w, v, g, state=held[0], chunk=self.chunk, keep=keep)
         o = o[:, :, times - 1 :: times]
         return o.transpose(1, 2).flatten(2), (after, *tails)
 

@@ -83,6 +83,32 @@ def log_linear_product(
     return torch.stack(outputs, 2)
 
 
+def log_linear_delta_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    g: Float[Tensor, "b h l"],
+    weights: Float[Tensor, "b h l n"],
+    *,
+    w: Float[Tensor, "b h l k"],
+) -> Float[Tensor, "b h l v"]:
+    """o_i = sum_(j <= i) lambda_i^n (q_i · M_i ... M_(j+1) w_j) v_j, pair by pair.
+
+    M_t = exp(g_t) (1 - w_t k_t^T), and n is as above.
+    """
+    outputs = [torch.zeros_like(v[:, :, 0])] * q.shape[2]
+    for j in range(q.shape[2]):
+        left = w[:, :, j]
+        for i in range(j, q.shape[2]):
+            if i > j:
+                seen = (k[:, :, i] * left).sum(-1, keepdim=True)
+                left = g[:, :, i, None].exp() * (left - w[:, :, i] * seen)
+            level = min((i ^ j).bit_length(), weights.shape[3] - 1)
+            weight = weights[:, :, i, level] * (q[:, :, i] * left).sum(-1)
+            outputs[i] = outputs[i] + weight[..., None] * v[:, :, j]
+    return torch.stack(outputs, 2)
+
+
 def exponential_product(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],

@@ -1,5 +1,6 @@
 """DeltaNet, gated or not, against its papers token by token, and what its options do to a state."""
 
+import itertools
 import math
 from functools import partial
 
@@ -15,7 +16,7 @@ from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.head_norm import Gate
 from lra.models.ops.gated.layer import Borders
 from lra.models.ops.gated.steps import step_biases
-from tests.attention import compare, drawn
+from tests.attention import compare, compare_rows_alone, drawn, holes, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 FAMILIES = pytest.mark.parametrize("family", [DeltaNet, GatedDeltaNet])
@@ -30,6 +31,7 @@ OPTIONS = [
         "householders": 3,
     },
 ]
+LOG_LINEAR = [{"log_linear": True}, {"log_linear": True, "negative_eigenvalues": True}]
 
 
 def built(family, **options) -> DeltaRule:
@@ -40,7 +42,11 @@ def built(family, **options) -> DeltaRule:
 
 
 def literal(mixer, x, *, householders=1, negative_eigenvalues=False, **options):
-    """Return the layer's output, each state computed from the one before by the paper's formula."""
+    """Return the layer's output, each state computed from the one before by the paper's formula.
+
+    With levels there is a state for each. At token t those below the level of the last digit 1 of t
+    are added into it.
+    """
     activation = options.get("activation", StreamActivation.silu)
     streams = []
     for number, name in enumerate(["q_proj", "k_proj", "v_proj"]):
@@ -56,7 +62,10 @@ def literal(mixer, x, *, householders=1, negative_eigenvalues=False, **options):
     if isinstance(mixer, GatedDeltaNet):
         steps = (1 + (mixer.decay_map(x) + mixer.step_bias).exp()).log()
         alpha = (-mixer.log_rate.exp() * steps).exp()
-    width = q.shape[-1] // HEADS
+    width, weights = q.shape[-1] // HEADS, torch.ones(*x.shape[:2], HEADS, 1)
+    if mixer.levels:
+        mapped = mixer.level_map(x).unflatten(-1, (HEADS, -1)) * mixer.level_scale
+        weights = (1 + mapped.exp()).log()
 
     def unit(key):
         if options.get("key_norm") == KeyNorm.sum:
@@ -68,17 +77,23 @@ def literal(mixer, x, *, householders=1, negative_eigenvalues=False, **options):
         heads = []
         for h in range(HEADS):
             of_v = v.shape[-1] // HEADS // householders
-            state, outputs = torch.zeros(of_v, width).double(), []
+            states, outputs = [torch.zeros(of_v, width).double()] * weights.shape[-1], []
             for t in range(x.shape[1]):
-                state = alpha[b, t, h] * state
+                states = [alpha[b, t, h] * state for state in states]
+                level = (t & -t).bit_length() if mixer.levels else 0
+                if level:
+                    below, nothing = sum(states[:level]), torch.zeros_like(states[0])
+                    states[: level + 1] = [*[nothing] * level, below]
                 for j in range(householders):
                     key = unit(k[b, t].view(HEADS, householders, width)[h, j])
                     value = v[b, t].view(HEADS, householders, of_v)[h, j]
                     strength = beta[b, t].view(HEADS, householders)[h, j]
                     still = torch.eye(width).double() - strength * torch.outer(key, key)
-                    state = state @ still + strength * torch.outer(value, key)
+                    states = [state @ still for state in states]
+                    states[0] = states[0] + strength * torch.outer(value, key)
                 query = unit(q[b, t].view(HEADS, width)[h]) * width**-0.5
-                o = state @ query
+                read = [w * state for w, state in zip(weights[b, t, h], states, strict=True)]
+                o = sum(read) @ query
                 outputs.append(o / (o.square().mean() + 1e-5).sqrt() * mixer.norm.weight)
             heads.append(torch.stack(outputs))
         rows.append(torch.cat(heads, -1))
@@ -89,13 +104,48 @@ def literal(mixer, x, *, householders=1, negative_eigenvalues=False, **options):
     return mixer.out_proj(y)
 
 
-@FAMILIES
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        *itertools.product([DeltaNet, GatedDeltaNet], OPTIONS),
+        *itertools.product([GatedDeltaNet], LOG_LINEAR),
+    ],
+)
 def test_it_is_the_paper_token_by_token(family, options):
     mixer = built(family, **options)
+    if mixer.levels:
+        torch.nn.init.normal_(mixer.level_scale)
     x = drawn(2, LENGTH, WIDTH).requires_grad_()
     seen, wanted = mixer(x, Layout()), literal(mixer, x, **options)
     compare(seen, wanted, [x, *mixer.parameters()], atol=1e-10)
+
+
+def test_log_linear_is_the_same_from_states():
+    """Cut anywhere; 64 tokens have a state at each of 6 levels, and 7 weights."""
+    mixer, x = built(GatedDeltaNet, log_linear=True), drawn(2, LENGTH, WIDTH)
+    outputs, (state, place, *_) = streamed(mixer, x, [6, 1, 1, 13], 64)
+    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
+    assert state.shape == (2, HEADS, 6, 4, 8)
+    assert place.tolist() == [LENGTH, LENGTH]
+    plain = built(GatedDeltaNet)
+    more = sum(p.numel() for p in mixer.parameters()) - sum(p.numel() for p in plain.parameters())
+    assert more == WIDTH * HEADS * 7 + HEADS * 7
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_of_one_are_gated_deltanet(causal):
+    """softplus(log(e - 1)) is 1: a scale of ones, and a map that gives it."""
+    mixer = built(GatedDeltaNet, log_linear=True, causal=causal, convolution=None)
+    plain = built(GatedDeltaNet, causal=causal, convolution=None)
+    mixer.load_state_dict(plain.state_dict(), strict=False)
+    x = torch.cat((drawn(2, LENGTH, WIDTH - 1), torch.ones(2, LENGTH, 1).double()), -1)
+    mixer.level_map.weight.data.zero_()[:, -1] = math.log(math.e - 1)
+    torch.testing.assert_close(mixer(x, Layout()), plain(x, Layout()), atol=1e-12, rtol=0)
+
+
+def test_log_linear_sees_no_padding():
+    mixer = built(GatedDeltaNet, log_linear=True)
+    compare_rows_alone(mixer, drawn(2, LENGTH, WIDTH), holes(LENGTH))
 
 
 def test_both_ends_are_added_before_the_norm():
@@ -171,3 +221,8 @@ def test_steps_are_drawn_between_the_shortest_and_the_longest():
 def test_bad_options_say_what_is_wanted(wrong, message):
     with pytest.raises(ValueError, match=message):
         built(DeltaNet, **wrong)
+
+
+def test_levels_are_of_tokens_that_write_once():
+    with pytest.raises(ValueError, match="weighs what a token writes once: got householders=2"):
+        built(GatedDeltaNet, log_linear=True, householders=2)

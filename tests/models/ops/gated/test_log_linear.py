@@ -1,4 +1,7 @@
-"""The product by levels, and the same from state to state, against its definition pair by pair."""
+"""The product by levels, and the same from state to state, against its definition pair by pair.
+
+Each with and without keys that correct what was written.
+"""
 
 import pytest
 import torch
@@ -6,19 +9,38 @@ from torch.nn import functional as F
 
 from lra.models.ops.gated import reference
 from lra.models.ops.gated.decayed_product import decayed_product
+from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
 from tests.attention import compare, drawn
 
 ROWS, HEADS, KEYS, VALUES = 2, 2, 3, 4
+BOTH = pytest.mark.parametrize("delta", [False, True], ids=["sum", "delta"])
 
 
-def inputs(length, number, strength=1.0):
-    """Return q, k, v, g and weights of levels, leaves in float64."""
+def inputs(length, number, strength=1.0, *, delta=False):
+    """Return q, k, v, g and weights of levels, leaves in float64; with `delta` w behind them."""
     q, k = (drawn(ROWS, HEADS, length, KEYS, seed=seed) for seed in (1, 2))
+    if delta:
+        k = F.normalize(k, dim=-1)
+    more = [2 * drawn(ROWS, HEADS, length, 1, seed=6).sigmoid() * k] if delta else []
     v = drawn(ROWS, HEADS, length, VALUES, seed=3)
     g = -strength * drawn(ROWS, HEADS, length, seed=4).abs()
     weights = F.softplus(drawn(ROWS, HEADS, length, number, seed=5))
-    return [each.requires_grad_() for each in (q, k, v, g, weights)]
+    return [each.requires_grad_() for each in (q, k, v, g, weights, *more)]
+
+
+def writes(given):
+    """Return w by name, where it is given."""
+    return {"w": given[5]} if len(given) == 6 else {}
+
+
+def product(given, **options):
+    return log_linear_product(*given[:5], **writes(given), **options)
+
+
+def defined(given):
+    form = reference.log_linear_product if len(given) == 5 else reference.log_linear_delta_product
+    return form(*given[:5], **writes(given))
 
 
 def empty(number):
@@ -26,64 +48,65 @@ def empty(number):
     return {"state": state, "place": torch.zeros(ROWS, dtype=torch.int64)}
 
 
-def stepped(given, cuts, chunk=4, keep=None):
+def stepped(given, cuts, chunk=4, keep=None, left=None):
     """Return what is read piece by piece, and what is left behind the last."""
-    left, outputs = empty(given[4].shape[3]), []
+    left, outputs = left or empty(given[4].shape[3]), []
     pieces = [each.split(cuts, 2) for each in given]
     kept = [None] * len(cuts) if keep is None else keep.split(cuts, 1)
     for *piece, mask in zip(*pieces, kept, strict=True):
-        o, state, place = log_linear_steps(*piece, **left, chunk=chunk, keep=mask)
+        more = {**writes(piece), **left}
+        o, state, place = log_linear_steps(*piece[:5], **more, chunk=chunk, keep=mask)
         left = {"state": state, "place": place}
         outputs.append(o)
     return torch.cat(outputs, 2), left
 
 
+@BOTH
 @pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 29, 33])
 @pytest.mark.parametrize("chunk", [1, 3, 8, 64])
-def test_the_tree_is_its_definition(length, chunk):
-    given = inputs(length, level_count(length))
-    compare(
-        log_linear_product(*given, chunk=chunk),
-        reference.log_linear_product(*given),
-        given,
-        atol=1e-10,
-    )
+def test_the_tree_is_its_definition(length, chunk, delta):
+    given = inputs(length, level_count(length), delta=delta)
+    compare(product(given, chunk=chunk), defined(given), given, atol=1e-10)
 
 
+@BOTH
 @pytest.mark.parametrize("strength", [0.0, 40.0])
-@pytest.mark.parametrize("form", [log_linear_product, lambda *given: stepped(given, [29])[0]])
-def test_strong_and_missing_decays(form, strength):
-    given = inputs(29, 6, strength)
-    compare(form(*given), reference.log_linear_product(*given), given, atol=1e-10)
+@pytest.mark.parametrize("form", [product, lambda given: stepped(given, [29])[0]])
+def test_strong_and_missing_decays(form, strength, delta):
+    given = inputs(29, 6, strength, delta=delta)
+    compare(form(given), defined(given), given, atol=1e-10)
 
 
+@BOTH
 @pytest.mark.parametrize("cuts", [[29], [1] * 29, [5, 1, 17, 6], [8, 8, 8, 5], [3, 26]])
 @pytest.mark.parametrize("number", [2, 4, 6])
-def test_any_cut_is_the_whole(cuts, number):
+def test_any_cut_is_the_whole(cuts, number, delta):
     """With too few levels for the length, all that is older counts as the last."""
-    given = inputs(29, number)
-    wanted = reference.log_linear_product(*given)
+    given = inputs(29, number, delta=delta)
+    wanted = defined(given)
     compare(stepped(given, cuts)[0], wanted, given, atol=1e-10)
-    compare(log_linear_product(*given, chunk=4), wanted, given, atol=1e-10)
+    compare(product(given, chunk=4), wanted, given, atol=1e-10)
 
 
-def test_weights_of_one_are_the_product_without_levels():
-    q, k, v, g, weights = inputs(29, 6)
-    wanted, last = decayed_product(q, k, v, g, chunk=8)
-    ones = torch.ones_like(weights)
-    torch.testing.assert_close(log_linear_product(q, k, v, g, ones, chunk=8), wanted)
-    seen, left = stepped((q, k, v, g, ones), [11, 18])
+@BOTH
+def test_weights_of_one_are_the_product_without_levels(delta):
+    q, k, v, g, weights, *w = inputs(29, 6, delta=delta)
+    base = delta_product if delta else decayed_product
+    wanted, last = base(q, k, *w, v, g, chunk=8)
+    given = (q, k, v, g, torch.ones_like(weights), *w)
+    torch.testing.assert_close(product(given, chunk=8), wanted)
+    seen, left = stepped(given, [11, 18])
     torch.testing.assert_close(seen, wanted)
     torch.testing.assert_close(left["state"].sum(2), last)
 
 
-def test_padding_behind_leaves_states_as_they_were():
-    given = inputs(29, 6)
+@BOTH
+def test_padding_behind_leaves_states_as_they_were(delta):
+    given = inputs(29, 6, delta=delta)
     keep = torch.arange(29) < torch.tensor([[29], [13]])
     seen, left = stepped(given, [10, 19], keep=keep)
-    whole = log_linear_product(*given, chunk=8, keep=keep)
-    short = [each[1:, :, :13] for each in given]
-    wanted = reference.log_linear_product(*short)
+    whole = product(given, chunk=8, keep=keep)
+    wanted = defined([each[1:, :, :13] for each in given])
     for o in (seen, whole):
         torch.testing.assert_close(o[1:, :, :13], wanted, atol=1e-10, rtol=0)
     _, alone = stepped([each[:, :, :13] for each in given], [13])
@@ -91,14 +114,15 @@ def test_padding_behind_leaves_states_as_they_were():
     assert left["place"].tolist() == [29, 13]
 
 
-def test_rows_continue_from_places_of_their_own():
-    given = inputs(29, 6)
+@BOTH
+def test_rows_continue_from_places_of_their_own(delta):
+    given = inputs(29, 6, delta=delta)
     _, first = stepped([each[:, :, :5] for each in given], [5])
     _, second = stepped([each[:, :, :12] for each in given], [12])
     left = {name: torch.stack((first[name][0], second[name][1])) for name in first}
     later = [torch.stack((each[0, :, 5:22], each[1, :, 12:])) for each in given]
-    o, *_ = log_linear_steps(*later, **left, chunk=4)
-    wanted = reference.log_linear_product(*given)
+    o, _ = stepped(later, [17], left=left)
+    wanted = defined(given)
     torch.testing.assert_close(o[0], wanted[0, :, 5:22], atol=1e-10, rtol=0)
     torch.testing.assert_close(o[1], wanted[1, :, 12:], atol=1e-10, rtol=0)
 

@@ -1,0 +1,96 @@
+"""A layer around states that decay, whose tokens may weigh their past by blocks of 1, 2, 4, ...
+
+    lambda_t = softplus(L * W_l x_t)    for each head and level, L beginning at 1
+
+The state of a row holds a sum for each level but 0, and the place of its next token. Documents are
+not supported with it, levels being those of places in a row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lra.models.mixer import Growth, Site, Tuning
+from lra.models.multi_head import projection
+from lra.models.ops.gated.layer import Borders, GatedMixer, Parts
+from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
+from lra.models.ops.numerics import full_precision, sum_dtype
+
+
+class LogLinearMixer(GatedMixer):
+    """The frame of families that have log-linear attention as an option.
+
+    Options:
+        log_linear: Whether tokens weigh their past by blocks of 1, 2, 4, ... tokens.
+    """
+
+    heads: int
+    chunk: int
+    levels = 0
+    """0: past tokens are not weighed."""
+
+    def add_levels(self, site: Site) -> None:
+        """Weigh the past from now on; called behind `complete`."""
+        self.levels = level_count(site.max_length)
+        self.level_map = projection(site.width, site.heads * self.levels, bias=False)
+        self.level_scale = nn.Parameter(torch.ones(site.heads, self.levels))
+        heads, *sums = self.state_shape
+        self.state_shape = heads, self.levels - 1, *sums
+        self.traits = replace(
+            self.traits,
+            supports=self.traits.supports - {"document"},
+            operations=Growth(1.0, log=True),
+            memory=Growth(1.0, log=True),
+            summarises=self.traits.causal,
+        )
+        self.whole_rows = True
+
+    def held(self, before: Parts) -> tuple[Parts, Parts]:
+        """Part what is remembered into states, with the next place, and inputs of convolutions."""
+        number = 2 if self.levels else 1
+        return before[:number], before[number:]
+
+    def by_levels(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        g: Float[Tensor, "b h l"],
+        *,
+        x: Float[Tensor, "b l d"],
+        held: Parts,
+        borders: Borders,
+        w: Float[Tensor, "b h l k"] | None = None,
+    ) -> tuple[Float[Tensor, "b h l v"], Parts]:
+        """Return what queries read, in float32 at least, and what is held behind the last token."""
+        chunk, keep, weights = self.chunk, borders.keep, self._weights(x)
+        if borders.whole:
+            return log_linear_product(q, k, v, g, weights, w=w, chunk=chunk, keep=keep), held
+        state, place = held
+        o, *left = log_linear_steps(
+            q, k, v, g, weights, w=w, state=state, place=place, chunk=chunk, keep=keep
+        )
+        return o, tuple(left)
+
+    def _weights(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l n"]:
+        """Return lambda of each level."""
+        with full_precision(x):
+            dtype = sum_dtype(x)
+            mapped = self.level_map(x).to(dtype).unflatten(-1, self.level_scale.shape)
+            return F.softplus(mapped * self.level_scale.to(dtype)).transpose(1, 2)
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for the states, and with levels the place of the next token."""
+        states, *tails = super().empty(batch_size)
+        if not self.levels:
+            return states, *tails
+        return states, states.new_zeros(batch_size, dtype=torch.int64), *tails
+
+    def without_decay(self, *names: str) -> Mapping[str, Tuning]:
+        """Keep parameters, and L, from decaying."""
+        special = Tuning(weight_decay=0.0, matrix=False)
+        return dict.fromkeys((*names, *(["level_scale"] if self.levels else [])), special)
