@@ -5,6 +5,7 @@
 
 A family says what D_t is made of: `add_gates` and `log_decays`; here it is 1. A token may write
 several times, decaying the state once and reading it behind its last one.
+One that writes once may weigh its past by levels, where a family calls `add_levels`.
 """
 
 from enum import StrEnum, auto

@@ -19,8 +19,8 @@ holds a sum for each level as the next token sees it, and that token's place.
 
 Cost       per token and head, forward: C (k + v) + 2 k v (1 + log2(n / C) / 2) operations, and with
            w C (C + 5 k) / 2 + k^2 (2 + log2(n / C)) + 2 k^2 (k + v) / C more; behind a state 2 k v
-           for each level. State: a sum of k v numbers for each level but 0, and the place of
-           the next token.
+           for each level. State: a sum of k v numbers for each level but 0, and the place of the
+           next token.
 Source     Guo et al. 2025, arXiv:2506.04761, sections 3.1 to 3.4.
 """
 
