@@ -102,7 +102,7 @@ def log_linear_product(
     return o.flatten(2, 3)[:, :, :length]
 
 
-class _Chunks(NamedTuple):
+class _LevelChunks(NamedTuple):
     """What the values of chunks of c tokens, and the states before them, are multiplied by."""
 
     table: Float[Tensor, "*m c c"]
@@ -129,7 +129,7 @@ def _chunks(
     k: Float[Tensor, "*m c k"],
     g: Float[Tensor, "*m c"],
     w: Float[Tensor, "*m c k"] | None = None,
-) -> _Chunks:
+) -> _LevelChunks:
     shape, size = q.shape[:-2], q.shape[-2]
     q, k, here = q.flatten(0, -3), k.flatten(0, -3), decays(g.flatten(0, -2))
     reads, last = q * here.from_start, here.from_start[:, -1]
@@ -145,7 +145,7 @@ def _chunks(
         table, ends = solved.split((size, k.shape[2]), 1)
         whole = torch.diag_embed(last.expand(-1, k.shape[2]))
         parts = table, reads - table @ starts, ends.mT, whole - ends @ starts
-    return _Chunks(*(x.view(*shape, *x.shape[1:]) for x in parts))
+    return _LevelChunks(*(x.view(*shape, *x.shape[1:]) for x in parts))
 
 
 def _times(x: Tensor, y: Tensor) -> Tensor:
