@@ -21,6 +21,7 @@ MEASURED = {
         "families_causal-epyc",
         "families_state_spaces_causal-epyc",
         "families_gated_causal-epyc",
+        "families_mesa_causal-xeon",
         "families_others_causal-epyc",
     ),
     None: ("families_gpu-h100",),

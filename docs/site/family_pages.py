@@ -55,6 +55,10 @@ COMMANDS = {
         "forgetting,moba,nsa,based,differential,slstm,ttt "
         "runner.lengths=[512,1024,2048,4096,8192]"
     ),
+    "families_mesa_causal": (
+        "lra run -m +experiment=families sweep=families_mesa_causal runner.direction=causal "
+        f"model=mesa_net,slstm,ttt {TO_8192}"
+    ),
     "families_others": (
         "lra run -m +experiment=families sweep=families_others model=retnet,rwkv7,ttt,slstm,"
         f"forgetting,moba,nsa,based,{OTHERS} {TO_8192}"
@@ -89,10 +93,10 @@ exactly, unless a page says otherwise. A family does not have what its page does
 ## How to read what was measured
 
 Time and memory of one pass over a batch of small ListOps in float32 on two threads of an AMD EPYC,
-by sequence length, [relative to exact attention](../measuring.md#time)
-([marks](../reading.md#marks)). *Faster from*: the length from which the family stays faster as far
-as measured, interpolated on logarithmic axes [95 % interval]. Exponents: e in cost per sequence
-= c × length^e over all lengths.
+or of an Intel Xeon (`xeon` in the name of the rows), by sequence length, [relative to exact
+attention](../measuring.md#time) ([marks](../reading.md#marks)). *Faster from*: the length from
+which the family stays faster as far as measured, interpolated on logarithmic axes [95 % interval].
+Exponents: e in cost per sequence = c × length^e over all lengths.
 `lra report --rows reports/published/FILE` has more. Accuracy is in percent ([intervals and
 baselines](../reading.md#a-score)).
 """
@@ -321,7 +325,8 @@ def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) ->
     """Draw time against length beside exact attention, and return the lines that show it."""
     points = cost_points(frame[frame["model"].isin([name, *BACKGROUND])])
     data = scaling_data(points, mode, "time")
-    if name in BACKGROUND or data[data["model"] == name]["value"].isna().all():
+    own = data[data["model"] == name]
+    if name in BACKGROUND or own["value"].isna().all() or own["length"].nunique() == 1:
         return []
     figure = panel_figure(data, looks([name]), {name: [name]}, subtitle="")
     path = folder / "figures" / f"{name}-{stem}-{file_stem(mode)}.png"
@@ -382,6 +387,6 @@ def write_pages(folder: Path, published_files: Sequence[Path]) -> list[Path]:
 
 if __name__ == "__main__":
     kept = ROOT / "reports/published"
-    newest = [max(kept.glob(f"{sweep}-epyc-*.jsonl")) for sweep in COMMANDS]
+    newest = [max(kept.glob(f"{sweep}-*.jsonl")) for sweep in COMMANDS]
     for path in write_pages(ROOT / "docs/families", newest):
         print(path)
