@@ -25,17 +25,8 @@ TABLES = {
 FIGURES = {"tuning": "tuning-curve-", "sensitivity": "tuning-options-"}
 """Kinds of tables and of figures, and how the parts of the report's section begin."""
 COLUMNS = (
-    "arm",
-    "study",
-    "trial",
-    "rung",
-    "options",
-    "score",
-    "status",
-    "cell",
-    "steps",
-    "seconds",
-)
+    "arm", "study", "trial", "rung", "options", "score", "status", "cell", "steps", "seconds",
+)  # fmt: skip
 """Of trials."""
 
 

@@ -74,7 +74,6 @@ class TransformerBlock(nn.Module):
         super().__init__()
         self.mixer_norm = norm_of(norm, width, norm_epsilon)
         self.mixer = mixer
-        self.rate = dropout
         self.dropout = (TiedDropout if tied_dropout else nn.Dropout)(dropout)
         self.extends = isinstance(mixer, Extends)
         self.gates = isinstance(mixer, GatesResidual)
@@ -135,7 +134,7 @@ class TransformerBlock(nn.Module):
 
     def dropped(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what dropout leaves."""
-        left: Tensor = self.dropout(x) if self.rate else x
+        left: Tensor = self.dropout(x) if self.dropout.p else x
         return left
 
     def pieces(self, x: Float[Tensor, "b l d"]) -> tuple[Tensor, ...]:
