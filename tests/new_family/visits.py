@@ -40,7 +40,7 @@ def visit(family: str, kind: str, approximation: str) -> dict[str, object]:
     """Return what each part of the project knows of the family."""
     known = sets()
     sweep = (
-        f"model={family}", "runner=scaling", "runner.lengths=[32]", "runner.modes=[step]",
+        f"model={family}", "runner=scaling", "runner.lengths=[16,32]", "runner.modes=[step]",
         "runner.references=[sdpa]", "runner.timed_steps=3", "runner.long_timed_steps=3",
         "runner.warmup_steps=1", "hardware.token_budget=64", "sweep=first", "logger=none",
         "report=true",
