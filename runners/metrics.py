@@ -50,6 +50,8 @@ def _metric(
     )
 
 
+JUDGED_BY = ("bits_per_byte", "bits_per_character", "word_perplexity", "perplexity", "accuracy")
+"""By which a cell, a comparison or a model is judged: the first of these that it has."""
 METRICS: dict[str, Metric] = {
     # quality
     "accuracy": _metric("fraction", True, "share of examples answered right; label split"),

@@ -10,6 +10,7 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+from lra.runners.metrics import JUDGED_BY
 from lra.runners.records import Measurement
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 OWN = "model"
 """Name of the run's own model among those that a sweep trains first."""
-SCORES = ("bits_per_byte", "bits_per_character", "word_perplexity", "perplexity", "accuracy")
-"""Scores on the test split by which a cell is summed up: the first that it has."""
 
 
 class Direction(StrEnum):
@@ -330,7 +329,7 @@ class Runner(ABC):
     def headline(cls, rows: Sequence[Measurement]) -> str:
         """Return the result of a cell in a few words, from its rows with a value; "" for none."""
         judged = [row for row in rows if row.labels.get("split") == "test"]
-        for metric in SCORES:
+        for metric in JUDGED_BY:
             if scores := [row for row in judged if row.metric == metric]:
                 return ", ".join(f"{cls.title(row)} {row.value:.3f}" for row in scores)
         return ""

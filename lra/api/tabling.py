@@ -16,6 +16,7 @@ from lra.api.prepared_rows import (
     styled,
 )
 from lra.errors import ConfigError, unknown
+from lra.runners.metrics import JUDGED_BY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,11 +24,9 @@ if TYPE_CHECKING:
     from lra.reports.style import TableStyle
     from lra.reports.tables.table import Entry, Table
 
-SCORES = ("accuracy", "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity")
-"""Tables of models by task."""
 COSTS = ("efficiency", "crossover", "growth")
 """Tables of what models cost by length."""
-KINDS = (*SCORES, *COSTS, "metrics")
+KINDS = (*JUDGED_BY, *COSTS, "metrics")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -168,7 +167,7 @@ def _build(
 ) -> "Table | None":
     from lra.reports.tables.costs import crossover_table, efficiency_table, growth_table
 
-    if kind in SCORES:
+    if kind in JUDGED_BY:
         refuse(kind, mode=mode, runner=runner)
         return _scores(frame, kind, split or "test")
     if kind == "metrics":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.errors import ConfigError, UnknownName, near, unknown
 from lra.results.stored import file_of_rows, published, published_cells, stored
+from lra.runners.metrics import JUDGED_BY
 from lra.runners.records import CELL_COLUMNS
 
 if TYPE_CHECKING:
@@ -179,14 +180,12 @@ def _what(
     frame: "pd.DataFrame", sides: "Sequence[Side]", metric: str | None, split: str | None
 ) -> tuple[str, str]:
     """Return metric and split: those asked for, or the first score that every side has."""
-    from lra.reports.comparison.numbers import SCORES
-
     final = frame[frame["step"].isna() & (frame["status"] == "ok") & (frame["baseline"] == "")]
     shared = set.intersection(*({*final["metric"][final["cell"].isin(s.cells)]} for s in sides))
     if not shared:
         titles = " and ".join(side.title for side in sides)
         raise ConfigError(f"{titles} share no metric with final numbers")
-    metric = metric or next(name for name in [*SCORES, *sorted(shared)] if name in shared)
+    metric = metric or next(name for name in [*JUDGED_BY, *sorted(shared)] if name in shared)
     if metric not in shared:
         raise UnknownName(unknown("metric", metric, shared))
     splits = {*final["split"][final["metric"] == metric]}

@@ -8,10 +8,9 @@ import pandas as pd
 
 from lra.reports.rows import FINAL_SETTING, MARKS, as_text, labels_of
 from lra.reports.tables.costs import significant
-from lra.reports.tables.scores import ACCURACY, LANGUAGE, TASK, Score, at_task_length
+from lra.reports.tables.scores import SCORES, TASK, Score, at_task_length
 from lra.runners.metrics import METRICS
 
-SCORES = {score.metric: score for score in (*LANGUAGE, ACCURACY)}
 """By metric; the first that all sides have is compared unless another is asked for."""
 Hits = Callable[[str, str], tuple[Any, Any] | None]
 """From a cell and a split to places and outcomes of its examples; None where none are stored."""

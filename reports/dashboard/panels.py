@@ -7,14 +7,10 @@ from typing import Any
 
 from lra.reports.dashboard import keys
 from lra.reports.dashboard.plan import RunPlan
-from lra.runners.metrics import METRICS
+from lra.runners.metrics import JUDGED_BY, METRICS
 
 TRAINED = ("train_step_time", "train_time", "process_peak_bytes", "parameters")
 """What a training costs: in its run's summary, beside its scores."""
-SCORES = (
-    "accuracy", "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity", "loss",
-)  # fmt: skip
-"""The first one that a split has is its score."""
 _ALIKE = frozenset({
     "sweep", "model", "family", "kind", "seed", "cells", "disturbed_cells", keys.LENGTH_AXIS,
     "longest_length", "mode",
@@ -133,7 +129,7 @@ def _scores(runs: Sequence[RunPlan]) -> Iterator[str]:
     """Yield the score of each split that is in a summary, test first."""
     carried = {name for run in runs for name in run.summary}
     for split in ("test", "validation"):
-        names = (keys.score(split, metric) for metric in SCORES)
+        names = (keys.score(split, metric) for metric in (*JUDGED_BY, "loss"))
         yield from [name for name in names if name in carried][:1]
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from lra.reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
 from lra.reports.page.costs import ABSOLUTE, TITLES
-from lra.reports.tables.scores import ACCURACY, BASELINES, LANGUAGE, Score, accuracy_table, splits
+from lra.reports.tables.scores import BASELINES, SCORES, Score, accuracy_table, splits
 from lra.reports.tables.table import Column, Table
 from lra.runners.metrics import METRICS
 
@@ -50,7 +50,7 @@ def scored_columns(frame: pd.DataFrame) -> Iterator[ScoredColumn]:
     Args:
         frame: as `lra.reports.rows.prepare` returns it.
     """
-    for score in (ACCURACY, *LANGUAGE):
+    for score in SCORES.values():
         for split in splits(frame) or ["test"]:
             table = accuracy_table(frame, split, score)
             if table is not None:

@@ -8,11 +8,10 @@ import pandas as pd
 
 from lra.reports.names import short_option_words
 from lra.reports.rows import as_text, model_order
-from lra.reports.sections.score_data import SCORES
 from lra.reports.sections.section import Part, TablePart
 from lra.reports.style import chosen
 from lra.reports.tables.marks import absent
-from lra.reports.tables.scores import TASK, Score, entry, final_scores
+from lra.reports.tables.scores import SCORES, TASK, Score, entry, final_scores
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 SAME_SEEDS = (

@@ -16,13 +16,12 @@ from lra.reports.figures.scaling import draw_crosses, draw_line, strip, why_abse
 from lra.reports.figures.ticks import length_axis
 from lra.reports.rows import as_text, model_order, short
 from lra.reports.sections.section import PagesPart, Part, TablePart
-from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, entry
+from lra.reports.tables.scores import SCORES, Score, entry
 from lra.reports.tables.table import Column, Entry, Table, TableRow
-from lra.runners.metrics import METRICS
+from lra.runners.metrics import JUDGED_BY, METRICS
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 """Columns whose values share a panel; the length is the training's."""
-SCORES = (*LANGUAGE, ACCURACY)
 COLUMNS = (
     *TASK, "metric", "model", "trained_tokens", "factor", "tokens", "value", "low", "high", "seeds",
     "status", "reason",
@@ -42,7 +41,7 @@ def extrapolation_rows(rows: pd.DataFrame) -> pd.DataFrame:
     chosen = {}
     for task, part in measured.groupby("task"):
         metrics = set(part["metric"])
-        chosen[task] = next((score.metric for score in SCORES if score.metric in metrics), "")
+        chosen[task] = next((name for name in JUDGED_BY if name in metrics), "")
     is_score = measured["metric"] == measured["task"].map(chosen)
     return measured[is_score | (measured["factor"].isna() & (measured["status"] != "ok"))]
 
@@ -116,7 +115,7 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
 
 
 def _draw_scores(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
-    score = next(score for score in SCORES if score.metric == data["metric"].iloc[0])
+    score = SCORES[data["metric"].iloc[0]]
     drawn = data.assign(
         length=data["tokens"],
         value=data["value"].astype(float) * score.factor,
@@ -176,7 +175,7 @@ def extrapolation_tables(rows: pd.DataFrame) -> list[tuple[str, Table]]:
     """
     data = extrapolation_data(rows)
     tables = []
-    for score in SCORES:
+    for score in SCORES.values():
         scored = data[data["metric"] == score.metric]
         if scored.empty:
             continue

@@ -20,11 +20,10 @@ from lra.reports.figures.layout import arrange, sheet
 from lra.reports.rows import as_text
 from lra.reports.sections.section import PagesPart, Part, TablePart, alike
 from lra.reports.style import chosen
-from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, entry, final_scores
+from lra.reports.tables.scores import SCORES, Score, entry, final_scores
 from lra.reports.tables.table import Column, Table, TableRow
 
 WIDTH, HEADS = "backbone.head_width", "backbone.heads"
-SCORES = (ACCURACY, *LANGUAGE)
 COLUMNS = (*EVALUATION, "metric", "model", "heads", "key_width", "value", "low", "high", "seeds")
 _PLOT = (3.0, 2.2)
 """Inches."""
@@ -172,7 +171,7 @@ def key_width_table(rows: pd.DataFrame, score: Score) -> Table:
 def key_widths(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield table and figure of each score that trainings of several widths of heads have."""
     trained = rows[rows["runner"] == "train"]
-    for score in SCORES:
+    for score in SCORES.values():
         scored = key_width_rows(trained, score)
         if scored.empty:
             continue

@@ -19,10 +19,10 @@ from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.ticks import seconds
 from lra.reports.rows import as_text, model_order
-from lra.reports.sections.score_data import PANEL, SCORES, panel_facts, score_data
+from lra.reports.sections.score_data import PANEL, panel_facts, score_data
 from lra.reports.sections.section import PagesPart, SimpleSection
 from lra.reports.statistics.intervals import LEVEL
-from lra.reports.tables.scores import TASK
+from lra.reports.tables.scores import SCORES, TASK
 
 _COUNTED = ("task", "task_version", "source", "length")
 _PLOT = (3.0, 2.3)

@@ -10,7 +10,6 @@ from lra.reports.tables.scores import ACCURACY, LANGUAGE, TASK, Score, entry, fi
 
 PANEL = (*TASK, "split", "metric")
 """Columns whose values share a panel."""
-SCORES = {score.metric: score for score in (ACCURACY, *LANGUAGE)}
 
 
 def score_data(rows: pd.DataFrame) -> pd.DataFrame:

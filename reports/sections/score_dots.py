@@ -11,10 +11,11 @@ from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.words import NAMES, points, wrap
 from lra.reports.names import display_name
 from lra.reports.rows import MARKS, model_order
-from lra.reports.sections.score_data import PANEL, SCORES, panel_facts, score_data
+from lra.reports.sections.score_data import PANEL, panel_facts, score_data
 from lra.reports.sections.section import PagesPart, SimpleSection
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.style import chosen
+from lra.reports.tables.scores import SCORES
 
 _PLOT = 2.6
 """Inches across a plot."""

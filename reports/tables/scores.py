@@ -76,6 +76,7 @@ LANGUAGE = (
         digits=2,
     ),
 )
+SCORES = {score.metric: score for score in (ACCURACY, *LANGUAGE)}
 
 
 def at_task_length(rows: pd.DataFrame) -> pd.DataFrame:
@@ -93,7 +94,7 @@ def splits(rows: pd.DataFrame) -> list[str]:
 
 def score_tables(rows: pd.DataFrame, split: str = "test") -> Iterator[tuple[str, Table]]:
     """Yield the metric and the table of each score that a split has: accuracy first."""
-    for score in (ACCURACY, *LANGUAGE):
+    for score in SCORES.values():
         table = accuracy_table(rows, split, score)
         if table is not None:
             yield score.metric, table

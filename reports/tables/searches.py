@@ -15,11 +15,10 @@ import pandas as pd
 from lra.reports.rows import UNTUNED, as_text, values
 from lra.reports.statistics.tuning import STUDIES, higher_is_better
 from lra.reports.style import chosen
-from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, final_scores
+from lra.reports.tables.scores import SCORES, Score, final_scores
 from lra.runners.metrics import METRICS
 
 RUNNER = "search"
-SCORES = {score.metric: score for score in (ACCURACY, *LANGUAGE)}
 PLACE = ("task", "task_version", "source", "length")
 ARM = (*PLACE, "model")
 INDEPENDENT = ("halton", "random")
