@@ -1,12 +1,11 @@
 """`lra list models --traits`: what each family guarantees, read off instances without weights."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lra.composition.catalogue import choices
 from lra.composition.yaml_text import load
 from lra.errors import UnknownName
 from lra.terminal.console import print_table
@@ -61,15 +60,14 @@ def describe(
     return traits
 
 
-def print_traits(
-    groups: Sequence[str], config_dirs: Sequence[Path], plugins: Sequence[str], as_json: bool
-) -> int:
-    """Print the traits of every model; 1 if some model could not be built at all."""
-    if list(groups) != ["model"]:
+def print_traits(files: Iterable[Path], plugins: Sequence[str], as_json: bool) -> int:
+    """Print the traits of the models among the files; 1 if one could not be built at all."""
+    of_models = [file for file in files if file.parent.name == "model"]
+    if not of_models:
         raise UnknownName("--traits describes models only: use `lra list models --traits`")
     models: dict[str, dict[str, Any]] = {}
     broken: dict[str, str] = {}
-    for file in choices("model", config_dirs):
+    for file in of_models:
         name = file.stem
         try:
             models[name] = describe(load(file), plugins, str(file))

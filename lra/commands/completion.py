@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lra.composition.arguments import Parser
-from lra.composition.catalogue import OF_SUBMIT, choices, groups, names, ours, words
+from lra.composition.catalogue import OF_SUBMIT, choices, groups, names, ours, spellings, words
 from lra.composition.yaml_text import load
-from lra.errors import plural
 
 RUN_FLAGS = (
     "--cfg", "--config-dir", "--config-name", "--help", "--hydra-help", "--info", "--multirun",
@@ -208,12 +207,11 @@ def _positional(before: Sequence[str]) -> list[str]:
 
 def _list(before: Sequence[str], _: str) -> list[str]:
     folders, bare = _config_dirs(before), _positional(before)
-    existing = groups(folders)
-    if not bare:
-        everything = [name for group in existing for name in names(group, folders)]
-        return [*map(plural, existing), *existing, *everything]
-    by_word = {plural(group): group for group in existing} | {group: group for group in existing}
-    return names(by_word[bare[0]], folders) if len(bare) == 1 and bare[0] in by_word else []
+    by_word = spellings(folders)
+    if bare and bare[0] in by_word:
+        return names(by_word[bare[0]], folders)
+    everything = [name for group in groups(folders) for name in names(group, folders)]
+    return everything if bare else [*by_word, *everything]
 
 
 def _data(before: Sequence[str], current: str) -> list[str]:

@@ -1,6 +1,6 @@
 """What can be chosen: groups, their choices, and the line that describes each. Imports no torch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -111,45 +111,47 @@ def opening_comment(text: str) -> str:
     return " ".join(words).partition(". ")[0].rstrip(".")
 
 
-def choose_groups(name: str | None, config_dirs: Sequence[Path]) -> list[str]:
-    """Return the groups to print for this word: all, or the one whose name or plural it is."""
+def spellings(config_dirs: Iterable[Path] = ()) -> dict[str, str]:
+    """Return each group by the words for it: its name and its plural."""
     existing = groups(config_dirs)
-    if name is None:
-        return existing
-    by_word = {plural(group): group for group in existing} | {group: group for group in existing}
-    if name not in by_word:
-        raise UnknownName(unknown("group", name, {plural(group) for group in existing}))
-    return [by_word[name]]
+    return {plural(group): group for group in existing} | {group: group for group in existing}
 
 
-def named(group: str | None, name: str | None, config_dirs: Sequence[Path]) -> list[Path]:
-    """Return the files of the choices that are asked for by name; none where it is a group.
+def asked(given: Sequence[str], config_dirs: Sequence[Path]) -> tuple[list[str], list[Path]]:
+    """Return the groups and the files of the choices that are asked for; one of the two is empty.
 
     Args:
-        group: The first word: a group, or the name of a choice of any.
-        name: The second: a choice of that group.
+        given: Groups; or names of choices, perhaps with their group before them. None: all groups.
         config_dirs: Folders of the user's own choices.
 
     Raises:
         UnknownName: there is no such group or choice; with near matches.
     """
-    if group is not None and name is not None:
-        (only,) = choose_groups(group, config_dirs)
-        files = choices(only, config_dirs)
-        if name not in {file.stem for file in files}:
-            raise UnknownName(unknown(only, name, [file.stem for file in files]))
-        return [file for file in files if file.stem == name]
-    existing = groups(config_dirs)
-    if group is None or group in {*existing, *map(plural, existing)}:
-        return []
-    every = [file for kind in existing for file in choices(kind, config_dirs)]
-    matches = [file for file in every if file.stem == group]
-    if not matches:
-        existing_names = {file.stem for file in every}
-        if near(group, map(plural, existing)) or not near(group, existing_names):
-            raise UnknownName(unknown("group", group, map(plural, existing)))
-        raise UnknownName(unknown("name", group, existing_names))
-    return matches
+    by_word = spellings(config_dirs)
+    if not given:
+        return groups(config_dirs), []
+    first, *behind = given
+    if first not in by_word:
+        return [], [file for word in given for file in _of_any(word, by_word, config_dirs)]
+    files = {file.stem: file for file in choices(by_word[first], config_dirs)}
+    if not behind or (behind[0] not in files and {*behind} <= by_word.keys()):
+        return [by_word[word] for word in given], []
+    for name in behind:
+        if name not in files:
+            raise UnknownName(unknown(by_word[first], name, files))
+    return [], [files[name] for name in behind]
+
+
+def _of_any(name: str, by_word: Mapping[str, str], config_dirs: Sequence[Path]) -> list[Path]:
+    """Return the files of the choices of this name, one of each group that has it."""
+    every = [file for group in groups(config_dirs) for file in choices(group, config_dirs)]
+    if matches := [file for file in every if file.stem == name]:
+        return matches
+    if name in by_word:
+        raise UnknownName(f"got the group {name!r} behind a name: put it first, or leave it out")
+    plurals, stems = {plural(group) for group in by_word.values()}, {file.stem for file in every}
+    of_group = near(name, plurals) or not near(name, stems)
+    raise UnknownName(unknown("group", name, plurals) if of_group else unknown("name", name, stems))
 
 
 def words(config_dirs: Iterable[Path] = ()) -> dict[str, str]:

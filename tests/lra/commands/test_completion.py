@@ -43,6 +43,7 @@ def test_words_of_every_kind() -> None:
     assert "--sweep" in candidates(["dashboard", "--"])
     assert candidates(["list", "performe"]) == ["performer"]
     assert candidates(["list", "tasks", ""]) == names("task")
+    assert candidates(["list", "linear", "perf"]) == ["performer"]
     assert candidates(["data", "show", "listo"]) == ["listops"]
     assert "source=sample" in candidates(["data", "show", "listops", "source="])
     assert candidates(["verify", "linear", "feat"]) == ["feature_map="]

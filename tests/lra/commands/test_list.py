@@ -45,6 +45,41 @@ def test_an_unknown_group_is_answered_with_near_matches(capsys):
     assert "unknown group 'modles': did you mean 'models'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "heads"),
+    [
+        ("performer linear", ["model=performer", "model=linear"]),
+        ("models performer linear", ["model=performer", "model=linear"]),
+        ("reformer", ["model=reformer", "+protocol=reformer", "+experiment=reformer"]),
+        ("runner search", ["runner=search"]),  # a group's name, too
+    ],
+)
+def test_several_names_are_explained_one_after_the_other(words, heads, capsys):
+    assert main(["list", *words.split()]) == 0
+    starts = [line for line in capsys.readouterr().out.splitlines() if line[:1].strip()]
+    assert [line.partition(":")[0] for line in starts if "=" in line.split()[0]] == heads
+
+
+def test_several_groups_are_listed_one_after_the_other(capsys):
+    assert main(["list", "sizes", "hardware"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    starts = [line for line in lines if line[:1].strip()]
+    assert starts == ["sizes  (size=NAME)", "hardware  (hardware=NAME)"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("linear models", "got the group 'models' behind a name: put it first, or leave it out"),
+        ("linear perfomer", "unknown name 'perfomer': did you mean 'performer' or "),
+        ("tasks linear", "unknown task 'linear'"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused(words, said, capsys):
+    assert main(["list", *words.split()]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_json_holds_the_same(capsys):
     assert main(["list", "hardware", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -148,6 +183,11 @@ def test_a_refused_direction_is_told_with_the_reason(tmp_path, capsys, monkeypat
     text = capsys.readouterr().out
     assert "mine: not causal: it looks both ways" in text
     assert "bidirectional" in text
+
+
+def test_traits_of_the_models_that_are_named(capsys):
+    assert main(["list", "sdpa", "reformer", "--traits", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["models"].keys() == {"sdpa", "reformer"}
 
 
 def test_traits_are_for_models_only():
