@@ -172,6 +172,16 @@ def run(
         return subprocess.CompletedProcess(["lra", *words], code, out.read(), errors.read())
 
 
+def python(
+    *words: object, cwd: Path = HOME, program: str = sys.executable, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a Python of its own to its end; `variables` are set beside those of the tests."""
+    return subprocess.run(
+        [program, *map(str, words)], cwd=cwd, env={**os.environ, **variables},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+
+
 @cache
 def server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start what forks, and return its socket: it ends once that is closed."""

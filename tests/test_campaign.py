@@ -17,7 +17,7 @@ from lra.runners.store import Store
 from tests.campaign import fresh, machine, published, shim
 from tests.campaign.part import Found
 from tests.campaign.sweeps import check_store
-from tests.lra_process import HOME
+from tests.lra_process import python
 
 SHORT = ("workers", "disk", "calls", "clocks", "torn", "words", "searches")
 """Parts of which tests elsewhere do the same are left to the long form: kills, two sweeps."""
@@ -176,14 +176,7 @@ def test_shared_memory_that_is_left_is_that_of_the_case(tmp_path: Path, monkeypa
 @pytest.mark.slow
 def test_the_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
     chosen = [word for part in SHORT for word in ("--only", part)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.campaign", "--short", "--out", str(tmp_path), *chosen],
-        cwd=HOME,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        check=False,
-    )
+    done = python("-m", "tests.campaign", "--short", "--out", tmp_path, *chosen)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     parts = json.loads((tmp_path / "campaign.json").read_text())["parts"]
     assert [part["part"] for part in parts] == [*SHORT]

@@ -9,11 +9,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import lra_process
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,7 +57,6 @@ OF_ALL = (
     "test_there_are",
     "test_the_import_rules_hold",
     "test_choices_of_models_are_compared",
-    "test_traits_are_read_off_instances_without_weights",
     "test_types_and_values_are_those_that_are_checked_when_it_runs",
 )
 """Tests that go over all families in one piece; those of one family have its name."""
@@ -80,15 +80,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(copy: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python on the copy, one thread, in a folder."""
     settings = {"PYTHONPATH": f"{copy}{os.pathsep}{copy / 'docs/site'}", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return lra_process.python(*words, cwd=folder, **settings)
 
 
 def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:

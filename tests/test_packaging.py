@@ -1,9 +1,6 @@
 """What is built must run elsewhere: the wheel carries YAML, figure style and templates."""
 
 import importlib.metadata
-import os
-import subprocess
-import sys
 import sysconfig
 import tomllib
 import venv
@@ -17,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from lra.conf.rooms import ROOMS
+from tests.lra_process import python
 
 ROOT = Path(__file__).resolve().parent.parent
 HOMES = {"lra": "lra", **{room: f"lra/{room}" for room in ROOMS}}
@@ -26,15 +24,9 @@ HOMES = {"lra": "lra", **{room: f"lra/{room}" for room in ROOMS}}
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index",
-            "--disable-pip-version-check", "--quiet", "--wheel-dir", folder, ROOT,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    done = python(
+        "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index",
+        "--disable-pip-version-check", "--quiet", "--wheel-dir", folder, ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = folder.glob("*.whl")
@@ -72,15 +64,8 @@ def test_the_unpacked_wheel_runs_from_another_directory(wheel, tmp_path):
     (tmp_path / "elsewhere").mkdir()
 
     def lra(*words):
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "lra", *words],
-            cwd=tmp_path / "elsewhere",
-            env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        place = {"cwd": tmp_path / "elsewhere", "PYTHONPATH": str(tmp_path / "site")}
+        return python("-P", "-m", "lra", *words, **place)
 
     listed = lra("list", "models", "--json")
     assert listed.returncode == 0, listed.stderr
@@ -113,28 +98,22 @@ def test_packages_of_the_same_names_come_and_go_without_a_trace(wheel, tmp_path,
     venv.create(tmp_path / "venv", with_pip=False)
     inside = str(tmp_path / "venv" / "bin" / "python")
     others = [stranger(tmp_path, name) for name in ("conf", "tasks", "reports")]
-    path = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}  # what lra needs
+    path = {"PYTHONPATH": sysconfig.get_path("purelib")}  # what lra needs
 
     def pip(*words):
-        call = [sys.executable, "-m", "pip", "--python", inside, "--quiet", *map(str, words)]
-        subprocess.run(call, check=True, capture_output=True, timeout=300)
+        done = python("-m", "pip", "--python", inside, "--quiet", *words)
+        assert done.returncode == 0, done.stderr
 
     def lra_works():
         code = "import lra.conf, sys; print(lra.conf.__file__)\nfrom lra.cli import main; "
         code += "sys.exit(main(['list', 'hardware']))"
-        done = subprocess.run(
-            [inside, "-c", code], cwd=tmp_path, env=path, capture_output=True, text=True,
-            timeout=300, check=False,
-        )  # fmt: skip
+        done = python("-c", code, cwd=tmp_path, program=inside, **path)
         where = tmp_path / "venv" / "lib"
         return done.returncode == 0 and done.stdout.startswith(str(where)) and "a100" in done.stdout
 
     def theirs():
         code = "import conf, tasks, reports; print(conf.WHOSE, tasks.WHOSE, reports.WHOSE)"
-        return subprocess.run(
-            [inside, "-c", code], cwd=tmp_path, env=path, capture_output=True, text=True,
-            timeout=300, check=False,
-        ).stdout.split()  # fmt: skip
+        return python("-c", code, cwd=tmp_path, program=inside, **path).stdout.split()
 
     order = [[wheel], others] if first == "lra" else [others, [wheel]]
     for files in order:
@@ -156,11 +135,9 @@ def test_doctor_names_what_another_package_replaced(wheel, tmp_path):
 
     def said():
         code = "from lra.machine.probes import installed_files; print(*installed_files(), sep='|')"
-        path = {**os.environ, "PYTHONPATH": str(site)}
-        return subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, env=path, capture_output=True, text=True,
-            timeout=300, check=True,
-        ).stdout.strip()  # fmt: skip
+        done = python("-c", code, cwd=tmp_path, PYTHONPATH=str(site))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     assert said().startswith("True|")
     (site / "lra" / "models" / "mixer.py").write_text("")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lra.cli import VERBS
-from tests.lra_process import unpacked
+from tests.lra_process import python, unpacked
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("conf", "lra", "models", "tasks", "runners", "reports", "tests")
@@ -67,14 +67,8 @@ def test_the_import_rules_would_notice_a_wrong_arrow(tmp_path):
 
 def printed(code: str) -> list[str]:
     """Run code in a Python of its own; return the words that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
 

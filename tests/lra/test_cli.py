@@ -6,19 +6,12 @@ import numpy as np
 import pytest
 
 from lra import cli
+from tests import lra_process
 from tests.lra_process import HOME
 
 
 def python(code, *, cwd, **variables):
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(HOME), **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return lra_process.python("-c", code, cwd=cwd, PYTHONPATH=str(HOME), **variables)
 
 
 @pytest.mark.parametrize(

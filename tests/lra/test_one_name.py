@@ -5,7 +5,6 @@ Each case runs with lra as a wheel has it, all in one folder, and as a clone on 
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import nbformat.v4
@@ -13,6 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from lra.conf.rooms import ROOMS, imported_name, stored_name
+from tests import lra_process
 from tests.lra_process import HOME, unpacked
 
 RUN = "lra.run(['model=linear', 'task=listops', 'runner.dry_run=true', 'logger=none'])"
@@ -46,10 +46,8 @@ def attempt(
     folder: Path, installed: Path, *words: str, path: tuple[Path, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     entries = os.pathsep.join(map(str, (*path, installed)))
-    return subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300,
-        check=False, env={**os.environ, "PYTHONPATH": entries, "LRA_DATA": str(folder / "data")},
-    )  # fmt: skip
+    data = str(folder / "data")
+    return lra_process.python(*words, cwd=folder, PYTHONPATH=entries, LRA_DATA=data)
 
 
 def project(folder: Path, *, packages: bool = True) -> Path:

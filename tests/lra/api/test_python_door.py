@@ -26,6 +26,7 @@ from lra.errors import ConfigError
 from lra.models.mixer import Family, Traits
 from lra.reports.style import TableStyle
 from lra.reports.tables.table import Column, Entry, Table, TableRow
+from tests.lra_process import python
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "reports/published"
@@ -63,14 +64,8 @@ def test_what_is_loaded_and_when() -> None:
         "lra.table(rows, 'growth'), lra.figure(rows, 'time')\n"
         "print(*{'torch', 'hydra'} & {*sys.modules}, sep=',')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == ""
     assert "loaded" in lines

@@ -2,8 +2,6 @@
 
 import errno
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from lra.cluster.worker import Worker, work
 from lra.execution.executor import Executor
 from lra.sweep.sweep import SweepOutcome
 from tests.faulty_calls import FOREVER, PASSING, Faults
+from tests.lra_process import python
 
 TINY = ("task=listops", "task.source=sample", "model=identity", "logger=none", "sweep=some")
 Turn = Callable[[Executor], SweepOutcome]
@@ -138,6 +137,7 @@ def test_a_worker_that_cannot_begin_is_queued_again_too(
     assert "plan.json" in said
 
 
+@pytest.mark.usefixtures("turns")
 def test_a_first_read_that_fails_ends_no_worker(
     plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,10 +205,7 @@ sys.exit(code)
 
 def test_a_line_of_the_log_that_cannot_be_written_starts_the_workers_all_the_same() -> None:
     """All four workers of one start in fifty were lost so."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITH_A_LOG_THAT_FAILS_ONCE],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = python("-c", WITH_A_LOG_THAT_FAILS_ONCE)
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 workers begin" in done.stdout, "written with the next line"
     assert "2 workers ended" in done.stdout

@@ -15,7 +15,7 @@ import pytest
 from lra.cli import VERBS, main
 from lra.commands.completion import RUN_FLAGS, candidates, flags
 from lra.composition.catalogue import names
-from tests.lra_process import HOME
+from tests.lra_process import HOME, python
 
 
 def test_words_of_every_kind() -> None:
@@ -96,10 +96,7 @@ def test_neither_torch_nor_hydra_is_imported() -> None:
         "main(['completion', '--words', 'run', 'model=performer', 'model.mixer.kernel=']); "
         "sys.exit(bool({'torch', 'hydra', 'omegaconf', 'pandas', 'numpy'} & {*sys.modules}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=HOME, capture_output=True, timeout=120, check=False
-    )
-    assert done.returncode == 0
+    assert python("-c", code).returncode == 0
 
 
 @pytest.fixture

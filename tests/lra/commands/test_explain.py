@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from lra.choices.explain import choice_options, lines, sets, shared_options
 from lra.cli import main
 from lra.composition.catalogue import choices, groups
 from lra.composition.option_sources import arguments, comments, parameters
-from tests.lra_process import HOME
+from tests.lra_process import python
 
 FILES = [file for group in groups() for file in choices(group)]
 TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster", "search")
@@ -143,10 +141,7 @@ def test_neither_torch_nor_hydra_is_imported() -> None:
         "import sys; from lra.cli import main; main(['list', 'performer']); "
         "sys.exit(bool({'torch', 'hydra', 'pandas'} & {*sys.modules}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=HOME, capture_output=True, timeout=120, check=False
-    )
-    assert done.returncode == 0
+    assert python("-c", code).returncode == 0
 
 
 def test_sections_of_docstrings() -> None:

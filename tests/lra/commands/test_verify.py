@@ -1,5 +1,4 @@
 import re
-import subprocess
 import sys
 
 import pytest
@@ -9,7 +8,7 @@ import lra
 from lra.cli import main
 from lra.commands.verify import options
 from lra.composition.named import resolve
-from tests.lra_process import HOME
+from tests.lra_process import HOME, python
 
 GOOD = '''
 import torch
@@ -193,15 +192,7 @@ def test_a_folder_of_the_users_does_not_take_the_place_of_ours(folder):
         "from lra.commands.verify import resolve; "
         "resolve('their_mixers:Mean', {}); import lra.tasks.task"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        cwd=folder,
-        env={"PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = python("-P", "-c", code, cwd=folder, PYTHONPATH=str(HOME), OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     assert "a stranger was imported" not in done.stderr
 
