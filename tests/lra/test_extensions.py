@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import lra_process
 from tests.lra_process import HOME
 
 MIXER = '''\
@@ -26,13 +25,25 @@ class Still(Identity):
     """Nothing but the name differs."""
 '''
 SHORT = ("task=listops", "task.source=sample", "optim.steps=1", "optim.warmup_steps=0",
-         "optim.batch_size=2", "task.max_length=200", "logger=none")  # fmt: skip
+         "optim.batch_size=2", "task.max_length=200", "logger=none", "report=false")  # fmt: skip
+ONE_AFTER_ANOTHER = """\
+import contextlib, io, json, sys
+from lra.cli import main
+from lra.composition.selection import sets
+from tests.lra_process import count_short
+
+answers = []
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        code = main(words)
+    answers.append((code, out.getvalue(), "acme_still.mixer" in sys.modules))
+    count_short()
+print(json.dumps([sets()["all"], *answers]))
+"""
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package, as pip installs one."""
-    site = tmp_path_factory.mktemp("site")
+def installed(site: Path) -> None:
+    """Write the package into a folder, as pip installs one."""
     (site / "acme_still" / "choices" / "model").mkdir(parents=True)
     (site / "acme_still" / "__init__.py").write_text("")
     (site / "acme_still" / "mixer.py").write_text(MIXER)
@@ -45,50 +56,38 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-still\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[lra]\nacme = acme_still:choices\n")
-    return site
-
-
-@pytest.fixture
-def lra(site: Path, tmp_path: Path):
-    seen = tmp_path / "seen"
-
-    def call(*words: str, how: tuple[str, ...] = ("-m", "lra")) -> tuple[str, bool]:
-        """Return what a command prints, and whether it imported the package."""
-        seen.unlink(missing_ok=True)
-        done = subprocess.run(
-            [sys.executable, "-P", *how, *words], cwd=tmp_path, text=True, timeout=300,
-            capture_output=True, check=False,
-            env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{HOME}", "ACME_SEEN": str(seen),
-                 "LRA_DATA": str(site.parent / "data"), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr, seen.exists()
-
-    return call
-
-
-def test_it_is_listed_with_its_package_and_not_imported(lra):
-    listed, imported = lra("list", "models")
-    (line,) = [line for line in listed.splitlines() if line.split()[:1] == ["still"]]
-    assert line.endswith("acme_still")
-    assert not imported
-    entries = json.loads(lra("list", "models", "--json")[0])
-    files = {entry["name"]: entry["file"] for entry in entries}
-    assert files["linear"] == str(HOME / "conf" / "model" / "linear.yaml")
-    code = "from lra.composition.selection import sets; print(*sets()['all'])"
-    every = lra(code, how=("-c",))[0].split()
-    assert ("linear" in every, "still" in every) == (True, False)  # or presets would change
 
 
 @pytest.mark.slow
-def test_to_choose_one_names_its_package_and_a_stored_cell_does_not(lra, tmp_path):
-    said, imported = lra("run", "model=still", *SHORT)
-    assert imported, said
+def test_a_choice_is_listed_with_its_package_which_nothing_imports_before_it_is_chosen(
+    tmp_path: Path,
+) -> None:
+    installed(tmp_path / "site")
+    seen = tmp_path / "seen"
+    path = {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{HOME}", "ACME_SEEN": str(seen)}
+
+    def python(*words: str) -> str:
+        done = lra_process.python("-P", *words, cwd=tmp_path, OMP_NUM_THREADS="1", **path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    python("-m", "lra", "run", "model=still", *SHORT)
+    assert seen.exists()
     (cell,) = tmp_path.glob("results/cells/*/*/cell.json")
     assert json.loads(cell.read_text())["config"]["plugins"] == ["acme_still"]
-    for words in (("show", cell.parent.name[:8]), ("report",)):
-        assert lra(*words)[1] is False
-    said, imported = lra("run", "model=linear", *SHORT, "runner.dry_run=true")
-    assert "train linear on listops" in said
-    assert not imported
-    assert "checks passed" in lra("verify", "still", "--max-length", "64")[0]
+    lines = (
+        ("list", "models"), ("list", "models", "--json"), ("show", cell.parent.name[:8]),
+        ("report",), ("run", "model=linear", *SHORT, "runner.dry_run=true"),
+        ("verify", "still", "--max-length", "64"),
+    )  # fmt: skip
+    every, *answers = json.loads(python("-c", ONE_AFTER_ANOTHER, json.dumps(lines)))
+    assert ("linear" in every, "still" in every) == (True, False)  # or presets would change
+    assert [imported for _, _, imported in answers] == [False] * 5 + [True]
+    assert [code for code, *_ in answers] == [0] * 6
+    listed, as_json, _, _, planned, verified = (said for _, said, _ in answers)
+    (line,) = [line for line in listed.splitlines() if line.split()[:1] == ["still"]]
+    assert line.endswith("acme_still")
+    files = {entry["name"]: entry["file"] for entry in json.loads(as_json)}
+    assert files["linear"] == str(HOME / "conf" / "model" / "linear.yaml")
+    assert "train linear on listops" in planned
+    assert "checks passed" in verified
