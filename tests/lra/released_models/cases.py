@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -38,8 +39,9 @@ def generator(name: str) -> torch.Generator:
     return torch.Generator().manual_seed(zlib.crc32(name.encode()))
 
 
+@lru_cache(maxsize=128)  # of one task, whose models share most of them
 def weight(name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return the weights of a parameter, by its name in the released code: float64.
+    """Return the weights of a parameter, by its name in the released code: float64, not to change.
 
     Matrices are drawn from N(0, GAIN^2 / columns), vectors from N(0, 0.01), gains and variances of
     norms around 1, tables from N(0, 1 / 4), draws of features from N(0, 1).

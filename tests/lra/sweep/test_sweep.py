@@ -106,7 +106,8 @@ SWEEP = ("-m", "model=linear,performer", "seed=0,1", "model.backbone.depth=1")
 def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     """It is stopped once it has saved a first time, in mid-training."""
     often = "runner.checkpoint_every_s=0.05"
-    long = ("optim.steps=100", "model.backbone.dropout=0.1", "model.backbone.depth=1")
+    long = ("optim.steps=100", "model.backbone.dropout=0.1", "model.backbone.depth=1",
+            "model.backbone.width=16")  # fmt: skip
     assert run(tmp_path / "whole", *long) == 0
     process = start(tmp_path / "stopped", *long, often)
     store = Store(tmp_path / "stopped")
