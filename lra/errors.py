@@ -6,6 +6,11 @@ from collections.abc import Iterable
 from lra.conf.shown import short
 
 MOST_NAMES = 16
+LISTED = {
+    **{kind: f" by lra list {kind}s" for kind in ("model", "task", "experiment", "protocol")},
+    **dict.fromkeys(("name", "group"), " by lra list"),
+}
+"""What prints all names of a kind."""
 
 
 class ConfigError(ValueError):
@@ -47,9 +52,9 @@ def unknown(kind: str, name: str, existing: Iterable[str], *, way_out: str = "")
     else:
         message += "."
     if len(names) > MOST_NAMES:
-        rest = f"lra list {plural(kind)}" if kind in ("model", "task", "experiment") else "lra list"
         some = "" if matches else f"{', '.join(names[:MOST_NAMES])}, … "
-        message += f" Known {plural(kind)}: {some}all {len(names)} by {rest}."
+        if some or kind in LISTED:
+            message += f" Known {plural(kind)}: {some}all {len(names)}{LISTED.get(kind, '')}."
     elif names:
         message += f" Known {plural(kind)}: {', '.join(names)}."
     else:

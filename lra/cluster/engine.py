@@ -180,7 +180,13 @@ def chosen(words: Sequence[str]) -> ChosenEngine:
             name = text
         else:
             by_key[key.removeprefix(f"{GROUP}.")] = parse(text, key)
-    options = {**_node(name), **by_key}
+    node = _node(name)
+    for key in by_key.keys() - node.keys():
+        if others := [other for other in names(GROUP) if key in _node(other)]:
+            raise ConfigError(
+                f"{GROUP}.{key} is an option of {GROUP}={' and '.join(others)}: got {GROUP}={name}"
+            )
+    options = {**node, **by_key}
     return ChosenEngine(name, build_engine(options), options)
 
 

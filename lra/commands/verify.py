@@ -33,7 +33,11 @@ def parser() -> argparse.ArgumentParser:
         "from here",
     )
     args.add_argument(
-        "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the constructor"
+        "options",
+        nargs="*",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="arguments of the constructor",
     )
     args.add_argument(
         "--wrap",

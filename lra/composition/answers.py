@@ -114,11 +114,14 @@ def brief(text: str) -> str:
 def _dashed(typed: Typed) -> str | None:
     key, value = typed["key"], typed["value"]
     ours = key.partition(".")[0] in (*typed.choices.words, *TOP)
-    foreign = typed["dashes"] == "--" and typed["equals"] and key.isidentifier()
+    if key == "dry-run":
+        return "words have no dashes: runner.dry_run=true"
+    given = typed["equals"] or typed["next"]
+    foreign = typed["dashes"] == "--" and given and key.replace("-", "_").isidentifier()
     if not ours and not (foreign and key not in FLAGS):
         return None
     following = "" if typed["equals"] else typed["next"]
-    right = shlex.quote(typed.word_for(value or following or "VALUE", key))
+    right = shlex.quote(typed.word_for(value or following or "VALUE", key.replace("-", "_")))
     return f"words have no dashes: {right}"
 
 

@@ -44,8 +44,13 @@ class Parser(argparse.ArgumentParser):
         """Print what is wrong, and leave."""
         message = re.sub(rf"\S{{{2 * LONGEST},}}", lambda match: short(match[0]), message)
         flag = re.match(r"unrecognized arguments: (-[^\s=]+)", message)
-        meant = near(flag[1], self._option_string_actions, most=1) if flag else []
-        message += "".join(f" (did you mean {name}?)" for name in meant)
+        flags = [name.lstrip("-") for name in self._option_string_actions]
+        meant = near(flag[1].lstrip("-"), flags, most=1) if flag else []
+        message += "".join(f" (did you mean --{name}?)" for name in meant)
+        bare = re.match(r"unrecognized arguments: ([^-\s]\S*)", message)
+        if bare and "sweep" in flags:
+            of_rows = bare[1] == "example" or bare[1].endswith(".jsonl")
+            message = f"got {bare[1]}; wanted --{'rows' if of_rows else 'sweep'} {bare[1]}"
         self.exit(2, f"{self.prog}: {message}; {self.prog} --help says what it takes\n")
 
 

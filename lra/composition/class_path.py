@@ -78,6 +78,11 @@ def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = 
     module = locate_module(module_name, plugins, rooms, f"class_path {class_path!r}")
     target = getattr(module, name, None)
     if target is None:
+        if hasattr(module, "__path__") and find_spec(f"{module.__name__}.{name}"):
+            raise ConfigError(
+                f"class_path {class_path!r} is a module; wanted a class in it, as in "
+                f"{class_path}.MyClass"
+            )
         existing = [n for n, value in vars(module).items() if _is_choice(value, module.__name__)]
         whose = _whose(module_name, rooms)
         raise ConfigError(f"class_path {class_path!r}: {unknown('class', name, existing)}{whose}")

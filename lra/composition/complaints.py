@@ -25,7 +25,7 @@ from omegaconf.errors import (
 )
 
 from lra.composition.answers import AS_TEXT, Choices, answer
-from lra.composition.catalogue import names
+from lra.composition.catalogue import OF_SUBMIT, choices, names
 from lra.composition.own_options import TABLES
 from lra.composition.repository import hydra_of
 from lra.composition.words import proposal, reading
@@ -201,6 +201,8 @@ def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
         complaint += f" Then type {matches[0]}={value}."
     if owners:
         complaint += f" {leaf} is an option of {', '.join(owners[:8])}."
+    if not above and any(leaf in load(file) for file in choices(OF_SUBMIT)):
+        complaint += f" lra submit takes it as cluster.{leaf}={value}."
     siblings = sorted(k for k in keys if k.rpartition(".")[0] == above and above)
     if siblings:
         more = "" if len(siblings) <= MOST_KEYS else ", …"

@@ -1,6 +1,8 @@
 """A task, or a mixer, from its name and the words of a command line, without a run around it."""
 
+import re
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +90,10 @@ def resolve(
     if ":" not in mixer and "." not in mixer:
         existing = names("model", config_dirs)
         if claims is not None:
-            raise ConfigError(f"--wrap is for a class that is no mixer: got the name {mixer!r}")
+            raise ConfigError(
+                f"--wrap is for a class that is no mixer: got the name {mixer!r}; wanted its "
+                "place, as in my_pkg.module:MyLayer"
+            )
         if mixer not in existing:
             way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
             raise UnknownName(unknown("model", mixer, existing, way_out=way_out))
@@ -102,7 +107,9 @@ def resolve(
         return factory
     class_path = mixer.replace(":", ".")
     if not all(part.isidentifier() for part in class_path.split(".")):
-        raise UnknownName(f"got {mixer!r}; wanted a family of lra, or my_pkg.module:MyMixer")
+        as_module = re.sub(r"\.py\b", "", mixer).replace("/", ".").strip(".")
+        place = as_module if "/" in mixer else "my_pkg.module:MyMixer"
+        raise UnknownName(f"got {mixer!r}; wanted a family of lra, or {place}")
     package = class_path.partition(".")[0]
     packages = [*plugins] if package in ROOMS else [*plugins, package]
     name_plugins(packages)
@@ -110,6 +117,10 @@ def resolve(
     if claims is not None:
         from lra.models.wrap import wrap
 
+        known = [*signature(wrap).parameters][1:]
+        if foreign := [claim for claim in claims if claim not in known]:
+            way_out = "Arguments of the constructor stand before --wrap."
+            raise ConfigError(f"--wrap: {unknown('claim', foreign[0], known, way_out=way_out)}")
         try:
             family = wrap(family, **bind(wrap, claims, "--wrap"))
         except ConfigError:

@@ -58,8 +58,10 @@ def compared(
     from lra.sweep.model_names import with_distinct_names
 
     if len(words) < 2:
+        apart = "".join(words).replace(",", " ")
         raise ConfigError(
-            f"got {'no' if not words else '1'} name; wanted two or more, as in: linear sdpa"
+            f"got {'1 name' if words else 'no name'}; wanted two or more, as in: lra compare "
+            f"{apart if ' ' in apart else 'linear sdpa'}"
         )
     left_out: list[str] = []
     cells: dict[str, dict[str, Any]] = {}

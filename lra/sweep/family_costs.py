@@ -77,10 +77,12 @@ def _in_full(word: str) -> Iterator[str]:
         try:
             number = whole(1, LONGEST)(value)
         except ArgumentTypeError as error:
-            raise ConfigError(f"{key}: {error}") from error
+            raise ConfigError(f"{key}: {error}, as in {key}=64") from error
         yield NUMBERS[key].format(number)
         if key == "width":
             yield f"model.backbone.feed_forward_width={4 * number}"
+    elif word.startswith("--"):
+        raise ConfigError(f"{key}: words have no dashes: {key.lstrip('-')}={value or 'VALUE'}")
     elif key not in spellings() and near(key, [*NUMBERS, CAUSAL]):
         raise UnknownName(unknown("word", key, [*NUMBERS, CAUSAL, *spellings().values()]))
     else:

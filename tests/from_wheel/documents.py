@@ -227,6 +227,8 @@ def main() -> int:
     args.add_argument("--only", nargs="*", default=[], metavar="PAGE")
     args.add_argument("--log", type=lambda text: Path(text).absolute(), default="documented.log")
     chosen = args.parse_args()
+    # Jobs in the background of a shell, and what they start, ignore Ctrl-C; here it ends commands.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     pages = [page for page in PAGES if not chosen.only or page.stem in chosen.only]
     found = [(page.removesuffix(".md"), command) for command, page in commands(PAGES).items()]
     # Trainings last, and behind them what takes away the cells that others read.

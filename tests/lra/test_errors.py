@@ -24,6 +24,12 @@ def test_of_many_names_the_near_ones_alone():
     assert text.endswith("… all 40 by lra list tasks.")
 
 
+def test_nothing_is_said_to_list_what_it_does_not() -> None:
+    many = [f"metric{number}" for number in range(40)]
+    assert unknown("metric", "metirc7", many).endswith("?")
+    assert unknown("metric", "zzz", many).endswith("… all 40.")
+
+
 def test_nothing_to_choose_from_is_said():
     assert unknown("sweep", "a", []) == "unknown sweep 'a'. There are no sweeps to choose from."
 

@@ -31,6 +31,11 @@ def plan(tmp_path: Path) -> Path:
     return folder
 
 
+def test_an_option_of_another_cluster_is_told() -> None:
+    with pytest.raises(ConfigError, match="hours is an option of cluster=slurm: got cluster=local"):
+        chosen(["cluster.hours=2"])
+
+
 def test_workers_are_arrays_within_the_limit(slurm: FakeSlurm, plan: Path) -> None:
     engine = chosen(["cluster=slurm", "cluster.signal_s=50"]).engine
     engine.check(TWO)

@@ -203,6 +203,7 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
         ("lenght=5", "unknown word 'lenght': did you mean 'length'"),
         ("length=5 causl", "unknown word 'causl': did you mean 'causal'"),
         ("length=5 causal=true", "got 'causal=true'; wanted the word causal alone"),
+        ("--length 5", "words have no dashes: length=VALUE"),
         ("length=0", "length: got '0'; wanted a whole number from 1 to"),
         ("length=long", "length: got 'long'; wanted a whole number"),
         ("length=16 width=1.5", "width: got '1.5'; wanted a whole number"),

@@ -141,6 +141,22 @@ def test_a_damaged_cell_is_left_out_and_named(
     assert "left out: " in printed(capsys, "linear", "sdpa", "--results", copy, code=1)
 
 
+def test_names_in_one_word_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "linear,sdpa", "--rows", "example"]) == 2
+    assert capsys.readouterr().err.endswith("as in: lra compare linear sdpa\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"), [("mine", "--sweep mine"), ("example", "--rows example")]
+)
+def test_a_name_without_its_flag_is_given_one(
+    word: str, wanted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", word])
+    assert f"got {word}; wanted {wanted};" in capsys.readouterr().err
+
+
 def test_a_wrong_flag_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["compare", "linear", "sdpa", "--sweeep", "mine"])

@@ -151,6 +151,8 @@ def test_a_wrapped_module_has_a_name_and_weights_of_its_seed(layers):
         (["their_layers:Pointwise", "bais=1", "--wrap", CLAIMS[0]], "'bais': did you mean 'bias'"),
         (["their_layers:Pointwise"], "takes no `site`; "),
         (["linear", "--wrap"], "--wrap is for a class that is no mixer: got the name 'linear'"),
+        (["their_layers:Blank", "--wrap", "bias=1"], "Arguments of the constructor stand before"),
+        (["their_layers/there.py:A", "--wrap"], "wanted a family of lra, or their_layers.there:A"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_wrapped_is_answered(layers, capsys, words, complaint):
