@@ -22,7 +22,7 @@ from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare, setting
 from lra.reports.stems import stem as file_stem
 from lra.reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
 from lra.reports.tables.scores import accuracy_table, splits
-from lra.reports.tables.table import Table, escape_markdown, to_markdown
+from lra.reports.tables.table import Entry, Table, escape_markdown, to_markdown
 from lra.results.stored import published
 from lra.runners.storage.fingerprint import sources
 
@@ -96,6 +96,7 @@ Time and memory of one pass over a batch of small ListOps in float32 on two thre
 or of an Intel Xeon (`xeon` in the name of the rows), by sequence length, [relative to exact
 attention](../measuring.md#time) ([marks](../reading.md#marks)). *Faster from*: the length from
 which the family stays faster as far as measured, interpolated on logarithmic axes [95 % interval].
+An empty field was not measured.
 Exponents: e in cost per sequence = c × length^e over all lengths.
 `lra report --rows reports/published/FILE` has more. Accuracy is in percent ([intervals and
 baselines](../reading.md#a-score)).
@@ -263,12 +264,22 @@ def measured(name: str, files: Sequence[tuple[Path, pd.DataFrame]], folder: Path
 
 
 def joined(tables: list[Table], more: Table) -> None:
-    """Append a table, or its rows to a table of the same columns."""
-    for at, each in enumerate(tables):
-        if (each.stub, each.columns) == (more.stub, more.columns):
-            tables[at] = replace(each, rows=(*each.rows, *more.rows))
-            return
-    tables.append(more)
+    """Append a table, or its rows to one of its kind, which then has the lengths of both."""
+    at = next((i for i, each in enumerate(tables) if each.stub == more.stub), None)
+    if at is None:
+        tables.append(more)
+        return
+    both = (tables[at], more)
+    columns = {column.title: column for table in both for column in table.columns}
+    lengths = sorted(columns, key=lambda title: int(title.replace(",", "")))
+    rows = []
+    for table in both:
+        for row in table.rows:
+            found = dict(zip((c.title for c in table.columns), row.entries, strict=True))
+            entries = tuple(found.get(length, Entry(text="")) for length in lengths)
+            rows.append(replace(row, entries=entries))
+    merged = tuple(columns[length] for length in lengths)
+    tables[at] = replace(tables[at], columns=merged, rows=tuple(rows))
 
 
 def scores(rows: pd.DataFrame, name: str = "") -> list[str]:

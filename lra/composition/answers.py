@@ -20,8 +20,11 @@ from lra.errors import unknown
 LONGEST = 800
 """Characters of an answer."""
 EVERY = frozenset({"*", "all", "any", "every", "each"})
-FLAGS = ("cfg", "package", "info", "multirun", "run", "resolve", "version", "help")
-"""Hydra's, as far as they are one word."""
+FLAGS = (
+    "cfg", "package", "info", "multirun", "run", "resolve", "version", "help", "config-dir",
+    "config-name", "config-path", "experimental-rerun", "hydra-help", "shell-completion", "plugin",
+)  # fmt: skip
+"""Hydra's and ours, which are no words."""
 TOP = ("seed", "results", "sweep", "plugins", "report")
 AS_TEXT = "; as text it is "
 TO_WORKERS = (
