@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lra.reports.style import Surrounding, chosen
-from lra.reports.tables.latex import breakable, escape_latex
+from lra.reports.tables.latex import escape_latex, prose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Caption:
         """Write `stem`.caption.txt, and `stem`.caption.tex to be read within a figure of LaTeX."""
         plain, latex = folder / f"{stem}.caption.txt", folder / f"{stem}.caption.tex"
         plain.write_text("\n".join(self.sentences()) + "\n", encoding="utf-8")
-        words = breakable(escape_latex(" ".join(self.sentences())))
+        words = prose(" ".join(self.sentences()))
         short = f"[{{{escape_latex(self.title)}}}]" if self.title else ""
         latex.write_text(f"\\caption{short}{{{words}}}\n\\label{{fig:{stem}}}\n", encoding="ascii")
         return [plain, latex]

@@ -53,6 +53,15 @@ _TOKEN = re.compile(
 )
 
 
+_OPTION = re.compile(r" \((?:hardware|model|optim|runner|task)(?:\.\w+)+\)")
+"""The option behind a reason, which tells those who run the program what to change."""
+
+
+def prose(text: str) -> str:
+    """Return a caption or a note as LaTeX whose long words may break, without names of options."""
+    return breakable(escape_latex(_OPTION.sub("", text)))
+
+
 def escape_latex(text: str) -> str:
     """Return `text` as LaTeX prints it letter by letter, whatever it holds; one line.
 

@@ -6,7 +6,7 @@ from itertools import product
 from typing import NamedTuple
 
 from lra.reports.style import Captions, TableSpan, TableStyle, chosen
-from lra.reports.tables.latex import breakable, escape_latex, stacked
+from lra.reports.tables.latex import breakable, escape_latex, prose, stacked
 from lra.reports.tables.ranking import RANKS
 from lra.reports.tables.table import Entry, Table, TableRow, groups_of, sections_of
 
@@ -75,8 +75,7 @@ def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> 
         if number == len(floats) and table.footnotes():
             lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
             for index, note in enumerate(table.footnotes(), 1):
-                text = breakable(escape_latex(note))
-                lines.append(rf"\textsuperscript{{{index}}} {text}\par")
+                lines.append(rf"\textsuperscript{{{index}}} {prose(note)}\par")
             lines.append(r"\end{minipage}")
         lines.append(rf"\end{{{room.environment}}}")
         if number % _FLOATS == 0 and number < len(floats):
@@ -94,7 +93,7 @@ def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[s
         words += f" Part {number} of {count}."
     short = f"[{{{escape_latex(table.title)}}}]" if words != f"{table.title}." else ""
     short = short if number == 1 else ""
-    return [rf"\caption{short}{{{breakable(escape_latex(words))}}}"]
+    return [rf"\caption{short}{{{prose(words)}}}"]
 
 
 def _widths(table: Table) -> list[float]:

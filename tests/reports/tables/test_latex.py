@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.reports.tables.latex import breakable, escape_latex
+from lra.reports.tables.latex import breakable, escape_latex, prose
 from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
@@ -56,6 +56,12 @@ def test_long_words_may_break_and_lose_nothing(text: str) -> None:
     assert breakable(escaped).replace(r"\allowbreak{}", "") == escaped
     longest = max(map(len, breakable(escaped).split(r"\allowbreak{}")))
     assert longest <= 12 * 18
+
+
+def test_captions_and_notes_name_no_option() -> None:
+    note = "8,192 tokens were too many (skipped: the limit is 3 s (runner.step_limit_s))"
+    assert prose(note) == "8,192 tokens were too many (skipped: the limit is 3 s)"
+    assert prose("with (linear) and f(x.y)") == "with (linear) and f(x.y)"
 
 
 def document(*tables: str) -> str:
