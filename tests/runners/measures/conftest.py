@@ -5,7 +5,7 @@ import gc
 import pytest
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def known_objects():
     gc.collect()
     gc.freeze()
