@@ -30,7 +30,6 @@ def small(make: SimpleNamespace) -> pd.DataFrame:
     )
 
 
-@pytest.mark.every_format
 def test_everything_that_the_rows_allow(realistic: pd.DataFrame, tmp_path: Path) -> None:
     paths = written(realistic, tmp_path / "out", "Six models")
     names = {p.name for p in paths}
@@ -40,7 +39,7 @@ def test_everything_that_the_rows_allow(realistic: pd.DataFrame, tmp_path: Path)
         wanted |= {f"{stem}.{form}" for form in ("md", "csv", "tex")}
     for stem in ("scores", "time-step", "time-forward", "memory-step", "memory-forward",
                  "training-loss"):  # fmt: skip
-        wanted |= {f"{stem}.{form}" for form in ("pdf", "svg", "png", "csv")}
+        wanted |= {f"{stem}.{form}" for form in ("svg", "csv")}
     assert names == wanted
     assert all(p.is_file() and p.stat().st_size > 100 for p in paths)
     assert {p.name for p in (tmp_path / "out").iterdir()} == wanted | {MANIFEST}
@@ -153,10 +152,10 @@ def test_settings_whose_names_are_long_are_written_under_short_names(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="addresses are counted in /proc")
 def test_under_a_limit_of_addresses_all_but_the_charts_is_written(
-    small: pd.DataFrame, tmp_path: Path
+    small: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ulimit -v`, as schedulers set it: what has no room in it must not end the report."""
-    scripts.vega.cache_clear()
+    monkeypatch.setattr(scripts, "vega", scripts.vega.__wrapped__)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + 4 * 2**30, hard))
@@ -164,15 +163,7 @@ def test_under_a_limit_of_addresses_all_but_the_charts_is_written(
         written(small, tmp_path / "report", "small")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        scripts.vega.cache_clear()
     page = (tmp_path / "report" / "report.html").read_text()
     assert "charts of this page: the memory limit" in page
     assert "<svg" in page  # the figures that the charts would have stood for
     assert (tmp_path / "report" / "report.md").exists()
-
-
-def test_the_same_rows_give_the_same_bytes(small: pd.DataFrame, tmp_path: Path) -> None:
-    first = written(small, tmp_path / "a")
-    second = written(small, tmp_path / "b")
-    for one, other in zip(first, second, strict=True):
-        assert one.read_bytes() == other.read_bytes(), one.name

@@ -53,12 +53,11 @@ def accounts_of(rows: pd.DataFrame) -> dict[str, CellAccount]:
     }
 
 
-def write_awkward(folder: Path) -> str:
-    """Write the report with figures in one format, and return its page."""
+def write_awkward(folder: Path) -> None:
+    """Write the report, with figures in one format."""
     rows = awkward_rows()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lra.reports.figures.drawing.FORMATS", ("svg",))
         write_report(
             rows, folder, title=f"A & {SCRIPT}", sections=sections(), cells=accounts_of(rows)
         )
-    return (folder / "report.html").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports.page.awkward_page import PERCENT, SCRIPT, write_awkward
+from tests.reports.page.awkward_page import PERCENT, SCRIPT
 
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -15,11 +15,9 @@ DRAWN = "document.querySelectorAll('.plot[data-drawn]').length === 4"
 READY = f"document.documentElement.dataset.tables === 'ready' && {DRAWN}"
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder: Path = tmp_path_factory.mktemp("page")
-    write_awkward(folder)
-    return (folder / "report.html").as_uri()
+@pytest.fixture
+def address(awkward: Path) -> str:
+    return (awkward / "report.html").as_uri()
 
 
 @pytest.fixture(scope="module")
