@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.campaign import published, shim
 from tests.campaign.part import Found, LeftOut, Settings
+from tests.campaign.sweeps import SHARED
 
 PARTS = (
     "kills", "processes", "workers", "disk", "calls", "clocks", "torn", "together", "words",
@@ -35,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     out.mkdir(parents=True, exist_ok=True)
     os.environ["LRA_DATA"] = str(out / "data")
     shim.preload(out)
+    shutil.rmtree(out / SHARED, ignore_errors=True)
     print(f"seed {chosen.seed}; what happens lies in {out}", flush=True)
     found = []
     for name in chosen.only or PARTS:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.campaign.part import Found, Settings
 from tests.campaign.shim import Faults
 from tests.campaign.sweeps import (
+    SHORT,
     TINY,
     Bench,
     Ended,
@@ -23,8 +24,9 @@ from tests.campaign.sweeps import (
 )
 
 ABOUT = "clocks that jump by hours in one of two sweeps of a store"
-WORDS = ("-m", *TINY, "model=linear,performer", "hardware.training_processes=1",
-         "runner.timeout_s=300")  # fmt: skip
+WORDS = ("-m", *TINY, "model=linear,performer", "seed=range(0,4)")
+ONE = ("hardware.training_processes=1", "runner.timeout_s=300")
+"""Of these trainings at a time."""
 HOURS = (-9000, -25, -3, -1, 1, 3, 25, 9000)
 MOST_STARTS = 20
 
@@ -32,7 +34,7 @@ MOST_STARTS = 20
 def run(settings: Settings) -> Found:
     """Share stores between a right and a wrong clock."""
     found = Found("clocks")
-    words = (*WORDS, f"seed=range(0,{settings.few(4, 1)})")
+    words = SHORT if settings.short else WORDS
     whole = undisturbed(settings, *words)
     found.figures["cells in each store"] = done_cells(whole)
     for turn in range(settings.few(16, 1)):
@@ -52,7 +54,7 @@ def _two(found: Found, settings: Settings, turn: int, chosen: tuple[str, ...], w
     if draw.random() < 0.5:  # from the start, as a host whose clock was never set
         faults.clock(3600 * hours)
         found.faults["clock wrong from the start"] += 1
-    words = ("run", *chosen, f"results={bench.results}")
+    words = ("run", *chosen, *ONE, f"results={bench.results}")
     wrong = bench.start(*words, more=faults.variables)
     right = bench.start(*words)
     while not (wrong.over() and right.over()):

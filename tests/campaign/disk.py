@@ -19,6 +19,7 @@ from tests.campaign import fresh
 from tests.campaign.part import Found, LeftOut, Settings
 from tests.campaign.shim import Faults
 from tests.campaign.sweeps import (
+    SHORT,
     TINY,
     Bench,
     Ended,
@@ -38,7 +39,8 @@ MOST_STARTS = 60
 def run(settings: Settings) -> Found:
     """Try each kind of disk on sweeps of six trainings."""
     found = Found("disk")
-    whole = undisturbed(settings, *WORDS)
+    words = SHORT if settings.short else WORDS
+    whole = undisturbed(settings, *words)
     found.figures["cells in each sweep"] = done_cells(whole)
     kinds: dict[Callable[..., None], int] = {
         _too_small: settings.few(12, 0),
@@ -53,7 +55,7 @@ def run(settings: Settings) -> Found:
         name = kind.__name__.removeprefix("_").replace("_", " ")
         for turn in range(number):
             draw = settings.draw("disk", name, turn)
-            bench = Bench(settings, f"{kind.__name__}-{turn}")
+            bench = Bench(settings, f"{kind.__name__}-{turn}", words)
             case = f"disk {name}, {turn}"
             try:
                 with _place(bench, kind in MOUNTED) as mounted:
@@ -94,7 +96,7 @@ def _mount(*words: str) -> bool:
 
 
 def _words(bench: Bench) -> tuple[str, ...]:
-    return ("run", *WORDS, f"results={bench.results}")
+    return ("run", *bench.words, f"results={bench.results}")
 
 
 def _judge(found: Found, ended: Ended, case: str, faults: int = 1) -> bool:

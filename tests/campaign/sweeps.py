@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,6 +31,9 @@ TINY = (
     "hardware.training_processes=2", "logger=none", "report=false",
 )  # fmt: skip
 """A training of half a second, with some checkpoints; dropout shows whether draws went on."""
+SHORT = ("-m", *TINY, "model=linear,performer", "seed=range(0,2)", "sweep=S")
+"""What most parts disturb in the short form: it is run undisturbed once for all of them."""
+SHARED = "undisturbed"
 ENDS = (
     r"results +\S", r"interrupted: \d+ of \d+ cells are left; the same command goes on",
     r"\d+ of \d+ cells have no rows; the same command goes on", r"lra: .{20}",
@@ -62,10 +67,13 @@ class Ended(NamedTuple):
 class Bench:
     """A folder in which the commands of one case stand: results, temporary files, output."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
-        self.folder = settings.folder / name
+    def __init__(self, settings: Settings, name: str, words: tuple[str, ...] = ()) -> None:
+        self.folder = (settings.folder.parent if name == SHARED else settings.folder) / name
+        self.words = words
+        """The sweep of the case."""
         # Sockets have names of at most 107 characters.
         self.temporary = Path(tempfile.mkdtemp(prefix="lra-campaign-"))
+        weakref.finalize(self, shutil.rmtree, self.temporary, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.results = self.folder / "results"
         self.data = settings.folder.parent / "data"
@@ -144,7 +152,7 @@ class Running:
 
 def undisturbed(settings: Settings, *words: str, longest_s: float = LONGEST_S) -> Path:
     """Return the results of a sweep that nothing happened to; made once for the same words."""
-    bench = Bench(settings, "undisturbed")
+    bench = Bench(settings, SHARED if words == SHORT else "whole")
     kept = bench.folder / "words.json"
     if kept.is_file() and json.loads(kept.read_text()) == [*words]:
         return bench.results

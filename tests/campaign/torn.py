@@ -20,6 +20,7 @@ from tests.campaign import torn_plans
 from tests.campaign.kills import members
 from tests.campaign.part import Found, Settings
 from tests.campaign.sweeps import (
+    SHORT,
     TINY,
     Bench,
     Ended,
@@ -31,7 +32,7 @@ from tests.campaign.sweeps import (
 from tests.lra import damage
 
 ABOUT = "files of every kind cut, flipped, emptied, replaced, between starts and under way"
-WORDS = ("-m", *TINY, "model=linear,softmax")
+WORDS = ("-m", *TINY, "model=linear,softmax", "seed=range(0,3)")
 KINDS = {
     "rows": "cells/*/*/rows-*.jsonl",
     "cell": "cells/*/*/cell.json",
@@ -56,7 +57,7 @@ ALONE = ("log.txt", "resume.pt", "resume-previous.pt")
 def run(settings: Settings) -> Found:
     """Damage files of many sweeps."""
     found = Found("torn")
-    words = (*WORDS, f"seed=range(0,{settings.few(3, 2)})")
+    words = SHORT if settings.short else WORDS
     whole = undisturbed(settings, *words)
     found.figures["cells in each sweep"] = done_cells(whole)
     sweeps = settings.few(max(1, settings.cases // 10), 1)

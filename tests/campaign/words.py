@@ -18,7 +18,7 @@ from pathlib import Path
 from lra import cli
 from lra.commands.completion import flags
 from tests.campaign.part import Found, Settings
-from tests.campaign.sweeps import TINY, undisturbed
+from tests.campaign.sweeps import SHORT, undisturbed
 
 ABOUT = "bad command lines of every verb"
 SOUND = {
@@ -59,8 +59,7 @@ class TooSlow(BaseException):
 def run(settings: Settings) -> Found:
     """Give hundreds of lines to each verb."""
     found = Found("words")
-    seeds = "seed=0" if settings.short else "seed=0,1"
-    whole = undisturbed(settings, "-m", *TINY, "model=linear", seeds, "sweep=S")
+    whole = undisturbed(settings, *SHORT)
     cell = sorted(whole.glob("cells/*/*"))[0].name
     place = settings.folder / "here"
     place.mkdir()
