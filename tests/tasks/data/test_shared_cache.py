@@ -47,13 +47,18 @@ def follow(umask):
         assert mode == wanted, f"{path.relative_to(data_root())}: {mode:o}, wanted {wanted:o}"
 
 
+@pytest.mark.parametrize("umask", [0o002], indirect=True, ids=["umask 002"])
 @pytest.mark.parametrize("name", [name for name in SAMPLED if name not in (*GENERATED, *LARGE)])
 def test_a_sample(name, umask):
     named_task(name, ["source=sample"]).prepare()
     follow(umask)
 
 
-@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize(
+    ("name", "umask"),
+    [*((name, 0o002) for name in GENERATED), (GENERATED[0], 0o022)],
+    indirect=["umask"],
+)
 def test_generated_data(name, umask):
     named_task(name, FEW).prepare()
     follow(umask)
