@@ -2,8 +2,9 @@
 
 jaxtyping's own hook wraps every function and binds the shapes anew at every call, which doubles the
 time of the tests. This one wraps the functions whose annotations hold a shape, and asks jaxtyping
-once for each combination of shapes and types that the parameters with shapes meet. Plain types are
-mypy's work.
+once for each combination of types and shapes that the parameters with shapes meet. Where every
+dimension is a name or a number, sizes count by which are equal, to each other or to a number that
+is written: at another length nothing else would be compared. Plain types are mypy's work.
 """
 
 import ast
@@ -11,7 +12,7 @@ import hashlib
 import re
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -30,6 +31,7 @@ PACKAGES = ("lra.models.", "lra.tasks.", "lra.runners.", "peers.")
 WRAPPER = "_with_its_shapes_compared"
 ARRAYS = (Tensor, np.ndarray)
 SEVERAL = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_QUOTED = re.compile(r"""["']([^"']*)["']""")
 _SPELT = re.compile(r"\b(Float|Int|UInt|Bool|Complex|Num|Real|Inexact|Integer|Shaped)\w*\[")
 
 
@@ -44,6 +46,29 @@ def has_shape(annotation: object) -> bool:
     return any(map(has_shape, typing.get_args(annotation)))
 
 
+def numbers_in(annotation: object) -> frozenset[int] | None:
+    """Return the sizes that an annotation writes as numbers; None where it computes any.
+
+    1 is always among them, for what is broadcast.
+    """
+    if isinstance(annotation, str):
+        dims = _QUOTED.findall(annotation) if has_shape(annotation) else []
+    elif isinstance(annotation, type) and issubclass(annotation, AbstractArray):
+        dims = [annotation.dim_str]
+    else:
+        parts = annotation if isinstance(annotation, list) else typing.get_args(annotation)
+        return _together(parts)
+    words = [word.lstrip("#*") for each in dims for word in each.split()]
+    if not all(word.isidentifier() or word.isdecimal() or word == "..." for word in words):
+        return None
+    return frozenset({1, *(int(word) for word in words if word.isdecimal())})
+
+
+def _together(annotations: Iterable[object]) -> frozenset[int] | None:
+    found = [numbers_in(each) for each in annotations]
+    return None if None in found else frozenset({1}).union(*filter(None, found))
+
+
 def compared(thing: Any) -> Any:
     """Return a function or class that compares its shapes, where it has any."""
     if not any(map(has_shape, get_annotations(thing).values())):
@@ -56,7 +81,9 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
 
     What checks is made then: that of a function takes a millisecond, and most are not called.
     """
-    shaped = {name for name, each in get_annotations(function).items() if has_shape(each)}
+    annotations = {n: each for n, each in get_annotations(function).items() if has_shape(each)}
+    shaped, numbers = {*annotations}, _together(annotations.values())
+    written = None if numbers is None else {number: number for number in numbers}
     parameters = signature(function).parameters
     several = any(parameters[each].kind in SEVERAL for each in shaped - {"return"})
     places = [place for place, name in enumerate(parameters) if name in shaped]
@@ -71,22 +98,23 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        sizes = None if written is None else written.copy()
         if several:
-            key: tuple[object, ...] = _facts(args), _facts(kwargs)
+            key: tuple[object, ...] = _facts(args, sizes), _facts(kwargs, sizes)
         else:
             count = len(args)
             key = (
                 count,
-                *[_facts(args[place]) for place in places if place < count],
-                *[(name, _facts(value)) for name, value in kwargs.items() if name in shaped],
+                *[_facts(args[place], sizes) for place in places if place < count],
+                *[(name, _facts(value, sizes)) for name, value in kwargs.items() if name in shaped],
             )
         known = met.get(key)
         if known is None:
             result = checking(function)(*args, **kwargs)
-            met[key] = {_facts(result)}
+            met[key] = {_facts(result, sizes)}
             return result
         result = function(*args, **kwargs)
-        if "return" in shaped and (found := _facts(result)) not in known:
+        if "return" in shaped and (found := _facts(result, sizes)) not in known:
             results.last = result
             checking(given)(*args, **kwargs)
             known.add(found)
@@ -95,15 +123,18 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _facts(value: Any) -> object:
-    """Return what a check of a value depends on."""
+def _facts(value: Any, sizes: dict[int, int] | None) -> object:
+    """Return what a check of a value depends on, sizes by when each was met first."""
     kind = type(value)
     if kind is Tensor or issubclass(kind, ARRAYS):
-        return kind, value.shape, value.dtype
+        if sizes is None:
+            return kind, value.shape, value.dtype
+        # Below zero, apart from numbers that are written.
+        return kind, tuple([sizes.setdefault(n, -len(sizes)) for n in value.shape]), value.dtype
     if issubclass(kind, tuple | list):
-        return kind, tuple(map(_facts, value))
+        return kind, tuple([_facts(each, sizes) for each in value])
     if issubclass(kind, dict):
-        return kind, tuple(value), tuple(map(_facts, value.values()))
+        return kind, tuple(value), tuple([_facts(each, sizes) for each in value.values()])
     return kind
 
 

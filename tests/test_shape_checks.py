@@ -79,6 +79,47 @@ def test_each_combination_is_compared_and_the_function_called_once() -> None:
     assert len(calls) == 8
 
 
+def test_sizes_count_by_which_are_equal_and_by_numbers_that_are_written(monkeypatch) -> None:
+    checked = []
+    real = shape_checks.jaxtyped
+
+    def noting(**options):
+        def decorate(function):
+            checking = real(**options)(function)
+            return lambda *args: checked.append(args) or checking(*args)
+
+        return decorate
+
+    monkeypatch.setattr(shape_checks, "jaxtyped", noting)
+
+    @compared
+    def pairs(
+        x: Float[Tensor, "b t 3"], y: Float[Tensor, "#b t"] | None = None
+    ) -> Float[Tensor, "t b"]:
+        return x[..., 0].mT
+
+    @compared
+    def next_one(x: Float[Tensor, "b t"], y: Float[Tensor, "b t+1"]) -> None:
+        pass
+
+    for batch, length in ((4, 5), (6, 7), (2, 50)):
+        pairs(torch.zeros(batch, length, 3))
+        pairs(torch.zeros(batch, length, 3), torch.zeros(batch, length))
+        pairs(torch.zeros(batch, length, 3), torch.zeros(1, length))
+        next_one(torch.zeros(batch, length), torch.zeros(batch, length + 1))
+    assert len(checked) == 3 + 3  # each combination once; a sum at every length
+    for x, y in (
+        ((4, 5, 4), (4, 5)),
+        ((4, 5, 3), (2, 5)),
+        ((5, 5, 3), (4, 5)),
+        ((4, 3, 3), (4, 4)),
+    ):
+        with pytest.raises(Exception, match="checking the parameters"):
+            pairs(torch.zeros(x), torch.zeros(y))
+    with pytest.raises(Exception, match="checking the parameters"):
+        next_one(torch.zeros(4, 5), torch.zeros(4, 7))
+
+
 def test_fields_of_dataclasses_are_compared() -> None:
     @compared
     @dataclass
