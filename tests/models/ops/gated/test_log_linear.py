@@ -62,11 +62,12 @@ def stepped(given, cuts, chunk=4, keep=None, left=None):
 
 
 @BOTH
-@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 29, 33])
-@pytest.mark.parametrize("chunk", [1, 3, 8, 64])
-def test_the_tree_is_its_definition(length, chunk, delta):
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 33])
+def test_the_tree_is_its_definition(length, delta):
     given = inputs(length, level_count(length), delta=delta)
-    compare(product(given, chunk=chunk), defined(given), given, atol=1e-10)
+    wanted = defined(given)
+    for chunk in (1, 3, 8, 64):
+        compare(product(given, chunk=chunk), wanted, given, atol=1e-10)
 
 
 @BOTH
@@ -78,14 +79,14 @@ def test_strong_and_missing_decays(form, strength, delta):
 
 
 @BOTH
-@pytest.mark.parametrize("cuts", [[29], [1] * 29, [5, 1, 17, 6], [8, 8, 8, 5], [3, 26]])
 @pytest.mark.parametrize("number", [2, 4, 6])
-def test_any_cut_is_the_whole(cuts, number, delta):
+def test_any_cut_is_the_whole(number, delta):
     """With too few levels for the length, all that is older counts as the last."""
     given = inputs(29, number, delta=delta)
     wanted = defined(given)
-    compare(stepped(given, cuts)[0], wanted, given, atol=1e-10)
     compare(product(given, chunk=4), wanted, given, atol=1e-10)
+    for cuts in ([29], [1] * 29, [5, 1, 17, 6], [8, 8, 8, 5]):
+        compare(stepped(given, cuts)[0], wanted, given, atol=1e-10)
 
 
 @BOTH

@@ -23,7 +23,7 @@ def test_it_is_the_loop(length):
     compare(found, wanted, given, rtol=1e-12)
 
 
-@pytest.mark.parametrize("length", [1, 2, 5, 16, 17])
+@pytest.mark.parametrize("length", [1, 4, 17])
 def test_a_constant_factor_is_the_same_at_every_token(length):
     _, b, start = (torch.complex(x, x.flip(0)).detach().requires_grad_() for x in inputs(length))
     a = torch.complex(drawn(3, seed=6), drawn(3, seed=7)).requires_grad_()
@@ -42,7 +42,7 @@ def test_gradients_equal_finite_differences_twice_over(length):
     assert torch.autograd.gradgradcheck(linear_recurrence, given)
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 7])
+@pytest.mark.parametrize("length", [1, 7])
 @pytest.mark.parametrize("turned", ["a", "b", "start", "a b start"])
 def test_gradients_of_complex_numbers_equal_finite_differences(length, turned):
     """Of all three, or of one beside real ones, whose gradients are real."""
