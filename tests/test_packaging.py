@@ -1,6 +1,7 @@
 """What is built must run elsewhere: the wheel carries YAML, figure style and templates."""
 
 import importlib.metadata
+import re
 import sysconfig
 import tomllib
 import venv
@@ -8,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -154,6 +156,15 @@ def test_doctor_names_what_another_package_replaced(wheel, tmp_path):
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = "Programming Language :: Python :: 3."
 MINORS = [c.removeprefix(VERSION) for c in PROJECT["classifiers"] if c.startswith(VERSION)]
+
+
+def test_what_the_workflow_makes_is_there_for_every_python_that_is_promised():
+    text = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    (job,) = yaml.safe_load(text)["jobs"].values()
+    (pythons,) = (step["with"]["python-version"] for step in job["steps"] if "setup" in str(step))
+    assert {*pythons.split()} == {f"3.{minor}" for minor in MINORS}
+    rules = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"release", "environments"} < {*job["strategy"]["matrix"]["target"]} <= {*rules}
 
 
 def wanted(extra: str | None) -> list[str]:
