@@ -4,9 +4,11 @@ import sys
 import xml.dom.minidom
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from lra.composition.runner_class import sections
 from lra.reports.install import MANIFEST, Occupied
@@ -30,7 +32,16 @@ def small(make: SimpleNamespace) -> pd.DataFrame:
     )
 
 
-def test_everything_that_the_rows_allow(realistic: pd.DataFrame, tmp_path: Path) -> None:
+@pytest.mark.every_format  # to which the page has links; one is drawn
+def test_everything_that_the_rows_allow(
+    realistic: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    savefig = Figure.savefig
+
+    def svg_alone(figure: Figure, path: Path, **options: Any) -> None:
+        savefig(figure, path, **options) if path.suffix == ".svg" else path.write_bytes(bytes(200))
+
+    monkeypatch.setattr(Figure, "savefig", svg_alone)
     paths = written(realistic, tmp_path / "out", "Six models")
     names = {p.name for p in paths}
     wanted = {"report.md", "report.html"}
@@ -39,14 +50,14 @@ def test_everything_that_the_rows_allow(realistic: pd.DataFrame, tmp_path: Path)
         wanted |= {f"{stem}.{form}" for form in ("md", "csv", "tex")}
     for stem in ("scores", "time-step", "time-forward", "memory-step", "memory-forward",
                  "training-loss"):  # fmt: skip
-        wanted |= {f"{stem}.{form}" for form in ("svg", "csv")}
+        wanted |= {f"{stem}.{form}" for form in ("pdf", "svg", "png", "csv")}
     assert names == wanted
     assert all(p.is_file() and p.stat().st_size > 100 for p in paths)
     assert {p.name for p in (tmp_path / "out").iterdir()} == wanted | {MANIFEST}
 
     page = (tmp_path / "out" / "report.md").read_text()
-    for target in re.findall(r"\]\(([^)]+)\)", page):
-        assert target in names
+    linked = {*re.findall(r"\]\(([^)]+)\)", page)}
+    assert linked == {name for name in names if not name.endswith((".md", ".html"))}
     assert "Tasks: listops version 1 (data: generated)" in page
     assert "performer, listops, train: diverged: loss was nan at step 210 (seed 2)" in page
 
