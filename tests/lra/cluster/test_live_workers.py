@@ -98,6 +98,8 @@ def leave_to_another_worker(results: Path, monkeypatch: pytest.MonkeyPatch) -> N
         reporting.report_once(plan, said.append, out)
         assert any("waiting for the runs of 1 cells" in line for line in said)
         assert any("left to the workers that write them" in line for line in said)
+        out.flush()
+        assert "could not be written" not in (results / "out").read_text(), "nobody tried to copy"
         assert Path(was.path).stat().st_mtime_ns == before
         assert read_state(folder)[name].cells == {key: ""}
         lock.release()
