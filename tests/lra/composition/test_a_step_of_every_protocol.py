@@ -38,7 +38,7 @@ DATA = {
 }  # fmt: skip
 WORDS = {"softmax_cutoffs": [20, 40, 60]}
 """Groups of rarer words that the sample has."""
-LARGER = ("pathfinder64", "path256")
+LARGER = ("pathfinder64", "pathx", "path256")
 """Pictures that differ in their side alone from those that are trained on, and take seconds."""
 
 

@@ -26,11 +26,16 @@ def test_every_preset_runs_as_a_whole(name: str, capsys: pytest.CaptureFixture[s
     assert whole in said
 
 
-@pytest.mark.parametrize("name", ["quickstart", "lra_modern", "compressive", "self_pretraining"])
-def test_the_sweep_of_a_preset_is_that_of_m(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    alone = found(f"+experiment={name}")
+@pytest.mark.parametrize(
+    "preset", ["quickstart", "lra_modern task=image", "compressive", "self_pretraining"]
+)
+def test_the_sweep_of_a_preset_is_that_of_m(
+    preset: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"+experiment={preset}".split()
+    alone = found(*words)
     capsys.readouterr()
-    assert alone == found("-m", f"+experiment={name}")
+    assert alone == found("-m", *words)
     assert "is a sweep" not in capsys.readouterr().err  # where -m says so
 
 
