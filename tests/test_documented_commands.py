@@ -86,8 +86,6 @@ tests/lra/commands. Several workers are forks, which a process with threads, as 
 make: test_workers.py in tests/lra/cluster starts them by a program."""
 FEW = 3
 """Cells that are built for their forecasts, and models of published rows that are reported."""
-WHOLE = "lra run -m +experiment=families"
-"""Of this one, all models at all lengths."""
 BROUGHT = "source=sample is a trial|source=sample for a trial"
 """Said where real data are wanted that are not there."""
 MIXER = """\
@@ -216,8 +214,7 @@ def test_a_documented_command_does_what_it_says(
         words.append("runner.dry_run=true")
         for limit in ("COUNTING_S", "FIRST_S"):  # how long is not looked at
             monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
-        if command != WHOLE:
-            monkeypatch.setattr(overview, "forecasts", forecasts_of_few)
+        monkeypatch.setattr(overview, "forecasts", forecasts_of_few)
     if (verb == "choose" or "+experiment" in command) and verb in ("choose", "plan"):
         words += [] if "model=" in command else ["model=linear,sdpa,fnet"]
     if verb == "doctor":
