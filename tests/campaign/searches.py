@@ -52,7 +52,7 @@ def run(settings: Settings) -> Found:
             time.sleep(0.1)
         check_store(found, bench.results, whole, f"{workers} workers")
         check_left(found, bench, f"{workers} workers")
-    kills = settings.few(10, 2)
+    kills = settings.few(10, 1)
     for verb in ("run",) if settings.short else ("run", "work"):
         settings.say(f"{kills} kills of lra {verb}")
         bench = Bench(settings, f"killed-{verb}", search)

@@ -123,7 +123,7 @@ class Crowd:
 def run(settings: Settings) -> Found:
     """Share a sweep, lose workers, and compare with an undisturbed one."""
     found = Found("workers")
-    cells, workers = settings.few(settings.cells, 8), settings.few(settings.workers, 4)
+    cells, workers = settings.few(settings.cells, 6), settings.few(settings.workers, 4)
     begun = time.monotonic()
     words = ("-m", *TINIEST, f"seed=range(0,{cells})", AGAIN)
     whole = undisturbed(settings, *words, longest_s=LONGEST_S)
