@@ -2,6 +2,7 @@
 
 import random
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from lra.composition import answers
 from lra.composition.answers import Choices, answer
 from lra.composition.binding import schema
 from lra.composition.catalogue import names, words
+from lra.composition.complaints import keys_of
 from lra.composition.compose import locate
 from lra.composition.hydra_entry import entries
 from lra.composition.runner_class import bundled
@@ -140,12 +142,14 @@ TYPED = (
     ("optim.batch_size=100000", "a batch of 100,000 needs as many training examples"),
 )  # fmt: skip
 """What was typed, split as a shell splits it, and a part of the answer."""
+KEYS = cache(keys_of)
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LRA_DEBUG", raising=False)
+    monkeypatch.setattr("lra.composition.complaints.keys_of", lambda words: KEYS((*words,)))
 
 
 def complaint(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
