@@ -1,7 +1,7 @@
 """Every family that a YAML offers, inside the whole model."""
 
 import re
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ FAMILIES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 LENGTH, VOCABULARY = 40, 11
 
 
+@cache
 def core(family: str):
     """Return the mixers and the stack, with what the family needs of the backbone."""
     node = yaml.safe_load((FOLDER / f"{family}.yaml").read_text())

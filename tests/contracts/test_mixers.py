@@ -29,8 +29,8 @@ CUT = {
     "block", "buckets", "chunk", "landmarks", "slots", "span", "state_tokens", "stride", "window",
 }  # fmt: skip
 """Options of families that cut a sequence."""
-LENGTH, LARGEST = 101, 32
-"""Tokens, a prime, and the largest part: three of them, and some tokens more."""
+LENGTH, LARGEST = 73, 32
+"""Tokens, a prime, and the largest part: two of them, and some tokens more."""
 
 
 def cut(mixer: dict[str, object]) -> dict[str, object]:

@@ -122,6 +122,7 @@ GOOD = {
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", GOOD)
+@pytest.mark.usefixtures("short_counts")
 def test_layers_of_other_libraries_pass_every_check(name: str, causal: bool) -> None:
     findings = check_mixer(GOOD[name], causal=causal, **SMALL)
     assert [finding for finding in findings if not finding.passed] == []
@@ -236,6 +237,7 @@ def test_padding_is_refused_where_there_is_no_mask() -> None:
         mixer(torch.randn(2, 3, 4), Layout(keep=KEEP))
 
 
+@pytest.mark.usefixtures("short_counts")
 def test_a_module_that_ignores_its_mask_fails_with_the_way_out() -> None:
     class Ignores(Attention):
         def forward(self, x, key_padding_mask=None):

@@ -19,6 +19,7 @@ from tests.models.contract.spoilt_mixers import (
     declaring,
 )
 
+pytestmark = pytest.mark.usefixtures("short_counts")
 SMALL = {"max_length": 48, "width": 16}
 
 

@@ -52,6 +52,7 @@ def test_a_fault_that_raises_is_reported(fault, monkeypatch):
     ],
     ids=["Reader", "WideReader", "Dropping", "surrogate"],
 )
+@pytest.mark.usefixtures("short_counts")
 def test_honest_mixers_raise_no_alarm(make, causal):
     found = check_mixer(make, causal=causal, max_length=48, width=16)
     assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
@@ -59,6 +60,7 @@ def test_honest_mixers_raise_no_alarm(make, causal):
 
 
 @pytest.mark.parametrize("make", [sound_mixers.HardAttention, sound_mixers.SpatialGating])
+@pytest.mark.usefixtures("short_counts")
 def test_sound_mixers_of_other_kinds_raise_no_alarm(make):
     found = verify(make, max_length=48, width=8)
     assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
