@@ -152,6 +152,14 @@ def test_what_stands_in_padding_reaches_nothing(variant, causal):
             assert torch.equal(found, wanted)
 
 
+@pytest.mark.parametrize("variant", [family.__name__ for family in MIXERS])
+def test_a_state_belongs_to_what_looks_back_alone(variant):
+    mixer = built(variant, causal=False)
+    if mixer is not None and hasattr(mixer, "initial_state") and not mixer.traits.causal:
+        with pytest.raises(Unsupported, match=r"set causal|no state"):
+            mixer.initial_state(2, 8)
+
+
 def give_ones(mixer):
     """Let every value be 1, so that the outputs are the sums of the rows' weights."""
     with torch.no_grad():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lra.models.contract.counting import count_operations
 from lra.models.families.adaptive_span import AdaptiveSpan
-from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.mixer import Layout, Site
 from lra.models.ops.span_attention import banded, span_attention, squared
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.groups import parameter_groups
@@ -177,11 +177,6 @@ def test_band_and_square() -> None:
 def test_what_cannot_be_is_refused(options, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         build(**options)
-
-
-def test_both_sides_have_no_state() -> None:
-    with pytest.raises(Unsupported, match="set causal"):
-        build(causal=False).initial_state(1, 4)
 
 
 @pytest.mark.parametrize("case", released.CASES)

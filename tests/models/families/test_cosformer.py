@@ -10,7 +10,6 @@ from lra.models.mixer import Flow, Layout, Site, Unsupported
 from lra.models.ops.linear.reference import (
     cosine_weights,
     counting_weights,
-    linear_attention,
     weighted_mean as mean,
 )
 from tests.models.ops.linear.feature_forms import (
@@ -54,17 +53,6 @@ def test_outputs_and_gradients_equal_the_literal_weights(length, padded, causal)
     compare(
         lambda: attend(q, k, v, maps(length), causal=causal, keep=keep),
         lambda: mean(weights(q, k), v, keep=keep, causal=causal),
-        (q, k, v),
-    )
-
-
-@DIRECTIONS
-def test_without_a_horizon_it_is_linear_attention_of_rectified_features(causal):
-    q, k, v = draw(40)
-    far = maps(40, horizon=10**9)
-    compare(
-        lambda: attend(q, k, v, far, causal=causal),
-        lambda: linear_attention(q.relu(), k.relu(), v, causal=causal),
         (q, k, v),
     )
 

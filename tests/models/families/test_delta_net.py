@@ -160,16 +160,6 @@ def keys(length):
     return F.normalize(drawn(1, 1, length, 8, seed=1), dim=-1)
 
 
-def test_a_gate_of_one_is_deltanet():
-    """Steps of no length: the same weights give the same outputs, gate or none."""
-    gated, plain = built(GatedDeltaNet), built(DeltaNet, value_expansion=2, gate=Gate.silu)
-    shared = {name: each for name, each in gated.state_dict().items() if name in plain.state_dict()}
-    plain.load_state_dict(shared)
-    gated.step_bias.data.fill_(-torch.inf)
-    x = drawn(2, LENGTH, WIDTH)
-    torch.testing.assert_close(gated(x, Layout()), plain(x, Layout()), atol=1e-12, rtol=0)
-
-
 def test_orthonormal_keys_store_values_exactly():
     k = torch.eye(8).double()[None, None]
     v, g = drawn(1, 1, 8, 5, seed=2), torch.zeros(1, 1, 8).double()

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from lra.models.families.forgetting import Forgetting, fading_attention, levels
-from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Layout, Positions, Site
 from lra.models.positions import rotate
 from tests.attention import Largest, compare, drawn, holes, streamed
@@ -101,18 +100,6 @@ def test_masks_hide_keys_and_padding_fades_nothing(causal):
     at = keep[..., None]
     seen, wanted = mixer(x, layout) * at, literal(mixer, x, sees) * at
     compare(seen, wanted, [x, *mixer.parameters()], atol=1e-11, looser=10)
-
-
-def test_gates_that_are_open_are_softmax_attention():
-    mixer = built()
-    mixer.forget_map.weight.data.zero_()
-    mixer.forget_map.bias.data.fill_(50.0)
-    plain = SoftmaxAttention(Site(width=WIDTH, heads=HEADS, max_length=64, causal=True), bias=False)
-    plain = plain.double()
-    state = mixer.state_dict()
-    plain.load_state_dict({name: state[name] for name in plain.state_dict()})
-    x = drawn(2, LENGTH, WIDTH)
-    torch.testing.assert_close(mixer(x, Layout()), plain(x, Layout()), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("memory", [4, 40])

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lra.models.families.gated_delta_net import GatedDeltaNet
 from lra.models.families.gla import GLA
 from lra.models.families.hgrn2 import HGRN2
 from lra.models.families.kimi_delta import KimiDelta
@@ -107,24 +106,6 @@ def test_it_is_the_paper_token_by_token(family, literal, options):
         mixer.bounds.table.data.normal_()
     seen, wanted = mixer(x, Layout()), literal(mixer, x)
     compare(seen, wanted, [x, *mixer.parameters()], atol=1e-10)
-
-
-def test_equal_decays_of_all_channels_are_gated_deltanet():
-    """Kimi's gates of one number a head: the same as Gated DeltaNet's."""
-    kimi_delta = built(KimiDelta)
-    gated = built(GatedDeltaNet, value_expansion=1, gate=Gate.sigmoid)
-    for name in ("q_proj", "k_proj", "v_proj", "beta_map", "convolutions", "norm", "out_proj"):
-        gated.get_submodule(name).load_state_dict(kimi_delta.get_submodule(name).state_dict())
-    gated.log_rate.data.copy_(kimi_delta.log_rate)
-    for mixer in (kimi_delta, gated):
-        mixer.step_bias.data.fill_(-1.0)
-    kimi_delta.decay_up.weight.data.zero_()
-    gated.decay_map.weight.data.zero_()
-    kimi_delta.gate_up.weight.data.zero_()
-    kimi_delta.gate_up.bias.data.zero_()
-    gated.gate_proj.weight.data.zero_()
-    x = drawn(2, LENGTH, WIDTH)
-    torch.testing.assert_close(kimi_delta(x, Layout()), gated(x, Layout()), atol=1e-12, rtol=0)
 
 
 def test_lower_bounds_grow_from_nothing_in_equal_steps_and_are_shared():

@@ -125,16 +125,6 @@ def test_the_table_starts_as_written(bands):
 
 
 @CASES
-def test_without_backward_kernels_it_is_causal(options):
-    one, other = built(**options), built(bidirectional=True, **options)
-    state = one.state_dict()
-    last = state["kernel.last.weight"]
-    other.load_state_dict({**state, "kernel.last.weight": torch.cat((last, 0 * last))})
-    x = drawn(2, LENGTH, WIDTH)
-    torch.testing.assert_close(other(x, Layout()), one(x, Layout()), atol=1e-12, rtol=0)
-
-
-@CASES
 def test_a_stream_is_one_pass_and_holds_as_much_as_is_said(options):
     mixer, x = built(causal=True, **options), drawn(2, LENGTH, WIDTH)
     outputs, state = streamed(mixer, x, [2, 1, 1, LENGTH - 4], LENGTH)

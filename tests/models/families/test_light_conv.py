@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from lra.models.families.light_conv import LightConv
-from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.mixer import Layout, Site
 from tests.attention import drawn
 from tests.models.families.convolution_cases import (
     LENGTH,
@@ -13,7 +13,6 @@ from tests.models.families.convolution_cases import (
     as_released,
     built,
     equal_with_gradients,
-    gated,
     literal,
 )
 from tests.models.families.released import convolutions as released
@@ -53,13 +52,6 @@ def test_it_is_the_released_convolution(case):
     as_released(LightConv, case)
 
 
-def test_a_head_for_each_channel_is_a_depthwise_convolution():
-    mixer, x = built(LightConv, heads=6, causal=True), drawn(2, LENGTH, 6)
-    z = F.pad(gated(mixer, x)[..., 0], (4, 0))
-    wanted = mixer.out_proj(F.conv1d(z, mixer.weight.softmax(-1), groups=6).mT)
-    torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
-
-
 def test_taps_of_every_token_are_dropped_by_themselves():
     mixer, x = built(LightConv, attention_dropout=0.5).train(), drawn(1, LENGTH, 6)
     torch.manual_seed(7)
@@ -93,8 +85,3 @@ def test_layers_have_kernels_of_their_own():
 def test_what_it_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         built(LightConv, **options)
-
-
-def test_both_directions_have_no_state():
-    with pytest.raises(Unsupported, match="set causal"):
-        built(LightConv).initial_state(1, 8)

@@ -81,15 +81,6 @@ def test_equals_the_map_written_out(projection: Projection, sharing: Sharing, le
     compare(mixer.core(*qkv, Layout()), literal(mixer, *qkv), [*qkv, *mixer.core.parameters()])
 
 
-@pytest.mark.parametrize("sharing", [*Sharing])
-def test_identity_maps_are_full_attention(sharing: Sharing) -> None:
-    mixer, qkv = built(LENGTH, sharing=sharing), heads()
-    with torch.no_grad():
-        for weight in mixer.core.length_map.parameters():
-            weight.copy_(torch.eye(LENGTH))
-    compare(mixer.core(*qkv, Layout()), softmax_attention(*qkv), qkv)
-
-
 @pytest.mark.parametrize("projection", [Projection.mean_pool, Projection.max_pool])
 @pytest.mark.parametrize("length", [17, LENGTH])
 def test_pooling_windows_of_one_token_are_full_attention(projection, length: int) -> None:

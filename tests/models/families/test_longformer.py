@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from lra.models.families.longformer import STARTS, Longformer
-from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from lra.models.ops.banded.reference import longformer_attention
@@ -124,17 +123,6 @@ def test_all_tokens_global_is_full_attention_with_their_projections(causal: bool
     x = drawn(2, 30, 16)
     seen = mixer(x, Layout(is_global=torch.ones(2, 30, dtype=torch.bool)))
     torch.testing.assert_close(seen, full(x, Layout()), atol=1e-12, rtol=0)
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("cls", [False, True])
-def test_a_window_that_covers_the_sequence_is_full_attention(cls: bool, causal: bool) -> None:
-    full = SDPA(Site(**SITE, causal=causal)).double()
-    x = drawn(2, 30, 16)
-    for window, same in ((29, True), (1000, True), (20, False)):
-        mixer = built(apart=False, cls=cls, causal=causal, window=[window])
-        mixer.load_state_dict(full.state_dict())  # the global projections start as copies
-        assert torch.allclose(mixer(x, Layout()), full(x, Layout()), atol=1e-12) is same
 
 
 @DIRECTIONS

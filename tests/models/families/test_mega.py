@@ -144,34 +144,6 @@ def test_averages_end_behind_their_last_lag(truncation):
     compare(mixer(x, Layout()), equations(mixer, x), [x, *mixer.parameters()], atol=1e-10)
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_one_chunk_is_no_chunk(causal):
-    """So it is with numbers of the same distances; a longer table has more, which are not read."""
-    whole, chunked = (
-        built(causal=causal, chunk_length=size, relative="rotary") for size in (None, 30)
-    )
-    chunked.load_state_dict(whole.state_dict())
-    x, keep = drawn(2, LENGTHS[-1], WIDTH), holes(LENGTHS[-1])
-    for layout in (Layout(), Layout(keep=keep)):
-        torch.testing.assert_close(chunked(x, layout), whole(x, layout), atol=1e-12, rtol=0)
-
-
-def test_one_dimension_without_damping_is_the_classical_average():
-    """y_t = p x_t + (1 - p) y_{t-1}."""
-    mixer, x = built(ema_states=1, causal=True), drawn(2, 9, WIDTH)
-    parts = mixer.average
-    with torch.no_grad():
-        parts.alpha.fill_(60.0)
-        parts.beta.fill_(1.0)
-        parts.gamma.fill_(1.0)
-        parts.omega.zero_()
-        p, y = parts.delta[0, :, 0].sigmoid(), torch.zeros(2, WIDTH, dtype=torch.float64)
-        found, _ = parts(x, None)
-    for t in range(9):
-        y = p * x[:, t] + (1 - p) * y
-        torch.testing.assert_close(found[:, t], y, atol=1e-12, rtol=0)
-
-
 @pytest.mark.parametrize("attention", ["softmax", "laplace"])
 @pytest.mark.parametrize("relative", ["simple", "rotary"])
 @pytest.mark.parametrize("chunk", [1, CHUNK, None])
@@ -265,13 +237,6 @@ def test_blocks_hand_it_their_residual_and_their_dropout(kind):
     torch.testing.assert_close(again, wanted, atol=1e-12, rtol=0)
 
 
-def test_weights_are_dropped_in_training_alone():
-    mixer, x = built(attention_dropout=0.9, attention="laplace"), drawn(2, 9, WIDTH)
-    plain = mixer(x, Layout())
-    assert (mixer.train()(x, Layout()) - plain).abs().max() > 1e-3
-    torch.testing.assert_close(mixer.eval()(x, Layout()), plain)
-
-
 def test_decays_survive_a_move_to_half_precision():
     parts = built().bfloat16().average
     assert {parameter.dtype for parameter in parts.parameters()} == {torch.float32}
@@ -318,11 +283,6 @@ def test_lengths_above_the_table_are_refused():
             Layout(keep=torch.ones(1, 3, dtype=torch.bool)),
         )
     assert built(relative="rotary")(drawn(1, 18, WIDTH), Layout()).shape == (1, 18, WIDTH)
-
-
-def test_two_directions_have_no_state():
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(1, 8)
 
 
 def stored(case, name):

@@ -5,7 +5,7 @@ import torch
 
 from lra.models.contract.counting import count_operations
 from lra.models.families.qrnn import QRNN, PoolingGates
-from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.mixer import Layout, Site
 from lra.models.ops.recurrent.reference import qrnn as literal
 from tests.attention import compare, drawn
 
@@ -88,8 +88,3 @@ def test_layers_have_kernels_of_their_own():
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         built(**options)
-
-
-def test_a_state_belongs_to_one_direction():
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(2, 8)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from torch.nn import functional as F
 from lra.models.contract import CHECKS, Case
 from lra.models.families.rwkv7 import RWKV7
 from lra.models.mixer import Flow, Layout, Site
-from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.layer import Borders
 from tests.attention import drawn
@@ -156,19 +154,6 @@ def keys(length, *, k=4, v=5):
     """Return queries, keys, values and log decays of two rows and heads, and keys of additions."""
     q, w, u, g = (drawn(2, 2, length, k, seed=seed) for seed in range(4))
     return q, F.normalize(w, dim=-1), drawn(2, 2, length, v, seed=5), -g.abs(), u
-
-
-def test_without_removal_it_is_a_decayed_product():
-    q, k, v, g, u = keys(29)
-    seen = delta_product(q, k, torch.zeros_like(k), v, g, u=u, chunk=CHUNK)
-    wanted = decayed_product(q, u, v, g, chunk=CHUNK)
-    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
-
-
-def test_additions_under_the_key_of_the_error_are_the_delta_rule():
-    q, k, v, g, _ = keys(29)
-    product = partial(delta_product, q, k, 0.7 * k, v, g, chunk=CHUNK)
-    torch.testing.assert_close(product(u=0.7 * k), product(), atol=1e-12, rtol=0)
 
 
 def test_float32_bears_decays_far_below_those_of_the_family():

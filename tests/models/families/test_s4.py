@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from lra.models.families.s4 import S4, Matrices
-from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.mixer import Flow, Layout, Site
 from lra.models.ops.state_space.discretisation import Discretisation
 from lra.models.ops.state_space.hippo import Initial
 from lra.models.ops.state_space.reference import diagonal, low_rank
@@ -242,11 +242,6 @@ def test_dynamics_learn_slowly_and_do_not_decay():
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         built(**options)
-
-
-def test_a_state_belongs_to_one_direction():
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(2, 8)
 
 
 def as_released(case):

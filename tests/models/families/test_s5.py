@@ -7,7 +7,7 @@ import torch
 
 from lra.models.families.s4 import S4
 from lra.models.families.s5 import HIGHEST_REAL, S5, GatedMixing, Output
-from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.mixer import Layout, Site
 from lra.models.ops.state_space import reference
 from lra.models.ops.state_space.discretisation import Discretisation, discretise
 from lra.models.ops.state_space.hippo import legs_vectors
@@ -136,16 +136,6 @@ def test_block_diagonal_matrices_are_a_state_space_for_each_channel(rule, sides)
     wanted = s4.read(u, None, None)[0][0] + s4.skip * u
     parts, _ = s5.read(u, None, None)
     torch.testing.assert_close(sum(parts, start=s5.skip * u), wanted, atol=1e-12, rtol=0)
-
-
-def test_one_channel_is_the_diagonal_recurrence_of_its_reference():
-    mixer, u = built(width=1, heads=1, bidirectional=False), drawn(2, LENGTH, 1)
-    rates = torch.complex(mixer.dynamics.real, mixer.dynamics.frequency)
-    factor = (mixer.dynamics.log_step.exp() * rates).exp()
-    entry = (factor - 1) / rates * torch.complex(*mixer.dynamics.entry)[:, 0]
-    c = torch.complex(*mixer.readout[0])[0]
-    wanted = reference.diagonal(u.mT, factor[None], entry[None], c[None]).mT
-    torch.testing.assert_close(mixer.read(u, None, None)[0][0], wanted, atol=1e-12, rtol=0)
 
 
 def test_a_state_holds_as_much_as_is_said():
@@ -295,8 +285,3 @@ def test_parameters_learn_by_the_sets_of_the_released_code(options, entry, step)
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         built(**options)
-
-
-def test_a_state_belongs_to_one_direction():
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(2, 8)

@@ -137,21 +137,6 @@ def test_it_is_the_released_layer(case, length):
         torch.testing.assert_close(value, wanted, atol=1e-12, rtol=1e-10)
 
 
-@CASES
-def test_without_a_backward_kernel_it_is_causal(options):
-    one, other = built(causal=True, **options), built(**options)
-    state = one.state_dict()
-    own = next(name for name in state if name in ("kernel.parts", "kernel.values"))
-    axis = 1 if own == "kernel.parts" else 0
-    for name in (own, *({"kernel.norm"} & {*state})):
-        along = axis if name == own else 0
-        more = torch.ones_like if name == "kernel.norm" else torch.zeros_like
-        state[name] = torch.cat((state[name], more(state[name])), dim=along)
-    other.load_state_dict(state)
-    x = drawn(2, LENGTH, WIDTH)
-    torch.testing.assert_close(other(x, Layout()), one(x, Layout()), atol=1e-12, rtol=0)
-
-
 def test_a_state_holds_as_much_as_is_said():
     state = built(causal=True).initial_state(2, LENGTH)
     assert size_bytes(state) == 8 * 2 * WIDTH * (LENGTH - 1)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from lra.models.families.softmax import SoftmaxAttention
 from lra.models.families.talking_heads import TalkingHeads
 from lra.models.mixer import Layout, Positions, Site
 from lra.models.positions import alibi_slopes
@@ -71,14 +70,6 @@ def test_it_is_the_equations(causal, heads, padded):
     blank = x if keep is None else x.masked_fill(~keep[..., None], 0)  # a query is its bias there
     wanted = literal(mixer, blank, causal=causal, keep=keep)
     compare(found, wanted, [x, *mixer.parameters()])
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_maps_that_do_nothing_leave_softmax_attention(causal):
-    mixer, x = built(facts={"causal": causal}), drawn(2, LENGTH, 12)
-    plain = SoftmaxAttention(Site(**SITE, causal=causal)).double().eval()
-    assert not plain.load_state_dict(mixer.state_dict(), strict=False).missing_keys
-    torch.testing.assert_close(mixer(x, Layout()), plain(x, Layout()), atol=1e-12, rtol=0)
 
 
 def test_permuted_weights_are_permuted_values():
