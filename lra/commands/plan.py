@@ -77,6 +77,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.sweep.forecast import Forecaster
     from lra.sweep.kept_counts import KeptCounts
     from lra.sweep.past import stored
+    from lra.sweep.planned import not_done
     from lra.tuning.planned import planned
 
     configurations = entries(words)
@@ -84,10 +85,11 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
         return 0  # Hydra printed a configuration or its help
     sweep, growing = planned(configurations, elsewhere=True, kept=False)
     past = [*stored(sweep.planned, sweep.store, sweep.name)]
-    forecaster = Forecaster(past, Costs(kept=KeptCounts()))
-    lines = [*_forecast_lines(sweep, forecaster)]
+    waiting = not_done(sweep.planned, sweep.store)
+    forecaster = Forecaster(past, Costs(kept=KeptCounts()), together=waiting)
+    lines = [*_forecast_lines(sweep, waiting, forecaster)]
     forecaster.costs.keep()
-    totals = _totals(sweep, lines, forecaster)
+    totals = _totals(sweep, waiting, lines, forecaster)
     totals["total"]["later"] = growing.step.later if growing else 0
     if as_json:
         print(json.dumps({"schema": SCHEMA, **totals, "cells": lines}, indent=1))
@@ -98,10 +100,11 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     return 0
 
 
-def _forecast_lines(sweep: Sweep, forecaster: Any) -> Iterable[dict[str, Any]]:
+def _forecast_lines(
+    sweep: Sweep, waiting: Sequence[Planned], forecaster: Any
+) -> Iterable[dict[str, Any]]:
     """Yield the forecasts of the cells, those that differ in the seed alone together."""
-    from lra.sweep.planned import done
-
+    left = {planned.cell.key for planned in waiting}
     groups: dict[str, list[Planned]] = {}
     for planned in sweep.planned:
         cell = planned.cell
@@ -109,8 +112,9 @@ def _forecast_lines(sweep: Sweep, forecaster: Any) -> Iterable[dict[str, Any]]:
         shape = {k: v for k, v in cell.described.items() if k not in ("seed", "trainings")}
         groups.setdefault(repr((columns, shape)), []).append(planned)
     for group in groups.values():
-        complete = sum(done(planned, sweep.store) for planned in group)
-        yield _forecast_line(group, complete, forecaster.of(group[0]), sweep)
+        to_do = [planned for planned in group if planned.cell.key in left]
+        forecast = forecaster.of((to_do or group)[0])
+        yield _forecast_line(group, len(group) - len(to_do), forecast, sweep)
 
 
 def _forecast_line(
@@ -152,11 +156,11 @@ def _forecast_line(
     }
 
 
-def _totals(sweep: Sweep, lines: list[dict[str, Any]], forecaster: Any) -> dict[str, Any]:
+def _totals(
+    sweep: Sweep, waiting: Sequence[Planned], lines: list[dict[str, Any]], forecaster: Any
+) -> dict[str, Any]:
     from lra.sweep.estimate import elapsed
-    from lra.sweep.planned import done
 
-    waiting = [p for p in sweep.planned if not done(p, sweep.store)]
     pairs = [(planned, forecaster.of(planned)) for planned in waiting]
     timed = [pair for pair in pairs if pair[1].seconds is not None]
     machines = [

@@ -27,7 +27,7 @@ from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import compare_cells, environment, marks, run_cell
 from lra.sweep.live import LiveSweep
 from lra.sweep.places import processes
-from lra.sweep.planned import NO_DATA, ending, failed, remains
+from lra.sweep.planned import NO_DATA, ending, failed, reference_shares, remains
 from lra.sweep.stored_weights import stored_training
 from lra.sweep.sweep import Planned, SweepOutcome
 from lra.tasks.errors import BadData, NotPrepared
@@ -89,6 +89,8 @@ class Running:
     outcomes: list[Outcomes] = field(default_factory=list)
     probed: Probed | None = None
     """What its comparison with others wants; None: there is none, or not yet."""
+    shares: dict[str, float] = field(default_factory=dict)
+    """Parts of references in `took_s`, where others were timed with it."""
 
     @property
     def cell(self) -> Cell:
@@ -238,7 +240,9 @@ class Executor:
         good = ending.status is Status.ok and not ending.interrupted
         if job.name in self.together:
             if good:
+                shares = reference_shares([running.claimed.planned for running in cells])
                 for running in cells:
+                    running.shares = shares
                     self._conclude(running, None)
             elif ending.storage:
                 self._note(StorageFault(ending.reason, ending.may_pass))
@@ -310,9 +314,11 @@ class Executor:
         """Store a cell, or return True where what is stored is better."""
         if self._worse(running.claimed.planned, rows):
             return True
-        took = {}
+        took: dict[str, Any] = {}
         if running.took_s:
             took["took_s"] = round(running.took_s, 3)
+        if running.shares:
+            took["reference_shares"] = running.shares
         about = {**environment(), **facts(running.devices), **took}
         marked = _marked(rows, {**self._trust(), **marks(running.claimed.planned.run)})
         self.store.write(running.cell, marked, outcomes, about)

@@ -56,7 +56,7 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[SweepOutcome,
     if not waiting:
         return SweepOutcome(), None
     start_server()  # which imports what cells need while this process reckons and prepares
-    expected = announcement(forecasts(waiting, store, sweep.name))
+    expected = announcement(forecasts(waiting, store, sweep.name, together=True))
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
     for look in dict.fromkeys(filter(None, (first_look(each.cell.config) for each in waiting))):
         board.say(look)

@@ -157,6 +157,14 @@ def _named(run: Run) -> list[str]:
     return named
 
 
+def is_reference(run: Run, name: str) -> bool:
+    """Tell whether a run's model is the reference `name`."""
+    if run.model != name or run.backbone != run.backbone.at_full_length():
+        return False
+    options = core_of(bundled_family(name, "runner.references"), ())[2]
+    return bool(run.mixer_options == options)
+
+
 def marks(run: Run) -> dict[str, str]:
     """Return the labels that every row of a run carries: what departs from the plain family."""
     labels = run.hardware.labels()

@@ -45,6 +45,7 @@ def forecasts(
     within_s: float | None = None,
     *,
     listed: bool = False,
+    together: bool = False,
 ) -> Forecasts:
     """Return the forecasts of cells within a few seconds, from stored cells and by counting.
 
@@ -55,13 +56,14 @@ def forecasts(
         within_s: seconds of counting; None: `COUNTING_S`.
         listed: whether they are only listed: small ones are counted as well, and the first at
             any rate.
+        together: whether one process will run them, which times references once for several.
     """
     past = [*stored(waiting, store, sweep)]
     small = not listed and sum(map(_tokens, waiting)) < WORTH_COUNTING
     seconds = 0.0 if small else COUNTING_S if within_s is None else within_s
     until = time.monotonic() + (FIRST_S if listed else seconds)
     costs = Costs(until=until, ready=shipped(), kept=KeptCounts())
-    forecaster = Forecaster(past, costs, trials=listed)
+    forecaster = Forecaster(past, costs, trials=listed, together=waiting if together else ())
     reckoned: list[tuple[Planned, Forecast]] = []
     for planned in waiting:
         reckoned.append((planned, forecaster.of(planned)))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from lra.composition.compose import typed
@@ -15,6 +16,7 @@ from lra.runners.records import Cell, text_of
 from lra.runners.runner import OWN, Passes, Uncounted
 from lra.sweep.costs import Costs, PassCost
 from lra.sweep.past import Past, guess
+from lra.sweep.planned import compared_with, reference_shares
 from lra.sweep.sweep import Planned
 from lra.sweep.trial_builds import TrialBuilds
 from lra.sweep.work import CellWork
@@ -28,6 +30,8 @@ TELLING_S = 10.0
 MOST_COMPARED = 40
 """Stored cells that are counted to compare what they took."""
 LONGEST_REASON = 300
+ALONE: Mapping[str, float] = MappingProxyType({})
+"""Shares of references in a cell that is compared with no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,31 +87,44 @@ class Forecaster:
         past: stored cells, and what they took.
         costs: what counts; a new one by default.
         trials: whether every model is built without weights, to know what is refused.
+        together: cells that one process will run, and so compare where they can be.
     """
 
     def __init__(
-        self, past: Sequence[Past] = (), costs: Costs | None = None, *, trials: bool = True
+        self,
+        past: Sequence[Past] = (),
+        costs: Costs | None = None,
+        *,
+        trials: bool = True,
+        together: Sequence[Planned] = (),
     ) -> None:
         self.past, self.costs = past, costs or Costs()
         self.trials = TrialBuilds(every=trials)
         self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
         self._forecasts: dict[str, Forecast] = {}
         self._ratios: list[tuple[Past, float]] | None = None
+        groups: dict[object, list[Planned]] = {}
+        for planned in together:
+            groups.setdefault(compared_with(planned), []).append(planned)
+        self._shares: dict[str, Mapping[str, float]] = {}
+        for group in groups.values():
+            self._shares |= dict.fromkeys((p.cell.key for p in group), reference_shares(group))
 
     def of(self, planned: Planned) -> Forecast:
         """Return the forecast of a cell."""
         cell = planned.cell
         columns = {name: value for name, value in cell.columns.items() if name != "seed"}
-        key = repr((columns, {**cell.described, "seed": None}))
+        shares = self._shares.get(cell.key, ALONE)
+        key = repr((columns, {**cell.described, "seed": None}, shares))
         if key not in self._forecasts:
-            self._forecasts[key] = self._forecast(planned.run, cell)
+            self._forecasts[key] = self._forecast(planned.run, cell, shares)
         return self._forecasts[key]
 
-    def _forecast(self, run: Run, cell: Cell) -> Forecast:
+    def _forecast(self, run: Run, cell: Cell, shares: Mapping[str, float]) -> Forecast:
         near = guess(cell, self.past)
         try:
             self.trials.check(run, int(cell.columns["length"]))
-            count = self.counted(run, cell.columns)
+            count = self.counted(run, cell.columns, shares)
         except Unsupported as error:
             return Forecast(seconds=START_S, basis="refused", reason=str(error))
         except Exception as error:  # noqa: BLE001 - a plan is no place to stop for a runner's fault
@@ -128,8 +145,15 @@ class Forecaster:
             count, seconds=ratio * count.seconds, step_s=step, basis="corrected", correction=ratio
         )
 
-    def counted(self, run: Run, columns: Mapping[str, Any]) -> Forecast:
+    def counted(
+        self, run: Run, columns: Mapping[str, Any], shares: Mapping[str, float] = ALONE
+    ) -> Forecast:
         """Return what counting alone says of a cell.
+
+        Args:
+            run: Of the cell.
+            columns: Of the cell.
+            shares: Which part of a reference's passes it takes, all where none is named.
 
         Raises:
             Unsupported: the model refuses its task.
@@ -152,7 +176,10 @@ class Forecaster:
             needs[part.name] = max(needs.get(part.name, 0), cost.need_bytes + process)
         need = needs.pop(OWN)
         reference = max(needs, key=needs.__getitem__, default="")
-        seconds = [part.times * s for (part, _), s in zip(costs, taken, strict=True)]
+        seconds = [
+            part.times * shares.get(part.name, 1.0) * s
+            for (part, _), s in zip(costs, taken, strict=True)
+        ]
         whole = START_S + sum(seconds)
         first, stages = passes[0], _stages(passes)
         steps = sum(p.times for p in passes[:stages])
@@ -222,7 +249,7 @@ class Forecaster:
 
     def _counted_again(self, past: Past) -> Forecast | None:
         try:
-            return self.counted(typed(past.config), past.columns)
+            return self.counted(typed(past.config), past.columns, past.shares)
         except Exception:  # noqa: BLE001 - of an older version, or a package that is not here
             return None
 

@@ -48,7 +48,7 @@ def overview(sweep: Sweep) -> Iterator[str]:
         if (cell := planned.cell)
     }
     waiting = [planned for planned in sweep.planned if states[planned.cell.key][0] == TO_DO]
-    pairs = forecasts(waiting, store, sweep.name, listed=True)
+    pairs = forecasts(waiting, store, sweep.name, listed=True, together=True)
     expected = {planned.cell.key: forecast for planned, forecast in pairs}
     for planned in sweep.planned:
         cell = planned.cell

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from lra.composition.runner_class import runner_class
@@ -30,6 +31,8 @@ class Past(NamedTuple):
     columns: Mapping[str, Any]
     config: Mapping[str, Any]
     took_s: float
+    shares: Mapping[str, float] = MappingProxyType({})
+    """Parts of references in it: see `lra.sweep.planned.reference_shares`."""
 
 
 class Guess(NamedTuple):
@@ -139,13 +142,16 @@ def _past_cells(folder: Path) -> Iterator[Past]:
     if newest is None:
         return
     try:
-        took = read_object(newest).get("took_s")
+        about = read_object(newest)
+        took, shares = about.get("took_s"), about.get("reference_shares", {})
         if isinstance(took, bool) or not isinstance(took, int | float) or not 0 < took < 1e10:
+            return
+        if not isinstance(shares, dict) or not {*map(type, shares.values())} <= {int, float}:
             return
         cell = read_cell(folder)
         rows = folder / newest.name.replace("environment-", "rows-").replace(".json", ".jsonl")
         if ENDED.isdisjoint(read_bytes(rows).split(b",")):
             return  # it failed, sooner than it would have ended
-        yield Past(cell["columns"], cell["config"], float(took))
+        yield Past(cell["columns"], cell["config"], float(took), shares)
     except BadStore:
         return

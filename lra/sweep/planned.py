@@ -10,6 +10,7 @@ from lra.runners.runner import OWN
 from lra.runners.storage.formats import read_bytes
 from lra.runners.storage.index import RowsIndex
 from lra.runners.store import BadStore, Store, UnknownCell
+from lra.sweep.cells import is_reference
 from lra.sweep.sweep import Planned
 from lra.sweep.titles import title
 from lra.sweep.trainings import missing
@@ -163,6 +164,19 @@ def compared_with(planned: Planned) -> object:
         return planned.cell.key
     part = (run.task_name, run.task_options, run.backbone, run.runner, run.hardware, run.control)
     return repr((columns["mode"], columns["length"], columns["seed"], part))
+
+
+def reference_shares(cells: Sequence[Planned]) -> dict[str, float]:
+    """Return which part of each reference falls to one of these cells, which are compared.
+
+    They time it once for all; not at all where it is the model of one of them.
+    """
+    shares = {}
+    for name in cells[0].run.runner.beside:
+        beside = sum(planned.run.model != name for planned in cells)
+        among = any(is_reference(planned.run, name) for planned in cells)
+        shares[name] = 0.0 if among or not beside else 1 / beside
+    return shares
 
 
 def curves(cells: Iterable[Cell]) -> dict[str, list[Cell]]:

@@ -13,8 +13,6 @@ from lra.composition.binding import schema
 from lra.composition.compose import (
     build_model,
     build_task,
-    bundled_family,
-    core_of as mixers_of,
     facts,
     group_file,
     locate,
@@ -31,6 +29,7 @@ from lra.runners.measures.approximation import Approximation
 from lra.runners.measures.attention.cores import core_of
 from lra.runners.runner import OWN
 from lra.runners.training.checkpoint import Checkpoints
+from lra.sweep.cells import is_reference
 from lra.sweep.stored_weights import StoredTraining
 from lra.sweep.trainings import trainings
 from lra.tasks.task import Stretches, Task
@@ -156,10 +155,7 @@ class CellWork:
 
     def is_reference(self, name: str) -> bool:
         """Tell whether the run's model is the reference `name`."""
-        run = self.run
-        whole = run.backbone == run.backbone.at_full_length()
-        options = mixers_of(bundled_family(name, "runner.references"), ())[2]
-        return run.model == name and whole and run.mixer_options == options
+        return is_reference(self.run, name)
 
     def trained(self, name: str = OWN) -> Backbone:
         """Return a model that the sweep trained before, with its weights."""

@@ -113,7 +113,9 @@ def test_cells_of_one_length_are_compared_and_stored_by_themselves(
     assert len(executor.outcome.endings) == 6
     assert sweep.store.claims() == {}
     (environment, *_) = sweep.root.rglob("environment-*.json")
-    assert json.loads(environment.read_text())["took_s"] >= 0
+    about = json.loads(environment.read_text())
+    assert about["took_s"] >= 0
+    assert about["reference_shares"] == {"sdpa": 0.0, "softmax": 0.0}
 
 
 @pytest.mark.parametrize("sent", [[ROW], [ROW, Probed({"peak": 1})]], ids=["early", "late"])

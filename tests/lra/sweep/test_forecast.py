@@ -21,8 +21,10 @@ from lra.sweep.costs import Costs, moments
 from lra.sweep.forecast import Forecaster
 from lra.sweep.overview import _expected, refusals
 from lra.sweep.past import Past, stored
+from lra.sweep.planned import reference_shares
 from lra.sweep.work import CellWork
 
+TIMED = ("linear", "fnet", "softmax", "sdpa")
 SMALL = ("task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.steps=50")
 
 
@@ -101,9 +103,49 @@ def test_a_reference_is_no_part_of_what_a_model_needs_and_does_not_refuse_it(mon
     assert (found.basis, found.need_bytes, found.reference) == ("counted", alone.need_bytes, "sdpa")
 
 
-def keep(store: Store, cell, took_s: float) -> None:
+def test_cells_that_are_compared_take_each_reference_once() -> None:
+    cost = ("runner=scaling", "runner.lengths=[64]", "runner.modes=[step]")
+
+    def seconds(models: str, *words: str, together: bool = True) -> list[float]:
+        cells = planned("-m", *cost, f"model={models}", *words)
+        forecaster = Forecaster(together=cells if together else ())
+        return [forecaster.of(cell).seconds for cell in cells]
+
+    own = dict(zip(TIMED, seconds(",".join(TIMED), "runner.references=[]"), strict=True))
+    assert seconds(",".join(TIMED)) == pytest.approx([*own.values()])
+    two = seconds("linear,fnet")
+    alone = seconds("linear,fnet", together=False)
+    references = alone[0] - own["linear"]
+    assert references > 0
+    assert sum(alone) - sum(two) == pytest.approx(references)
+    # `softmax` is a model, and `sdpa` falls to both
+    of_sdpa = alone[0] - seconds("linear", "runner.references=[softmax]")[0]
+    beside = seconds("linear,softmax")
+    assert beside[0] == pytest.approx(own["linear"] + of_sdpa / 2)
+    assert beside[1] == pytest.approx(own["softmax"] + of_sdpa / 2)
+    # another backbone, another seed: no reference of theirs
+    apart = seconds("linear", "seed=0,1", "model.backbone.width=16,32")
+    assert apart == seconds("linear", "seed=0,1", "model.backbone.width=16,32", together=False)
+
+
+def test_what_a_compared_cell_took_corrects_its_own_share(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("lra.sweep.forecast.TELLING_S", 0.0)
+    store, cells = Store(tmp_path), planned(
+        "-m", "runner=scaling", "runner.modes=[step]", "model=linear,fnet", "runner.lengths=[64]"
+    )  # fmt: skip
+    shares = reference_shares(cells)
+    assert shares == {"sdpa": 0.5, "softmax": 0.5}
+    counted = Forecaster(together=cells).of(cells[0])
+    keep(store, cells[0].cell, 2 * counted.seconds, reference_shares=shares)
+    (past,) = stored(cells[:1], store, "adhoc")
+    assert Forecaster([past]).ratios()[0][1] == pytest.approx(2.0)
+    keep(store, cells[0].cell, 2 * counted.seconds, reference_shares={"sdpa": "half"})
+    assert [*stored(cells[:1], store, "adhoc")] == []
+
+
+def keep(store: Store, cell, took_s: float, **more: object) -> None:
     row = Measurement(metric="accuracy", value=0.5, labels={"split": "test"})
-    store.write(cell, [row], (), {"took_s": took_s})
+    store.write(cell, [row], (), {"took_s": took_s, **more})
 
 
 def test_stored_cells_correct_the_nearest_first(tmp_path: Path, monkeypatch) -> None:
