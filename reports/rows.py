@@ -1,7 +1,6 @@
 """From stored rows to what tables and figures need: names, labels, settings, cost points."""
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -9,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lra.reports.names import FAITHFUL, display_name, fitting, last_words
+from lra.reports.labels import READ, worded
 from lra.reports.stems import stem
-from lra.reports.style import Names, chosen
-from lra.runners.records import COLUMNS, Status, baseline_of
+from lra.reports.style import chosen
+from lra.runners.records import COLUMNS, Status
 
 MARKS: dict[str, str] = {
     Status.out_of_memory: "OOM",
@@ -28,13 +27,8 @@ MISSING = "missing"
 AMBIGUOUS = "ambiguous"
 """Status of a place for which rows exist that must not be merged."""
 
-UNTUNED = "untuned"
-"""Stands behind the name of a model trained with the options that a search began from."""
-RUN_MARKS = ("protocol", "scale", "changed")
-"""Labels of a run under a protocol that tell it from others: rows that differ in one are never
-merged. What was changed is named where runs of one model at one task differ in it."""
-TIMED = ("time", "token_time")
-"""Metrics that every cell has which was timed at a length, be it to say why there is no number."""
+_OBJECTS = frozenset({"labels", "options", "departures"})
+"""Columns of mappings and tuples."""
 _LONGEST = 500
 """Characters of a reason."""
 _NO_PEAK = "peak tensor bytes were not recorded"
@@ -98,44 +92,10 @@ DAGGER = "†"
 """Stands behind a number that was measured while something disturbed the machine."""
 
 
-def disturbed(row: Mapping[str, Any]) -> str:
-    """Return what disturbed the measurement of a row, or "": the one place that reads it."""
-    return str(row["labels"].get("disturbed", ""))
-
-
-def first_position(row: Mapping[str, Any]) -> int:
-    """Return where in its window a row's part begins: the one place that reads this label.
-
-    It is stored as `12` or as `1,024–2,047`.
-    """
-    return int(str(row["labels"]["part"]).partition("–")[0].replace(",", ""))
-
-
-def listed(label: str) -> list[str]:
-    """Return the names in a label that lists them: `changed` or `deviations` of a run."""
-    return [name for name in label.split(", ") if name]
-
-
-def labels_of(value: Any) -> dict[str, str]:
-    """Read one entry of the labels column: a mapping, its JSON text, or nothing."""
-    if isinstance(value, str):
-        value = json.loads(value or "{}")
-    if isinstance(value, Mapping):
-        return {str(k): str(v) for k, v in value.items() if v is not None}
-    return {}
-
-
 def values(rows: pd.DataFrame, column: str) -> list[Any]:
     """Return a column as a list, which is walked ten times as fast as texts that Arrow holds."""
     entries: list[Any] = rows[column].to_numpy(dtype=object).tolist()
     return entries
-
-
-def samples_of(value: Any) -> tuple[float, ...]:
-    """Read one entry of the samples column: a sequence or nothing."""
-    if isinstance(value, str) or not isinstance(value, (Sequence, np.ndarray)):
-        return ()
-    return tuple(float(v) for v in value)
 
 
 def prepare(rows: pd.DataFrame) -> pd.DataFrame:
@@ -160,84 +120,10 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     if rows.empty:
         raise NoRows("no rows to report: run something first, or name a sweep that has finished")
     frame = rows.reset_index(drop=True).copy()
-    labels = [labels_of(v) for v in frame["labels"]]
-    frame["labels"] = pd.Series(labels, dtype=object)
-    frame["samples"] = [samples_of(v) for v in frame["samples"]]
-    models = [str(model) for model in frame["model"]]
-    if "family" not in frame:
-        nothing: list[dict[str, str]] = [{} for _ in models]
-        frame = frame.assign(family=models, options=pd.Series(nothing, dtype=object))
-    frame["baseline"] = [baseline_of(model) or "" for model in models]
-    for mark in ("regime", "tokenizer", "start", *RUN_MARKS):
-        frame[mark] = [entry.get(mark, "") for entry in labels]
-    kept = [entry for entry, name in zip(labels, frame["baseline"], strict=True) if not name]
-    several = [m for m in RUN_MARKS[:2] if len({entry.get(m, "") for entry in kept}) > 1]
-    among = frame["changed"].groupby([frame[c] for c in ("family", "task", "runner")])
-    unlike = among.transform("nunique") > 1
-    shared = among.transform(_shared) if chosen().style.names is Names.short else [""] * len(frame)
-    departures = [
-        departures_of(entry, [*several, *(("changed",) if differs else ())], listed(unnamed))
-        for entry, differs, unnamed in zip(labels, unlike, shared, strict=True)
-    ]
-    starts = [(f"from {entry['start']}",) if "start" in entry else () for entry in labels]
-    parts = list(zip(models, frame["family"], frame["options"], strict=True))
-    frame["departures"] = pd.Series(map(tuple.__add__, departures, starts), dtype=object)
-    of_models = frame[frame["baseline"] == ""]
-    chosen().shorten(zip(*(of_models[c] for c in ("family", "options", "departures")), strict=True))
-    frame["base"] = list(map(_name, parts, departures))
-    frame["name"] = list(map(_name, parts, frame["departures"]))
-    frame["split"] = [entry.get("split", "") for entry in labels]
-    frame["reference"] = [entry.get("reference", "") for entry in labels]
-    frame["disturbed"] = [disturbed({"labels": entry}) for entry in labels]
+    given = {name: values(frame, name) for name in (*READ, "family", "options") if name in frame}
+    for name, column in worded(given).items():
+        frame[name] = pd.Series(column, dtype=object) if name in _OBJECTS else column
     return frame
-
-
-def _shared(changed: "pd.Series[str]") -> str:
-    """Return the names that all labels of changes hold, as such a label."""
-    return ", ".join(sorted(set.intersection(*(set(listed(label)) for label in changed.unique()))))
-
-
-def departures_of(
-    labels: Mapping[str, str], marks: Sequence[str] = (), unnamed: Collection[str] = ()
-) -> tuple[str, ...]:
-    """Return what labels say of how a model departs from its paper's.
-
-    Args:
-        labels: of a row.
-        marks: those of `RUN_MARKS` that are named as well.
-        unnamed: options that are not named among the changed ones.
-    """
-    variant = labels.get("variant", FAITHFUL)
-    words = ["" if variant == FAITHFUL else variant, labels.get("layers", "")]
-    if "tuned" in labels:
-        words.append(UNTUNED if labels.get("trial") == "0" else f"tuned: {labels['tuned']}")
-        words.append(labels.get("transferred", ""))
-    words += [labels.get(mark, "") for mark in marks if mark != "changed"]
-    changed = [key for key in listed(labels.get("changed", "")) if key not in unnamed]
-    if "changed" in marks and changed:
-        if chosen().style.names is Names.short:
-            changed = [last_words(key) for key in changed]
-        words.append(f"changed: {fitting(', '.join(changed))}")
-    return tuple(filter(None, words))
-
-
-def _name(parts: tuple[str, str, Mapping[str, str]], departures: Sequence[str]) -> str:
-    model, family, options = parts
-    if baseline_of(model):
-        return display_name(model, {}, departures)
-    return chosen().name(family, options, departures)
-
-
-def named(row: Mapping[Any, Any], *further: str, without: Collection[str] = ()) -> str:
-    """Return another name of a row's model, made from the columns that `prepare` adds.
-
-    Args:
-        row: of a prepared frame, or its columns `family`, `options` and `departures`.
-        further: words that it gains.
-        without: options that it does not name, by dotted name.
-    """
-    options = {name: value for name, value in row["options"].items() if name not in without}
-    return chosen().name(row["family"], options, row["departures"], further)
 
 
 def names_by_group(rows: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -83,8 +83,9 @@ def test_reports_bring_no_torch():
     assert (torch, wandb) == ("False", "False")
 
 
-def test_a_sweep_begins_without_what_its_report_needs():
-    code = "import sys, lra.execution.in_memory; print(*{'pandas', 'matplotlib'} & {*sys.modules})"
+@pytest.mark.parametrize("process", ["lra.execution.in_memory", "lra.sweep.live_process"])
+def test_a_sweep_and_its_dashboard_begin_without_what_its_report_needs(process):
+    code = f"import sys, {process}; print(*{{'pandas', 'matplotlib'}} & {{*sys.modules}})"
     assert printed(code) == []
 
 

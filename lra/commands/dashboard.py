@@ -48,10 +48,11 @@ def main(argv: list[str]) -> int:
     rows, cells, left_out = stored(choice.results, choice.sweep)
     from lra.reports.dashboard.panels import plan_workspace
     from lra.reports.dashboard.plan import plan_runs
+    from lra.runners.store import rows_in
     from lra.sweep.model_names import cell_model_name
 
     names = {key: cell_model_name(cell) for key, cell in cells.items()}
-    runs = plan_runs(rows, sweep=choice.sweep or "all", cells=cells, names=names)
+    runs = plan_runs(rows_in(rows), sweep=choice.sweep or "all", cells=cells, names=names)
     folder, title = destination(choice.results, choice.sweep)
     title = (choice.title or title).encode(errors="replace").decode()  # bytes that are no text
     board = publish.specification(

@@ -11,10 +11,11 @@ from pathlib import Path
 import pandas as pd
 
 from lra.composition.run import LoggerMode
-from lra.reports.dashboard.plan import RunPlan, contents, plan_report, raw
+from lra.reports.dashboard.plan import RunPlan, contents, plan_report
 from lra.reports.dashboard.state import REPORT, RUN, Mirrored, read_state
 from lra.runners.records import Cell, Status
 from lra.runners.storage.index import RowsIndex
+from lra.runners.store import rows_in
 from lra.sweep import live as live_events
 from lra.sweep.agent import agent_of
 from lra.sweep.live import LiveSweep, folder_of, group_of
@@ -69,8 +70,9 @@ class _Replay:
         self.unreachable = "" if runs is None else runs.offline
         self.report_content = ""
         self.folder = folder_of(sweep)
-        self.contents = contents(rows)
-        self.rows, self.files = rows, [Path(file).resolve() for file in files]
+        self.rows = rows_in(rows)
+        self.contents = contents(self.rows)
+        self.files = [Path(file).resolve() for file in files]
         self.agent = agent_of(sweep)
 
     def sentence_for_wandb(self) -> str:
@@ -78,7 +80,7 @@ class _Replay:
         report = None
         if self.agent is None:  # whose run is the only one
             report = plan_report(
-                raw(self.rows), self.files, sweep=self.sweep.name, rows_folder=self.folder / "rows"
+                self.rows, self.files, sweep=self.sweep.name, rows_folder=self.folder / "rows"
             )
             self.report_content = report.content()
         failed = self.write(report)

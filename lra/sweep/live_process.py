@@ -1,14 +1,12 @@
-"""The process that writes the runs of a dashboard, with the store at its side. Torch-free."""
+"""The process that writes the runs of a dashboard, the store at its side. No torch, no pandas."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from lra.reports.dashboard import live_writer
 from lra.runners.storage.formats import read_newest_rows
-from lra.runners.store import Store, table_of
+from lra.runners.store import Store
 
 
 def main() -> None:
@@ -22,10 +20,10 @@ class StoredCells:
     def __init__(self, root: Path) -> None:
         self.store = Store(root)
 
-    def rows(self, cells: Collection[str]) -> pd.DataFrame:
+    def rows(self, cells: Collection[str]) -> list[dict[str, Any]]:
         """Return the rows of cells that have some."""
         newest = (read_newest_rows(self.store.cell_folder(cell)) for cell in cells)
-        return table_of([row for stored in newest if stored is not None for row in stored[1]])
+        return [row for stored in newest if stored is not None for row in stored[1]]
 
     def about(self, cell: str) -> Mapping[str, Any]:
         """Return identity and configuration of a cell."""

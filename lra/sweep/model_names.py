@@ -62,7 +62,7 @@ def with_distinct_names(
     """
     import pandas as pd
 
-    from lra.reports.rows import RUN_MARKS, labels_of
+    from lra.reports.labels import RUN_MARKS, labels_of
 
     by_cell: dict[tuple[str, str], dict[str, str]] = {}
     of_models = rows[rows["model"].map(baseline_of).isna()]

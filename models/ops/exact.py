@@ -9,7 +9,7 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, and Dao et al. 2022, arXiv:2205.1
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,6 +39,22 @@ Attend: TypeAlias = Callable[..., Tensor]
 """`attend(q, k, v, *, causal, visible, dropout)`, as `softmax_attention` below."""
 
 
+class Unseen(NamedTuple):
+    """What a mask hides."""
+
+    keys: Bool[Tensor, "#b #h #l s"]
+    """False where a query may see a key."""
+    blind: Bool[Tensor, "#b #h #l 1"] | None
+    """True for queries that see no key; None where there is none."""
+
+
+def unseen(visible: Bool[Tensor, "#b #h #l s"]) -> Unseen:
+    """Return what a mask hides, for all layers that it is handed to."""
+    blind = ~visible.any(-1, keepdim=True)
+    seeing = looked_at(blind) and not bool(blind.any())
+    return Unseen(~visible, None if seeing else blind)
+
+
 def softmax_attention(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h s k"],
@@ -48,6 +64,7 @@ def softmax_attention(
     visible: Bool[Tensor, "#b 1 #l s"] | None = None,
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
+    hidden: Unseen | None = None,
 ) -> Float[Tensor, "b h l v"]:
     """Attend with explicit scores.
 
@@ -59,10 +76,13 @@ def softmax_attention(
         visible: True where query i may see key j.
         dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
         bias: Added to the scores.
+        hidden: `unseen(visible)`, where it has been made.
     """
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     scores = scores.to(sum_dtype(scores))
-    return weighted_values(scores, v, causal=causal, visible=visible, dropout=dropout, bias=bias)
+    return weighted_values(
+        scores, v, causal=causal, visible=visible, dropout=dropout, bias=bias, hidden=hidden
+    )
 
 
 def weighted_values(
@@ -73,6 +93,7 @@ def weighted_values(
     visible: Bool[Tensor, "#b 1 #l s"] | None,
     dropout: float,
     bias: Float[Tensor, "#b h l s"] | None,
+    hidden: Unseen | None = None,
 ) -> Float[Tensor, "b h l v"]:
     """Return the mean of the values by the softmax of the scores, which may be written over.
 
@@ -84,22 +105,22 @@ def weighted_values(
     if bias is not None:
         scores = scores + bias
     if visible is not None:
+        hidden = unseen(visible) if hidden is None else hidden
         # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
-        scores = scores.masked_fill_(~visible, torch.finfo(scores.dtype).min)
+        scores = scores.masked_fill_(hidden.keys, torch.finfo(scores.dtype).min)
     weights = scores.softmax(-1)
     if dropout:
         weights = F.dropout(weights, dropout)
     o = weights.to(v.dtype) @ v
-    return o if visible is None else without_blind(o, visible)
+    return o if hidden is None or hidden.blind is None else o.masked_fill(hidden.blind, 0.0)
 
 
 def without_blind(
     o: Float[Tensor, "b h l v"], visible: Bool[Tensor, "#b #h #l s"]
 ) -> Float[Tensor, "b h l v"]:
     """Return zeros where a query sees no key."""
-    blind = ~visible.any(-1, keepdim=True)
-    seeing = looked_at(blind) and not bool(blind.any())
-    return o if seeing else o.masked_fill(blind, 0.0)
+    blind = unseen(visible).blind
+    return o if blind is None else o.masked_fill(blind, 0.0)
 
 
 def visibility(
@@ -237,6 +258,8 @@ class ExactCore(nn.Module):
             lambda: visibility(layout, length, causal=causal, device=q.device, ranks=ranks),
         )
         arguments = {"causal": causal, "visible": visible, "dropout": self.rate()}
+        if visible is not None and self.attend is softmax_attention:
+            arguments["hidden"] = layout.once("unseen", (visible,), lambda: unseen(visible))
         later = not causal or layout.prefix is not None
         if at is None:
             q, arguments["bias"] = self.in_order(q, q.shape[2], later=later)

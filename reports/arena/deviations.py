@@ -5,7 +5,7 @@ from typing import Any
 
 from lra.reports.arena.rules import TASKS, place
 from lra.reports.arena.runs import ProtocolRuns
-from lra.reports.rows import listed
+from lra.reports.labels import listed
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 UNSTORED = "the sentence is not stored beside these rows"

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from lra.reports.arena.rules import BEST_OF_LENGTHS, COSTED
-from lra.reports.rows import departures_of, listed
+from lra.reports.labels import departures_of, listed
 from lra.reports.stems import stem
 from lra.reports.style import chosen
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from lra.reports.rows import FINAL_SETTING, MARKS, as_text, labels_of
+from lra.reports.labels import labels_of
+from lra.reports.rows import FINAL_SETTING, MARKS, as_text
 from lra.reports.tables.costs import significant
 from lra.reports.tables.scores import SCORES, TASK, Score, at_task_length
 from lra.runners.metrics import METRICS

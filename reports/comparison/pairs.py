@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lra.reports.comparison.numbers import Numbers, Place, Row, varying_options
-from lra.reports.rows import labels_of
+from lra.reports.labels import labels_of
 from lra.reports.statistics.intervals import Interval, Uncertainty, mean_interval
 from lra.reports.statistics.paired import (
     MeanDifference,

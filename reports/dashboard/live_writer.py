@@ -16,8 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-import pandas as pd
-
 from lra.reports.dashboard.backend import Backend, OpenRun
 from lra.reports.dashboard.describe import BASELINES, Description, describe
 from lra.reports.dashboard.events import say
@@ -52,7 +50,7 @@ class RunTaken(OSError):
 class Stored(Protocol):
     """What a store says of cells that have ended: see `lra.sweep.live_process`."""
 
-    def rows(self, cells: Collection[str]) -> pd.DataFrame:
+    def rows(self, cells: Collection[str]) -> Sequence[Mapping[str, Any]]:
         """Return the rows of cells that have some."""
         ...
 
@@ -271,8 +269,9 @@ class Runs:
             run.about.setdefault(key, {**run.about[cell], **self.stored.about(key)})
         rows = self.stored.rows([*others, cell])
         for key in others:  # some may have ended before this process
-            bad = rows[(rows["cell"] == key) & (rows["status"] != Status.ok)]["status"]
-            run.statuses.setdefault(key, Status.ok if bad.empty else str(bad.iloc[0]))
+            of_cell = (str(row["status"]) for row in rows if row["cell"] == key)
+            bad = next((status for status in of_cell if status != Status.ok), Status.ok)
+            run.statuses.setdefault(key, bad)
         hashes = contents(rows)
         run.plan = plan_run(
             rows,

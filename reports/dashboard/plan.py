@@ -1,6 +1,7 @@
 """What a dashboard gets of stored rows, as plain data: a run per cell or curve, and a report run.
 
 The cells of one curve, equal in all but length and mode, are one run, and so are all baselines.
+Rows are mappings, as the store reads them: what writes runs while cells run needs no pandas.
 """
 
 import hashlib
@@ -8,30 +9,30 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 from lra.reports.dashboard import keys as named
 from lra.reports.dashboard.describe import BASELINES, describe, group, is_baseline
 from lra.reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
-from lra.reports.rows import TIMED, as_text, disturbed, labels_of, prepare
+from lra.reports.labels import READ, TIMED, disturbed, labels_of, worded
 from lra.runners.records import CELL_COLUMNS, COLUMNS, digest
 
 
 def curves(
-    rows: Mapping[str, Sequence[Any]], cells: Mapping[str, Mapping[str, Any]]
+    rows: "Mapping[str, Sequence[Row]]", cells: Mapping[str, Mapping[str, Any]]
 ) -> list[list[str]]:
     """Return the cells that belong together: one curve of cost, all baselines, any other alone.
 
     Args:
-        rows: of each cell, as a prepared table has them, columns as attributes.
+        rows: of each cell.
         cells: what the store says of each; without an identity, the columns stand for it.
     """
     groups: dict[str, list[str]] = {}
     for cell, cell_rows in rows.items():
-        timed = any(row.metric in TIMED and row.length is not pd.NA for row in cell_rows)
+        timed = any(row.metric in TIMED and _given(row.length) for row in cell_rows)
         identity = cells.get(cell, {}).get("identity") or {
             column: str(getattr(cell_rows[0], column)) for column in CELL_COLUMNS
         }
@@ -42,8 +43,10 @@ def curves(
 
 
 Scalar = float | int | str | None
+Stored: TypeAlias = Sequence[Mapping[str, Any]]
+"""Rows as the store reads them, or with the words of a report: `lra.runners.store.rows_in`."""
 Row = Any
-"""A row of a prepared table, its columns as attributes."""
+"""A row with what its labels say (`lra.reports.labels.worded`), columns as attributes."""
 
 _PARTS = ("factor", "context", "measure", "layer", "head", "within")
 """Labels that tell the final values of one cell apart, first in a key; `all` needs no word."""
@@ -109,7 +112,7 @@ def run_id(*parts: object) -> str:
 
 
 def plan_runs(
-    rows: pd.DataFrame,
+    rows: Stored,
     *,
     sweep: str,
     cells: Mapping[str, Mapping[str, Any]],
@@ -120,7 +123,7 @@ def plan_runs(
     The id of a run derives from the cells in it.
 
     Args:
-        rows: as stored, or as `lra.sweep.model_names.with_distinct_names` returns them.
+        rows: of its cells.
         sweep: names the group.
         cells: what the store says of each cell: `identity`, `config`.
         names: of models, by cell; by default the model column.
@@ -140,7 +143,7 @@ def plan_runs(
 
 
 def plan_run(
-    rows: pd.DataFrame,
+    rows: Stored,
     run: str,
     *,
     sweep: str,
@@ -151,7 +154,7 @@ def plan_run(
     """Plan one run of all these rows.
 
     Args:
-        rows: as stored.
+        rows: of its cells.
         run: its id.
         sweep: names the group.
         cells: what the store says of each cell: `identity`, `config`.
@@ -165,34 +168,37 @@ def plan_run(
     )
 
 
-def _by_cell(rows: pd.DataFrame) -> dict[str, list[Row]]:
-    """Return prepared rows by cell: plain ones, since a frame for each run would take most time."""
+def _by_cell(rows: Stored) -> dict[str, list[Row]]:
+    """Return rows with what their labels say, by cell. ValueError where there are none."""
+    if not rows:
+        raise ValueError("no rows to plan runs of")
+    told = [_by_stored_name(row) for row in rows]
+    added = worded({name: [row[name] for row in told] for name in READ})
     parts: dict[str, list[Row]] = {}
-    for row in prepare(raw(rows)).itertuples(index=False):
-        parts.setdefault(str(row.cell), []).append(row)
+    for row, values in zip(told, zip(*added.values(), strict=True), strict=True):
+        more = dict(zip(added, values, strict=True))
+        parts.setdefault(str(row["cell"]), []).append(SimpleNamespace(**{**row, **more}))
     return parts
 
 
-def contents(rows: pd.DataFrame) -> dict[str, str]:
-    """Return a hash of the rows of every cell."""
-    by_cell: dict[str, list[Any]] = {}
-    for line in rows[[c for c in COLUMNS if c != "model"]].to_dict("records"):
-        by_cell.setdefault(str(line["cell"]), []).append(
-            [_cell(line[c]) for c in COLUMNS if c != "model"]
-        )
-    return {
-        cell: digest(json.loads(json.dumps(lines, default=str))) for cell, lines in by_cell.items()
-    }
-
-
-def raw(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with each model as it is stored, not as a report tells it from others.
+def _by_stored_name(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with its model as it is stored, not as a report tells it from others.
 
     Names of reports depend on what else they show.
     """
-    if "family" not in rows:
-        return rows
-    return rows.assign(model=rows["family"]).drop(columns=["family", "options"])
+    return {**row, "model": row.get("family", row["model"])}
+
+
+def contents(rows: Stored) -> dict[str, str]:
+    """Return a hash of the rows of every cell."""
+    by_cell: dict[str, list[Any]] = {}
+    for row in rows:
+        created = datetime.fromisoformat(row["created"]).astimezone(UTC).isoformat()
+        line = [created if c == "created" else row[c] for c in COLUMNS if c != "model"]
+        by_cell.setdefault(str(row["cell"]), []).append(line)
+    return {
+        cell: digest(json.loads(json.dumps(lines, default=str))) for cell, lines in by_cell.items()
+    }
 
 
 def _plan(
@@ -224,13 +230,13 @@ def _plan(
     summary["status"] = "incomplete" if bad else "complete"
     failed = [row for row in bad if row.reference == ""]
     for row in failed:
-        where = f"at_{as_text(row.length)}_{row.mode}"
+        where = f"at_{_place(row)}_{row.mode}"
         summary[f"failed/{where}"] = f"{row.status}: {row.reason}"
     if failed_lengths := [int(row.length) for row in failed if _given(row.length)]:
         summary["failed_at_length"] = min(failed_lengths)
     shaken = [row for row in part if row.disturbed != ""]
     for row in shaken:
-        where = f"at_{as_text(row.length)}_{_key(row).replace('/', '_')}"
+        where = f"at_{_place(row)}_{_key(row).replace('/', '_')}"
         summary[f"disturbed/{where}"] = str(row.disturbed)
     columns = ["mode", "length", "metric", "reference", "step", "status", "reason", "cell"]
     listed = [[_json_scalar(getattr(row, column)) for column in columns] for row in bad]
@@ -253,19 +259,20 @@ def _given(value: Any) -> bool:
     return _json_scalar(value) is not None
 
 
+def _place(row: Row) -> str:
+    return str(row.length) if _given(row.length) else "–"
+
+
 def _columns(row: Row) -> dict[str, Any]:
     """Return the columns of a row's cell, in plain JSON."""
-    columns = {column: _json_scalar(getattr(row, column)) for column in CELL_COLUMNS}
-    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in columns.items()}
+    return {column: _json_scalar(getattr(row, column)) for column in CELL_COLUMNS}
 
 
 def _json_scalar(value: Any) -> Scalar:
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, float) and math.isinf(value):
         return str(value)  # an open interval; JSON has no word for it
-    if hasattr(value, "item"):
-        value = value.item()  # of numpy
     return value if isinstance(value, (int, float, str)) else str(value)
 
 
@@ -345,19 +352,17 @@ def _final(rows: Sequence[Row], *, tasks: bool) -> dict[str, Scalar]:
     return values
 
 
-def plan_report(
-    rows: pd.DataFrame, files: Sequence[Path], *, sweep: str, rows_folder: Path
-) -> RunPlan:
+def plan_report(rows: Stored, files: Sequence[Path], *, sweep: str, rows_folder: Path) -> RunPlan:
     """Plan the run that holds tables, figures and all rows; writes the rows below `rows_folder`.
 
     Its id derives from the cells that it shows: the report on another part is another run.
     """
-    report_cells = sorted({str(cell) for cell in rows["cell"]})
+    report_cells = sorted({str(row["cell"]) for row in rows})
     run = run_id(sweep, "report", *report_cells)
     rows_file = rows_folder / run / f"{file_name(sweep)}.jsonl"
     lines = [
-        json.dumps({c: _cell(record[c]) for c in COLUMNS}, sort_keys=True)
-        for record in rows.to_dict("records")
+        json.dumps({c: row[c] for c in COLUMNS}, sort_keys=True)
+        for row in map(_by_stored_name, rows)
     ]
     rows_file.parent.mkdir(parents=True, exist_ok=True)
     rows_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -370,7 +375,7 @@ def plan_report(
     artifact = {f"rows-{sweep}": [str(rows_file)]}
     if files:
         artifact[f"report-{sweep}"] = [str(p) for p in files]
-    shaken = [disturbed({"labels": labels_of(labels)}) for labels in rows["labels"]]
+    shaken = [disturbed({"labels": labels_of(row["labels"])}) for row in rows]
     return RunPlan(
         id=run,
         name=f"report/{sweep}",
@@ -380,7 +385,7 @@ def plan_report(
         config={"sweep": sweep, "cells": report_cells},
         summary={
             "rows": len(rows),
-            "failed_rows": int((rows["status"] != "ok").sum()),
+            "failed_rows": sum(row["status"] != "ok" for row in rows),
             "disturbed_rows": len([why for why in shaken if why]),
         },
         tables=tables,
@@ -394,15 +399,9 @@ def file_name(sweep: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in sweep).lstrip(".") or "sweep"
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, (dict, list, tuple)):
-        return value
-    if value is pd.NaT or (not isinstance(value, str) and _json_scalar(value) is None):
-        return None
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
 def _read_table(path: Path) -> TablePlan:
+    import pandas as pd
+
     table = pd.read_csv(path)
     rows = [[_json_scalar(v) for v in line] for line in table.astype(object).to_numpy()]
     return TablePlan(columns=[str(c) for c in table.columns], rows=rows)

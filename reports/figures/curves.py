@@ -17,7 +17,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, Symmetric
 from lra.reports.figures.captions import panel_titles
 from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, chunks, sheet
-from lra.reports.rows import as_text, first_position, model_order
+from lra.reports.labels import first_position
+from lra.reports.rows import as_text, model_order
 
 TRAINING = ("task", "task_version", "source")
 EVALUATION = (*TRAINING, "length", "regime", "tokenizer")

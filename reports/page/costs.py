@@ -5,18 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
+from lra.reports.labels import TIMED
 from lra.reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
-from lra.reports.rows import (
-    MARKS,
-    TIMED,
-    Record,
-    Value,
-    ambiguous,
-    merged,
-    model_order,
-    settings,
-    values,
-)
+from lra.reports.rows import MARKS, Record, Value, ambiguous, merged, model_order, settings, values
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.costs import REFERENCES, mode_name
 from lra.runners.metrics import METRICS

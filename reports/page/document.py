@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from lra.reports.figures.drawing import Look
+from lra.reports.labels import TIMED, labels_of
 from lra.reports.page import scripts
 from lra.reports.page.chart import PageChart
 from lra.reports.page.configurations import (
@@ -24,7 +25,7 @@ from lra.reports.page.markup import embedded, render
 from lra.reports.page.scores import score_chart, scored_columns, trade_off_chart
 from lra.reports.page.specifications import specifications
 from lra.reports.page.tuning import tuning_chart
-from lra.reports.rows import MARKS, TIMED, as_text, labels_of, model_order, short, values
+from lra.reports.rows import MARKS, as_text, model_order, short, values
 from lra.reports.tables.table import (
     Entry,
     Table,

@@ -16,15 +16,8 @@ from matplotlib.lines import Line2D
 
 from lra.reports.figures.drawing import PALETTE, style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.rows import (
-    DAGGER,
-    as_text,
-    disturbed,
-    labels_of,
-    model_order,
-    named,
-    short,
-)
+from lra.reports.labels import disturbed, labels_of, named
+from lra.reports.rows import DAGGER, as_text, model_order, short
 from lra.reports.sections.section import PagesPart, SimpleSection, alike
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.marks import absent, failed

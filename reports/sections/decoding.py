@@ -11,16 +11,8 @@ from matplotlib.figure import Figure
 from lra.reports.figures.drawing import Look
 from lra.reports.figures.panels import line_figures
 from lra.reports.figures.scaling import COLUMNS, line_records
-from lra.reports.rows import (
-    MISSING,
-    Record,
-    Value,
-    ambiguous,
-    merged,
-    model_order,
-    named,
-    settings,
-)
+from lra.reports.labels import named
+from lra.reports.rows import MISSING, Record, Value, ambiguous, merged, model_order, settings
 from lra.reports.sections.section import Groups, LinesPart, Looks, Part, TablePart
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.costs import MEBIBYTE, mark, significant, trusted

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lra.reports.rows import FINAL_SETTING, RUN_MARKS, as_text, model_order, settings
+from lra.reports.labels import RUN_MARKS
+from lra.reports.rows import FINAL_SETTING, as_text, model_order, settings
 from lra.reports.sections.section import TablePart
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.stems import stem

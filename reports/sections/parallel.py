@@ -18,7 +18,8 @@ from lra.reports.figures.drawing import Look, looks, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from lra.reports.figures.ticks import length_axis
-from lra.reports.rows import Value, ambiguous, merged, model_order, named, settings
+from lra.reports.labels import named
+from lra.reports.rows import Value, ambiguous, merged, model_order, settings
 from lra.reports.sections.generic import generic_tables
 from lra.reports.sections.section import LeftOut, PagesPart, Part, alike
 from lra.reports.statistics.intervals import percentiles

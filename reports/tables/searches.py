@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lra.reports.rows import UNTUNED, as_text, values
+from lra.reports.labels import UNTUNED
+from lra.reports.rows import as_text, values
 from lra.reports.statistics.tuning import STUDIES, higher_is_better
 from lra.reports.style import chosen
 from lra.reports.tables.scores import SCORES, Score, final_scores

@@ -9,7 +9,7 @@ place of the prepared split. Printed is the loss on the test split, as JSON.
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,37 @@ BATCH, RATE, BETAS, EPSILON, CLIP = 32, 1e-3, (0.9, 0.98), 1e-9, 1.0
 WIDTH, HEADS, DEPTH, CLASSES = 64, 2, 2, 10
 
 
-class Layer(nn.Module):
-    """Exact attention and a network, each behind a norm."""
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""Of queries, keys, values and a mask, which is True for keys that are real: [b 1 1 l]."""
 
-    def __init__(self) -> None:
+
+def softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attend with scores that are written out."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def linear(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attend by features elu + 1, the keys' as 0 at padding."""
+    q, k = F.elu(q) + 1, F.elu(k) + 1
+    if mask is not None:
+        k = k * mask.mT
+    return (q @ (k.mT @ v)) / (q @ k.sum(-2)[..., None])
+
+
+ATTEND: dict[str, Attend] = {
+    "sdpa": F.scaled_dot_product_attention, "softmax": softmax, "linear": linear,
+}  # fmt: skip
+
+
+class Layer(nn.Module):
+    """Attention and a network, each behind a norm."""
+
+    def __init__(self, attend: Attend) -> None:
         super().__init__()
+        self.attend = attend
         self.mixer_norm, self.network_norm = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.mixer = nn.ModuleDict(
             {f"{name}_proj": nn.Linear(WIDTH, WIDTH) for name in ("q", "k", "v", "out")}
@@ -41,7 +67,7 @@ class Layer(nn.Module):
             self.mixer[f"{name}_proj"](h).unflatten(-1, (HEADS, -1)).transpose(1, 2)
             for name in "qkv"
         )
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        mixed = self.attend(q, k, v, mask)
         x = x + self.mixer["out_proj"](mixed.transpose(1, 2).flatten(-2))
         return x + self.network(self.network_norm(x))
 
@@ -57,13 +83,16 @@ class Positions(nn.Module):
 class Classifier(nn.Module):
     """The model, whose weights are called as lra calls them."""
 
-    def __init__(self, weights: dict[str, Tensor]) -> None:
+    def __init__(self, weights: dict[str, Tensor], family: str = "sdpa") -> None:
         super().__init__()
         self.embedding = nn.Embedding(*weights["embedding.weight"].shape)
         self.cls = nn.Parameter(torch.empty(WIDTH))
         self.positions = Positions(len(weights["positions.table"]))
         self.stack = nn.ModuleDict(
-            {"blocks": nn.ModuleList(Layer() for _ in range(DEPTH)), "norm": nn.LayerNorm(WIDTH)}
+            {
+                "blocks": nn.ModuleList(Layer(ATTEND[family]) for _ in range(DEPTH)),
+                "norm": nn.LayerNorm(WIDTH),
+            }
         )
         self.head = nn.ModuleDict(
             {"hidden": nn.Linear(WIDTH, 2 * WIDTH), "out": nn.Linear(2 * WIDTH, CLASSES)}

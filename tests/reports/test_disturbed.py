@@ -25,6 +25,7 @@ from lra.reports.tables.costs import (
 from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.table import to_csv, to_markdown
 from lra.results.finish import conclusions
+from lra.runners.store import rows_in
 
 WHY = "waited for a processor (20 of 20 samples)"
 TIMED = ("time", "tokens_per_second", "reference_time", "time_ratio")
@@ -150,7 +151,7 @@ def test_the_terminal_says_so(make: SimpleNamespace) -> None:
 
 def test_a_run_lists_it(make: SimpleNamespace) -> None:
     rows = make.frame(*cells(make, disturbed=(512,)))
-    (plan,) = plan_runs(rows, sweep="s", cells={})
+    (plan,) = plan_runs(rows_in(rows), sweep="s", cells={})
     assert plan.summary["disturbed/at_512_speed_step_time"] == WHY
     assert plan.summary["disturbed/at_512_speed_step_time_ratio_against_sdpa"] == WHY
     (disturbed,) = set(rows[rows["length"] == 512]["cell"])

@@ -18,7 +18,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from lra.reports.figures.drawing import style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.words import wrap
-from lra.reports.rows import MARKS, Value, named, short
+from lra.reports.labels import named
+from lra.reports.rows import MARKS, Value, short
 from lra.reports.sections.section import PagesPart, Part, TablePart, alike
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.stems import stem

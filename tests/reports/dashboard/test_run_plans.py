@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from lra.reports.dashboard.plan import RunPlan, plan_report, plan_runs
+from lra.runners.store import rows_in
 
 
 class Sweep:
@@ -88,10 +89,10 @@ def halves(sweep: Sweep) -> tuple[list[str], list[str]]:
 
 
 def test_a_run_is_called_the_same_whatever_else_the_store_holds(sweep: Sweep) -> None:
-    whole = plan_runs(sweep.rows, sweep="s", cells=sweep.cells)
+    whole = plan_runs(rows_in(sweep.rows), sweep="s", cells=sweep.cells)
     for plan in whole:
         keys = plan.config["cells"]
-        (alone,) = plan_runs(part(sweep, keys), sweep="s", cells=sweep.cells)
+        (alone,) = plan_runs(rows_in(part(sweep, keys)), sweep="s", cells=sweep.cells)
         assert (alone.id, alone.name, alone.tags) == (plan.id, plan.name, plan.tags)
     # as a report renames models that it must tell apart
     stored = sweep.rows["model"]
@@ -100,16 +101,16 @@ def test_a_run_is_called_the_same_whatever_else_the_store_holds(sweep: Sweep) ->
         family=stored,
         options=[{"mixer.features": "64"} if m == "linear" else {} for m in stored],
     )
-    named = plan_runs(renamed, sweep="s", cells=sweep.cells)
+    named = plan_runs(rows_in(renamed), sweep="s", cells=sweep.cells)
     assert [(p.id, p.name) for p in named] == [(p.id, p.name) for p in whole]
-    told = plan_runs(renamed, sweep="s", cells=sweep.cells,
+    told = plan_runs(rows_in(renamed), sweep="s", cells=sweep.cells,
                      names=dict.fromkeys(sweep.cells, "own (features=8)"))  # fmt: skip
     assert {p.name.partition("/")[0] for p in told} == {"own (features=8)", "baselines"}
 
 
 def test_reports_on_different_parts_are_different_runs(sweep: Sweep, tmp_path: Path) -> None:
     plans = [
-        plan_report(part(sweep, keys), [], sweep="s", rows_folder=tmp_path)
+        plan_report(rows_in(part(sweep, keys)), [], sweep="s", rows_folder=tmp_path)
         for keys in (*halves(sweep), sorted(sweep.cells))
     ]
     assert len({plan.id for plan in plans}) == 3
@@ -124,7 +125,9 @@ def test_reports_on_different_parts_are_different_runs(sweep: Sweep, tmp_path: P
 
 def test_baselines_of_a_task_are_one_run_with_all_of_them(sweep: Sweep) -> None:
     plans = [
-        p for p in plan_runs(sweep.rows, sweep="s", cells=sweep.cells) if p.job_type == "certify"
+        p
+        for p in plan_runs(rows_in(sweep.rows), sweep="s", cells=sweep.cells)
+        if p.job_type == "certify"
     ]
     (plan,) = plans
     keys = {key for key in plan.summary if "accuracy" in key}
@@ -136,14 +139,14 @@ def test_baselines_of_a_task_are_one_run_with_all_of_them(sweep: Sweep) -> None:
 
 def test_run_ids_are_stable_and_tell_sweeps_and_seeds_apart(sweep: Sweep) -> None:
     def ids(frame: pd.DataFrame, name: str) -> set[str]:
-        return {plan.id for plan in plan_runs(frame, sweep=name, cells={})}
+        return {plan.id for plan in plan_runs(rows_in(frame), sweep=name, cells={})}
 
     rows = sweep.rows
     assert ids(rows, "quick") == ids(rows, "quick")
     assert not ids(rows, "quick") & ids(rows, "other")
     other = rows.assign(seed=1, cell="seed-1-" + rows["cell"])  # a seed is part of a cell's key
     assert not ids(other, "quick") & ids(rows, "quick")
-    plan = plan_runs(rows, sweep="quick", cells={})[0]
+    plan = plan_runs(rows_in(rows), sweep="quick", cells={})[0]
     assert RunPlan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
 
 
@@ -161,7 +164,7 @@ def test_parts_of_one_cell_have_names_of_their_own(make: SimpleNamespace) -> Non
         longer("1", 0.5), longer("2", 0.4), span(3.0, measure="attention", layer="0", head="1"),
         span(4.0, measure="gradient"),
     )  # fmt: skip
-    plans = {p.job_type: p.summary for p in plan_runs(frame, sweep="s", cells={})}
+    plans = {p.job_type: p.summary for p in plan_runs(rows_in(frame), sweep="s", cells={})}
     assert plans["extrapolate"]["quality/test_accuracy/factor_1"] == 0.5
     assert plans["extrapolate"]["quality/test_accuracy/factor_2"] == 0.4
     assert plans["span"]["span/measure_attention/layer_0/head_1"] == 3.0

@@ -14,13 +14,14 @@ from stub_server import KEY, serving
 from lra.reports.dashboard import keys, publish
 from lra.reports.dashboard.panels import Workspace, plan_workspace
 from lra.reports.dashboard.plan import RunPlan, plan_runs
+from lra.runners.store import rows_in
 
 DEVICE = "AMD \"E'P\\ 9"
 SWEEP = 'quick "one"'
 
 
 def planned(rows: pd.DataFrame) -> tuple[list[RunPlan], Workspace]:
-    runs = plan_runs(rows, sweep=SWEEP, cells={})
+    runs = plan_runs(rows_in(rows), sweep=SWEEP, cells={})
     return runs, plan_workspace(runs, title="Quick", sweep=SWEEP)
 
 
@@ -115,7 +116,7 @@ def test_runs_that_an_option_tells_apart_are_lines_of_their_own(make: SimpleName
         cell: {"config": {"optim": {"peak_learning_rate": rate}, "runner": {"timeout_s": limit}}}
         for cell, (rate, limit) in rates.items()
     }
-    runs = plan_runs(rows, sweep="quick", cells=cells)
+    runs = plan_runs(rows_in(rows), sweep="quick", cells=cells)
     workspace = plan_workspace(runs, title="Quick", sweep=None)
     assert workspace.group_by == ("model", "optim__peak_learning_rate")
 

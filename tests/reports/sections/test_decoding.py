@@ -21,6 +21,7 @@ from lra.reports.sections.decoding import (
     section,
 )
 from lra.reports.sections.section import LinesPart
+from lra.runners.store import rows_in
 from tests.reports.conftest import Report
 
 BATCH = 4
@@ -213,7 +214,7 @@ def test_only_refusals_leave_no_figure(make: SimpleNamespace, report: Report) ->
 
 
 def test_a_run_holds_them_by_length(rows: pd.DataFrame) -> None:
-    plans = {plan.name: plan for plan in plan_runs(rows, sweep="s", cells={})}
+    plans = {plan.name: plan for plan in plan_runs(rows_in(rows), sweep="s", cells={})}
     history = plans["linear/mnist/s0/decode/256-1024"].history
     assert [line["sequence_length"] for line in history] == [256, 512, 1024]
     assert history[0]["speed/state_token_time"] == 1e-3

@@ -19,6 +19,7 @@ from lra.reports.sections.tuning_tables import comparison_tables, tuned_table, w
 from lra.reports.style import ReportStyle, using
 from lra.reports.tables.searches import Searches
 from lra.reports.tables.table import Entry, Table
+from lra.runners.store import rows_in
 from tests.reports.conftest import frame, row
 from tests.reports.sections.search_rows import RATES, search
 
@@ -291,7 +292,7 @@ def test_every_part_is_written_and_drawn(
 
 def test_a_dashboard_gets_trials_under_their_own_keys() -> None:
     rows = frame(*search(("linear",), trials=2))
-    plans = plan_runs(rows, sweep="demo", cells={})
+    plans = plan_runs(rows_in(rows), sweep="demo", cells={})
     (choice,) = [plan for plan in plans if plan.config["runner"] == "search"]
     keys = {key for line in choice.history for key in line}
     assert "search/trial_score" in keys
@@ -302,7 +303,9 @@ def test_a_dashboard_gets_trials_under_their_own_keys() -> None:
         "final-linear-0-0-2": {"runner": {"tuned": "a/b/1/5"}},
     }
     known = plan_runs(
-        rows, sweep="demo", cells={cell: {"config": config} for cell, config in places.items()}
+        rows_in(rows),
+        sweep="demo",
+        cells={cell: {"config": config} for cell, config in places.items()},
     )
     told = {plan.config["cells"][0]: [plan.config.get(key) for key in SEARCHED] for plan in known}
     assert [told[cell] for cell in places] == [["demo", 0, 7, 0.25], ["a/b", 1, 5, 1.0]]
