@@ -302,6 +302,8 @@ class Layout(NamedTuple):
     """Ranks that share each sequence: `x`, and all facts by token, are this rank's part."""
     derived: MadeOnce | None = None
     """No fact, but what layers make of them; None: each makes its own."""
+    unread: bool = False
+    """No fact either, but a promise: padding enters normed, and nobody reads what leaves there."""
 
     def once(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
         """Return what `make` returns, once for all layers of a pass: see `MadeOnce.of`."""
@@ -329,7 +331,7 @@ class Layout(NamedTuple):
         return Spacing(self.context.offset)
 
 
-FACTS = tuple(name for name in Layout._fields if name != "derived")
+FACTS = tuple(name for name in Layout._fields if name not in {"derived", "unread"})
 """Names of what a layout says."""
 MASKS = ("document", "prefix", "order")
 """Facts of a layout that say which tokens see each other, besides padding."""

@@ -146,6 +146,9 @@ class MultiHead(Family):
     k_norm: nn.RMSNorm | None
     infusible: ClassVar[bool] = True
     """Whether every query and key of the family comes from `project`, which infuses positions."""
+    weighs_padding: bool = True
+    """Whether finite numbers at padding may change a bit elsewhere. False where their weights are
+    exactly 0: then padding that nobody reads need not be filled with zeros."""
 
     def __init__(
         self,
@@ -250,7 +253,9 @@ class MultiHead(Family):
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b c l v"]]:
         """Return queries, keys and values by head, with the positions that are applied here."""
-        x, place = blanked(x, layout, self.traits), layout.place
+        if self.weighs_padding or not layout.unread:
+            x = blanked(x, layout, self.traits)
+        place = layout.place
         placed = infused(x, place) if self.infused else x
         turned: Place = rotation(x, self.key_width, place) if self.rotary else place
         return self.queries(placed, turned), self.keys(placed, turned), self.split(self.v_proj(x))

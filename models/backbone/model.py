@@ -167,6 +167,13 @@ class Backbone(nn.Module):
             and config.norm != NormKind.batch
             and not config.output_dropout
         )
+        # Then no padding is read, and all that enters a mixer is normed.
+        self.leaves_padding = (
+            self.reads_first
+            and self.has_cls
+            and config.cls_keep != ClsKeep.first_token
+            and config.residual == Residual.pre_norm
+        )
 
     def _draw_embedding(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "embedding"))
@@ -380,8 +387,11 @@ class Backbone(nn.Module):
         parts = placing.parts_of(x, layout, restarts=getattr(self.stack, "restarts", False))
         x = self.embedding_dropout(self.add_positions(x, count, parts, layout.context))
         flow = Flow(x, layers)
-        placed = layout._replace(keep=keep, start=count, derived=MadeOnce())
-        if to_answer and self.reads_first and layout.context is None:
+        first = to_answer and self.reads_first and layout.context is None
+        placed = layout._replace(
+            keep=keep, start=count, derived=MadeOnce(), unread=first and self.leaves_padding
+        )
+        if first:
             flow = cast(Stack, self.stack)(flow, placed, first=True)
         elif self.query is None:
             flow = cast(Flow, self.stack(flow, placed))

@@ -61,8 +61,9 @@ def behind_cls(
     x = torch.cat((cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
     if keep is None:
         return x, None
-    first = keep[:, :1] if copied else keep.new_ones(keep.shape[0], 1)
-    return x, torch.cat((first, keep), dim=1)
+    if copied:
+        return x, torch.cat((keep[:, :1], keep), dim=1)
+    return x, nn.functional.pad(keep, (1, 0), value=True)
 
 
 def parts_of(

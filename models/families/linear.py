@@ -66,6 +66,8 @@ class Denominator(StrEnum):
     """The square root of the length."""
 
 
+BOUNDED = (FeatureChoice.elu1, FeatureChoice.relu_eps, FeatureChoice.sqr)
+"""Features that are kept as they are, not as ratios."""
 FEATURES: Mapping[FeatureChoice, FeatureMap] = {
     FeatureChoice.elu1: Generalised(NONLINEARITIES["elu1"]),
     FeatureChoice.relu_eps: Generalised(NONLINEARITIES["relu"], epsilon=RELU_EPSILON),
@@ -203,10 +205,7 @@ class LinearAttention(MultiHead):
         Need("chunk", causal=True),
         Need("denominator", variant=Variant.faithful),
         # The others are kept as ratios that only the division undoes.
-        Need(
-            "denominator",
-            feature_map=(FeatureChoice.elu1, FeatureChoice.relu_eps, FeatureChoice.sqr),
-        ),
+        Need("denominator", feature_map=BOUNDED),
     )
 
     @classmethod
@@ -225,3 +224,4 @@ class LinearAttention(MultiHead):
     ) -> None:
         core = LinearCore(feature_map, chunk, variant, denominator, causal=site.causal)
         super().__init__(site, core)
+        self.weighs_padding = feature_map not in BOUNDED

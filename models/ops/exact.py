@@ -257,7 +257,9 @@ class ExactCore(nn.Module):
             facts,
             lambda: visibility(layout, length, causal=causal, device=q.device, ranks=ranks),
         )
-        arguments = {"causal": causal, "visible": visible, "dropout": self.rate()}
+        arguments: dict[str, Any] = {
+            "causal": causal, "visible": visible, "dropout": self.rate()
+        }  # fmt: skip
         if visible is not None and self.attend is softmax_attention:
             arguments["hidden"] = layout.once("unseen", (visible,), lambda: unseen(visible))
         later = not causal or layout.prefix is not None
@@ -387,6 +389,7 @@ class ExactAttention(MultiHead):
 
     attend_by: ClassVar[Attend]
     kept: ClassVar[Growth]
+    weighs_padding = False
     needs = (Need("variant", causal=False),)
 
     @classmethod

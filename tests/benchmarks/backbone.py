@@ -135,7 +135,7 @@ def main() -> None:
     batches, rows = buckets(options.batches), []
     for family in options.families:
         models = pair(family)
-        ours, theirs = (float(loss()) for loss in models.losses(batches[0]))
+        ours, theirs = (loss().item() for loss in models.losses(batches[0]))
         if abs(ours - theirs) > NEAR:
             raise RuntimeError(f"{family}: losses {ours} and {theirs}: not one model")
         for model in models:
