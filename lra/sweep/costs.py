@@ -174,9 +174,11 @@ class Costs:
         def at(layers: int) -> _Counted:
             count = partial(self._one, run, passes, task_facts, layers)
             if self.quick and passes.measured and passes.length > SHORT[1]:
-                with suppress(TooManyOperators):
-                    return count(rows, most=MOST_OPERATORS[run.hardware.device])
-                if self._linear(run, passes, task_facts):
+                linear = self._linear(run, passes, task_facts)
+                if linear or rows > 2 * low:  # else it is counted as it is in any case
+                    with suppress(TooManyOperators):
+                        return count(rows, most=MOST_OPERATORS[run.hardware.device])
+                if linear:
                     near, far = (
                         self._one(run, passes._replace(length=n), facts(run, n), layers, rows)
                         for n in SHORT

@@ -1,8 +1,10 @@
 """`lra choose`: counts as of `lra plan` and `lra show --cost`, numbers on record with sources."""
 
 import json
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -147,6 +149,26 @@ def test_what_goes_token_by_token_is_counted_at_short_lengths(model: str) -> Non
     assert quick.work.operators == pytest.approx(whole.work.operators, rel=1e-3)
     assert quick.peak_bytes == pytest.approx(whole.peak_bytes, rel=0.02)
     assert quick.resident_bytes == whole.resident_bytes
+
+
+def test_what_is_counted_whole_in_any_case_is_not_tried_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[float] = []
+    one = Costs._one
+
+    def counting(*args: Any, most: float = math.inf) -> Any:
+        tries.append(most)
+        return one(*args, most=most)
+
+    monkeypatch.setattr(Costs, "_one", counting)
+    (run,) = runs_of(["length=1024", "model=forgetting"])
+    whole, quick = (
+        Costs(quick=each).of(run, Passes(1, 1, 1024, step=True, measured=True))
+        for each in (False, True)
+    )
+    assert quick == whole
+    assert tries == [math.inf, math.inf]
 
 
 def test_the_nearest_rows_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
