@@ -86,7 +86,7 @@ tests/lra/commands. Several workers are forks, which a process with threads, as 
 make: test_workers.py in tests/lra/cluster starts them by a program."""
 FEW = 3
 """Cells that are built for their forecasts, and models of published rows that are reported."""
-BROUGHT = "source=sample is a trial|source=sample for a trial"
+BROUGHT = "source=sample (is|for) a (synthetic )?trial"
 """Said where real data are wanted that are not there."""
 MIXER = """\
 from torch import nn

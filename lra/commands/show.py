@@ -10,6 +10,7 @@ import yaml
 from lra.composition.arguments import Parser, add_plugin, add_results
 from lra.errors import CommandError
 from lra.results.repeat import gone, origin_of, repeat
+from lra.runners.metrics import JUDGED_BY
 from lra.runners.records import DISTURBED, Cell
 from lra.runners.store import Store
 from lra.terminal.console import print_table
@@ -119,7 +120,8 @@ def status_line(rows: Sequence[Mapping[str, Any]]) -> str:
 def score_line(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> str:
     """Return the final scores of the cell's own model, split by split; empty where it has none."""
     scores: dict[str, str] = {}
-    for row in rows:
+    places = {metric: place for place, metric in enumerate(JUDGED_BY)}
+    for row in sorted(rows, key=lambda row: places.get(row["metric"], len(places))):
         split = (row["labels"] or {}).get("split")
         mine = row["step"] is None and row["model"] == columns["model"] and row["status"] == "ok"
         if split and mine and split not in scores:

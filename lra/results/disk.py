@@ -43,7 +43,7 @@ def sweeps(results: Path) -> Iterator[Item]:
         alone = [key for key in keys if owners[key] == 1]
         folders = [results / part / name for part in ("sweeps", "plans", "reports")]
         shared = len(keys) - len(alone)
-        note = f"{len(alone):,} cells" + (
+        note = f"{len(alone):,} cell{'' if len(alone) == 1 else 's'}" + (
             f"; {shared:,} of other sweeps too stay" if shared else ""
         )
         # The list of the sweep goes last: what an interruption leaves is still found by its name.

@@ -69,6 +69,7 @@ def test_without_a_key_the_cell_stored_last(results, capsys):
         Measurement(metric="accuracy", value=0.5, labels={"split": "validation"}),
         Measurement(metric="accuracy", value=0.25, labels={"split": "test"}),
         Measurement(metric="loss", value=1.5, labels={"split": "test"}),
+        Measurement(metric="perplexity", value=4.5, labels={"split": "test"}),
     ]
     last = cell(runner="train", seed=7)
     file = Store(results).write(last, scores, (), {})
@@ -77,8 +78,8 @@ def test_without_a_key_the_cell_stored_last(results, capsys):
     assert main(["show", "--results", str(results)]) == 0
     text = capsys.readouterr().out
     assert last.key in text
-    assert "status    ok, 3 rows" in text
-    assert "score     accuracy 0.5 (validation), accuracy 0.25 (test)" in text
+    assert "status    ok, 4 rows" in text
+    assert "score     perplexity 4.5 (test), accuracy 0.5 (validation)" in text  # as runs print it
 
 
 def test_a_folder_without_cells_has_no_last_one(tmp_path, capsys):
