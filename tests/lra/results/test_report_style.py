@@ -13,7 +13,7 @@ from lra.reports.style import DEFAULT
 from lra.results.style import HELD, read_style, shipped, style_of
 
 WRONG = {
-    "widht: 3": "unknown option of a style 'widht': did you mean 'width'? Known options of a style",
+    "widht: 3": "unknown option of a style 'widht': did you mean 'width'?",
     "width: huge": "width: got 'huge'; wanted column (3.25 inches), full (6.75), or inches from 2",
     "aspect: 99": "aspect: got 99.0; wanted 0.1 to 5",
     "font: 3": "font: got 3; wanted a mapping",
