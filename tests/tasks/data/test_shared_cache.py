@@ -58,6 +58,7 @@ def test_a_sample(name, umask):
     ("name", "umask"),
     [*((name, 0o002) for name in GENERATED), (GENERATED[0], 0o022)],
     indirect=["umask"],
+    ids=lambda value: f"umask {value:03o}" if isinstance(value, int) else value,
 )
 def test_generated_data(name, umask):
     named_task(name, FEW).prepare()
