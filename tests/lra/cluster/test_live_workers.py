@@ -22,7 +22,8 @@ sys.path.append(str(Path(__file__).parents[1] / "sweep"))
 from shared_sweeps import ended, until, work
 from small_sweeps import TINY
 
-TRAININGS = ("model=linear", "seed=0,1", "optim.steps=60", "runner.log_every_steps=5")
+TRAININGS = ("model=linear", "model.backbone.depth=1", "model.backbone.width=16", "seed=0,1",
+             "optim.steps=60", "runner.log_every_steps=5")  # fmt: skip
 ONE = ("model=linear", "optim.steps=300", "runner.checkpoint_every_s=0.05")
 
 
