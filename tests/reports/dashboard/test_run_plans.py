@@ -10,8 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from lra.reports.dashboard.plan import RunPlan, plan_report, plan_runs
-from lra.runners.store import rows_in
+from lra.reports.dashboard.plan import RunPlan, contents, plan_report, plan_runs
+from lra.runners.store import read_rows_file, rows_in, table_of
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Sweep:
@@ -169,3 +171,16 @@ def test_parts_of_one_cell_have_names_of_their_own(make: SimpleNamespace) -> Non
     assert plans["extrapolate"]["quality/test_accuracy/factor_2"] == 0.4
     assert plans["span"]["span/measure_attention/layer_0/head_1"] == 3.0
     assert plans["span"]["span/measure_gradient"] == 4.0
+
+
+def test_rows_of_a_table_are_those_of_the_store() -> None:
+    """A dashboard is told of rows as they are read, and afterwards of a report's table of them."""
+    (file,) = (ROOT / "reports/published").glob("quickstart-*.jsonl")
+    rows = read_rows_file(file)
+    again = rows_in(table_of(rows))
+    assert contents(again) == contents(rows)
+    for row, same in zip(rows, again, strict=True):
+        assert {**row, "created": ""} == {**same, "created": ""}
+        assert {name: type(value) for name, value in row.items()} == {
+            name: type(value) for name, value in same.items()
+        }
