@@ -157,9 +157,9 @@ SETS_TEXT = {
 }  # fmt: skip
 """Modules of reports that make text of text: mark-up, file names, lines of a figure."""
 READS_TEXT = {
-    ("rows", "first_position"),  # a label that is stored so
+    ("labels", "first_position"),  # a label that is stored so
     ("rows", "short"),  # a stored reason, without the place of its log
-    ("rows", "listed"),  # a label that lists names is stored so
+    ("labels", "listed"),  # a label that lists names is stored so
     ("runs", "_line"),  # the same
     ("names", "_without"),  # the path of an option, of which a name is made
     ("names", "last_words"),  # the same
