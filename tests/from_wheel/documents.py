@@ -45,6 +45,7 @@ CHANGES = {
 }
 """What an answer says is missing, and the word to put behind the command instead."""
 ANSWERS = {
+    "run": f"{BROUGHT}|is more tokens than there are to remember",  # in a sample
     "generate": "is no causal language model|the prompt from stdin is empty",
     "compare": "unknown (model|value|sweep|setting)",
     "verify": "no CUDA|sees no GPU|No module named 'fla'|checks passed, [1-9]",
