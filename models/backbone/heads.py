@@ -99,18 +99,23 @@ def interact(
 
 
 def judge(
-    logits: Float[Tensor, "*items c"], target: Int[Tensor, "*items"], smoothing: float = 0.0
-) -> tuple[Float[Tensor, "*items"], Bool[Tensor, "*items"]]:
+    logits: Float[Tensor, "*items c"],
+    target: Int[Tensor, "*items"],
+    smoothing: float = 0.0,
+    *,
+    training: bool = False,
+) -> tuple[Float[Tensor, "*items"], Bool[Tensor, "*items"] | None]:
     """Return each item's negative log-likelihood, at least in float32, and whether it is right.
 
     With `smoothing`, the cross entropy with a target that has this share spread over all classes.
+    In training nobody asks what is right, which reads all logits once more.
     """
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
     flat = F.cross_entropy(
         logits.flatten(0, -2), target.flatten(), reduction="none", label_smoothing=smoothing
     )
-    return flat.view_as(target), logits.argmax(dim=-1) == target
+    return flat.view_as(target), None if training else logits.argmax(dim=-1) == target
 
 
 class Classifier(nn.Module):
@@ -231,7 +236,7 @@ class LanguageHead(TokenHead):
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
         """Judge some positions."""
-        return judge(self(x), target, smoothing)
+        return judge(self(x), target, smoothing, training=self.training)
 
 
 def groups_of(width: int, vocabulary: int, cutoffs: list[int], shrink: float) -> list[int]:

@@ -99,7 +99,7 @@ class Outcome(NamedTuple):
     nll: Float[Tensor, "b *l"]
     """Nats, shaped like the target."""
     hit: Bool[Tensor, "b *l"] | None
-    """Whether it is right; None where a head in training mode does not know."""
+    """Whether it is right; None in training mode."""
     state: State
     penalties: Mapping[str, Tensor]
     """Of activations and of parameters, summed over layers."""
@@ -316,7 +316,7 @@ class Backbone(nn.Module):
             nll, hit = self.head.judge(flow.x, target, label_smoothing)
         else:
             logits = self.classify(flow.x, keep, tokens.shape[1], layout.context)
-            nll, hit = judge(logits, target, label_smoothing)
+            nll, hit = judge(logits, target, label_smoothing, training=self.training)
         for part in self.penalised:
             for name, value in part.penalties().items():
                 flow = flow.add_penalty(name, value)

@@ -140,7 +140,7 @@ def test_hidden_layers_of_the_classifier(layers, names):
 
 def test_chunks_change_nothing_but_the_memory(monkeypatch):
     torch.manual_seed(0)
-    head = LanguageHead(6, 50, None).double()
+    head = LanguageHead(6, 50, None).double().eval()
     x = torch.randn(2, 33, 6, dtype=torch.float64, requires_grad=True)
     target = torch.randint(0, 50, (2, 33))
 

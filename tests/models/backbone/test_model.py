@@ -27,6 +27,7 @@ from tests.models.backbone.small_backbones import (
     facts,
     tokens,
 )
+from tests.models.ops.linear.test_feature_calls import Calls
 
 
 @pytest.mark.parametrize("pooling", list(Pooling))
@@ -130,6 +131,16 @@ def test_the_number_of_sequences_must_fit(averaging, head, parts, wanted):
 def test_a_sequence_beyond_the_end_is_refused(averaging):
     with pytest.raises(ValueError, match=f"1 to {LENGTH} tokens: got {LENGTH + 1}; truncate"):
         build(averaging).predict(tokens(length=LENGTH + 1))
+
+
+def test_training_does_not_ask_what_is_right(averaging):
+    for head in (Head.classification, Head.language_modelling):
+        model = build(averaging, head).train()
+        target = tokens()[:, 0] if head is Head.language_modelling else torch.tensor([0, 4, 2])
+        with Calls() as calls:
+            assert model(tokens(), target, KEEP[:, None]).hit is None
+        assert calls.of["argmax"] == 0
+        assert model.eval()(tokens(), target, KEEP[:, None]).hit.shape == target.shape
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -323,7 +323,7 @@ def language_model(softmax: Softmax) -> Backbone:
 def test_labels_of_tokens_are_smoothed(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the head judges piece by piece."""
     monkeypatch.setattr("lra.models.backbone.heads.CHUNK_ELEMENTS", elements)
-    net = language_model(Softmax.full)
+    net = language_model(Softmax.full).eval()
     tokens = torch.arange(24).view(2, 1, 12)
     target = tokens[:, 0] + 1
     logits, _ = net.predict(tokens)
