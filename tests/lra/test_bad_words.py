@@ -65,7 +65,7 @@ BLANK = tuple(
     for word in ("''", "' '")
 )  # fmt: skip
 OTHERS = (
-    "list nope", "list models tasks", "list --config-dir=nope", "list --config-dir=afile",
+    "list nope", "list linear tasks", "list --config-dir=nope", "list --config-dir=afile",
     "list tasks --traits", "list models --nope", "show", "show x --results=nope",
     "show x --results=afile", "show x --results=empty", "show ../../x --results=empty",
     "show '' --results=empty", "report --results=nope", "report --results=afile",
