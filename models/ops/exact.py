@@ -48,11 +48,15 @@ class Unseen(NamedTuple):
     """True for queries that see no key; None where there is none."""
 
 
+def blind_queries(visible: Bool[Tensor, "#b #h #l s"]) -> Bool[Tensor, "#b #h #l 1"] | None:
+    """Return which queries see no key; None where it is known that there is none."""
+    blind = ~visible.any(-1, keepdim=True)
+    return None if looked_at(blind) and not bool(blind.any()) else blind
+
+
 def unseen(visible: Bool[Tensor, "#b #h #l s"]) -> Unseen:
     """Return what a mask hides, for all layers that it is handed to."""
-    blind = ~visible.any(-1, keepdim=True)
-    seeing = looked_at(blind) and not bool(blind.any())
-    return Unseen(~visible, None if seeing else blind)
+    return Unseen(~visible, blind_queries(visible))
 
 
 def softmax_attention(
@@ -119,7 +123,7 @@ def without_blind(
     o: Float[Tensor, "b h l v"], visible: Bool[Tensor, "#b #h #l s"]
 ) -> Float[Tensor, "b h l v"]:
     """Return zeros where a query sees no key."""
-    blind = unseen(visible).blind
+    blind = blind_queries(visible)
     return o if blind is None else o.masked_fill(blind, 0.0)
 
 
