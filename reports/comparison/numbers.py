@@ -12,7 +12,6 @@ from lra.reports.tables.costs import significant
 from lra.reports.tables.scores import SCORES, TASK, Score, at_task_length
 from lra.runners.metrics import METRICS
 
-"""By metric; the first that all sides have is compared unless another is asked for."""
 Hits = Callable[[str, str], tuple[Any, Any] | None]
 """From a cell and a split to places and outcomes of its examples; None where none are stored."""
 Row = Mapping[Hashable, Any]
