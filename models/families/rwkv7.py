@@ -22,7 +22,6 @@ Differs    W_O begins as zeros in the code. The network is the backbone's.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -31,11 +30,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Flow, Layout, Site, Tuning, check_least
+from lra.models.mixer import Flow, Layout, Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.delta_product import delta_product
-from lra.models.ops.gated.head_norm import normed_heads
-from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from lra.models.ops.gated.layer import Borders, Parts, by_head
+from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, shifted
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
@@ -48,36 +47,7 @@ RANK_FACTORS = (2.5, 2.5, 1.7, 5.0)
 EPSILON = 1e-5
 
 
-class LowRankMap(nn.Module):
-    """A map through few channels, initially 0, and what is added to it in float32 at least.
-
-    Args:
-        width: Of what it reads.
-        rank: Channels between its two maps.
-        width_out: Of what it gives.
-        base: Added; None: nothing.
-    """
-
-    def __init__(
-        self, width: int, rank: int, width_out: int, base: Float[Tensor, " e"] | None = None
-    ) -> None:
-        super().__init__()
-        self.down = nn.Linear(width, rank, bias=False)
-        self.up = nn.Linear(rank, width_out, bias=False)
-        nn.init.zeros_(self.down.weight)
-        nn.init.orthogonal_(self.up.weight, gain=0.1 * max(1.0, rank / width_out) ** 0.5)
-        self.base = None if base is None else nn.Parameter(base)
-
-    def forward(
-        self, x: Float[Tensor, "b l d"], inner: nn.Module | None = None
-    ) -> Float[Tensor, "b l e"]:
-        """Return the mapped tokens, between the maps passed through `inner`."""
-        low = self.down(x)
-        y: Tensor = self.up(low if inner is None else inner(low))
-        return y if self.base is None else y.to(sum_dtype(x)) + self.base.to(sum_dtype(x))
-
-
-class RWKV7(GatedMixer):
+class RWKV7(ShiftedMixer):
     """A generalised delta rule over shifted tokens.
 
     Args:
@@ -98,14 +68,14 @@ class RWKV7(GatedMixer):
         bias: bool = False,
         chunk: int = 32,
     ) -> None:
-        super().__init__()
+        super().__init__(site)
         check_least(1, chunk=chunk)
         width, inner = site.width, site.inner_width
         if ranks is None:
             ranks = [32 * max(1, round(c * width**0.5 / 32)) for c in RANK_FACTORS]
         if len(ranks) != len(RANK_FACTORS) or min(ranks) < 1:
             raise ValueError(f"ranks are four numbers, at least 1, or null: got {ranks}")
-        self.heads, self.chunk, self.width = site.heads, chunk, width
+        self.chunk = chunk
         has = biases(site, bias, default=False)
         self.r_proj, self.k_proj, self.v_proj = (
             projection(width, inner, bias=has.qkv) for _ in range(3)
@@ -137,10 +107,7 @@ class RWKV7(GatedMixer):
         self.removal_scale = nn.Parameter(0.71 - 0.1 * centred)
         self.addition_scale = nn.Parameter(torch.full((inner,), 1.02))
         self.skip = nn.Parameter(torch.full((inner,), -0.04))
-        self.norm_weight = nn.Parameter(torch.ones(inner))
-        self.norm_bias = nn.Parameter(torch.zeros(inner))
         self.out_proj = projection(inner, width, bias=has.output)
-        self.convolutions = ShortConvolutions((), None)
         state = site.heads, site.head_width, site.head_width
         self.complete(site, state=state, bidirectional=bidirectional)
         self.sides = 1 if self.traits.causal else 2
@@ -197,11 +164,9 @@ class RWKV7(GatedMixer):
                 borders.after_borders(decays), u=u, state=state, chunk=self.chunk,
                 keep=borders.keep,
             )  # fmt: skip
-            normed = normed_heads(o, EPSILON * o.shape[-1])
             skip = by_head(self.skip.to(dtype)[None, None], self.heads)
             direct = (q * u * skip).sum(-1, keepdim=True) * v
-            heads = normed.transpose(1, 2).flatten(2) * self.norm_weight.to(dtype)
-            heads = heads + self.norm_bias.to(dtype) + direct.transpose(1, 2).flatten(2)
+            heads = self.normed(o, EPSILON * o.shape[-1]) + direct.transpose(1, 2).flatten(2)
         y = heads.to(values.dtype) * gate
         if hands_on:
             of_sides = [torch.zeros_like(kept)] * self.sides
@@ -217,35 +182,3 @@ class RWKV7(GatedMixer):
         width = self.out_proj.in_features
         y: Tensor = self.out_proj(o[..., :width])
         return torch.cat((y, o[..., width:]), -1) if o.shape[-1] > width else y
-
-    def empty(self, batch_size: int) -> Parts:
-        """Return zeros for the states, and for the token before the first."""
-        return (
-            *super().empty(batch_size),
-            self.out_proj.weight.new_zeros(batch_size, 1, self.width),
-        )
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Let only projections decay, as the code does, and the base of w learn twice as fast."""
-        names = [name for name, _ in self.named_parameters() if "proj" not in name]
-        special = {
-            name: Tuning(weight_decay=0.0, matrix=name.endswith(".weight")) for name in names
-        }
-        special["decay.base"] = special["decay.base"]._replace(learning_rate_scale=2.0)
-        return special
-
-
-def shifted(
-    x: Float[Tensor, "b l d"], token: Float[Tensor, "b 1 d"], borders: Borders
-) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b 1 d"]]:
-    """Return the token before each, 0 before a document's first, and the last real one."""
-    whole = torch.cat((token.to(x.dtype), x), 1)
-    begins, previous = borders.begins(), whole[:, :-1]
-    if begins is not None:
-        previous = previous.masked_fill(begins[..., None], 0)
-    if borders.keep is None:
-        last = whole[:, -1:].clone()
-    else:
-        real = borders.keep.sum(1)[:, None, None]
-        last = whole.gather(1, real.expand(-1, 1, x.shape[2]))
-    return previous, last.to(token.dtype)

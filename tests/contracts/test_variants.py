@@ -110,6 +110,7 @@ VARIANTS = {
         {"chunk": 13, "rotary": False, "norm": "rms", "decay": "slopes"},
         {"norm": "joint", "gate": "sigmoid", "activation": "silu", "value_expansion": 1},
     ],
+    "rwkv6": [{"chunk": 13, "mix_rank": 3, "decay_rank": 5}],
     "rwkv7": [{"chunk": 13, "ranks": [1, 2, 3, 4], "value_residual": False}],
     "sdpa": [{"output_gate": True, "qk_norm": True}],
     "sinkhorn": [

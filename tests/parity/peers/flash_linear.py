@@ -15,7 +15,9 @@ from torch.nn import functional as F
 from lra.models.families.based import Based
 from lra.models.families.forgetting import Forgetting
 from lra.models.families.mesa_net import least_squares
+from lra.models.families.rwkv6 import bonus_product
 from lra.models.ops.gated.head_norm import unit_heads
+from lra.models.ops.gated.layer import Borders
 from peers.peer import Missing, Peer, PeerCase, PeerPair, core_of
 
 BY_ITSELF = "no extra brings it: pip install --no-deps fla-core, and einops"
@@ -23,13 +25,13 @@ OPEN = 3.0
 """Added to the logits of forget gates: a half of each would leave a query a few keys."""
 
 
-def file_of(name: str) -> Any:
+def file_of(name: str, file: str = "naive") -> Any:
     """Load one file of the package. Raises `Missing` where that or einops is absent."""
     package = importlib.util.find_spec("fla")
     if package is None or package.origin is None or importlib.util.find_spec("einops") is None:
         raise Missing(f"fla or einops is not installed; {BY_ITSELF}")
-    path = Path(package.origin).parent / "ops" / name / "naive.py"
-    spec = importlib.util.spec_from_file_location(f"fla_{name}_naive", path)
+    path = Path(package.origin).parent / "ops" / name / f"{file}.py"
+    spec = importlib.util.spec_from_file_location(f"fla_{name}_{file}", path)
     if spec is None or spec.loader is None:
         raise Missing(f"{path} is no module; {BY_ITSELF}")
     module = importlib.util.module_from_spec(spec)
@@ -86,6 +88,24 @@ def mesa_net(case: PeerCase) -> PeerPair:
     return PeerPair(ours, theirs, case.heads_of_inputs(4))
 
 
+def rwkv6(case: PeerCase) -> PeerPair:
+    """`naive_recurrent_rwkv6`, a loop over tokens."""
+    peer = file_of("rwkv6", "recurrent_naive")
+    shape = case.heads, case.head_width
+    bonus = torch.linspace(-1, 1, shape[0] * shape[1], dtype=case.dtype, device=case.device)
+
+    def ours(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        g = F.logsigmoid(x + OPEN)
+        return bonus_product(q, k, v, g, bonus.view(shape), borders=Borders(None, None))[0]
+
+    def theirs(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        g = F.logsigmoid(x + OPEN)
+        o: Tensor = peer.naive_recurrent_rwkv6(q, k, v, g, bonus.view(shape), scale=1.0)[0]
+        return o.to(v.dtype)
+
+    return PeerPair(ours, theirs, case.heads_of_inputs(4))
+
+
 PEERS = (
     Peer(
         name="fla naive_forgetting_attn",
@@ -122,6 +142,19 @@ PEERS = (
         tolerance=1e-5,
         rounding=2e-4,
         note="its literal form, solved by elimination in float32",
+        way_out=BY_ITSELF,
+    ),
+    Peer(
+        name="fla naive_recurrent_rwkv6",
+        distribution="fla-core",
+        family="rwkv6",
+        setting="gates about 0.95, with a bonus",
+        make=rwkv6,
+        bidirectional=False,
+        causal=True,
+        tolerance=1e-5,
+        rounding=2e-4,
+        note="its literal form, a loop over tokens in float32",
         way_out=BY_ITSELF,
     ),
 )

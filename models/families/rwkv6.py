@@ -1,0 +1,151 @@
+"""RWKV-6 (Finch): heads whose channels decay by what shifted tokens say, and a bonus for the token.
+
+    S_t = Diag(w_t) S_(t-1) + k_t v_t^T,   o_t = (S_(t-1) + Diag(u) k_t v_t^T)^T r_t
+    y = W_O (silu(g) * norm_h(o)),   w = exp(-exp(b_w + tanh(. A_w) B_w))
+
+Each of w, k, v, r and g is made of x_t + (mu + m_t) (x_(t-1) - x_t), with a mu of its own by
+channel and m_t = tanh((x_t + mu_x (x_(t-1) - x_t)) A) B, with a B of its own.
+
+Cost       10 d^2 + 4 d (5 r + r_w) operations a token for the projections, r and r_w being the two
+           ranks, and per head those of `decayed_product` with a decay of each channel. State: k v
+           numbers a head, and the last token.
+Source     Peng et al. 2024, arXiv:2404.05892, and its code, RWKV-LM (x060).
+Notation   the paper's lambda are `mixes`, mu above, and u is `bonus`; its head norm has epsilon
+           64e-5.
+Published  causal, heads of 64 channels; blocks of LayerNorm with a network of squared ReLU over
+           shifted tokens behind a gate, and no positions, model.backbone.positions=none.
+Differs    W_O begins as zeros in the code. The network is the backbone's.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lra.models.mixer import Site, check_least
+from lra.models.multi_head import biases, projection
+from lra.models.ops.gated.decayed_product import Reads, decayed_product
+from lra.models.ops.gated.layer import Borders, Parts, by_head
+from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, shifted
+from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.recurrent.layer import BOTH_WAYS
+
+MIXED = 5
+"""What is made of mixed tokens: w, k, v, r and g."""
+EPSILON = 64e-5
+SMALL = 0.01
+"""Bound of what the second factors of low ranks are drawn from."""
+
+
+def bonus_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    g: Float[Tensor, "b h l k"],
+    bonus: Float[Tensor, "h k"],
+    *,
+    borders: Borders,
+    state: Float[Tensor, "b h k v"] | None = None,
+    chunk: int = 32,
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
+    """Return what queries read of the state before them and of their own token, float32 at least.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        g: Logarithms of decays, at most 0.
+        bonus: What a token's own key is multiplied by, for itself.
+        borders: Padding and documents.
+        state: What earlier tokens left; None: nothing.
+        chunk: Tokens whose weights are formed directly.
+    """
+    dtype = sum_dtype(q)
+    with full_precision(q):
+        q, k, v = (each.to(dtype) for each in (q, k, v))
+        o, after = decayed_product(
+            q, k, v, borders.after_borders(g), state=state, chunk=chunk, keep=borders.keep,
+            reads=Reads.before,
+        )  # fmt: skip
+        own = (q * k * bonus.to(dtype)[:, None]).sum(-1, keepdim=True)
+        return borders.without_first(o) + own * v, after
+
+
+class RWKV6(ShiftedMixer):
+    """A vector gate over tokens that are shifted by what they say.
+
+    Args:
+        mix_rank: Channels between the two maps of each mix.
+        decay_rank: Channels between the two maps of w.
+    """
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        mix_rank: int = 32,
+        decay_rank: int = 64,
+        bidirectional: bool = True,
+        bias: bool = False,
+        chunk: int = 32,
+    ) -> None:
+        super().__init__(site)
+        check_least(1, mix_rank=mix_rank, decay_rank=decay_rank, chunk=chunk)
+        self.chunk = chunk
+        width, inner, has = site.width, site.inner_width, biases(site, bias, default=False)
+        self.r_proj, self.k_proj, self.v_proj, self.gate_proj = (
+            projection(width, inner, bias=has.qkv) for _ in range(4)
+        )
+        self.out_proj = projection(inner, width, bias=has.output)
+        for layer, gain in (
+            (self.r_proj, 1.0), (self.k_proj, 0.1), (self.v_proj, 1.0), (self.gate_proj, 0.1)
+        ):  # fmt: skip
+            nn.init.orthogonal_(layer.weight, gain=gain)
+        depth, left = site.layer / max(1, site.depth - 1), 1 - site.layer / site.depth
+        place, linear = torch.arange(width) / width, torch.arange(inner) / max(1, inner - 1)
+        far, near = place**left, place ** (0.5 * left)
+        self.first_mix = nn.Parameter(1 - far)
+        self.mixes = nn.Parameter(1 - torch.stack([far, far, far + 0.3 * depth, near, near]))
+        self.mix_down = nn.Linear(width, MIXED * mix_rank, bias=False)
+        nn.init.zeros_(self.mix_down.weight)
+        self.mix_up = nn.Parameter(torch.empty(MIXED, mix_rank, width).uniform_(-SMALL, SMALL))
+        self.decay = LowRankMap(width, decay_rank, inner, -6 + 5 * linear ** (0.7 + 1.3 * depth))
+        nn.init.uniform_(self.decay.up.weight, -SMALL, SMALL)
+        zigzag = 0.1 * ((torch.arange(inner) + 1) % 3 - 1)
+        self.bonus = nn.Parameter(depth * (1 - linear) + zigzag)
+        nn.init.constant_(self.norm_weight, ((1 + site.layer) / site.depth) ** 0.7)
+        state = site.heads, site.head_width, site.head_width
+        self.complete(site, state=state, bidirectional=bidirectional)
+
+    def read(
+        self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
+    ) -> tuple[Float[Tensor, "b l e"], Parts]:
+        """Return the gated heads, and the states and the last real token."""
+        state, token = before
+        previous, token = shifted(x, token, borders)
+        change = previous - x
+        low = self.mix_down(x + change * self.first_mix.to(x.dtype)).tanh()
+        low = low.unflatten(-1, (MIXED, -1))
+        moves = torch.einsum("b l i r, i r d -> i b l d", low, self.mix_up.to(low.dtype))
+        mixes = self.mixes[:, None, None].to(x.dtype) + moves
+        w, k, v, r, g = (x + change * mix for mix in mixes.unbind(0))
+        streams = self.r_proj(r), self.k_proj(k), self.v_proj(v), -self.decay(w, nn.Tanh()).exp()
+        q, k, v, decays = (by_head(each, self.heads) for each in streams)
+        o, after = bonus_product(
+            q, k, v, decays, self.bonus.view(self.heads, -1), borders=borders, state=state,
+            chunk=self.chunk,
+        )  # fmt: skip
+        with full_precision(x):
+            heads = self.normed(o, EPSILON)
+        gate = F.silu(self.gate_proj(g))
+        return heads.to(gate.dtype) * gate, (after, token)
+
+    def merged(
+        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
+    ) -> Float[Tensor, "b l d"]:
+        """Project the gated heads."""
+        del x
+        y: Tensor = self.out_proj(o)
+        return y

@@ -1,0 +1,93 @@
+"""The frame of layers that read each token mixed with the one before it, as those of RWKV.
+
+A row is remembered by the states of its heads and its last token. Heads are normed, with a weight
+and a bias for every channel.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lra.models.mixer import Site, Tuning
+from lra.models.ops.gated.head_norm import normed_heads
+from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
+from lra.models.ops.numerics import sum_dtype
+
+
+class LowRankMap(nn.Module):
+    """A map through few channels, initially 0, and what is added to it in float32 at least.
+
+    Args:
+        width: Of what it reads.
+        rank: Channels between its two maps.
+        width_out: Of what it gives.
+        base: Added; None: nothing.
+    """
+
+    def __init__(
+        self, width: int, rank: int, width_out: int, base: Float[Tensor, " e"] | None = None
+    ) -> None:
+        super().__init__()
+        self.down = nn.Linear(width, rank, bias=False)
+        self.up = nn.Linear(rank, width_out, bias=False)
+        nn.init.zeros_(self.down.weight)
+        nn.init.orthogonal_(self.up.weight, gain=0.1 * max(1.0, rank / width_out) ** 0.5)
+        self.base = None if base is None else nn.Parameter(base)
+
+    def forward(
+        self, x: Float[Tensor, "b l d"], inner: nn.Module | None = None
+    ) -> Float[Tensor, "b l e"]:
+        """Return the mapped tokens, between the maps passed through `inner`."""
+        low = self.down(x)
+        y: Tensor = self.up(low if inner is None else inner(low))
+        return y if self.base is None else y.to(sum_dtype(x)) + self.base.to(sum_dtype(x))
+
+
+class ShiftedMixer(GatedMixer):
+    """A layer whose `read` begins with `shifted`; `decay` makes the logits of its decays."""
+
+    decay: LowRankMap
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.heads, self.width = site.heads, site.width
+        self.norm_weight = nn.Parameter(torch.ones(site.inner_width))
+        self.norm_bias = nn.Parameter(torch.zeros(site.inner_width))
+        self.convolutions = ShortConvolutions((), None)
+
+    def normed(self, o: Float[Tensor, "b h l k"], epsilon: float) -> Float[Tensor, "b l e"]:
+        """Norm each head, and put the heads of a token behind each other."""
+        y = normed_heads(o, epsilon).transpose(1, 2).flatten(2)
+        return y * self.norm_weight.to(y.dtype) + self.norm_bias.to(y.dtype)
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for the states, and for the token before the first."""
+        token = self.out_proj.weight.new_zeros(batch_size, 1, self.width)
+        return (*super().empty(batch_size), token)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Let only projections decay, as the code does, and the base of w learn twice as fast."""
+        names = [name for name, _ in self.named_parameters() if "proj" not in name]
+        special = {
+            name: Tuning(weight_decay=0.0, matrix=name.endswith(".weight")) for name in names
+        }
+        special["decay.base"] = special["decay.base"]._replace(learning_rate_scale=2.0)
+        return special
+
+
+def shifted(
+    x: Float[Tensor, "b l d"], token: Float[Tensor, "b 1 d"], borders: Borders
+) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b 1 d"]]:
+    """Return the token before each, 0 before a document's first, and the last real one."""
+    whole = torch.cat((token.to(x.dtype), x), 1)
+    begins, previous = borders.begins(), whole[:, :-1]
+    if begins is not None:
+        previous = previous.masked_fill(begins[..., None], 0)
+    if borders.keep is None:
+        last = whole[:, -1:].clone()
+    else:
+        real = borders.keep.sum(1)[:, None, None]
+        last = whole.gather(1, real.expand(-1, 1, x.shape[2]))
+    return previous, last.to(token.dtype)

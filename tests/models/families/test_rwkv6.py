@@ -1,0 +1,140 @@
+"""RWKV-6 against its paper token by token and against its released code, and where it begins."""
+
+import numpy as np
+import pytest
+import torch
+
+from lra.models.families.rwkv6 import RWKV6
+from lra.models.mixer import Layout, Site
+from tests.attention import compare, drawn
+from tests.models.families.released import rwkv6 as released
+
+WIDTH, HEADS, CHUNK = 12, 3, 8
+HEAD = WIDTH // HEADS
+STORED = np.load(released.OUTPUTS)
+
+
+def built(**options) -> RWKV6:
+    """Return a causal mixer in float64, whose every parameter differs from channel to channel."""
+    torch.manual_seed(3)
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True, layer=1, depth=3)
+    small = {"chunk": CHUNK, "mix_rank": 2, "decay_rank": 3}
+    mixer = RWKV6(site, **(small | options)).double().eval()
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return mixer
+
+
+def literal(mixer, x):
+    """Return the layer's outputs, each state being computed from the one before."""
+    rows = []
+    for row in x:
+        states, outputs = [torch.zeros(HEAD, HEAD).double()] * HEADS, []  # value x key
+        for t, token in enumerate(row):
+            change = (row[t - 1] if t else torch.zeros_like(token)) - token
+            low = torch.tanh(mixer.mix_down.weight @ (token + change * mixer.first_mix))
+            w, k, v, r, g = (
+                token + change * (mixer.mixes[n] + part @ mixer.mix_up[n])
+                for n, part in enumerate(low.split(len(low) // 5))
+            )
+            low = torch.tanh(mixer.decay.down.weight @ w)
+            decay = torch.exp(-torch.exp(mixer.decay.base + mixer.decay.up.weight @ low))
+            r, k, v, gate = mixer.r_proj(r), mixer.k_proj(k), mixer.v_proj(v), mixer.gate_proj(g)
+            heads, after = [], []
+            for h in range(HEADS):
+                cut = slice(h * HEAD, (h + 1) * HEAD)
+                own = torch.outer(v[cut], k[cut] * mixer.bonus[cut])
+                o = (states[h] + own) @ r[cut]
+                after.append(states[h] * decay[cut] + torch.outer(v[cut], k[cut]))
+                centred = o - o.mean()
+                normed = centred / (centred.square().mean() + 64e-5).sqrt()
+                heads.append(normed * mixer.norm_weight[cut] + mixer.norm_bias[cut])
+            states = after
+            outputs.append(torch.cat(heads) * gate * gate.sigmoid())
+        rows.append(torch.stack(outputs))
+    return mixer.out_proj(torch.stack(rows))
+
+
+@pytest.mark.parametrize("length", [1, CHUNK, CHUNK + 1, 2 * CHUNK + 5])
+def test_it_is_the_paper_token_by_token(length):
+    mixer, x = built(), drawn(2, length, WIDTH).requires_grad_()
+    leaves = [x, *mixer.parameters()]
+    compare(mixer(x, Layout()), literal(mixer, x), leaves, atol=1e-10)
+
+
+def test_a_document_begins_without_the_state_and_the_token_before_it():
+    mixer, x = built(), drawn(1, 13, WIDTH)
+    ids = torch.tensor([[0] * 5 + [1] + [2] * 7])
+    seen = mixer(x, Layout(document=ids))
+    alone = torch.cat([literal(mixer, x[:, ids[0] == number]) for number in range(3)], 1)
+    torch.testing.assert_close(seen, alone, atol=1e-10, rtol=0)
+
+
+def at_released_size(**options) -> RWKV6:
+    heads = released.WIDTH // released.HEAD
+    site = Site(
+        width=released.WIDTH, heads=heads, max_length=64, causal=True, layer=released.LAYER,
+        depth=released.DEPTH,
+    )  # fmt: skip
+    return RWKV6(site, chunk=4, **options).double()
+
+
+def test_it_answers_as_the_released_code():
+    mixer, x = at_released_size(), released.tokens().requires_grad_()
+    rows = dict(enumerate(mixer.mixes.unbind(0)))
+    ours = {name: mixer.get_parameter(own) for name, own in released.NAMES.items()}
+    ours |= {name: mixer.mixes[row] for row, name in zip(rows, released.MIXES, strict=True)}
+    turned = {"time_maa_w1", "time_decay_w1", "time_decay_w2"}
+    with torch.no_grad():
+        for number, name in enumerate(STORED["order"]):
+            own = ours[name].mT if name in turned else ours[name]
+            theirs = torch.from_numpy(STORED[f"d {name}"])
+            own.copy_(released.weight(number, theirs.shape).view_as(own))
+    y = mixer(x, Layout())
+    torch.testing.assert_close(y, torch.from_numpy(STORED["y"]), atol=1e-12, rtol=0)
+    y.backward(released.direction())
+    torch.testing.assert_close(x.grad, torch.from_numpy(STORED["d x"]), atol=1e-11, rtol=0)
+    for name in STORED["order"]:
+        wanted = torch.from_numpy(STORED[f"d {name}"])
+        if name in released.MIXES:
+            seen = mixer.mixes.grad[released.MIXES.index(name)]
+        else:
+            seen = mixer.get_parameter(released.NAMES[name]).grad
+        seen = seen.mT if name in turned else seen
+        torch.testing.assert_close(seen.reshape(wanted.shape), wanted, atol=1e-11, rtol=1e-10)
+
+
+def test_it_begins_where_the_released_code_begins():
+    mixer = at_released_size()
+    begun = {n: torch.from_numpy(STORED[f"begun {n}"]) for n in (*released.MIXES, "time_maa_x")}
+    for row, name in enumerate(released.MIXES):
+        torch.testing.assert_close(mixer.mixes[row], begun[name], atol=1e-6, rtol=0)
+    for name in ("time_maa_x", "time_decay", "time_faaaa"):
+        wanted = torch.from_numpy(STORED[f"begun {name}"])
+        own = mixer.get_parameter(released.NAMES[name])
+        torch.testing.assert_close(own, wanted, atol=1e-6, rtol=0)
+    assert mixer.norm_weight.unique().item() == pytest.approx((2 / 3) ** 0.7)
+    assert mixer.mix_up.abs().max() <= 0.01
+    for layer, gain in (("r_proj", 1), ("k_proj", 0.1), ("v_proj", 1), ("gate_proj", 0.1)):
+        weight = mixer.get_submodule(layer).weight
+        wanted = torch.eye(released.WIDTH, dtype=weight.dtype) * gain**2
+        torch.testing.assert_close(weight @ weight.mT, wanted, atol=1e-6, rtol=0)
+    assert mixer.tuning()["decay.base"].learning_rate_scale == 2
+    assert "r_proj.weight" not in mixer.tuning()
+    assert mixer.tuning()["mix_up"].weight_decay == 0
+
+
+def test_parameters_and_state_are_those_of_the_published_model():
+    """1.6 B parameters: layers of 2,048 channels in 32 heads."""
+    mixer = RWKV6(Site(width=2048, heads=32, max_length=64, causal=True))
+    numbers = sum(each.numel() for each in mixer.parameters())
+    assert numbers == 5 * 2048**2 + 2 * 2048 * (160 + 64) + 10 * 2048
+    state, token = mixer.initial_state(1, 999)
+    assert (state.numel(), token.numel()) == (64 * 2048, 2048)
+
+
+@pytest.mark.parametrize("name", ["mix_rank", "decay_rank", "chunk"])
+def test_bad_options_say_what_is_wanted(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1: got 0"):
+        built(**{name: 0})
