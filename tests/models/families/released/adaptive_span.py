@@ -7,6 +7,7 @@ as it stands, in float64. Spans end between two tokens, where their slope is one
 the last block's outputs, behind a full span.
 """
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -54,12 +55,12 @@ def direction() -> torch.Tensor:
 def main(checkout: Path) -> None:
     """Store outputs and gradients of every case."""
     sys.path.insert(0, str(checkout))
-    from lra.models import MultiHeadSeqAttention
+    layers = importlib.import_module("models")  # theirs
 
     torch.set_default_dtype(torch.float64)
     found = {}
     for case, (spans, persistent) in CASES.items():
-        layer = MultiHeadSeqAttention(
+        layer = layers.MultiHeadSeqAttention(
             hidden_size=WIDTH, nb_heads=HEADS, attn_span=SPAN, dropout=0.0,
             adapt_span_params={
                 "adapt_span_enabled": True, "adapt_span_loss": 0.0, "adapt_span_ramp": RAMP,
