@@ -153,12 +153,12 @@ def own_files(folder: Path) -> None:
     )
     (folder / "my_conf/model/my_layer.yaml").write_text(layer)
     for name in ("notes/monday.txt", "train.txt", "valid.txt", "test.txt"):
-        (folder / name).write_text("as it should be\n" * 4000)
+        lines = (f"as it should be in {name}, line {number}\n" for number in range(2000))
+        (folder / name).write_text("".join(lines))
     (folder / "story.txt").write_text("once upon a time\n")
     (folder / "mine.safetensors").touch()
-    (folder / "mine.csv").write_text(
-        "text,label\n" + "as it should be,good\nnot at all,bad\n" * 400
-    )
+    rows = (f"as it should be {number},good\nnot at all {number},bad\n" for number in range(400))
+    (folder / "mine.csv").write_text("text,label\n" + "".join(rows))
 
 
 @pytest.fixture(scope="module")
