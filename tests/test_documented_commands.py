@@ -153,7 +153,7 @@ def own_files(folder: Path) -> None:
     )
     (folder / "my_conf/model/my_layer.yaml").write_text(layer)
     for name in ("notes/monday.txt", "train.txt", "valid.txt", "test.txt"):
-        lines = (f"as it should be in {name}, line {number}\n" for number in range(2000))
+        lines = (f"as it should be in {name}: {7919 * number:x}\n" for number in range(3000))
         (folder / name).write_text("".join(lines))
     (folder / "story.txt").write_text("once upon a time\n")
     (folder / "mine.safetensors").touch()

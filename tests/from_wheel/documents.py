@@ -45,7 +45,8 @@ CHANGES = {
 }
 """What an answer says is missing, and the word to put behind the command instead."""
 ANSWERS = {
-    "run": f"{BROUGHT}|is more tokens than there are to remember",  # in a sample
+    "run": f"{BROUGHT}|is more tokens than there are to remember"  # in a sample
+    "|task.path must name|reads no files",  # of an archive
     "generate": "is no causal language model|the prompt from stdin is empty",
     "compare": "unknown (model|value|sweep|setting)",
     "verify": "no CUDA|sees no GPU|No module named 'fla'|checks passed, [1-9]",
