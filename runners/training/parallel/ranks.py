@@ -137,6 +137,11 @@ class Ranks:
             self.any(False)
 
 
+_ENDED = list[Any]()
+"""Groups that were left. The frames of an exception may hold what uses a group: freed with them,
+it would wait for its own thread, which may wait for the lock of the interpreter."""
+
+
 @contextmanager
 def joined(hardware: HardwareProfile) -> Iterator[Ranks]:
     """Join the processes of this cell, as `lra.runners.isolation` or torchrun started them.
@@ -181,4 +186,5 @@ def joined(hardware: HardwareProfile) -> Iterator[Ranks]:
         # What holds a group must be gone before it: a later end aborts the process.
         gc.collect()
         if not initialised:
+            _ENDED.append(dist.group.WORLD)
             dist.destroy_process_group()
