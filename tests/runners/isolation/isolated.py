@@ -1,11 +1,31 @@
 """Ways to run isolated work and to see that it is over."""
 
+import os
 import time
+from contextlib import contextmanager
+from multiprocessing import forkserver
 from pathlib import Path
 
+import pytest
+
+from lra.runners.isolation import isolate
 from lra.runners.isolation.child import ProcessSettings, judge
 from lra.runners.isolation.isolate import run
 from lra.runners.isolation.process import STATUSES
+
+
+@contextmanager
+def another_server(*modules):
+    """Fork from another fork server, which has imported these modules alone."""
+    server = forkserver._forkserver
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(isolate._next, "modules", [*modules])
+        for name in ("address", "alive_fd", "pid"):
+            patch.setattr(server, f"_forkserver_{name}", None)
+        yield
+        if server._forkserver_alive_fd is not None:
+            os.close(server._forkserver_alive_fd)  # at which it ends
+            os.waitpid(server._forkserver_pid, 0)
 
 
 def done(function, argument=None, **limits):

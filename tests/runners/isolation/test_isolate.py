@@ -112,18 +112,6 @@ def test_leaving_without_a_word_is_a_crash(code):
     assert f"exit code {code}" in ending.reason
 
 
-def test_hanging_ends_as_timeout_with_its_rows():
-    messages, ending = done(jobs.hang, seconds=2.0)
-    assert messages == ["before"]
-    assert ending == Ending(Status.timeout, "took longer than 2 s")
-
-
-def test_a_child_deaf_to_sigterm_is_killed():
-    messages, ending = done(jobs.hang_deaf, seconds=2.0, grace_seconds=0.2)
-    assert ending.status is Status.timeout
-    assert is_gone(messages[0])
-
-
 @pytest.mark.parametrize("take", [jobs.take_numpy, jobs.take_torch])
 def test_memory_exhaustion_under_the_limit(take):
     messages, ending = done(take, 2_000_000_000, memory_bytes=300_000_000)
@@ -138,30 +126,34 @@ def test_the_memory_limit_counts_from_what_imports_have_mapped():
     assert messages == ["before", 50_000_000.0]
 
 
-def test_siblings_go_on():
+def test_siblings_go_on_and_those_that_hang_end_with_their_rows():
     faults = [
         (jobs.kill_self, signal.SIGKILL, Status.skipped),
         (jobs.echo, ["a", "b"], Status.ok),
         (jobs.leave, 3, Status.crashed),
         (jobs.take_numpy, 2_000_000_000, Status.out_of_memory),
         (jobs.hang, None, Status.timeout),
+        (jobs.hang_deaf, None, Status.timeout),  # to SIGTERM: it is killed
         (jobs.echo, ["c"], Status.ok),
     ]
+    limits = {"seconds": 1.0, "grace_seconds": 0.2, "memory_bytes": 300_000_000}
     work = [
-        Job(function=f, argument=a, name=str(n), seconds=1.0, memory_bytes=300_000_000)
-        for n, (f, a, _) in enumerate(faults)
+        Job(function=f, argument=a, name=str(n), **limits) for n, (f, a, _) in enumerate(faults)
     ]
-    messages, endings = [], {}
+    messages, endings = {}, {}
     stopped = pool(
         work,
         places=Places(seats(3)),
-        on_message=lambda job, message: messages.append((job.name, message)),
-        on_end=lambda job, ending: endings.update({job.name: ending.status}),
+        on_message=lambda job, message: messages.setdefault(job.name, []).append(message),
+        on_end=lambda job, ending: endings.update({job.name: ending}),
     )
     assert stopped is None
-    assert endings == {str(n): status for n, (_, _, status) in enumerate(faults)}
-    assert [m for n, m in messages if n == "1"] == ["a", "b"]
-    assert [m for n, m in messages if n == "5"] == ["c"]
+    assert {n: ending.status for n, ending in endings.items()} == {
+        str(n): status for n, (_, _, status) in enumerate(faults)
+    }
+    assert endings["4"].reason == "took longer than 1 s"
+    assert (messages["1"], messages["4"], messages["6"]) == (["a", "b"], ["before"], ["c"])
+    assert is_gone(messages["5"][0])
 
 
 def test_side_by_side_is_kept_and_jobs_are_taken_late():

@@ -1,6 +1,7 @@
-"""Several ranks beside one: the same numbers, the same ends, one checkpoint."""
+"""Several ranks beside one: the same numbers, the same ends, one checkpoint; shared sequences."""
 
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from parallel_jobs import Asked, Found, done, done_in_turn
 
 from lra.runners.records import Status
 from lra.runners.training.checkpoint import RESUME
+from tests.runners.isolation.isolated import another_server
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 KINDS = {
@@ -40,24 +42,37 @@ EVEN = {
 RESUMED = Asked(optim={"batch_size": 6, "ema_decay": 0.9})
 
 
+SEQUENCES = {
+    "classifier": Asked(optim={"batch_size": 4}),
+    "mean": Asked("mean", "weighted", optim={"batch_size": 7, "micro_batch_size": 2}),
+    "ring": Asked("ring", "windows", optim={"batch_size": 4}, config={"keep": "last"}),
+    "handed on": Asked("handed on", "windows", optim={"batch_size": 3}, config={"keep": "last"}),
+}
+"""Of each sequence a rank has a part."""
+SHARDED = {f"even {name}": replace(asked, sharded=True) for name, asked in EVEN.items()}
+SHARED = {name: replace(asked, context=2) for name, asked in SEQUENCES.items()}
+SHARED["ring, sharded"] = replace(SHARED["ring"], sharded=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ready() -> Iterator[None]:
+    """Fork ranks that have imported what they run: otherwise most of their time."""
+    with another_server("torch", "torch._dynamo", "torch.distributed.fsdp", "parallel_jobs"):
+        yield
+
+
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Found]:
     """What one process finds."""
     even = {f"even {name}": asked for name, asked in EVEN.items()}
-    return done_in_turn({**KINDS, **even, "resumed": RESUMED})
+    return done_in_turn({**KINDS, **even, **SEQUENCES, "resumed": RESUMED})
 
 
 @pytest.fixture(scope="module")
 def two() -> dict[str, Found]:
     """What two ranks find."""
-    return done_in_turn({name: replace(asked, processes=2) for name, asked in KINDS.items()})
-
-
-@pytest.fixture(scope="module")
-def shared_out() -> dict[str, Found]:
-    """What two ranks find that share the weights out."""
-    many = {name: replace(asked, processes=2, sharded=True) for name, asked in EVEN.items()}
-    return done_in_turn(many)
+    many = {**KINDS, **SHARDED, **SHARED}
+    return done_in_turn({name: replace(asked, processes=2) for name, asked in many.items()})
 
 
 def assert_like(found: Found, one: Found) -> None:
@@ -98,11 +113,25 @@ def test_three_ranks_find_what_one_process_finds(alone: dict[str, Found]) -> Non
         assert_like(found, alone[name])
 
 
-@pytest.mark.parametrize("name", EVEN)
+@pytest.mark.parametrize("name", SHARDED)
 def test_weights_shared_out_find_what_one_process_finds(
-    name: str, alone: dict[str, Found], shared_out: dict[str, Found]
+    name: str, alone: dict[str, Found], two: dict[str, Found]
 ) -> None:
-    assert_like(shared_out[name], alone[f"even {name}"])
+    assert_like(two[name], alone[name])
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_two_ranks_share_sequences(
+    name: str, alone: dict[str, Found], two: dict[str, Found]
+) -> None:
+    found = two[name]
+    assert_like(found, alone[name.removesuffix(", sharded")])
+    assert found.gradients or "sharded" in name
+    assert any(row.metric == "bytes_sent_per_step" and row.value > 0 for row in found.rows)
+
+
+def test_sequences_are_shared_beside_batches(alone: dict[str, Found]) -> None:
+    assert_like(done(replace(SHARED["ring"], processes=4)), alone["ring"])
 
 
 @pytest.mark.parametrize(
