@@ -274,7 +274,8 @@ def test_a_report_without_a_search_has_no_such_section(realistic: pd.DataFrame) 
 def test_every_part_is_written_and_drawn(
     tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any]
 ) -> None:
-    rows, folder = frame(*search(**options)), tmp_path_factory.mktemp("report")
+    rows = frame(*search(("linear", "lstm"), trials=6, **options))
+    folder = tmp_path_factory.mktemp("report")
     if options:
         write_parts(rows, folder / "parts", sections={"search": tuning.section})
         folder = folder / "parts"
