@@ -171,7 +171,7 @@ def studies_of(
 def covered_studies(kind: str, searches: int, studies: int) -> tuple[float, float]:
     """Return how often the t interval holds the true tuned score, and the true difference."""
     rng = np.random.default_rng(11)
-    long = [*studies_of(kind, 4 * searches, studies, rng)]
+    long = [*studies_of(kind, 2 * searches, studies, rng)]
     true = [fmean(fmean(pair[i]) for pair in long) for i in range(2)]
     scores, differences = [], []
     for first, second in studies_of(kind, searches, studies, rng):

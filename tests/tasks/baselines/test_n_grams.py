@@ -39,7 +39,7 @@ def score(train, test, longest_run):
 
 def test_a_frequent_token_is_found_by_counting():
     def made(seed):
-        rows, labels = noise(600, 50, seed), np.arange(600) % 2
+        rows, labels = noise(300, 50, seed), np.arange(300) % 2
         rows[labels == 1, :8] = 3
         return data(np.roll(rows, 11, axis=1), labels)
 
@@ -48,7 +48,7 @@ def test_a_frequent_token_is_found_by_counting():
 
 def test_an_order_of_neighbours_needs_their_run():
     def made(seed):
-        rows, labels = noise(1500, 40, seed), np.arange(1500) % 2
+        rows, labels = noise(1000, 40, seed), np.arange(1000) % 2
         rows[:, 10:20:2], rows[:, 11:21:2] = 30, 31
         rows[labels == 1, 10:20:2], rows[labels == 1, 11:21:2] = 31, 30
         rows[labels == 0, 20], rows[labels == 1, 20] = 29, 29
@@ -61,7 +61,7 @@ def test_an_order_of_neighbours_needs_their_run():
 
 def test_what_lies_far_apart_is_not_seen():
     def made(seed):
-        rows = noise(1000, 60, seed, symbols=2)
+        rows = noise(500, 60, seed, symbols=2)
         return data(rows, rows[:, 5] ^ rows[:, 50])
 
     assert score(made(0), made(1), 4) < 0.6
@@ -69,8 +69,8 @@ def test_what_lies_far_apart_is_not_seen():
 
 def test_two_texts_that_share_words_agree():
     def made(seed):
-        first, labels = noise(1500, 12, seed, symbols=200), np.arange(1500) % 2
-        second = noise(1500, 12, seed + 10, symbols=200)
+        first, labels = noise(800, 12, seed, symbols=200), np.arange(800) % 2
+        second = noise(800, 12, seed + 10, symbols=200)
         second[labels == 1, :6] = first[labels == 1, :6]
         return data(list(zip(first, second, strict=True)), labels, parts=2)
 

@@ -25,7 +25,7 @@ from tests.fuzz import cases
 REPOSITORY = Path(__file__).parents[3]
 PACKERS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 NOISE = random.Random(0).randbytes(300_000)
-SPARE_BYTES = 112 << 20
+SPARE_BYTES = 64 << 20
 """Address space that a child gets beyond what the imports took."""
 
 
@@ -182,10 +182,10 @@ def npz_that_says(shape):
 
 def bombs(folder):
     """Write small files that become more than the memory of a child."""
-    (folder / "stream.xz").write_bytes(zeros(lzma.LZMACompressor(preset=0), 128))
-    stream = zeros(bz2.BZ2Compressor(), 128)
+    (folder / "stream.xz").write_bytes(zeros(lzma.LZMACompressor(preset=0), 72))
+    stream = zeros(bz2.BZ2Compressor(), 72)
     (folder / "stream.bz2").write_bytes(stream)
-    size = 128 << 20
+    size = 72 << 20
     for name, member in (
         ("member", header("aclImdb/train/pos/0_9.txt", size)),
         ("name", header("././@LongLink", size, tarfile.GNUTYPE_LONGNAME)),
@@ -195,9 +195,9 @@ def bombs(folder):
     with zipfile.ZipFile(
         folder / "deflate.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1
     ) as packed:
-        packed.writestr("enwik8", bytes(128 << 20))
+        packed.writestr("enwik8", bytes(72 << 20))
     with zipfile.ZipFile(folder / "bzip2.zip", "w", zipfile.ZIP_BZIP2) as packed:
-        packed.writestr("enwik8", bytes(128 << 20))
+        packed.writestr("enwik8", bytes(72 << 20))
     for name in ("train", "test"):
         with zipfile.ZipFile(folder / f"cifar10_gray_{name}.npz", "w") as packed:
             packed.writestr("images.npy", npz_that_says((10**10, 32, 32)))
@@ -243,7 +243,7 @@ for name, reader in json.loads(sys.argv[1]).items():
         continue
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + int(sys.argv[2]),) * 2)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (96 << 20,) * 2)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60 << 20,) * 2)
     try:
         exec(reader)
     except BadData as error:

@@ -1,6 +1,8 @@
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -207,23 +209,11 @@ def test_full_disk_leaves_nothing_behind(monkeypatch):
     task.verify()
 
 
-CHILD = """
-import os, signal, sys
-import numpy as np
+CHILD = f"""
 from lra.tasks.contract import fingerprint
 from lra.tasks.classification.listops.task import ListOps
 
-if sys.argv[1] == "killed":
-    from lra.tasks.data import storage
-
-    calls, save = [], storage._save
-    def save_or_die(*arguments, **options):
-        calls.append(0)
-        if len(calls) == 4:
-            os.kill(os.getpid(), signal.SIGKILL)
-        save(*arguments, **options)
-    storage._save = save_or_die
-task = ListOps(**eval(sys.argv[2]))
+task = ListOps(**{SMALL})
 made, make = [], task.make
 task.make = lambda: (made.append(0), make())
 task.prepare()
@@ -231,30 +221,40 @@ print(len(made), fingerprint(task.batches("train", batch_size=8, seed=0)))
 """
 
 
-def child(mode, hash_seed="random"):
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, mode, repr(SMALL)],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_processes_at_once_and_hash_seeds_give_the_same_batches():
-    task = small()
-    children = [child("prepare", seed) for seed in ("1", "77")]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "77")
+    ]
     outputs = [process.communicate()[0].split() for process in children]
     assert sorted(made for made, _ in outputs) == ["0", "1"]
+    task = small()
     task.prepare()
     wanted = fingerprint(task.batches("train", batch_size=8, seed=0))
     assert {digest for _, digest in outputs} == {wanted}
 
 
-def test_killed_while_writing():
-    task = small()
-    with child("killed") as process:
-        assert process.wait() == -9
+def test_killed_while_writing(monkeypatch):
+    task, calls, save = small(), [], ragged._save
+
+    def save_or_die(*arguments, **options):
+        calls.append(0)
+        if len(calls) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        save(*arguments, **options)
+
+    if (number := os.fork()) == 0:
+        monkeypatch.setattr(ragged, "_save", save_or_die)
+        with suppress(BaseException):
+            task.prepare()
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(number, 0)[1]) == signal.SIGKILL
     assert not task.folder.exists()
     leftovers = list(task.folder.parent.glob(f".{task.folder.name}.*"))
     assert len(leftovers) == 1

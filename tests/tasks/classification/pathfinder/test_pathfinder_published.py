@@ -65,10 +65,10 @@ def test_the_separated_drawing_would_be_noticed():
 @pytest.mark.parametrize(
     ("fault", "wrong", "number"),
     [
-        ("contrast", {"distractor_contrast": 1.5}, 150),
-        ("distractors", {"distractors": 2}, 150),
-        ("continuity", {"continuity": 1.3}, 150),
-        ("seed_distance", {"seed_distance": 3}, PICTURES),
+        ("contrast", {"distractor_contrast": 1.5}, 30),
+        ("distractors", {"distractors": 2}, 80),
+        ("continuity", {"continuity": 1.3}, 40),
+        ("seed_distance", {"seed_distance": 3}, 180),
     ],
 )
 def test_a_wrong_parameter_would_be_noticed(fault, wrong, number):
