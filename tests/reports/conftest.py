@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from lra.composition.runner_class import sections
 from lra.reports.report import write_report
@@ -178,8 +179,16 @@ def drawn(one_format: None) -> None:
 
 
 @pytest.fixture
-def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """Write the report of rows; return its files by name."""
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make files of figures without drawing them."""
+    monkeypatch.setattr(
+        Figure, "savefig", lambda _, path, **__: Path(path).write_text("<svg></svg>")
+    )
+
+
+@pytest.fixture
+def report(tmp_path_factory: pytest.TempPathFactory, undrawn: None) -> Report:
+    """Write the report of rows, with figures undrawn; return its files by name."""
 
     def write(rows: pd.DataFrame) -> dict[str, Path]:
         folder = tmp_path_factory.mktemp("report")

@@ -93,6 +93,7 @@ def test_only_training_or_only_timing(make: SimpleNamespace, tmp_path: Path) -> 
     assert "no final accuracy on the test split" in (tmp_path / "b" / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_earlier_reports_files_go_and_foreign_files_stay(
     make: SimpleNamespace, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_manifest_cannot_reach_outside_its_folder(make: SimpleNamespace, tmp_p
     assert precious.read_text() == "mine"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_settings_that_differ_get_files_of_their_own(make: SimpleNamespace, tmp_path: Path) -> None:
     rows = make.frame(
         *make.timing("linear", 256, 0.01), *make.timing("linear", 256, 0.02, causal=True)
@@ -140,6 +142,7 @@ def test_settings_that_differ_get_files_of_their_own(make: SimpleNamespace, tmp_
     assert "time-step.csv" not in names
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_settings_whose_names_are_long_are_written_under_short_names(
     make: SimpleNamespace, tmp_path: Path
 ) -> None:

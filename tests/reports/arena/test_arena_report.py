@@ -52,14 +52,6 @@ def bubbles(*rows: dict[str, Any]) -> pd.DataFrame:
     return bubble_data(scores, points, KINDS)
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make files of figures without drawing them."""
-    monkeypatch.setattr(
-        Figure, "savefig", lambda _, path, **__: Path(path).write_text("<svg></svg>")
-    )
-
-
 def test_bubbles_join_score_speed_and_memory_or_say_what_lacks() -> None:
     data = bubbles(*rows_of_both()).set_index("model")
     models = ["softmax", "local", "linformer", "linear", "performer"]

@@ -16,7 +16,7 @@ from lra.tasks.task import Kind
 SMALL = {
     "listops": ["train_examples=40", "validation_examples=20", "test_examples=20",
                 "min_length=5", "max_length=40", "max_depth=3", "max_args=4"],
-    "text": ["source=sample"],
+    "text": ["source=sample", "max_length=400"],
     "retrieval": ["source=sample"],
     "mnist": ["source=sample", "max_length=60"],
     "pathfinder": ["train_examples=20", "validation_examples=8", "test_examples=8"],
