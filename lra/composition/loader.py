@@ -14,16 +14,19 @@ A preset may choose the protocol that it is made for. One that is named by hand 
 
 Hydra takes a tenth of a second for a configuration, mostly spent on its own part, and a sweep has
 ten thousand. So its own part is composed once, each order of files is asked for once, and files and
-words are merged as plain dictionaries. Whatever is no plain case goes through Hydra's own function
+words are merged as plain dictionaries. A process that composes again, as a notebook does, goes on
+with both. Whatever is no plain case goes through Hydra's own function
 for words, and through OmegaConf for references. Whoever asks Hydra (`--cfg`, `--info`) is answered
 from here, too: what is printed is what runs.
 """
 
 import copy
+import pickle
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -52,23 +55,27 @@ class Loader(ConfigLoaderImpl):
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         super().__init__(config_search_path)
+        self._places: dict[tuple[str | None, tuple[str, ...]], _Files] = {}
+        self.begin_command()
+
+    def begin_command(self) -> None:
+        """Forget what one command composed; what its files are stays."""
         self.notes: dict[str, None] = {}
         """What somebody at a keyboard should hear of the configurations composed so far."""
         self.memo = Memo()
         """Equal parts of configurations are one object: later work is done once for each."""
         self._words: dict[str, Override] = {}
         self._numbers: dict[str, Override] = {}
+        self._layers: dict[tuple[str | None, str | None], Tree] = {}
+        self._bases: dict[tuple[str, ...], Tree] = {}
         self._begin("config", ())
 
     def _begin(self, config_name: str | None, of_hydra: tuple[str, ...]) -> None:
-        """Forget what depends on the words for Hydra itself, which may name more folders."""
+        """Turn to what depends on the words for Hydra itself, which may name more folders."""
         self._config_name, self.words_of_hydra = config_name, of_hydra
-        self._names: dict[str, list[str]] = {}
-        self._orders: dict[tuple[Any, ...], list[ResultDefault]] = {}
-        self._lists: dict[tuple[str, ...], list[ResultDefault]] = {}
-        self._shapes: dict[str, _Shape] = {}
-        self._layers: dict[tuple[str | None, str | None], Tree] = {}
-        self._bases: dict[tuple[str, ...], Tree] = {}
+        self._files_there = self._places.setdefault((config_name, of_hydra), _Files())
+        self._layers.clear()
+        self._bases.clear()
 
     @cached_property
     def _parser(self) -> OverridesParser:
@@ -88,12 +95,8 @@ class Loader(ConfigLoaderImpl):
         ours = [word for word in words if not word.is_hydra_override()]
         if (config_name, of_hydra) != (self._config_name, self.words_of_hydra):
             self._begin(config_name, of_hydra)
-        choices = [str(word.input_line) for word in ours if self._chooses(word)]
-        # Of files, Hydra merges its own part alone: see `_load_single_config`.
-        config = super().load_configuration(
-            config_name, [*of_hydra, *choices], run_mode, from_shell, validate_sweep_overrides
-        )
-        self._lists[tuple(choices)] = self._listed
+        how = (run_mode, from_shell, validate_sweep_overrides)
+        config = self._own_part([word for word in ours if self._chooses(word)], how)
         config.hydra.overrides.task = [str(word.input_line) for word in ours]
         names = config.hydra.job.config.override_dirname
         lines = [str(w.input_line) for w in ours if w.key_or_group not in names.exclude_keys]
@@ -105,6 +108,27 @@ class Loader(ConfigLoaderImpl):
             config.hydra.mode = config.hydra.mode or run_mode
             with open_dict(config):
                 config.merge_with(tree)
+        return config
+
+    def _own_part(self, choices: Sequence[Override], how: tuple[RunMode, bool, bool]) -> DictConfig:
+        """Return Hydra's own part, which choices that only name a file leave as it is."""
+        lines = [str(word.input_line) for word in choices]
+        shapes = {word.key_or_group: self._shape(word) for word in choices}
+        names = {group: shape.name for group, shape in shapes.items() if shape.only_names}
+        alike = [(group, shape.rest) for group, shape in shapes.items() if group in names]
+        key = (how, *alike, *(line for line in lines if line.partition("=")[0] not in names))
+        known = self._files_there.own_parts
+        if key not in known or len(shapes) < len(lines):
+            # Of files, Hydra merges its own part alone: see `_load_single_config`.
+            config = super().load_configuration(
+                self._config_name, [*self.words_of_hydra, *lines], *how
+            )
+            self._files_there.lists[tuple(lines)] = self._listed
+            known[key] = pickle.dumps(config)
+            return config
+        config = cast(DictConfig, pickle.loads(known[key]))  # noqa: S301  # our own
+        config.hydra.runtime.cwd = str(Path.cwd())
+        config.hydra.runtime.choices.update(names)
         return config
 
     def compose(self, words: Sequence[str]) -> Tree:
@@ -152,11 +176,11 @@ class Loader(ConfigLoaderImpl):
 
     def names_of(self, group: str) -> list[str]:
         """Return the names of a group, those of one's own files among them."""
-        if group not in self._names:
-            self._names[group] = self.get_group_options(
+        if group not in self._files_there.names:
+            self._files_there.names[group] = self.get_group_options(
                 group, config_name=self._config_name, overrides=[*self.words_of_hydra]
             )
-        return self._names[group]
+        return self._files_there.names[group]
 
     def compute_defaults_list(
         self, config_name: str | None, overrides: list[str], run_mode: RunMode
@@ -221,9 +245,9 @@ class Loader(ConfigLoaderImpl):
         shapes = {word.key_or_group: self._shape(word) for word in words}
         chosen = {group: shape.name for group, shape in shapes.items() if shape.name is not None}
         key = tuple((group, shape.rest) for group, shape in shapes.items())
-        order = self._orders.get(key)
+        order = self._files_there.orders.get(key)
         if order is None:
-            if (listed := self._lists.get(lines)) is None:
+            if (listed := self._files_there.lists.get(lines)) is None:
                 asked = [*self.words_of_hydra, *lines]
                 everything = super().compute_defaults_list(self._config_name, asked, RunMode.RUN)
                 listed = everything.defaults
@@ -234,7 +258,7 @@ class Loader(ConfigLoaderImpl):
                 [file and file.defaults_list for file in loaded]
             ):
                 return order
-            self._orders[key] = order
+            self._files_there.orders[key] = order
         return [
             replace(file, config_path=f"{group}/{chosen[group]}") if group in chosen else file
             for file, group in zip(order, map(_folder, order), strict=True)
@@ -243,15 +267,16 @@ class Loader(ConfigLoaderImpl):
     def _shape(self, word: Override) -> "_Shape":
         """Return what of a choice the order of files depends on, and what only names a file."""
         line = str(word.input_line)
-        if line not in self._shapes:
-            file = self.repository.load_config(f"{word.key_or_group}/{word.value()}")
+        if line not in self._files_there.shapes:
+            path = None if word.is_sweep_override() else f"{word.key_or_group}/{word.value()}"
+            file = path and self.repository.load_config(path)
             alone = file and all(default.is_self() for default in file.defaults_list or ())
             if file and alone and word.package is None and not word.is_delete():
                 rest = (word.type, file.header["package"])
-                self._shapes[line] = _Shape(rest, str(word.value()))
+                self._files_there.shapes[line] = _Shape(rest, str(word.value()))
             else:
-                self._shapes[line] = _Shape((line,), None)
-        return self._shapes[line]
+                self._files_there.shapes[line] = _Shape((line,), None)
+        return self._files_there.shapes[line]
 
     def _ordered(
         self, defaults: Sequence[ResultDefault], words: Sequence[Override]
@@ -282,14 +307,18 @@ class Loader(ConfigLoaderImpl):
         loaded.config = OmegaConf.masked_copy(config, "hydra")
         values = cast(Tree, _container(config))
         values.pop("hydra", None)
-        self._layers[default.config_path, default.package] = values
+        self._files_there.layers[default.config_path, default.package] = pickle.dumps(values)
         return loaded
 
     def _layer(self, file: ResultDefault) -> Tree:
         """Return what a file sets, in its place, without Hydra's own part."""
-        if (file.config_path, file.package) not in self._layers:
-            self._load_single_config(file, self._repository)
-        return self._layers[file.config_path, file.package]
+        place = (file.config_path, file.package)
+        if place not in self._layers:
+            if place not in self._files_there.layers:
+                self._load_single_config(file, self._repository)
+            # Of each command its own: who asked may change what it got.
+            self._layers[place] = pickle.loads(self._files_there.layers[place])  # noqa: S301
+        return self._layers[place]
 
     def _merged(self, layers: Sequence[Tree]) -> Tree:
         """Return layers merged as OmegaConf does it, each over those before it."""
@@ -368,6 +397,23 @@ class _Shape(NamedTuple):
     rest: tuple[Any, ...]
     name: str | None
     """Of the file, where it can stand in another's place without moving any other."""
+
+    @property
+    def only_names(self) -> bool:
+        """Whether the file sets nothing outside its group, as Hydra's own part is."""
+        return self.name is not None and self.rest[-1] != "_global_"
+
+
+@dataclass(slots=True)
+class _Files:
+    """What is known of the files that can be chosen."""
+
+    names: dict[str, list[str]] = field(default_factory=dict)
+    orders: dict[tuple[Any, ...], list[ResultDefault]] = field(default_factory=dict)
+    lists: dict[tuple[str, ...], list[ResultDefault]] = field(default_factory=dict)
+    shapes: dict[str, "_Shape"] = field(default_factory=dict)
+    layers: dict[tuple[str | None, str | None], bytes] = field(default_factory=dict)
+    own_parts: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
 
 
 def _of_a_table(word: Override) -> bool:

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,14 +60,26 @@ def _file_name(config_path: str) -> str:
 
 def hydra_of(config_dir: str | None) -> Hydra:
     """Return Hydra on our configuration files and those under `config_dir`."""
+    own = {} if config_dir is None else {"command-line": str(Path(config_dir).resolve())}
+    others = {**own, **extensions()}
+    hydra = _hydra_beside(others) if others else _hydra_alone()
+    cast(Loader, hydra.config_loader).begin_command()
+    GlobalHydra.instance().clear()
+    GlobalHydra.instance().initialize(hydra)
+    return hydra
+
+
+@cache
+def _hydra_alone() -> Hydra:
+    """Return Hydra on our own files, which stay as they are while a process runs."""
+    return _hydra_beside({})
+
+
+def _hydra_beside(others: Mapping[str, str]) -> Hydra:
     search_path = create_config_search_path("pkg://lra.conf")
-    own = {} if config_dir is None else {"command-line": Path(config_dir).resolve()}
-    for provider, folder in {**own, **extensions()}.items():
+    for provider, folder in others.items():
         behind_ours = SearchPathQuery(provider="schema")
         search_path.prepend(provider=provider, path=f"file://{folder}", anchor=behind_ours)
     loader = Loader(search_path)
     loader.repository = Repository(search_path)
-    hydra = Hydra(task_name="lra", config_loader=loader)
-    GlobalHydra.instance().clear()
-    GlobalHydra.instance().initialize(hydra)
-    return hydra
+    return Hydra(task_name="lra", config_loader=loader)

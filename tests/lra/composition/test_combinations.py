@@ -16,6 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from lra.composition import repository
 from lra.composition.combinations import MOST, expand
 from lra.composition.hydra_entry import entries
 from lra.composition.loader import Loader
@@ -216,6 +217,7 @@ def test_choices_of_files_are_merged_as_hydra_merges_them(
     monkeypatch.chdir(tmp_path)
     words = [*files.split(), "seed=3", "optim.steps=7", "optim.warmup_steps=0"]
     with monkeypatch.context() as patched:
+        repository._hydra_alone.cache_clear()
         lists = counted(patched, ConfigLoaderImpl, "compute_defaults_list")
         swept = entries(words)
         assert len(lists) == 1
