@@ -95,8 +95,7 @@ def stranger(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["lra", "strangers"])
-def test_packages_of_the_same_names_come_and_go_without_a_trace(wheel, tmp_path, first):
+def test_packages_of_the_same_names_come_and_go_without_a_trace(wheel, tmp_path):
     venv.create(tmp_path / "venv", with_pip=False)
     inside = str(tmp_path / "venv" / "bin" / "python")
     others = [stranger(tmp_path, name) for name in ("conf", "tasks", "reports")]
@@ -117,17 +116,19 @@ def test_packages_of_the_same_names_come_and_go_without_a_trace(wheel, tmp_path,
         code = "import conf, tasks, reports; print(conf.WHOSE, tasks.WHOSE, reports.WHOSE)"
         return python("-c", code, cwd=tmp_path, program=inside, **path).stdout.split()
 
-    order = [[wheel], others] if first == "lra" else [others, [wheel]]
-    for files in order:
-        pip("install", "--no-deps", "--no-index", *files)
-    assert lra_works()
-    assert theirs() == ["theirs"] * 3
-    if first == "lra":
-        pip("uninstall", "--yes", "conf", "tasks", "reports")
-        assert lra_works()
-    else:
-        pip("uninstall", "--yes", "lra")
+    def install(*files):
+        pip("install", "--no-deps", "--no-index", "--no-compile", *files)
         assert theirs() == ["theirs"] * 3
+
+    install(*others)
+    install(wheel)
+    assert lra_works()
+    pip("uninstall", "--yes", "conf", "tasks", "reports")
+    assert lra_works()
+    install(*others)
+    assert lra_works()
+    pip("uninstall", "--yes", "lra")
+    assert theirs() == ["theirs"] * 3
 
 
 def test_doctor_names_what_another_package_replaced(wheel, tmp_path):
