@@ -90,16 +90,6 @@ def test_a_clone_on_the_path_refuses_to_be_imported_under_other_names(tmp_path):
         assert f"{room} is a part of lra, which is imported as lra.{room}" in done.stderr
 
 
-def test_lra_runs_in_a_script_that_has_its_own(installed, tmp_path):
-    project(tmp_path)
-    code = f"import models, tasks, conf\nimport lra\nprint({RUN})\nprint(models.WHOSE)"
-    said = python(tmp_path, installed, code)
-    assert said.endswith("theirs")
-    assert str(installed) in python(
-        tmp_path, installed, "from lra import models; print(models.__file__)"
-    )
-
-
 def test_the_command_does_not_mind_where_it_is_called(installed, tmp_path):
     project(tmp_path)
     done = attempt(tmp_path, installed, "-m", "lra", "list", "hardware")
@@ -133,17 +123,17 @@ def test_their_tests_run_from_their_root(installed, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_notebook_has_its_own_and_ours(installed, tmp_path, monkeypatch):
+def test_a_notebook_has_its_own_and_ours(tmp_path, monkeypatch):
+    """Its folder comes behind PYTHONPATH, and before what is installed with --editable."""
     project(tmp_path)
-    # A notebook's folder comes behind PYTHONPATH, and before what is installed with --editable.
-    monkeypatch.setenv("PYTHONPATH", "" if installed == HOME else str(installed))
+    monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     cells = [
         "import models, lra",
-        f"assert {RUN}.exit_code == 0",
+        "assert lra.task('listops', source='sample').spec.name == 'listops'",
         "from models import net\nassert models.WHOSE == net.WHOSE == 'theirs'",
-        f"assert lra.__file__.startswith({str(installed)!r})",
+        f"assert lra.__file__.startswith({str(HOME)!r})",
     ]
     code = [nbformat.v4.new_code_cell(cell) for cell in cells]
     notebook = nbformat.v4.new_notebook(cells=code)
@@ -151,16 +141,20 @@ def test_a_notebook_has_its_own_and_ours(installed, tmp_path, monkeypatch):
     NotebookClient(notebook, timeout=300, resources=resources).execute()  # raises what a cell does
 
 
-def test_their_hydra_application_keeps_its_own_conf(installed, tmp_path):
+def test_lra_runs_in_their_hydra_application(installed, tmp_path):
+    """A script that has imported its own packages, and keeps its own configuration."""
     project(tmp_path)
     (tmp_path / "conf" / "config.yaml").write_text("whose: theirs\n")
     (tmp_path / "app.py").write_text(
+        "import models, tasks, conf\n"
         "import hydra\n"
         "import lra\n\n\n"
         "@hydra.main(version_base='1.3', config_path='conf', config_name='config')\n"
         "def main(config):\n"
-        f"    print(config.whose, {RUN}.exit_code)\n\n\n"
+        f"    print(config.whose, {RUN}.exit_code, models.WHOSE, lra.models.__file__)\n\n\n"
         "if __name__ == '__main__':\n    main()\n"
     )
     done = attempt(tmp_path, installed, "app.py", "hydra.run.dir=out")
-    assert done.stdout.endswith("theirs 0\n"), done.stderr
+    last = done.stdout.splitlines()[-1:]
+    place = installed / ("models" if installed == HOME else "lra/models") / "__init__.py"
+    assert last == [f"theirs 0 theirs {place}"], done.stderr
