@@ -60,7 +60,7 @@ def _file_name(config_path: str) -> str:
 
 def hydra_of(config_dir: str | None) -> Hydra:
     """Return Hydra on our configuration files and those under `config_dir`."""
-    own = {} if config_dir is None else {"command-line": str(Path(config_dir).resolve())}
+    own = {} if config_dir is None else {"command-line": Path(config_dir).resolve()}
     others = {**own, **extensions()}
     hydra = _hydra_beside(others) if others else _hydra_alone()
     cast(Loader, hydra.config_loader).begin_command()
@@ -75,7 +75,7 @@ def _hydra_alone() -> Hydra:
     return _hydra_beside({})
 
 
-def _hydra_beside(others: Mapping[str, str]) -> Hydra:
+def _hydra_beside(others: Mapping[str, Path]) -> Hydra:
     search_path = create_config_search_path("pkg://lra.conf")
     for provider, folder in others.items():
         behind_ours = SearchPathQuery(provider="schema")
