@@ -92,7 +92,10 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
 
     def read(name: str) -> Source | None:
         if name not in seen:
-            seen[name] = _source_of(name, tops)
+            above, _, part = name.rpartition(".")
+            package = read(above) if above else None
+            path = tops[name] if not above else package and _inside(package.path, part)
+            seen[name] = None if path is None else _source_of(name, path)
         return seen[name]
 
     for name in names:
@@ -113,19 +116,18 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
     return reached
 
 
-def _source_of(name: str, tops: Mapping[str, Path | None]) -> Source | None:
-    path = _locate(name, tops)
-    if path is None:
-        return None
+def _source_of(name: str, path: Path) -> Source:
     imports = _imports(path, name, is_package=path.name == "__init__.py")
     return Source(path, parsed(path).digest, tuple(map(stored_name, imports)))
 
 
 def located(module: str) -> Path | None:
     """Return the source file of a module on the path, without importing it; None for none."""
-    module = stored_name(module)
-    top = module.partition(".")[0]
-    return _locate(module, {top: _top(top)})
+    top, *rest = stored_name(module).split(".")
+    path = _top(top)
+    for part in rest:
+        path = path and _inside(path, part)
+    return path
 
 
 def source_digest(module: str) -> str | None:
@@ -144,17 +146,13 @@ def _top(package: str) -> Path | None:
     return Path(spec.origin)
 
 
-def _locate(name: str, tops: Mapping[str, Path | None]) -> Path | None:
-    top, *rest = name.split(".")
-    path = tops[top]
-    for part in rest:
-        if path is None or path.name != "__init__.py":
-            return None
-        folder = path.parent / part
-        path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-        if not path.is_file():
-            return None
-    return path
+def _inside(path: Path, part: str) -> Path | None:
+    """Return the source of a part of a package, whose own source is given; None for none."""
+    if path.name != "__init__.py":
+        return None
+    folder = path.parent / part
+    source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    return source if source.is_file() else None
 
 
 def _imports(path: Path, name: str, *, is_package: bool) -> Iterator[str]:
