@@ -3,7 +3,7 @@
 The folder holds a package with a mixer, configuration files, a table of texts, folders called as
 some of ours are, and of a clone the plug-in `peers` and the published rows. Of `lra run` the cells
 are listed, of `lra data` the task is built, of `lra verify` the mixer is found; other verbs do what
-they say, on a store of one short training. What goes over much, goes over its first `FEW`.
+they say, on a store of one short training. What goes over much, goes over its first.
 """
 
 import re
@@ -84,8 +84,6 @@ LONG = {
 on a busy machine, that of the H100 without a GPU. See test_noise.py and test_doctor_rates.py in
 tests/lra/commands. Several workers are forks, which a process with threads, as this one, cannot
 make: test_workers.py in tests/lra/cluster starts them by a program."""
-FEW = 3
-"""Cells that are built for their forecasts, and models of published rows that are reported."""
 BROUGHT = "source=sample (is|for) a (synthetic )?trial"
 """Said where real data are wanted that are not there."""
 MIXER = """\
@@ -181,8 +179,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del sys.modules[name]  # other tests know that there is none
 
 
-def forecasts_of_few(waiting: Sequence[Planned], *rest: Any, **options: Any) -> Forecasts:
-    return estimate.forecasts(waiting[:FEW], *rest, **options)
+def forecasts_of_one(waiting: Sequence[Planned], *rest: Any, **options: Any) -> Forecasts:
+    return estimate.forecasts(waiting[:1], *rest, **options)
 
 
 def essential(results: Path, checks: Callable[..., Any] = doctor.checks) -> list[doctor.Check]:
@@ -190,9 +188,9 @@ def essential(results: Path, checks: Callable[..., Any] = doctor.checks) -> list
     return [check for check in checks(results) if check.essential]
 
 
-def models_of_few(file: Path) -> pd.DataFrame:
+def rows_of_one_model(file: Path) -> pd.DataFrame:
     rows = published_with_names(file)
-    return rows[rows["model"].isin(rows["model"].unique()[:FEW])]
+    return rows[rows["model"] == rows["model"].iloc[0]]
 
 
 @pytest.mark.usefixtures("one_format")
@@ -214,12 +212,12 @@ def test_a_documented_command_does_what_it_says(
         words.append("runner.dry_run=true")
         for limit in ("COUNTING_S", "FIRST_S"):  # how long is not looked at
             monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
-        monkeypatch.setattr(overview, "forecasts", forecasts_of_few)
+        monkeypatch.setattr(overview, "forecasts", forecasts_of_one)
     if (verb == "choose" or "+experiment" in command) and verb in ("choose", "plan"):
         words += [] if "model=" in command else ["model=linear,sdpa,fnet"]
     if verb == "doctor":
         monkeypatch.setattr(doctor, "checks", essential)
-    monkeypatch.setattr(report, "published_with_names", models_of_few)
+    monkeypatch.setattr(report, "published_with_names", rows_of_one_model)
     if verb == "verify":
         chosen = verify.parser().parse_args(words)
         monkeypatch.setattr("lra.models.contract.verify", lambda factory, **_: [])
