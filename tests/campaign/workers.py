@@ -189,7 +189,8 @@ def _share(crowd: Crowd, settings: Settings, cells: int, workers: int) -> None:
     wanted += ["frozen"] * strange
     crowd.draw.shuffle(wanted)
     total, struck, told, most = len(wanted), 0, 0, 0
-    begun = time.monotonic()
+    begun = moved = time.monotonic()
+    before = 0
     while (done := done_cells(bench.results)) < cells or crowd.lives():
         crowd.thaw(every=done == cells)
         # Strikes are spread over the first three quarters of the cells.
@@ -201,6 +202,11 @@ def _share(crowd: Crowd, settings: Settings, cells: int, workers: int) -> None:
             elif kind == "killed":
                 crowd.add(1)
         most = max(most, len(crowd.holders()))
+        if done > before:
+            moved, before = time.monotonic(), done
+        elif settings.short and done < cells and time.monotonic() - moved > LIFE_S:
+            crowd.add(1)  # which judges claims as old long before those that were submitted
+            moved = time.monotonic()
         if done - told >= max(1, cells // 10):
             told = done
             settings.say(f"{done:,} of {cells:,} cells, {struck} of {total} strikes")
