@@ -56,7 +56,7 @@ def test_a_step_is_trained_on_every_task(protocol: str, data: Path, monkeypatch:
     words = [f"+protocol={protocol}", f"model={MODELS.get(protocol, first)}", "logger=none"]
     words += ["scale=tiny", "optim.steps=1", "optim.batch_size=2", f"task={','.join(names)}"]
     words += ["runner.evaluate_splits=[]", "runner.stages=[]"]
-    words += [f"runner.{'evaluation_batch_size' if streams else 'validation_examples'}=2"]
+    words += ["runner.evaluation_batch_size=16" if streams else "runner.validation_examples=2"]
     for entry in entries(["-m", *words]):
         own = entry.config["task"]
         task = {**own, **DATA.get(own["name"], PICTURES)}
