@@ -118,7 +118,7 @@ class Loader(ConfigLoaderImpl):
         alike = [(group, shape.rest) for group, shape in shapes.items() if group in names]
         key = (how, *alike, *(line for line in lines if line.partition("=")[0] not in names))
         known = self._files_there.own_parts
-        if key not in known or len(shapes) < len(lines):
+        if key not in known:
             # Of files, Hydra merges its own part alone: see `_load_single_config`.
             config = super().load_configuration(
                 self._config_name, [*self.words_of_hydra, *lines], *how

@@ -1,5 +1,6 @@
 """What is composed here is what Hydra composes, key by key, and a combination what it is alone."""
 
+import copy
 import json
 import random
 import sys
@@ -14,6 +15,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from lra.composition import repository
@@ -191,6 +193,29 @@ def test_combinations_share_what_they_have_in_common(monkeypatch: Any) -> None:
     first, other = swept[0].config, swept[2].config
     assert first["seed"] != other["seed"]
     assert first["task"] is other["task"]
+
+
+def test_what_is_kept_of_files_is_theirs_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    """Whatever became of a configuration, and wherever and with what the next one is composed."""
+    words = ["model=linear", "size=small"]
+    (first,) = entries(words)
+    kept = copy.deepcopy(first.config)
+    first.config["model"]["mixer"]["chunk"] = 99
+    first.config["task"].clear()
+    entries(["model=softmax", "size=tiny"])
+    assert entries(words)[0].config == kept
+    (tmp_path / "experiment").mkdir()
+    for name in ("linear", "softmax"):
+        preset = f"# @package _global_\nhydra: {{sweeper: {{params: {{model: {name}}}}}}}\n"
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(preset)
+    loader = repository.hydra_of(str(tmp_path)).config_loader
+    for name in ("linear", "softmax"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        own = loader.load_configuration("config", [f"model={name}"], RunMode.RUN).hydra
+        assert (own.runtime.choices["model"], own.runtime.cwd) == (name, str(Path.cwd()))
+        own = loader.load_configuration("config", [f"+experiment={name}"], RunMode.RUN).hydra
+        assert own.sweeper.params == {"model": name}
 
 
 FILES = (
