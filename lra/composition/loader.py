@@ -113,20 +113,21 @@ class Loader(ConfigLoaderImpl):
     def _own_part(self, choices: Sequence[Override], how: tuple[RunMode, bool, bool]) -> DictConfig:
         """Return Hydra's own part, which choices that only name a file leave as it is."""
         lines = [str(word.input_line) for word in choices]
-        shapes = {word.key_or_group: self._shape(word) for word in choices}
-        names = {group: shape.name for group, shape in shapes.items() if shape.only_names}
-        alike = [(group, shape.rest) for group, shape in shapes.items() if group in names]
-        key = (how, *alike, *(line for line in lines if line.partition("=")[0] not in names))
+        names, key = dict[str, str | None](), list[Any](how)
+        for word, line in zip(choices, lines, strict=True):
+            if (shape := self._shape(word)).only_names:
+                names[word.key_or_group] = shape.name
+            key.append((word.key_or_group, shape.rest) if shape.only_names else line)
         known = self._files_there.own_parts
-        if key not in known:
+        if (place := tuple(key)) not in known:
             # Of files, Hydra merges its own part alone: see `_load_single_config`.
             config = super().load_configuration(
                 self._config_name, [*self.words_of_hydra, *lines], *how
             )
             self._files_there.lists[tuple(lines)] = self._listed
-            known[key] = pickle.dumps(config)
+            known[place] = pickle.dumps(config)
             return config
-        config = cast(DictConfig, pickle.loads(known[key]))  # noqa: S301  # our own
+        config = cast(DictConfig, pickle.loads(known[place]))  # noqa: S301  # our own
         config.hydra.runtime.cwd = str(Path.cwd())
         config.hydra.runtime.choices.update(names)
         return config
