@@ -127,8 +127,10 @@ class Try(NamedTuple):
     facts: Facts
     training: bool = True
     """As a stack trains, by `extend` where it is offered; else `forward`, in evaluation."""
+    gradients: bool = True
+    """Whether those are compared, too."""
     single: bool = False
-    """In float32 and without gradients."""
+    """In float32."""
 
 
 def derived(
@@ -216,10 +218,10 @@ def _tries(case: Case, traits: Traits) -> list[Try]:
     tiny = min(RANKS + 1, case.max_length)  # parts shorter than most reaches
     tries = [Try(length, 2, {}, training=False)]
     few = [*few_layouts(case, traits, short).values()]
-    tries += [Try(short, RANKS, facts) for facts in few]
-    tries.append(Try(short, 2, few[-1], single=True))
+    tries += [Try(short, RANKS, facts, gradients=facts is few[-1]) for facts in few]
+    tries.append(Try(short, 2, few[-1], gradients=False, single=True))
     *_, together = layouts(case, traits, tiny).values()
-    tries += [Try(tiny, RANKS, {}, training=False), Try(tiny, RANKS, together)]
+    tries += [Try(tiny, RANKS, {}, gradients=False), Try(tiny, RANKS, together)]
     if "keep" in traits.supports:
         keep = torch.ones(ROWS, short, dtype=torch.bool, device=case.device)
         first, *_, last = shares(short, RANKS)
@@ -242,12 +244,11 @@ def _compared(case: Case, mixer: nn.Module, each: Try, positions: Positions) -> 
     label = f"parts of {[*lengths]}, {facts}, positions={positions.value}"
     label += ", in training" if mixer.training else ""
     label += ", in float32" if each.single else ""
-    gradients = not each.single
-    whole = derived(mixer, x, asked, layout_of(each.facts), gradients=gradients)
-    shared = on_ranks(mixer, x, asked, each.facts, lengths, gradients=gradients)
+    whole = derived(mixer, x, asked, layout_of(each.facts), gradients=each.gradients)
+    shared = on_ranks(mixer, x, asked, each.facts, lengths, gradients=each.gradients)
     named = [name for name, each in mixer.named_parameters() if each.requires_grad]
     pairs = [("output", shared.y, whole.y), ("gradient of x", shared.by_input, whole.by_input)]
-    of_parameters = zip(named, shared.by_parameters, whole.by_parameters, strict=gradients)
+    of_parameters = zip(named, shared.by_parameters, whole.by_parameters, strict=each.gradients)
     pairs += [(f"gradient of {name}", one, other) for name, one, other in of_parameters]
     real = 1.0 if keep is None else keep[..., None]
     return [

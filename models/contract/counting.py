@@ -99,7 +99,15 @@ def operations_of(func: Any, args: Any, kwargs: Any, made: Any) -> int:
     return int(formula(*args, **kwargs, out_val=made)) if formula else 0
 
 
-class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Is called as it is: to keep the compiler off each call takes as long as an operator."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class OperationCounter(_Counter):  # type: ignore[no-untyped-call]
     """Counts what torch's own `FlopCounterMode` counts, in `operations`, multiply-add = 2; `calls`.
 
     That one also keeps a table by module and asks of every call anew whether it is composite,
@@ -143,7 +151,7 @@ def count_operations(run: Callable[[], object]) -> int:
     return int(counter.operations)
 
 
-class ElementCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class ElementCounter(_Counter):  # type: ignore[no-untyped-call]
     """Counts the numbers that operators write while the context is open, views left out.
 
     This is the work beside products: masks, exponentials, sorts. What a fused kernel holds inside

@@ -153,10 +153,9 @@ def check_untouched(case: Case) -> Result:
             mode = f"in {'training' if training else 'evaluation'} with {name}"
             with seeded(14):
                 states = random_states()
-                with torch.no_grad():
-                    call(mixer, x, mask)
+                y = call(mixer, x.requires_grad_(), mask)
                 after = random_states()
-                torch.autograd.backward(call(mixer, x.requires_grad_(), mask).sum())
+                torch.autograd.backward(y.sum())
             for what, copied in copies.items():
                 if not torch.equal(given[what], copied):
                     return Result(False, f"{what} is another after a pass {mode}").because(

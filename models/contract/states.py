@@ -6,7 +6,17 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lra.models.contract.case import ROWS, SHORT, Case, Result, call, inapplicable, traits_of, worst
+from lra.models.contract.case import (
+    FEW,
+    ROWS,
+    SHORT,
+    Case,
+    Result,
+    call,
+    inapplicable,
+    traits_of,
+    worst,
+)
 from lra.models.mixer import Extends, Flow, Layout, Positions, Remembers, State, Unsupported
 from lra.models.state import join, select
 
@@ -60,7 +70,7 @@ def partitions(length: int) -> dict[str, list[int]]:
     return {
         "all at once": [length],
         "awkward thirds": [part for part in (third, 1, length - third - 1) if part > 0],
-        "one by one": [1] * min(SHORT, length),
+        "one by one": [1] * min(FEW, length),
     }
 
 
@@ -120,21 +130,14 @@ def _flowing(case: Case, mixer: Extends, pieces: list[Tensor], memory: int | Non
 
 
 def check_extend(case: Case) -> Result:
-    """However a stream is cut, `extend` gives what one pass gives; with positions inside, too."""
-    length, seen = case.middling, []
-    x, ways = case.input(length), partitions(length)
-    for positions in (Positions.none, *case.inside(traits_of(case.build()))):
-        mixer = remembering(case, positions)
-        if isinstance(mixer, str):
-            return inapplicable(mixer)
-        wanted = call(mixer, x)
-        for name, cut in ways.items():
-            y, _ = stream(
-                mixer, list(torch.split(x[:, : sum(cut)], cut, dim=1)), empty(mixer, case)
-            )
-            label = f"{name}, positions={positions.value}"
-            seen.append(case.agree(label, y, wanted[:, : sum(cut)]))
-        ways = {"chunks and single tokens": mixed(length)}
+    """However a stream is cut, `extend` gives what one pass gives; `ways` tries encodings."""
+    mixer, x = remembering(case), case.input(case.middling)
+    if isinstance(mixer, str):
+        return inapplicable(mixer)
+    seen, wanted = [], call(mixer, x)
+    for name, cut in partitions(case.middling).items():
+        y, _ = stream(mixer, list(torch.split(x[:, : sum(cut)], cut, dim=1)), empty(mixer, case))
+        seen.append(case.agree(name, y, wanted[:, : sum(cut)]))
     return worst(seen)
 
 
@@ -247,29 +250,31 @@ def check_forgetting(case: Case) -> Result:
 
     With `by_segment`, and in training, all of a segment may see those before it.
     """
-    mixer = remembering(case)
+    pieces = [REMEMBERED, 1, 1, REMEMBERED + 2, 3, 1]
+    mixer = remembering(case, max_length=max(case.max_length, sum(pieces)))
     if isinstance(mixer, str):
         return inapplicable(mixer)
-    pieces = [REMEMBERED, 1, 1, REMEMBERED + 2, 3, 1]
     if (reason := _never_full(case, mixer, pieces)) is not None:
         return inapplicable(f"{reason}")
     traits, x = traits_of(mixer), case.input(sum(pieces))
     place, seen = torch.arange(sum(pieces), device=case.device)[:, None], []
 
-    def streamed(x: Tensor) -> Tensor:
-        return stream(mixer, list(torch.split(x, pieces, dim=1)), empty(mixer, case, REMEMBERED))[0]
+    def streamed(*several: Tensor) -> Tensor:
+        x = torch.cat(several)
+        state = cast(Remembers, mixer).initial_state(len(x), REMEMBERED)
+        return stream(mixer, list(torch.split(x, pieces, dim=1)), state)[0]
 
     for training in (True, False):
         mixer.train(training)
-        plain = streamed(x)
         # How many tokens before a segment its first token sees.
         reach = REMEMBERED if training or traits.by_segment else REMEMBERED - 1
-        for number in range(2, len(pieces)):
-            first = sum(pieces[:number])
-            own = slice(first, first + pieces[number])
-            loud = torch.where(place < first - reach, case.noise(x), x)
-            what = f"outliers {reach + 1} tokens and more before a segment of {pieces[number]}"
-            seen.append(case.agree(what, streamed(loud)[:, own], plain[:, own]))
+        firsts = [sum(pieces[:number]) for number in range(2, len(pieces))]
+        louds = [torch.where(place < first - reach, case.noise(x), x) for first in firsts]
+        plain, *changed = streamed(x, *louds).split(ROWS)
+        for y, first, size in zip(changed, firsts, pieces[2:], strict=True):
+            own = slice(first, first + size)
+            what = f"outliers {reach + 1} tokens and more before a segment of {size}"
+            seen.append(case.agree(what, y[:, own], plain[:, own]))
     found = worst(seen)
     if traits.summarises:
         what = "change values" if not found.passed else "change nothing: summarises is True"
@@ -287,10 +292,8 @@ def check_forgetting(case: Case) -> Result:
 
 def _never_full(case: Case, mixer: nn.Module, pieces: list[int]) -> str | None:
     """Say why no stream outgrows the memory, as its size shows; None where one does."""
-    if sum(pieces) > case.max_length:
-        return f"sequences of {case.max_length} are too short"
     sizes = [describe(empty(mixer, case, memory)) for memory in (REMEMBERED, 2 * REMEMBERED)]
-    longer = remembering(case, max_length=2 * case.max_length)
+    longer = remembering(case, max_length=2 * max(case.max_length, sum(pieces)))
     if not isinstance(longer, str):
         sizes.append(describe(empty(longer, case, REMEMBERED)))
     if all(size == sizes[0] for size in sizes):

@@ -43,9 +43,12 @@ def check_ways(case: Case) -> Result:
 
 
 def ways(
-    mixer: nn.Module, *, evaluation: bool = True
+    mixer: nn.Module, *, evaluation: bool = True, every: bool = True
 ) -> Iterator[tuple[str, Callable[[Tensor, Facts], Tensor]]]:
-    """Yield the ways of one pass, the mixer being in evaluation, unless not, and in training."""
+    """Yield the ways of one pass, the mixer being in evaluation, unless not, and in training.
+
+    With `every` False, in training none but what a stack calls: `extend` where it is offered.
+    """
 
     def forward(x: Tensor, facts: Facts) -> Tensor:
         with seeded(17):
@@ -55,8 +58,9 @@ def ways(
         with seeded(17):
             return cast(Extends, mixer).extend(Flow(x), layout_of(facts)).x
 
+    runs = (forward, extend) if isinstance(mixer, Extends) else (forward,)
     for training in (False, True) if evaluation else (True,):
-        for run in (forward, extend) if isinstance(mixer, Extends) else (forward,):
+        for run in runs if every or not training else runs[-1:]:
             mixer.train(training)
             yield f"{run.__name__} in {'training' if training else 'evaluation'}", run
 
@@ -70,8 +74,9 @@ def dropping(case: Case, share: float) -> list[nn.Module]:
 def _passes(case: Case, positions: Positions) -> Iterator[Result]:
     """Compare every way with `forward` in evaluation; where training is noisy, in training.
 
-    Under some of several masks, values alone; without gradient and with a dropout that drops
-    nothing, under none and all of them. At an encoding that the mixer applies itself, under all.
+    Under some of several masks, values alone. Under none and all of them, in training by `forward`
+    too, in evaluation without gradient and in training with a dropout that drops nothing. At an
+    encoding that the mixer applies itself, under all.
     """
     mixer = case.mixer(positions=positions)
     traits, length = traits_of(mixer), case.length(positions)
@@ -84,29 +89,28 @@ def _passes(case: Case, positions: Positions) -> Iterator[Result]:
     if positions != Positions.none:
         kinds = {together: kinds[together]}
     for what, facts in kinds.items():
-        real, values_alone = facts.get("keep", slice(None)), what not in few
-        wanted: dict[bool, Tensor] = {}
-        gradients: list[tuple[Tensor, ...]] = []
+        real = facts.get("keep", slice(None))
+        wanted: dict[bool, tuple[Tensor, tuple[Tensor, ...]]] = {}
         outermost = positions == Positions.none and what in {"no mask", together}
         for each in (mixer, *silent) if outermost else (mixer,):
-            for name, run in ways(each, evaluation=each is mixer):
-                label = f"{name}, {what}, positions={positions.value}"
+            for name, run in ways(each, evaluation=each is mixer, every=outermost):
+                label = f"{what}, positions={positions.value}"
                 x = case.input(length).requires_grad_()
                 y = run(x, facts)
-                first = wanted.setdefault(each.training and traits.training_noise, y.detach())
-                yield case.agree(label, y[real], first[real])
-                if each is not mixer or values_alone:
-                    continue
-                if outermost:
+                derived = each is mixer and what in few and (each.training or not wanted)
+                slopes: tuple[Tensor, ...] = ()
+                if derived:
+                    total = (y * given)[real].sum()
+                    slopes = torch.autograd.grad(total, [x, *learnt], materialize_grads=True)
+                noisy = each.training and traits.training_noise
+                first, others = wanted.setdefault(noisy, (y.detach(), slopes))
+                yield case.agree(f"{name}, {label}", y[real], first[real])
+                for of, here, there in zip(named, slopes, others, strict=False):
+                    yield case.agree(f"gradient of {of} {name}, {label}", here, there)
+                if outermost and not each.training:
                     with torch.no_grad():
                         z = run(x, facts)
-                    yield case.agree(f"{label}, no_grad", z[real], first[real])
-                if mixer.training:
-                    total = (y * given)[real].sum()
-                    gradients += [torch.autograd.grad(total, [x, *learnt], materialize_grads=True)]
-        for name, *pair in zip(named if gradients else (), *gradients, strict=True):
-            label = f"gradient of {name} in training, {what}, positions={positions.value}"
-            yield case.agree(label, pair[-1], pair[0])
+                    yield case.agree(f"{name}, {label}, no_grad", z[real], first[real])
 
 
 def _longest(case: Case) -> Iterator[Result]:
@@ -140,7 +144,7 @@ def _passes_rounded(case: Case) -> Iterator[Result]:
         if precision != "float32" and traits.random_draws:  # hashes may choose otherwise
             continue
         mixer.to(dtype)
-        for name, run in ways(mixer):
+        for name, run in ways(mixer, every=False):
             if mixer.training and traits.training_noise:
                 continue
             for what, facts in kinds.items():
@@ -182,21 +186,17 @@ def _streams(case: Case, positions: Positions) -> Iterator[Result]:
 
     plain = positions == Positions.none
     loud, silent = (dropping(case, each) if plain else [] for each in (DROPPED, DROPS_NOTHING))
+    # As streams are used: trained with gradients, evaluated without.
     for name, training, mixers in (
         ("in evaluation", False, [mixer]),
         ("in evaluation with attention_dropout", False, loud),
         ("in training", True, [mixer]),
         ("in training with a dropout that drops nothing", True, silent),
     ):
-        # Encodings are tried as streams are used: trained with gradients, evaluated without.
-        asked = (True, False) if plain else (training,)
         for each in mixers if not (training and traits.training_noise) else []:
-            each.train(training)
-            for gradient in asked:
-                with torch.set_grad_enabled(gradient):
-                    y, _ = streamed(each, x)
-                label = f"a stream {name}, positions={positions.value}"
-                yield case.agree(label if gradient else f"{label}, no_grad", y, wanted)
+            with torch.set_grad_enabled(training):
+                y, _ = streamed(each.train(training), x)
+            yield case.agree(f"a stream {name}, positions={positions.value}", y, wanted)
     mixer.eval()
     for precision, (dtype, auto) in PRECISIONS.items() if plain else ():
         mixer.to(dtype)

@@ -17,13 +17,11 @@ from lra.models.contract.case import Case
 from lra.models.contract.costs import count_evaluation, count_training
 from lra.models.contract.suite import direction
 from lra.models.mixer import Unsupported
-from tests.contracts.test_mixers import FAMILIES, MODELS
+from tests.contracts.test_mixers import FAMILIES, MODELS, TOKEN_BY_TOKEN
 
 FILE = Path(__file__).with_name("recorded_costs.json")
 RECORDED = json.loads(FILE.read_text()) if FILE.exists() else {}
 LENGTH = 1024
-TOKEN_BY_TOKEN = {"rwkv7", "slstm", "ttt"}
-"""Families that loop over tokens, whose cost is that of each: counted at fewer."""
 
 
 def costs(family: str) -> dict[str, dict[str, int]]:

@@ -95,9 +95,9 @@ PLANTED = [
     whole("ways", "extend in evaluation, order", ways.ExtendForgetsOrder),
     whole("ways", "extend in training, keep", ways.ExtendTrainsOnPadding),
     whole("ways", "no_grad", ways.ExtendWithoutGradientForgets),
-    whole("ways", "forward in training, order", ways.TrainsWithoutOrder),
+    whole("ways", "in training, order", ways.TrainsWithoutOrder),
     whole("ways", "in training, keep and document", ways.TrainsWithoutTwoMasks, causal=True),
-    whole("ways", "gradient of the input in training", ways.ExtendDetaches),
+    whole("ways", "gradient of the input extend in training", ways.ExtendDetaches),
     core("ways", "a stream in training", ways.StreamsUnreadInTraining, causal=True),
     core("ways", "a stream in autocast", ways.StreamsUnreadUnderAutocast, causal=True),
     core("ways", "a stream in", ways.StreamsAheadInBfloat16, causal=True),
@@ -165,7 +165,7 @@ PLANTED = [
     whole("context", "in training", ranks.IgnoresOtherRanksInTraining),
     whole("context", "in training", ranks.ExtendIgnoresOtherRanks),
     whole("context", "in float32", ranks.IgnoresOtherRanksInFloat32),
-    whole("context", "in float32", ranks.IgnoresOtherRanksWithoutGradient),
+    whole("context", "no mask", ranks.IgnoresOtherRanksWithoutGradient),
     Fault(
         "ReachesOneRank",
         "context",
@@ -261,7 +261,9 @@ PLANTED = [
     whole("flow", "beside one that was there", ways.KeepsItsPenalties),
     whole("flow", "beside one that was there", ways.DoublesOthersPenalties, causal=True),
     core("extend", "awkward thirds", mixers.Forgetful, causal=True),
-    whole("extend", "positions=position_infused", mixers.Stopped, causal=True),
+    whole(
+        "ways", "a stream in evaluation, positions=position_infused", mixers.Stopped, causal=True
+    ),
     core("prefill", "behind a prompt of 32", mixers.Edged, causal=True),
     core("state", "changed shape", mixers.Growing, causal=True),
     core("state", "not the first axis", mixers.BatchLast, causal=True),
