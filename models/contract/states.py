@@ -270,7 +270,7 @@ def check_forgetting(case: Case) -> Result:
         reach = REMEMBERED if training or traits.by_segment else REMEMBERED - 1
         firsts = [sum(pieces[:number]) for number in range(2, len(pieces))]
         louds = [torch.where(place < first - reach, case.noise(x), x) for first in firsts]
-        plain, *changed = streamed(x, *louds).split(ROWS)
+        plain, *changed = torch.split(streamed(x, *louds), ROWS)
         for y, first, size in zip(changed, firsts, pieces[2:], strict=True):
             own = slice(first, first + size)
             what = f"outliers {reach + 1} tokens and more before a segment of {size}"

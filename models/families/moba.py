@@ -46,7 +46,7 @@ class MobaCore(nn.Module):
             operations=Growth(2.0),
             row_stochastic=True,
             weight_dropout=True,
-            summarises=block > 1,
+            summarises=block > 1 and top > 1,
             sees_order=site.causal or (chosen and block > 1),
         )
 

@@ -21,13 +21,13 @@ from tests.contracts.test_mixers import FAMILIES, MODELS, TOKEN_BY_TOKEN
 
 FILE = Path(__file__).with_name("recorded_costs.json")
 RECORDED = json.loads(FILE.read_text()) if FILE.exists() else {}
-LENGTH = 1024
+LENGTH = 512
 
 
 def costs(family: str) -> dict[str, dict[str, int]]:
     """Return the counts of one row in each direction that a family offers."""
     factory, _ = mixer_factory(MODELS[family]["mixer"], ())
-    length, counts = LENGTH // 8 if family in TOKEN_BY_TOKEN else LENGTH, {}
+    length, counts = LENGTH // 4 if family in TOKEN_BY_TOKEN else LENGTH, {}
     for causal in (False, True):
         case = Case(make=factory, causal=causal)
         try:

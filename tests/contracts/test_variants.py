@@ -12,10 +12,13 @@ from lra.models.mixer import Positions, Traits, Unsupported
 from tests.contracts.choices_of_configs import MODELS
 
 LEFT_OUT = {
-    "traits", "strides", "copies", "hooks", "calls", "untouched", "recomputation", "order",
-    "context", "content", "large_inputs", "operations", "memory",
+    "traits", "lengths", "empty", "half", "meta", "strides", "copies", "hooks", "repeatable",
+    "calls", "untouched", "recomputation", "order", "context", "content", "large_inputs",
+    "operations", "memory",
 }  # fmt: skip
 """Checks of what an option rarely moves, and of growth."""
+LENGTH = 36
+"""Tokens: two of the largest parts, and some more; blocks of 6 and 12 are whole."""
 ENCODINGS = {Positions.rotary, Positions.transformer_xl}
 """One that turns queries and keys and one that adds to scores: `test_mixers.py` tries them all."""
 VARIANTS = {
@@ -159,7 +162,7 @@ def test_a_variant_keeps_the_contract(family, options):
     """In each direction that it offers."""
     make, offered, failed = functools.partial(MODELS[family], **options), [], []
     for causal in (False, True):
-        case = Few(make=make, causal=causal, max_length=48, width=12, heads=3)
+        case = Few(make=make, causal=causal, max_length=LENGTH, width=12, heads=3)
         try:
             case.build()
         except Unsupported:
