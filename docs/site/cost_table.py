@@ -16,6 +16,7 @@ MEASURED = {
         "families_state_spaces-epyc",
         "families_gated-epyc",
         "families_others-epyc",
+        "families_rwkv6-xeon",
     ),
     True: (
         "families_causal-epyc",
@@ -23,13 +24,18 @@ MEASURED = {
         "families_gated_causal-epyc",
         "families_mesa_causal-xeon",
         "families_others_causal-epyc",
+        "families_rwkv6_causal-xeon",
     ),
     None: ("families_gpu-h100",),
 }
 """Files of rows whose places in the table are: both directions, causal, a GPU."""
 LONGEST = {
-    False: ("families_longest-xeon",),
-    True: ("families_longest_causal-xeon", "families_short_causal-xeon"),
+    False: ("families_longest-xeon", "families_rwkv6-xeon"),
+    True: (
+        "families_longest_causal-xeon",
+        "families_short_causal-xeon",
+        "families_rwkv6_causal-xeon",
+    ),
 }
 """The same of the table at 16,384 tokens; gated families were measured causal at 256, too."""
 CPU = (("speed", "1,024"), ("speed", "4,096"), ("speed", "8,192"), ("memory", "8,192"))
