@@ -12,7 +12,7 @@ from lra.models.mixer import Positions, Traits, Unsupported
 from tests.contracts.choices_of_configs import MODELS
 
 LEFT_OUT = {
-    "traits", "lengths", "empty", "half", "meta", "strides", "copies", "hooks", "repeatable",
+    "traits", "empty", "half", "meta", "strides", "copies", "hooks", "repeatable",
     "calls", "untouched", "recomputation", "order", "context", "content", "large_inputs",
     "operations", "memory",
 }  # fmt: skip
