@@ -59,7 +59,7 @@ COMMANDS = {
         "lra run -m +experiment=families sweep=families_mesa_causal runner.direction=causal "
         f"model=mesa_net,slstm,ttt {TO_8192}"
     ),
-    "families_rwkv6": ("lra run -m +experiment=families sweep=families_rwkv6 model=rwkv6"),
+    "families_rwkv6": "lra run -m +experiment=families sweep=families_rwkv6 model=rwkv6",
     "families_rwkv6_causal": (
         "lra run -m +experiment=families sweep=families_rwkv6_causal runner.direction=causal "
         "model=rwkv6"

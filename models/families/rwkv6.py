@@ -14,7 +14,8 @@ Notation   the paper's lambda are `mixes`, mu above, and u is `bonus`; its head 
            64e-5.
 Published  causal, heads of 64 channels; blocks of LayerNorm with a network of squared ReLU over
            shifted tokens behind a gate, and no positions, model.backbone.positions=none.
-Differs    W_O begins as zeros in the code. The network is the backbone's.
+Differs    W_O begins as zeros in the code; the other maps are drawn as there. The network is the
+           backbone's.
 """
 
 import torch
@@ -26,7 +27,12 @@ from lra.models.mixer import Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.layer import Borders, Parts, by_head
-from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, shifted
+from lra.models.ops.gated.token_shift import (
+    LowRankMap,
+    ShiftedMixer,
+    of_own_token,
+    shifted,
+)
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
@@ -42,7 +48,7 @@ def bonus_product(
     k: Float[Tensor, "b h l k"],
     v: Float[Tensor, "b h l v"],
     g: Float[Tensor, "b h l k"],
-    bonus: Float[Tensor, "h k"],
+    bonus: Float[Tensor, " e"],
     *,
     borders: Borders,
     state: Float[Tensor, "b h k v"] | None = None,
@@ -55,7 +61,7 @@ def bonus_product(
         k: Keys.
         v: Values.
         g: Logarithms of decays, at most 0.
-        bonus: What a token's own key is multiplied by, for itself.
+        bonus: What a token's own key is multiplied by, for itself, in all heads.
         borders: Padding and documents.
         state: What earlier tokens left; None: nothing.
         chunk: Tokens whose weights are formed directly.
@@ -67,8 +73,7 @@ def bonus_product(
             q, k, v, borders.after_borders(g), state=state, chunk=chunk, keep=borders.keep,
             reads=Reads.before,
         )  # fmt: skip
-        own = (q * k * bonus.to(dtype)[:, None]).sum(-1, keepdim=True)
-        return borders.without_first(o) + own * v, after
+        return borders.without_first(o) + of_own_token(q, k, v, bonus), after
 
 
 class RWKV6(ShiftedMixer):
@@ -134,18 +139,9 @@ class RWKV6(ShiftedMixer):
         streams = self.r_proj(r), self.k_proj(k), self.v_proj(v), -self.decay(w, nn.Tanh()).exp()
         q, k, v, decays = (by_head(each, self.heads) for each in streams)
         o, after = bonus_product(
-            q, k, v, decays, self.bonus.view(self.heads, -1), borders=borders, state=state,
-            chunk=self.chunk,
-        )  # fmt: skip
+            q, k, v, decays, self.bonus, borders=borders, state=state, chunk=self.chunk
+        )
         with full_precision(x):
             heads = self.normed(o, EPSILON)
         gate = F.silu(self.gate_proj(g))
         return heads.to(gate.dtype) * gate, (after, token)
-
-    def merged(
-        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
-    ) -> Float[Tensor, "b l d"]:
-        """Project the gated heads."""
-        del x
-        y: Tensor = self.out_proj(o)
-        return y

@@ -18,7 +18,8 @@ Notation   the paper's r_k, kappa's factor and alpha of k are rho, xi and alpha;
            epsilon 1e-5 times a head's width.
 Published  causal, heads of 64 channels; blocks of LayerNorm with a network of squared ReLU over
            shifted tokens, and no positions, model.backbone.positions=none.
-Differs    W_O begins as zeros in the code. The network is the backbone's.
+Differs    W_O begins as zeros in the code; the other maps are drawn as there. The network is the
+           backbone's.
 """
 
 import math
@@ -34,7 +35,12 @@ from lra.models.mixer import Flow, Layout, Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.layer import Borders, Parts, by_head
-from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, shifted
+from lra.models.ops.gated.token_shift import (
+    LowRankMap,
+    ShiftedMixer,
+    of_own_token,
+    shifted,
+)
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
@@ -164,9 +170,8 @@ class RWKV7(ShiftedMixer):
                 borders.after_borders(decays), u=u, state=state, chunk=self.chunk,
                 keep=borders.keep,
             )  # fmt: skip
-            skip = by_head(self.skip.to(dtype)[None, None], self.heads)
-            direct = (q * u * skip).sum(-1, keepdim=True) * v
-            heads = self.normed(o, EPSILON * o.shape[-1]) + direct.transpose(1, 2).flatten(2)
+            direct = of_own_token(q, u, v, self.skip).transpose(1, 2).flatten(2)
+            heads = self.normed(o, EPSILON * o.shape[-1]) + direct
         y = heads.to(values.dtype) * gate
         if hands_on:
             of_sides = [torch.zeros_like(kept)] * self.sides
@@ -178,7 +183,6 @@ class RWKV7(ShiftedMixer):
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l m"]
     ) -> Float[Tensor, "b l o"]:
         """Project the gated heads, and let values pass."""
-        del x
         width = self.out_proj.in_features
-        y: Tensor = self.out_proj(o[..., :width])
+        y = super().merged(o[..., :width], x)
         return torch.cat((y, o[..., width:]), -1) if o.shape[-1] > width else y

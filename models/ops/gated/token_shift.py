@@ -62,6 +62,14 @@ class ShiftedMixer(GatedMixer):
         y = normed_heads(o, epsilon).transpose(1, 2).flatten(2)
         return y * self.norm_weight.to(y.dtype) + self.norm_bias.to(y.dtype)
 
+    def merged(
+        self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l m"]
+    ) -> Float[Tensor, "b l d"]:
+        """Project heads that are normed and gated already."""
+        del x
+        y: Tensor = self.out_proj(o)
+        return y
+
     def empty(self, batch_size: int) -> Parts:
         """Return zeros for the states, and for the token before the first."""
         token = self.out_proj.weight.new_zeros(batch_size, 1, self.width)
@@ -75,6 +83,17 @@ class ShiftedMixer(GatedMixer):
         }
         special["decay.base"] = special["decay.base"]._replace(learning_rate_scale=2.0)
         return special
+
+
+def of_own_token(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    factors: Float[Tensor, " e"],
+) -> Float[Tensor, "b h l v"]:
+    """Return what each token reads of itself alone, its key times a factor for every channel."""
+    by_channel = factors.to(q.dtype).view(q.shape[1], 1, -1)
+    return (q * k * by_channel).sum(-1, keepdim=True) * v
 
 
 def shifted(

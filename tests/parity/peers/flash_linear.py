@@ -96,7 +96,7 @@ def rwkv6(case: PeerCase) -> PeerPair:
 
     def ours(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
         g = F.logsigmoid(x + OPEN)
-        return bonus_product(q, k, v, g, bonus.view(shape), borders=Borders(None, None))[0]
+        return bonus_product(q, k, v, g, bonus, borders=Borders(None, None))[0]
 
     def theirs(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
         g = F.logsigmoid(x + OPEN)
