@@ -29,6 +29,7 @@ from functools import cache
 from multiprocessing import util
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from unittest import mock
 
 HOME = Path(__file__).resolve().parent.parent
 IMPORTED = (
@@ -263,9 +264,8 @@ def become(call: Call, files: list[int]) -> None:
 def bundle() -> None:
     """Have this process know the script of Vega: bundled once, and kept beside other builds."""
     scripts = importlib.import_module("lra.reports.page.scripts")
-    before, os.environ["LRA_DATA"] = os.environ.get("LRA_DATA", ""), str(HOME / "build/kept")
-    scripts.vega()
-    os.environ["LRA_DATA"] = before
+    with mock.patch.dict(os.environ, LRA_DATA=str(HOME / "build/kept")):
+        scripts.vega()
 
 
 def warm_up() -> None:
