@@ -66,16 +66,14 @@ class Loader(ConfigLoaderImpl):
         """Equal parts of configurations are one object: later work is done once for each."""
         self._words: dict[str, Override] = {}
         self._numbers: dict[str, Override] = {}
-        self._layers: dict[tuple[str | None, str | None], Tree] = {}
-        self._bases: dict[tuple[str, ...], Tree] = {}
         self._begin("config", ())
 
     def _begin(self, config_name: str | None, of_hydra: tuple[str, ...]) -> None:
         """Turn to what depends on the words for Hydra itself, which may name more folders."""
         self._config_name, self.words_of_hydra = config_name, of_hydra
         self._files_there = self._places.setdefault((config_name, of_hydra), _Files())
-        self._layers.clear()
-        self._bases.clear()
+        self._layers: dict[tuple[str | None, str | None], Tree] = {}
+        self._bases: dict[tuple[str, ...], Tree] = {}
 
     @cached_property
     def _parser(self) -> OverridesParser:
