@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -31,9 +32,8 @@ TINIEST = (
     "runner.checkpoint_every_s=0.05", "logger=none", "report=false", "sweep=many",
 )  # fmt: skip
 AGAIN = "runner.retry=[crashed]"
-LIFE_S = 8.0
+LIFE_S, SHORT_LIFE_S = 8.0, 3.0
 """Of a claim, for workers that were told so; others wait for five minutes."""
-FROZEN_S = 3 * LIFE_S
 LONGEST_S = 4.0 * 3600
 
 
@@ -43,6 +43,7 @@ class Crowd:
     def __init__(self, found: Found, settings: Settings, bench: Bench, cells: int) -> None:
         self.found, self.settings, self.bench = found, settings, bench
         self.draw = settings.draw("workers")
+        self.life_s = SHORT_LIFE_S if settings.short else LIFE_S
         self.words = ("-m", *TINIEST, f"seed=range(0,{cells})", AGAIN, f"results={bench.results}")
         self.running: list[Running] = []
         self.strangers: list[Running] = []
@@ -62,9 +63,8 @@ class Crowd:
 
     def add(self, workers: int) -> None:
         """Start workers of this machine, with claims of a short life."""
-        prepare = partial(fresh.begin, partial(fresh.with_short_claims, 1.0, LIFE_S))
         words = ("work", "many", f"--results={self.bench.results}", f"--workers={workers}")
-        self.running.append(self.bench.start(*words, prepare=prepare))
+        self.running.append(self.bench.start(*words, prepare=self._short_claims()))
         self.started += workers
 
     def add_stranger(self) -> None:
@@ -72,9 +72,12 @@ class Crowd:
         self.started += 1
         faults = Faults(self.bench.folder / f"host-{self.started}", self.bench.results)
         faults.host(1000 + self.started)
-        prepare = partial(fresh.begin, partial(fresh.with_short_claims, 1.0, LIFE_S))
         words = ("work", "many", f"--results={self.bench.results}", f"--name=host-{self.started}")
+        prepare = self._short_claims()
         self.strangers.append(self.bench.start(*words, prepare=prepare, more=faults.variables))
+
+    def _short_claims(self) -> Callable[[], object]:
+        return partial(fresh.begin, partial(fresh.with_short_claims, 1.0, self.life_s))
 
     def holders(self) -> list[Holder]:
         """Return who holds a cell just now."""
@@ -98,7 +101,7 @@ class Crowd:
             if kind == "frozen":
                 for each in (pid, *below(pid)):
                     os.kill(each, number)
-                self.frozen[pid] = time.monotonic() + FROZEN_S
+                self.frozen[pid] = time.monotonic() + 3 * self.life_s
             else:
                 os.kill(pid, number)
         except ProcessLookupError:
@@ -171,7 +174,7 @@ def _clear(crowd: Crowd) -> None:
     few = len(left) <= struck
     crowd.found.check(few, f"{struck} workers were killed, and claims are left: {left[:5]}")
     if left:
-        time.sleep(LIFE_S + 1)
+        time.sleep(crowd.life_s + 1)
         crowd.add(1)
         ended = crowd.running[-1].end()
         crowd.found.check(ended.code == 0, f"the last worker ended with {ended.code}")
@@ -204,7 +207,7 @@ def _share(crowd: Crowd, settings: Settings, cells: int, workers: int) -> None:
         most = max(most, len(crowd.holders()))
         if done > before:
             moved, before = time.monotonic(), done
-        elif settings.short and done < cells and time.monotonic() - moved > LIFE_S:
+        elif settings.short and done < cells and time.monotonic() - moved > crowd.life_s:
             crowd.add(1)  # which judges claims as old long before those that were submitted
             moved = time.monotonic()
         if done - told >= max(1, cells // 10):
