@@ -5,12 +5,9 @@ stand two without a test of their own: one approximates attention, one sees the 
 task is one file and one YAML.
 """
 
-import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,12 +16,14 @@ from tests import lra_process
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 GIVEN = Path(__file__).parent / "new_family"
-FAMILY, KIND, APPROXIMATION = "running_mean", "running means", "key_means"
+FAMILY, APPROXIMATION = "running_mean", "key_means"
 CAUSAL, TASK = "token_shift", "majority"
+VISITS = "test_visits.py"
 ADDED = {
     "running_mean.py": f"models/families/{FAMILY}.py",
     "running_mean.yaml": f"conf/model/{FAMILY}.yaml",
     "running_mean_checks.py": f"tests/models/families/test_{FAMILY}.py",
+    "visits_checks.py": f"tests/{VISITS}",
     "key_means.py": f"models/families/{APPROXIMATION}.py",
     "key_means.yaml": f"conf/model/{APPROXIMATION}.yaml",
     "token_shift.py": f"models/families/{CAUSAL}.py",
@@ -48,6 +47,7 @@ GO_OVER_ALL = (
     "tests/tasks/data/test_shared_cache.py",
     "tests/test_family_pages.py",
     "tests/test_rules.py",
+    f"tests/{VISITS}",
 )
 PAGES = ("pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
 OF_ALL = (
@@ -58,35 +58,29 @@ OF_ALL = (
     "test_the_import_rules_hold",
     "test_choices_of_models_are_compared",
     "test_types_and_values_are_those_that_are_checked_when_it_runs",
+    "test_visits",
 )
 """Tests that go over all families in one piece; those of one family have its name."""
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the project with the files."""
-    folder = tmp_path_factory.mktemp("project")
-    left = shutil.ignore_patterns("__pycache__", "published")
+def copied(folder: Path) -> None:
+    """Make a copy of the project with the files, and with what Python has compiled of it."""
     for room in ROOMS:
-        shutil.copytree(ROOT / room, folder / room, ignore=left)
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("published"))
     for page in PAGES:
         shutil.copy(ROOT / page, folder)
     for name, place in ADDED.items():
         assert not (ROOT / place).exists(), f"{place} is there: choose another name in this test"
         shutil.copy(GIVEN / name, folder / place)
-    return folder
 
 
-def python(copy: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python on the copy, one thread, in a folder."""
-    settings = {"PYTHONPATH": f"{copy}{os.pathsep}{copy / 'docs/site'}", "OMP_NUM_THREADS": "1"}
-    return lra_process.python(*words, cwd=folder, **settings)
-
-
-def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:
+def test_every_rule_every_contract_and_every_verb_takes_it_up(tmp_path: Path) -> None:
+    copied(tmp_path)
     chosen = " or ".join((FAMILY, APPROXIMATION, CAUSAL, TASK, *OF_ALL))
     options = ("-q", "-rp", "-p", "no:cacheprovider", "-n", "0", "-k", chosen)
-    done = python(copy, copy, "-m", "pytest", *options, *GO_OVER_ALL)
+    settings = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{tmp_path / 'docs/site'}"}
+    words = ("-m", "pytest", *options, *GO_OVER_ALL)
+    done = lra_process.python(*words, cwd=tmp_path, OMP_NUM_THREADS="1", **settings)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = [line for line in done.stdout.splitlines() if line.startswith("PASSED")]
     for name in (
@@ -103,64 +97,3 @@ def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:
         *OF_ALL,
     ):
         assert any(name in line for line in passed), name
-
-
-def test_every_verb_and_every_report_has_it(copy: Path, tmp_path: Path) -> None:
-    """One test, for one process that does it all."""
-    done = python(copy, tmp_path, "-P", str(GIVEN / "visits.py"), FAMILY, KIND, APPROXIMATION)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    known = json.loads(done.stdout.splitlines()[-1])
-    listed(known)
-    chosen(known)
-    approximated(known)
-    verified(known)
-    reported(known)
-    drawn(known)
-
-
-def listed(known: dict[str, Any]) -> None:
-    assert FAMILY in known["list"]
-    assert "model.mixer.gate=sigmoid" in known["options"]
-    assert known["traits"]["directions"] == ["bidirectional", "causal"]
-    assert known["traits"]["state"] is True
-
-
-def chosen(known: dict[str, Any]) -> None:
-    assert known["of its kind"] == [FAMILY]
-    for where in ("all", "causal", "model=all", "families", "families_train"):
-        assert known[where].count(FAMILY) == 1, where
-        assert len(known[where]) > 10, where
-
-
-def approximated(known: dict[str, Any]) -> None:
-    for where in ("approximations", "approximation"):
-        assert known[where].count(APPROXIMATION) == 1, where
-        assert FAMILY not in known[where], where
-        assert len(known[where]) > 10, where
-    assert known["errors"]["32"] < 1e-12 < known["errors"]["4"]
-
-
-def verified(known: dict[str, Any]) -> None:
-    (line,) = known["verify"].splitlines()
-    name, _, counts = line.partition(": ")
-    passed, _, _, failed, *_ = counts.split()
-    assert (name, failed) == (FAMILY, "0")
-    assert int(passed) > 40
-
-
-def reported(known: dict[str, Any]) -> None:
-    (rows,) = (rows for name, rows in known["tables"].items() if name.startswith("efficiency"))
-    assert rows
-    assert any("time" in name for name in known["figures"])
-    for part in ("attention with equal weights", "`gate=sigmoid`", "## Measured"):
-        assert part in known["page"]
-    assert f"## {KIND.capitalize()}" in known["overview"]
-    assert f"[{FAMILY}]({FAMILY}.md)" in known["overview"]
-    assert known["page figures"]
-
-
-def drawn(known: dict[str, Any]) -> None:
-    """In the panel of its kind, and like no other family."""
-    assert known["panels"][KIND] == [FAMILY]
-    others = [look for name, look in known["looks"].items() if name != FAMILY]
-    assert known["looks"][FAMILY] not in others

@@ -8,12 +8,13 @@ An import by a computed name (`importlib.import_module(name)`) is not seen: name
 
 import hashlib
 import importlib.machinery
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from lra.conf.rooms import ROOMS, stored_name
-from lra.runners.storage.parsed_sources import keep_parsed, parsed
+from lra.runners.storage.parsed_sources import Statement, keep_parsed, parsed
 
 FOLLOWED = ("models", "tasks", "runners", "conf")
 _HERE = Path(__file__).resolve().parents[2]
@@ -117,8 +118,8 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
 
 
 def _source_of(name: str, path: Path) -> Source:
-    imports = _imports(path, name, is_package=path.name == "__init__.py")
-    return Source(path, parsed(path).digest, tuple(map(stored_name, imports)))
+    read = parsed(path)
+    return Source(path, read.digest, _imports(read.statements, name, path.name == "__init__.py"))
 
 
 def located(module: str) -> Path | None:
@@ -155,14 +156,16 @@ def _inside(path: Path, part: str) -> Path | None:
     return source if source.is_file() else None
 
 
-def _imports(path: Path, name: str, *, is_package: bool) -> Iterator[str]:
-    """Yield every dotted name that a source imports, anywhere in it, packages included."""
+@lru_cache(maxsize=4096)
+def _imports(statements: tuple[Statement, ...], name: str, is_package: bool) -> tuple[str, ...]:
+    """Return every dotted name that a source imports, anywhere in it, packages included."""
     package = name if is_package else name.rpartition(".")[0]
-    for level, module, names in parsed(path).statements:
+    found: list[str] = []
+    for level, module, names in statements:
         base = module
         if level:
             parents = package.split(".")
             start = ".".join(parents[: len(parents) - level + 1])
             base = f"{start}.{module}" if module else start
-        yield base
-        yield from (f"{base}.{imported}" for imported in names)
+        found += [base, *(f"{base}.{imported}" for imported in names)]
+    return tuple(map(stored_name, found))
