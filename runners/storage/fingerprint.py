@@ -107,7 +107,7 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
         name = names.pop()
         if name in reached or name.partition(".")[0] not in packages:
             continue
-        source = read(name)
+        source = seen[name] if name in seen else read(name)
         if source is None:
             continue  # a name inside a module, not a module
         reached[name] = source
@@ -168,4 +168,4 @@ def _imports(statements: tuple[Statement, ...], name: str, is_package: bool) -> 
             start = ".".join(parents[: len(parents) - level + 1])
             base = f"{start}.{module}" if module else start
         found += [base, *(f"{base}.{imported}" for imported in names)]
-    return tuple(map(stored_name, found))
+    return tuple(dict.fromkeys(map(stored_name, found)))
