@@ -92,12 +92,11 @@ def counts(
             hashes = np.where(second, mixed(hashes ^ SHARED), hashes)
             hashes, owner = np.concatenate([hashes, both]), np.concatenate([owner, whose])
     slots = owner * BUCKETS + (hashes % np.uint64(BUCKETS)).astype(np.int64)
-    counted = np.bincount(slots, minlength=number * BUCKETS).reshape(number, BUCKETS)
-    total = counted.sum(1, keepdims=True).clip(1)
-    shares: Float32[np.ndarray, "b f"] = counted.astype(np.float32) / np.sqrt(
-        total, dtype=np.float32
-    )
-    return shares
+    counted = np.zeros(number * BUCKETS, np.float32)
+    np.add.at(counted, slots, np.float32(1))
+    total = np.bincount(owner, minlength=number)
+    counted[slots] /= np.sqrt(total, dtype=np.float32)[owner]  # a slot named twice is set twice
+    return counted.reshape(number, BUCKETS)
 
 
 def _common_features(
