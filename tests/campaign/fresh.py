@@ -26,7 +26,7 @@ def begin(also: Callable[[], object] | None = None) -> None:
 
 
 def with_short_claims(touch_s: float, stale_s: float) -> None:
-    """Let claims live for seconds, not minutes, for whoever takes or looks; for `begin(also=...)`."""
+    """Let claims live for seconds, for who takes and who looks; for `begin(also=...)`."""
     claims = importlib.import_module("lra.runners.storage.claims")
     claims.take.__kwdefaults__.update(touch_s=touch_s, stale_s=stale_s)
     for judge in (claims.Observer.left_behind, claims.living):
