@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing import shared_memory, synchronize
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lra.runners.records import Cell, Measurement
+from lra.runners.storage import claims
 from lra.runners.store import Store
 from tests.campaign import fresh, machine, published, shim
 from tests.campaign.part import Found
@@ -105,12 +107,12 @@ FAULTS = {
     "torn": lambda path: path.write_text(path.read_text()[:-9]),
     "more files": lambda path: path.with_name(".rows-abc123.jsonl.x.1.00000000.tmp").touch(),
     "lacks files": lambda path: path.with_name("environment-abc123.json").unlink(),
-    "claims are left": lambda path: (claims(path) / path.parent.name).touch(),
+    "claims are left": lambda path: (claims_of(path) / path.parent.name).touch(),
     "sweep mine lists 1": lambda path: sorted(path.parents[3].glob("sweeps/mine/*"))[0].unlink(),
 }  # fmt: skip
 
 
-def claims(path: Path) -> Path:
+def claims_of(path: Path) -> Path:
     folder = path.parents[3] / "claims"
     folder.mkdir()
     return folder
@@ -171,6 +173,24 @@ def test_shared_memory_that_is_left_is_that_of_the_case(tmp_path: Path, monkeypa
     finally:
         for name in own | others:
             (machine.SHARED / name).unlink()
+
+
+def test_short_claims_are_short_for_who_looks_and_who_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims.take, "__kwdefaults__", {**claims.take.__kwdefaults__})
+    for judge in (claims.living, claims.Observer.left_behind):
+        monkeypatch.setattr(judge, "__defaults__", judge.__defaults__)
+    fresh.with_short_claims(1.0, 3.0)
+    claim = tmp_path / "cell"
+    claim.write_text(json.dumps({"host": "another", "pid": 7, "place": "another"}))
+    assert [*claims.living(tmp_path)] == ["cell"]
+    assert claims.take(claim) is None
+    os.utime(claim, (time.time() - 4,) * 2)
+    assert claims.living(tmp_path) == {}
+    taken = claims.take(claim)
+    assert taken is not None
+    taken.release()
 
 
 @pytest.mark.slow
