@@ -23,7 +23,7 @@ from here, too: what is printed is what runs.
 import copy
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from pathlib import Path
@@ -34,7 +34,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ConfigDefault, GroupDefault, ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, OverrideType
 from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -110,22 +110,20 @@ class Loader(ConfigLoaderImpl):
 
     def _own_part(self, choices: Sequence[Override], how: tuple[RunMode, bool, bool]) -> DictConfig:
         """Return Hydra's own part, which choices that only name a file leave as it is."""
-        lines = [str(word.input_line) for word in choices]
-        names, key = dict[str, str | None](), list[Any](how)
-        for word, line in zip(choices, lines, strict=True):
-            if (shape := self._shape(word)).only_names:
-                names[word.key_or_group] = shape.name
-            key.append((word.key_or_group, shape.rest) if shape.only_names else line)
-        known = self._files_there.own_parts
-        if (place := tuple(key)) not in known:
-            # Of files, Hydra merges its own part alone: see `_load_single_config`.
-            config = super().load_configuration(
-                self._config_name, [*self.words_of_hydra, *lines], *how
-            )
-            self._files_there.lists[tuple(lines)] = self._listed
-            known[place] = pickle.dumps(config)
-            return config
-        config = cast(DictConfig, pickle.loads(known[place]))  # noqa: S301  # our own
+        if how[0] is RunMode.MULTIRUN and not how[2]:  # Hydra looks at no sweep
+            choices = [word for word in choices if not word.is_sweep_override()]
+        known, names = self._files_there.own_parts, dict[str, str]()
+        for key, lines, names in self._questions(choices):  # noqa: B007  of the last
+            if (key, how) not in known:
+                # Of files, Hydra merges its own part alone: see `_load_single_config`.
+                config = super().load_configuration(
+                    self._config_name, [*self.words_of_hydra, *lines], *how
+                )
+                self._files_there.lists[key] = self._listed
+                known[key, how] = pickle.dumps(config)
+            if names.keys() <= self._replaceable(key):
+                break
+        config = cast(DictConfig, pickle.loads(known[key, how]))  # noqa: S301  # our own
         config.hydra.runtime.cwd = str(Path.cwd())
         config.hydra.runtime.choices.update(names)
         return config
@@ -240,42 +238,76 @@ class Loader(ConfigLoaderImpl):
 
     def _files(self, words: Sequence[Override]) -> list[ResultDefault]:
         """Return our files in order, which stays where one only takes the place of another."""
-        lines = tuple(str(word.input_line) for word in words)
-        shapes = {word.key_or_group: self._shape(word) for word in words}
-        chosen = {group: shape.name for group, shape in shapes.items() if shape.name is not None}
-        key = tuple((group, shape.rest) for group, shape in shapes.items())
-        order = self._files_there.orders.get(key)
-        if order is None:
-            if (listed := self._files_there.lists.get(lines)) is None:
+        lists, names = self._files_there.lists, dict[str, str]()
+        for key, lines, names in self._questions(words):  # noqa: B007  of the last
+            if key not in lists:
                 asked = [*self.words_of_hydra, *lines]
                 everything = super().compute_defaults_list(self._config_name, asked, RunMode.RUN)
-                listed = everything.defaults
-            order = [file for file in self._ordered(listed, words) if group_of(file) != "hydra"]
-            groups = [_folder(file) for file in order]
-            loaded = [self.repository.load_config(str(file.config_path)) for file in order]
-            if any(groups.count(group) != 1 for group in chosen) or "${" in repr(
-                [file and file.defaults_list for file in loaded]
-            ):
-                return order
-            self._files_there.orders[key] = order
+                lists[key] = everything.defaults
+            if names.keys() <= self._replaceable(key):
+                break
+        files = [file for file in self._ordered(lists[key], words) if group_of(file) != "hydra"]
         return [
-            replace(file, config_path=f"{group}/{chosen[group]}") if group in chosen else file
-            for file, group in zip(order, map(_folder, order), strict=True)
+            replace(file, config_path=f"{group}/{names[group]}") if group in names else file
+            for file, group in zip(files, map(_folder, files), strict=True)
         ]
+
+    def _questions(
+        self, words: Sequence[Override]
+    ) -> Iterator[tuple[tuple[Any, ...], list[str], dict[str, str]]]:
+        """Yield what to ask Hydra of choices: a key of its answer, words, and names to put into it.
+
+        First for as little as an answer may depend on, then for all as it stands.
+        """
+        shapes = [self._shape(word) for word in words]
+        lines = [str(word.input_line) for word in words]
+        heard = [n for n, shape in enumerate(shapes) if not shape.in_place]
+        names = {
+            word.key_or_group: shape.name
+            for word, shape in zip(words, shapes, strict=True)
+            if shape.name is not None
+        }
+        key = tuple((words[n].key_or_group, shapes[n].rest) for n in heard)
+        yield key, [lines[n] for n in heard], names
+        yield tuple(lines), lines, {}
+
+    def _replaceable(self, key: tuple[Any, ...]) -> set[str]:
+        """Return the groups of which a list has one file, which moves no other."""
+        if key not in self._files_there.replaceable:
+            files = self._files_there.lists[key]
+            folders = [_folder(file) for file in files]
+            loaded = [self.repository.load_config(str(file.config_path)) for file in files]
+            named = "${" not in repr([file and file.defaults_list for file in loaded])
+            self._files_there.replaceable[key] = {
+                folder
+                for folder, file in zip(folders, loaded, strict=True)
+                if named and file and folders.count(folder) == 1 and _is_alone(file)
+            }
+        return self._files_there.replaceable[key]
 
     def _shape(self, word: Override) -> "_Shape":
         """Return what of a choice the order of files depends on, and what only names a file."""
         line = str(word.input_line)
         if line not in self._files_there.shapes:
-            path = None if word.is_sweep_override() else f"{word.key_or_group}/{word.value()}"
-            file = path and self.repository.load_config(path)
-            alone = file and all(default.is_self() for default in file.defaults_list or ())
-            if file and alone and word.package is None and not word.is_delete():
-                rest = (word.type, file.header["package"])
-                self._files_there.shapes[line] = _Shape(rest, str(word.value()))
+            group, simple = word.key_or_group, not word.is_sweep_override() and not word.is_delete()
+            file = self.repository.load_config(f"{group}/{word.value()}") if simple else None
+            if file and _is_alone(file) and word.package is None and "hydra" not in file.config:
+                package = file.header["package"]
+                first = word.type is OverrideType.CHANGE and self._first(group)
+                in_place = bool(first) and first.header["package"] == package
+                shape = _Shape((word.type, package), str(word.value()), in_place)
             else:
-                self._files_there.shapes[line] = _Shape((line,), None)
+                shape = _Shape((line,), None, False)
+            self._files_there.shapes[line] = shape
         return self._files_there.shapes[line]
+
+    def _first(self, group: str) -> ConfigResult | None:
+        """Return the file of a group that stands where no word chooses one."""
+        root = self.repository.load_config(str(self._config_name))
+        for default in (root.defaults_list or ()) if root is not None else ():
+            if isinstance(default, GroupDefault) and default.group == group:
+                return self.repository.load_config(f"{group}/{default.value}")
+        return None
 
     def _ordered(
         self, defaults: Sequence[ResultDefault], words: Sequence[Override]
@@ -348,7 +380,10 @@ class Loader(ConfigLoaderImpl):
             put = partial(changed, tree[head], rest, value, word.type)
             return {**tree, head: self.memo.of(what, (tree[head],), put)}
         except Unclear:
-            return self._by_hydra(tree, [word])
+            if word.is_delete() or head not in tree or not self.is_plain({head: tree[head]}):
+                return self._by_hydra(tree, [word])
+            # Of this part alone: Hydra takes its time for every other.
+            return {**tree, **self._by_hydra({head: tree[head]}, [word])}
 
     def _by_hydra(self, tree: Tree, words: Sequence[Override]) -> Tree:
         """Return a configuration with words applied by Hydra, which refuses what it refuses."""
@@ -396,11 +431,8 @@ class _Shape(NamedTuple):
     rest: tuple[Any, ...]
     name: str | None
     """Of the file, where it can stand in another's place without moving any other."""
-
-    @property
-    def only_names(self) -> bool:
-        """Whether the file sets nothing outside its group, as Hydra's own part is."""
-        return self.name is not None and self.rest[-1] != "_global_"
+    in_place: bool
+    """Whether that is the place of the file that is chosen where no word is."""
 
 
 @dataclass(slots=True)
@@ -408,11 +440,16 @@ class _Files:
     """What is known of the files that can be chosen."""
 
     names: dict[str, list[str]] = field(default_factory=dict)
-    orders: dict[tuple[Any, ...], list[ResultDefault]] = field(default_factory=dict)
-    lists: dict[tuple[str, ...], list[ResultDefault]] = field(default_factory=dict)
+    lists: dict[tuple[Any, ...], list[ResultDefault]] = field(default_factory=dict)
+    replaceable: dict[tuple[Any, ...], set[str]] = field(default_factory=dict)
     shapes: dict[str, "_Shape"] = field(default_factory=dict)
     layers: dict[tuple[str | None, str | None], bytes] = field(default_factory=dict)
     own_parts: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
+
+
+def _is_alone(file: ConfigResult) -> bool:
+    """Return whether a file brings no others along."""
+    return all(default.is_self() for default in file.defaults_list or ())
 
 
 def _of_a_table(word: Override) -> bool:

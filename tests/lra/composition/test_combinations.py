@@ -237,15 +237,16 @@ OWN = (
 def test_choices_of_files_are_merged_as_hydra_merges_them(
     files: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """Hydra says once which files there are and in which order, and merges none of them."""
+    """Hydra says once, with its own part, which files there are and in which order."""
     without_checks(monkeypatch)
     monkeypatch.chdir(tmp_path)
     words = [*files.split(), "seed=3", "optim.steps=7", "optim.warmup_steps=0"]
     with monkeypatch.context() as patched:
         repository._hydra_alone.cache_clear()
         lists = counted(patched, ConfigLoaderImpl, "compute_defaults_list")
+        own_parts = counted(patched, ConfigLoaderImpl, "load_configuration")
         swept = entries(words)
-        assert len(lists) == 1
+        assert (len(lists), len(own_parts)) == (0, 1)
     wanted = plainly(words, tmp_path / "hydra", monkeypatch)
     assert all(map(alike, swept, [tree for tree, _ in wanted]))
     assert [each.overrides for each in swept] == [task_words for _, task_words in wanted]
