@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from enum import Enum
 from functools import lru_cache, partial
-from types import MappingProxyType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
@@ -126,6 +126,52 @@ def _bound(target: Callable[..., Any], options: _Options, where: str) -> dict[st
             raise ConfigError(f"{where}: " + unknown("option", str(key), names))
     storable(values, where)
     try:
+        typed_values = {f.name: _typed_alone(f, values) for f in fields(spec)}
+    except _Unclear:
+        typed_values = _typed_together(spec, options, where)
+    storable(plain(typed_values), where)  # a default of the user's own class, too
+    return typed_values
+
+
+class _Unclear(Exception):
+    """Only OmegaConf can tell what a value becomes, or why it is refused."""
+
+
+def _typed_alone(option: Any, values: Mapping[str, Any]) -> Any:
+    """Return one option typed, without the milliseconds that OmegaConf takes for a class."""
+    if option.name in values:
+        return _typed(values[option.name], option.type)
+    if option.default_factory is not MISSING:
+        return _typed(option.default_factory(), option.type)
+    if isinstance(option.default, Enum) and isinstance(option.default, option.type):
+        return option.default
+    return _typed(option.default, option.type)
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    if get_origin(kind) in (Union, UnionType):
+        kinds = [each for each in get_args(kind) if each is not NoneType]
+        if value is None and len(kinds) < len(get_args(kind)):
+            return None
+        kind = kinds[0] if len(kinds) == 1 else None
+    if type(value) is list and get_origin(kind) is list:
+        return [_typed(item, *get_args(kind)) for item in value]
+    if kind in (bool, int, float) and type(value) is kind:
+        return value
+    if kind is float and type(value) is int and abs(value) < 2**53:
+        return float(value)
+    if type(value) is str and isinstance(kind, type):
+        if kind is str and "${" not in value and value != "???":
+            return value
+        if issubclass(kind, Enum) and value in kind.__members__:
+            return kind[value]
+    raise _Unclear
+
+
+def _typed_together(spec: type, options: _Options, where: str) -> dict[str, Any]:
+    """Return options as OmegaConf types them."""
+    values = options.options
+    try:
         literal = _escaped(values) if "${" in options.text else values
         merged = OmegaConf.unsafe_merge(OmegaConf.structured(spec), literal)  # both are new
         bound = OmegaConf.to_object(merged)
@@ -136,12 +182,11 @@ def _bound(target: Callable[..., Any], options: _Options, where: str) -> dict[st
             reason = f"{_first_line(error)}; wanted {spelling.accepted(_type_of(spec, top))}"
             raise ConfigError(f"{where}.{key}: {reason}") from error
         raise ConfigError(_refusal(where, top, values[top], _type_of(spec, top))) from error
-    typed_values = {name: getattr(bound, name) for name in names}
+    typed_values = {each.name: getattr(bound, each.name) for each in fields(spec)}
     for key, value in values.items():
         kind = _type_of(spec, key)
         if not _same(value, typed_values[key]) or not _holds(typed_values[key], kind):
             raise ConfigError(_refusal(where, key, value, kind))
-    storable(plain(typed_values), where)  # a default of the user's own class, too
     return typed_values
 
 

@@ -113,7 +113,7 @@ class Loader(ConfigLoaderImpl):
         if how[0] is RunMode.MULTIRUN and not how[2]:  # Hydra looks at no sweep
             choices = [word for word in choices if not word.is_sweep_override()]
         known, names = self._files_there.own_parts, dict[str, str]()
-        for key, lines, names in self._questions(choices):  # noqa: B007  of the last
+        for key, lines, names in self._questions(choices):
             if (key, how) not in known:
                 # Of files, Hydra merges its own part alone: see `_load_single_config`.
                 config = super().load_configuration(
@@ -239,7 +239,7 @@ class Loader(ConfigLoaderImpl):
     def _files(self, words: Sequence[Override]) -> list[ResultDefault]:
         """Return our files in order, which stays where one only takes the place of another."""
         lists, names = self._files_there.lists, dict[str, str]()
-        for key, lines, names in self._questions(words):  # noqa: B007  of the last
+        for key, lines, names in self._questions(words):
             if key not in lists:
                 asked = [*self.words_of_hydra, *lines]
                 everything = super().compute_defaults_list(self._config_name, asked, RunMode.RUN)
@@ -293,8 +293,8 @@ class Loader(ConfigLoaderImpl):
             file = self.repository.load_config(f"{group}/{word.value()}") if simple else None
             if file and _is_alone(file) and word.package is None and "hydra" not in file.config:
                 package = file.header["package"]
-                first = word.type is OverrideType.CHANGE and self._first(group)
-                in_place = bool(first) and first.header["package"] == package
+                first = self._first(group) if word.type is OverrideType.CHANGE else None
+                in_place = first is not None and first.header["package"] == package
                 shape = _Shape((word.type, package), str(word.value()), in_place)
             else:
                 shape = _Shape((line,), None, False)

@@ -6,7 +6,6 @@ other models at the protocols, of which most are like a neighbour by name. A mod
 once for all combinations that make the same one; data are not touched.
 """
 
-import copy
 from dataclasses import replace
 from importlib.resources import files
 
@@ -19,6 +18,7 @@ from lra.composition.compose import build_model, facts, group_file, locate, type
 from lra.composition.hydra_entry import entries
 from lra.composition.runner_class import bundled
 from lra.models.backbone.config import TOKEN_HEADS, Softmax
+from lra.runners.records import Memo
 
 
 def nodes(group):
@@ -86,13 +86,13 @@ def runs(protocol, tasks):
 
 
 def runs_of(protocol, tasks, models):
-    known = {}
+    known, memo = {}, Memo()
     for config in configs(protocol, tasks, models):
-        yield typed(config, known)
-        if "variant" in config["model"].get("mixer", {}):
-            other = copy.deepcopy(config)
-            other["model"]["mixer"]["variant"] = "lra"
-            yield typed(other, known)
+        yield typed(config, known, memo)
+        model = config["model"]
+        if "variant" in model.get("mixer", {}):
+            other = {**model, "mixer": {**model["mixer"], "variant": "lra"}}
+            yield typed({**config, "model": other}, known, memo)
 
 
 def tasks_of(protocol):
