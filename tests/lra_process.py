@@ -64,6 +64,11 @@ def count_short() -> None:
     costs.LENGTHS, costs.FURTHER_LENGTHS = (64, 128, 256), (512, 1024, 2048)
 
 
+def forget_packages() -> None:
+    """Look for installed packages anew, on the path of this call."""
+    importlib.import_module("lra.composition.extensions").extensions.cache_clear()
+
+
 NUMBER = struct.Struct("i")
 
 

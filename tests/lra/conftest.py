@@ -1,6 +1,10 @@
-"""What the tests of the command line share: reports of one format."""
+"""What the tests of the command line share: reports of one format, and Vega bundled once."""
 
 import pytest
+
+from tests import lra_process
+
+lra_process.bundle()
 
 
 @pytest.fixture(autouse=True)

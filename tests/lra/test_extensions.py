@@ -30,8 +30,9 @@ ONE_AFTER_ANOTHER = """\
 import contextlib, io, json, sys
 from lra.cli import main
 from lra.composition.selection import sets
-from tests.lra_process import count_short
+from tests.lra_process import bundle, count_short
 
+bundle()
 answers = []
 for words in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -66,12 +67,11 @@ def test_a_choice_is_listed_with_its_package_which_nothing_imports_before_it_is_
     seen = tmp_path / "seen"
     path = {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{HOME}", "ACME_SEEN": str(seen)}
 
-    def python(*words: str) -> str:
-        done = lra_process.python("-P", *words, cwd=tmp_path, OMP_NUM_THREADS="1", **path)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    python("-m", "lra", "run", "model=still", *SHORT)
+    run = lra_process.run(
+        ["run", "model=still", *SHORT], cwd=tmp_path, env={**os.environ, **path},
+        prepare=lra_process.forget_packages,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
     assert seen.exists()
     (cell,) = tmp_path.glob("results/cells/*/*/cell.json")
     assert json.loads(cell.read_text())["config"]["plugins"] == ["acme_still"]
@@ -80,7 +80,11 @@ def test_a_choice_is_listed_with_its_package_which_nothing_imports_before_it_is_
         ("report",), ("run", "model=linear", *SHORT, "runner.dry_run=true"),
         ("verify", "still", "--max-length", "64"),
     )  # fmt: skip
-    every, *answers = json.loads(python("-c", ONE_AFTER_ANOTHER, json.dumps(lines)))
+    done = lra_process.python(
+        "-P", "-c", ONE_AFTER_ANOTHER, json.dumps(lines), cwd=tmp_path, OMP_NUM_THREADS="1", **path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    every, *answers = json.loads(done.stdout)
     assert ("linear" in every, "still" in every) == (True, False)  # or presets would change
     assert [imported for _, _, imported in answers] == [False] * 5 + [True]
     assert [code for code, *_ in answers] == [0] * 6

@@ -138,7 +138,7 @@ def test_malformed_files(plain, tmp_path, capsys):
     ]  # fmt: skip
     path, out = tmp_path / "rows.jsonl", tmp_path / "out"
     refused = 0
-    for _ in range(cases(30)):
+    for _ in range(cases(20)):
         if path.is_dir():
             path.rmdir()
         path.unlink(missing_ok=True)
@@ -161,7 +161,7 @@ def test_malformed_files(plain, tmp_path, capsys):
         except BaseException as error:
             error.add_note(f"{kind.__name__}: {path.read_bytes()[:3000] if path.is_file() else ''}")
             raise
-    assert refused > cases(30) / 2
+    assert refused > cases(20) / 2
 
 
 @pytest.mark.fuzz
@@ -169,7 +169,7 @@ def test_hostile_names(plain, tmp_path, capsys):
     """In tables and pages, of all columns that hold text."""
     generator = random.Random(21)
     shown = 0
-    for number in range(cases(4)):
+    for number in range(cases(3)):
         rows = scores()
         for _ in range(generator.randrange(1, 4)):
             name, column = generator.choice(NAMES), generator.choice((*TEXTS, *LABELS))
@@ -179,7 +179,7 @@ def test_hostile_names(plain, tmp_path, capsys):
                 else:
                     each[column] = name
         shown += report_of(rows, tmp_path / f"{number}", plain, capsys)
-    assert shown > cases(4) / 2
+    assert shown > cases(3) / 2
 
 
 def report_of(rows, folder, plain, capsys):

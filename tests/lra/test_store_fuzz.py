@@ -92,7 +92,7 @@ def test_one_damaged_file(name, tmp_path, monkeypatch, capsys):
     (tmp_path / "sound").mkdir()
     fill(tmp_path / "sound")
     generator = random.Random(name)
-    for number in range(cases(3)):
+    for number in range(cases(2)):
         root = tmp_path / f"results-{number}"
         shutil.copytree(tmp_path / "sound", root)
         seed = generator.randrange(3)

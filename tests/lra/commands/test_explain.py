@@ -2,28 +2,36 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 
-from lra.choices.explain import choice_options, lines, sets, shared_options
+from lra.choices.explain import Option, choice_options, lines, sets, shared_options
 from lra.cli import main
 from lra.composition.catalogue import choices, groups
 from lra.composition.option_sources import arguments, comments, parameters
 from tests.lra_process import python
 
-FILES = [file for group in groups() for file in choices(group)]
 TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster", "search")
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_every_option_has_type_and_meaning(file: Path) -> None:
-    found = [*choice_options(file), *shared_options(file)]
-    assert [option.key for option in found if not option.meaning.strip()] == []
+@pytest.mark.parametrize("group", groups())
+def test_every_option_has_type_and_meaning_and_a_choice_fits_a_screen(group: str) -> None:
     thin = re.compile(r"(null|false|true|empty|0|\w+ \|)(:| )", re.IGNORECASE)  # no meaning
-    assert [option.key for option in found if thin.match(option.meaning)] == []
-    assert [option.key for option in found if not option.type.strip()] == []
+    for file in choices(group):
+        own = choice_options(file)
+        found = [*own, *shared_options(file)]
+        assert [o.key for o in found if not o.meaning.strip() or thin.match(o.meaning)] == [], file
+        assert [option.key for option in found if not option.type.strip()] == [], file
+        check_values(file, own, found)
+        screen = [*lines(file, group, everything=False)]
+        assert len(screen) <= 60, file
+        assert max(map(len, screen[1:])) <= 130, file
+
+
+def check_values(file: Path, own: Sequence[Option], found: Sequence[Option]) -> None:
     for option in found:  # the default is one of the allowed values
         if option.values and option.default is not None:
             given = option.default if isinstance(option.default, list) else [option.default]
@@ -34,9 +42,9 @@ def test_every_option_has_type_and_meaning(file: Path) -> None:
         steering = {"dry_run", "shard", "retry", "timeout_s"}
         wanted = {*node} - {"name", "about", "class_path", "section"}
         wanted |= steering if file.parent.name == "runner" else set()
-        assert {option.key.rpartition(".")[2] for option in choice_options(file)} == wanted
+        assert {option.key.rpartition(".")[2] for option in own} == wanted, file
     else:
-        assert sets(file)
+        assert sets(file), file
 
 
 def test_types_and_values_are_those_that_are_checked_when_it_runs() -> None:
@@ -72,14 +80,6 @@ def test_a_family_on_one_screen_and_in_full(capsys: pytest.CaptureFixture[str]) 
     assert "model.mixer.features=256   (whole number, or null)" in text
     assert "faithful: The paper's" in text
     assert "model.backbone.depth=2" in text
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_every_choice_fits_a_screen(file: Path) -> None:
-    found = [*lines(file, file.parent.name, everything=False)]
-    assert len(found) <= 60
-    assert max(map(len, found[1:])) <= 130
-    assert len(found) <= len([*lines(file, file.parent.name, everything=True)]) + 1
 
 
 def test_an_option_is_explained_once() -> None:

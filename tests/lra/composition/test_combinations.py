@@ -118,7 +118,7 @@ def test_a_sweep_is_what_hydra_composes(tmp_path: Path, monkeypatch: Any) -> Non
     monkeypatch.chdir(tmp_path)
     draw = random.Random(20_260_110)
     compared, refused = 0, 0
-    while compared < cases(6):
+    while compared < cases(4):
         # A warm-up that a word names is never cut, and Hydra cuts none.
         words = ["-m", *line(draw, GROUPS, WORDS), "optim.warmup_steps=0"]
         composed = result_of(lambda words=words: entries(words)) if few(words[1:]) else []
@@ -128,7 +128,7 @@ def test_a_sweep_is_what_hydra_composes(tmp_path: Path, monkeypatch: Any) -> Non
         if isinstance(wanted, str):
             refused += 1
             assert isinstance(composed, str), (words, wanted)
-            assert refused < 2 * cases(6), "most lines must say something"
+            assert refused < 2 * cases(4), "most lines must say something"
             continue
         assert not isinstance(composed, str), (words, composed)
         compared += 1

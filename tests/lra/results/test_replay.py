@@ -289,7 +289,7 @@ def test_any_parts_in_any_order_put_each_row_into_one_run(tmp_path: Path, seed: 
     store = Filled(tmp_path)
     keys = [planned.cell.key for planned in store.sweep.planned]
     done: set[str] = set()
-    for _ in range(3):
+    for _ in range(2):
         own = draw.sample(keys, draw.randint(1, len(keys)))
         store.write([key for key in own if key not in done or draw.random() < 0.5])
         done |= set(own)
@@ -322,18 +322,6 @@ def test_online_without_a_key_goes_offline_and_says_so(tmp_path: Path) -> None:
     assert len(store.there()) == 5
     assert "offline under" in sentence
     assert "No API key configured" in sentence
-
-
-def test_online_without_an_answer_goes_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    store = Filled(tmp_path, "logger=wandb_online")
-    store.write()
-    sentence = store.send()
-    assert len(store.there()) == 5
-    assert "because going online failed" in sentence
 
 
 def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
