@@ -9,15 +9,12 @@ import pytest
 
 from lra.cli import message
 from lra.conf.kept import data_root
-from tests.lra_process import HOME
+from tests import lra_process
 
 
-def lra(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+def lra(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if k not in ("HOME", "LRA_DATA", "XDG_CACHE_HOME")}
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "lra", *words], cwd=folder, capture_output=True, timeout=300,
-        env={**kept, "PYTHONPATH": str(HOME), **variables}, check=False,
-    )  # fmt: skip
+    return lra_process.run(words, cwd=folder, env={**kept, **variables})
 
 
 def test_without_a_home_the_variable_is_named(monkeypatch) -> None:
@@ -35,7 +32,7 @@ def test_without_a_home_the_variable_is_named(monkeypatch) -> None:
 def test_a_home_that_takes_no_folder_is_answered_with_the_variable(home, tmp_path) -> None:
     done = lra(tmp_path, "data", "prepare", "listops", "source=sample", HOME=home)
     assert done.returncode == 2
-    (line,) = done.stderr.decode().splitlines()
+    (line,) = done.stderr.splitlines()
     assert f": {home}" in line
     assert "set the environment variable LRA_DATA" in line
 
@@ -55,5 +52,5 @@ def test_wandb_in_a_folder_that_is_not_utf8_is_refused_before_the_run(tmp_path) 
     variables = {"LRA_DATA": str(tmp_path / "data"), "HOME": str(tmp_path)}
     done = lra(folder, *words, "logger=wandb_offline", **variables)
     assert done.returncode == 2
-    assert b"W&B writes to no folder whose name is not UTF-8" in done.stderr
+    assert "W&B writes to no folder whose name is not UTF-8" in done.stderr
     assert lra(folder, *words, "logger=none", **variables).returncode == 0

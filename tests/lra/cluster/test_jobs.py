@@ -149,10 +149,7 @@ def test_what_another_cluster_has_is_neither_ended_nor_counted(
 
 @pytest.mark.parametrize("fails", ["note", "submission", "signal"])
 def test_jobs_that_were_started_are_found_without_their_ids(
-    fails: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     fake = fake_slurm(tmp_path / "slurm", monkeypatch)

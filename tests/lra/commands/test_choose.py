@@ -141,8 +141,8 @@ def test_states_are_those_that_were_measured() -> None:
 
 @pytest.mark.parametrize("model", ["lstm", "ttt"])
 def test_what_goes_token_by_token_is_counted_at_short_lengths(model: str) -> None:
-    (run,) = runs_of(["length=1024", f"model={model}", "causal", "depth=1"])
-    step = Passes(1, 1, 1024, step=True, measured=True)
+    (run,) = runs_of(["length=640", f"model={model}", "causal", "depth=1"])
+    step = Passes(1, 1, 640, step=True, measured=True)
     quick, whole = Costs(quick=True).of(run, step), Costs().of(run, step)
     assert whole.work.operators > MOST_OPERATORS[Device.cpu]
     assert quick.work.products == pytest.approx(whole.work.products, rel=1e-6)
@@ -206,7 +206,7 @@ def test_the_nearest_rows_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = lra.choose(1024, task="pathx", model=("linear", "s5", "fnet"), by="quality")
+    frame = lra.choose(256, task="pathx", model=("linear", "s5", "fnet"), by="quality")
     assert [*frame["model"]] == ["s5", "linear", "fnet"]
     assert frame["paper_score"][0] == 98.58
     assert pd.isna(frame["paper_score"][1])

@@ -173,10 +173,7 @@ def tokens_of(settings, ours):
     """Whether so many tokens make one update of ours, on all GPUs."""
     parts = settings["max_tokens"] // settings["tokens_per_sample"] * settings["update_freq"]
     epoch = math.ceil(WORDS / (settings["max_tokens"] * settings["update_freq"] * GPUS))
-    return (parts * GPUS, epoch) == (
-        ours.optim["batch_size"],
-        ours.runner["evaluate_every_steps"],
-    )
+    return (parts * GPUS, epoch) == (ours.optim["batch_size"], ours.runner["evaluate_every_steps"])
 
 
 FAIRSEQ = {

@@ -225,11 +225,7 @@ def test_offline_runs_read_back(
 
 @pytest.mark.parametrize(("fault", "processes"), [(None, 1), ("killed", 2), ("lost", 2)])
 def test_one_process_writes_the_runs_of_cells_and_the_report(
-    fault: str | None,
-    processes: int,
-    tmp_path: Path,
-    png: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fault: str | None, processes: int, tmp_path: Path, png: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[object] = []
     process = live_reports.WritingProcess

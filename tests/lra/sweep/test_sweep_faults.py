@@ -118,9 +118,7 @@ def test_side_by_side_the_first_refusal_ends_all(tmp_path, monkeypatch, capsys):
 def limited(results, size):
     """Run with a limit of the kernel on the size of a file."""
     return start(
-        results,
-        *SHORT,
-        prepare=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size)),
+        results, *SHORT, prepare=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size))
     )
 
 

@@ -7,10 +7,7 @@ from lra.tuning.advance import Step, TrialOutcome, Words, advance
 from lra.tuning.record import Arm, Record, SearchOptions
 
 RATE = "optim.peak_learning_rate"
-RANGES = {
-    RATE: "tag(log, interval(1e-4, 3e-2))",
-    "optim.weight_decay": "choice(0, 0.01, 0.1)",
-}
+RANGES = {RATE: "tag(log, interval(1e-4, 3e-2))", "optim.weight_decay": "choice(0, 0.01, 0.1)"}
 Score = Callable[[Words], float | None]
 
 
