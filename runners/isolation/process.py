@@ -270,6 +270,7 @@ class Child:
     def _stop(self, cause: str, grace_seconds: float) -> None:
         self._cause = cause
         self._kill_at = time.monotonic() + grace_seconds
+        self._deadline = None  # else `due` would be past from here on, and whoever waits would spin
         for rank in self._ranks:
             rank.terminate()
 
@@ -282,7 +283,7 @@ class Child:
             elif len(self._ranks) > 1 and failures and now >= min(failures) + _PATIENCE_S:
                 self._stop("failure", _PATIENCE_S)
         if ended and self._kill_at is None:
-            self._kill_at = now + _LINGER_S
+            self._kill_at, self._deadline = now + _LINGER_S, None
         if self._kill_at is not None and now >= self._kill_at:
             for rank in self._ranks:
                 if not rank.dead:

@@ -15,6 +15,7 @@ from fuzz import cases
 from small_sweeps import FAULTY, TINY, run, settled, start
 
 from lra.composition.hydra_entry import entries
+from lra.runners.isolation.process import Child
 from lra.runners.store import Store, read_outcomes, read_rows
 from lra.sweep.cell_list import build
 
@@ -203,12 +204,15 @@ def test_what_needs_a_training_that_could_not_be_built(constructor, tmp_path):
     ("work", "status", "curve"),
     [("raises", "crashed", 0), ("hangs", "timeout", 3), ("no memory", "out_of_memory", 3)],
 )
-def test_a_failed_cell_has_no_score(work, status, curve, tmp_path):
+def test_a_failed_cell_has_no_score(work, status, curve, tmp_path, monkeypatch):
     """It fails in the evaluation of the second split, when there are scores of the first."""
+    looks, poll = [], Child.poll
+    monkeypatch.setattr(Child, "poll", lambda child: looks.append(child) or poll(child))
     calls = 6 + 50 + 10  # steps, all batches of the first split and some of the second
     limit = ("runner.timeout_s=6",) if status == "timeout" else ()
     words = ("runner.evaluation_batch_size=8", f"+model.mixer.work='{work}'", *limit)
     run(tmp_path, *SHORT, *words, f"+model.mixer.call={calls}")
+    assert len(looks) < 500  # also while one that hangs is given time to end
     rows = read_rows(tmp_path)
     (failed,) = rows[rows["status"] != "ok"].itertuples()
     assert failed.status == status
