@@ -13,11 +13,11 @@ What wins over what, the weaker first:
 A preset may choose the protocol that it is made for. One that is named by hand takes its place.
 
 Hydra takes a tenth of a second for a configuration, mostly spent on its own part, and a sweep has
-ten thousand. So its own part is composed once, each order of files is asked for once, and files and
-words are merged as plain dictionaries. A process that composes again, as a notebook does, goes on
-with both. Whatever is no plain case goes through Hydra's own function
-for words, and through OmegaConf for references. Whoever asks Hydra (`--cfg`, `--info`) is answered
-from here, too: what is printed is what runs.
+ten thousand. So its own part is composed once, each order of files is asked for once, a file that
+brings nothing along takes another's place in both, and files and words are merged as plain
+dictionaries. A process that composes again, as a notebook does, goes on with both. Whatever is no
+plain case goes through Hydra's own function for words, and through OmegaConf for references.
+Whoever asks Hydra (`--cfg`, `--info`) is answered from here, too: what is printed is what runs.
 """
 
 import copy
@@ -112,8 +112,8 @@ class Loader(ConfigLoaderImpl):
         """Return Hydra's own part, which choices that only name a file leave as it is."""
         if how[0] is RunMode.MULTIRUN and not how[2]:  # Hydra looks at no sweep
             choices = [word for word in choices if not word.is_sweep_override()]
-        known, names = self._files_there.own_parts, dict[str, str]()
-        for key, lines, names in self._questions(choices):
+        known, chosen = self._files_there.own_parts, dict[str, _Shape]()
+        for key, lines, chosen in self._questions(choices):
             if (key, how) not in known:
                 # Of files, Hydra merges its own part alone: see `_load_single_config`.
                 config = super().load_configuration(
@@ -121,11 +121,11 @@ class Loader(ConfigLoaderImpl):
                 )
                 self._files_there.lists[key] = self._listed
                 known[key, how] = pickle.dumps(config)
-            if names.keys() <= self._replaceable(key):
+            if self._takes(key, chosen):
                 break
         config = cast(DictConfig, pickle.loads(known[key, how]))  # noqa: S301  # our own
         config.hydra.runtime.cwd = str(Path.cwd())
-        config.hydra.runtime.choices.update(names)
+        config.hydra.runtime.choices.update({name: chosen[name].name for name in chosen})
         return config
 
     def compose(self, words: Sequence[str]) -> Tree:
@@ -238,52 +238,52 @@ class Loader(ConfigLoaderImpl):
 
     def _files(self, words: Sequence[Override]) -> list[ResultDefault]:
         """Return our files in order, which stays where one only takes the place of another."""
-        lists, names = self._files_there.lists, dict[str, str]()
-        for key, lines, names in self._questions(words):
+        lists, chosen = self._files_there.lists, dict[str, _Shape]()
+        for key, lines, chosen in self._questions(words):
             if key not in lists:
                 asked = [*self.words_of_hydra, *lines]
                 everything = super().compute_defaults_list(self._config_name, asked, RunMode.RUN)
                 lists[key] = everything.defaults
-            if names.keys() <= self._replaceable(key):
+            if self._takes(key, chosen):
                 break
         files = [file for file in self._ordered(lists[key], words) if group_of(file) != "hydra"]
         return [
-            replace(file, config_path=f"{group}/{names[group]}") if group in names else file
+            replace(file, config_path=f"{group}/{chosen[group].name}") if group in chosen else file
             for file, group in zip(files, map(_folder, files), strict=True)
         ]
 
     def _questions(
         self, words: Sequence[Override]
-    ) -> Iterator[tuple[tuple[Any, ...], list[str], dict[str, str]]]:
-        """Yield what to ask Hydra of choices: a key of its answer, words, and names to put into it.
+    ) -> Iterator[tuple[tuple[Any, ...], list[str], dict[str, "_Shape"]]]:
+        """Yield what to ask Hydra of choices: a key of its answer, words, and what to put into it.
 
         First for as little as an answer may depend on, then for all as it stands.
         """
-        shapes = [self._shape(word) for word in words]
         lines = [str(word.input_line) for word in words]
-        heard = [n for n, shape in enumerate(shapes) if not shape.in_place]
-        names = {
-            word.key_or_group: shape.name
-            for word, shape in zip(words, shapes, strict=True)
-            if shape.name is not None
-        }
-        key = tuple((words[n].key_or_group, shapes[n].rest) for n in heard)
-        yield key, [lines[n] for n in heard], names
+        shapes = [self._shape(word) for word in words]
+        heard = [number for number, shape in enumerate(shapes) if not shape.in_place]
+        groups = [word.key_or_group for word in words]
+        key = tuple((groups[number], shapes[number].rest) for number in heard)
+        named = {group: shape for group, shape in zip(groups, shapes, strict=True) if shape.name}
+        yield key, [lines[number] for number in heard], named
         yield tuple(lines), lines, {}
 
-    def _replaceable(self, key: tuple[Any, ...]) -> set[str]:
-        """Return the groups of which a list has one file, which moves no other."""
-        if key not in self._files_there.replaceable:
-            files = self._files_there.lists[key]
-            folders = [_folder(file) for file in files]
-            loaded = [self.repository.load_config(str(file.config_path)) for file in files]
-            named = "${" not in repr([file and file.defaults_list for file in loaded])
-            self._files_there.replaceable[key] = {
-                folder
-                for folder, file in zip(folders, loaded, strict=True)
-                if named and file and folders.count(folder) == 1 and _is_alone(file)
+    def _takes(self, key: tuple[Any, ...], chosen: Mapping[str, "_Shape"]) -> bool:
+        """Return whether each file that is chosen can take the place of one of a list."""
+        if key not in self._files_there.packages:
+            loaded = [
+                (_folder(file), self.repository.load_config(str(file.config_path)))
+                for file in self._files_there.lists[key]
+            ]
+            folders = [folder for folder, _ in loaded]
+            named = any("${" in repr(file.defaults_list) for _, file in loaded if file)
+            self._files_there.packages[key] = {
+                folder: file.header["package"]
+                for folder, file in loaded
+                if file and not named and folders.count(folder) == 1 and _is_alone(file)
             }
-        return self._files_there.replaceable[key]
+        packages = self._files_there.packages[key].items()
+        return {(group, shape.rest[-1]) for group, shape in chosen.items()} <= packages
 
     def _shape(self, word: Override) -> "_Shape":
         """Return what of a choice the order of files depends on, and what only names a file."""
@@ -441,7 +441,8 @@ class _Files:
 
     names: dict[str, list[str]] = field(default_factory=dict)
     lists: dict[tuple[Any, ...], list[ResultDefault]] = field(default_factory=dict)
-    replaceable: dict[tuple[Any, ...], set[str]] = field(default_factory=dict)
+    packages: dict[tuple[Any, ...], dict[str, str | None]] = field(default_factory=dict)
+    """Where the one file of a group, which brings no other along, sets its options."""
     shapes: dict[str, "_Shape"] = field(default_factory=dict)
     layers: dict[tuple[str | None, str | None], bytes] = field(default_factory=dict)
     own_parts: dict[tuple[Any, ...], bytes] = field(default_factory=dict)

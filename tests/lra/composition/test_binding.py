@@ -1,13 +1,21 @@
 """Typing keeps a value what it is, or refuses it; numbers that no run can use are refused."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum, auto
 from typing import Any
 
 import pytest
 
-from lra.composition.binding import bind, make
+from lra.composition.binding import (
+    _Options,
+    _typed_alone,
+    _typed_together,
+    _Unclear,
+    bind,
+    make,
+    schema,
+)
 from lra.composition.run import Control, Logger
 from lra.errors import ConfigError
 from lra.models.backbone.model import BackboneConfig
@@ -86,6 +94,24 @@ def test_what_fits_stays_what_it_is() -> None:
     assert bound == node
     assert type(bound["share"]) is type(bound["rates"]["a"]) is float
     assert bind(Paint, {"wet": False}, "house")["wet"] is False  # not what {"wet": 0} would be
+
+
+VALUES = (None, True, 0, 3, 2**60 + 1, 1.0, 0.5, "", "red", "3", "${a}", "???", [], [1], [1.5],
+          ["a"], [True], [[]], [["a"]], {}, {"a": 1})  # fmt: skip
+
+
+def test_what_is_typed_without_omegaconf_becomes_what_it_makes_of_it() -> None:
+    alone = 0
+    for option in fields(schema(Paint)):
+        for given in ({}, *({option.name: value} for value in VALUES)):
+            try:
+                found = _typed_alone(option, given)
+            except _Unclear:
+                continue
+            alone += 1
+            wanted = _typed_together(schema(Paint), _Options(given), "house")[option.name]
+            assert (found, type(found)) == (wanted, type(wanted)), (option.name, given)
+    assert alone > 25
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,29 @@ def test_files_of_ones_own_are_merged_as_hydra_merges_them(
     assert all(map(alike, swept, [tree for tree, _ in wanted]))
 
 
+@pytest.mark.parametrize("word", ["size=small", "model=linear", "hardware=h100"])
+def test_a_word_wins_over_what_a_preset_of_ones_own_brings_along(
+    word: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """A file in another place, one with files of its own, one that sets a part of Hydra's own."""
+    without_checks(monkeypatch)
+    for file, text in {
+        "experiment/mine": "# @package _global_\ndefaults: [override /size: mine, override /model: "
+        "mine, override /hardware: mine]\n",
+        "size/mine": "depth: 9\n",
+        "model/mine": "defaults: [/extra@extra: a]\nname: mine\n",
+        "hardware/mine": "# @package _global_\nhydra: {job: {name: mine}}\n",
+        "extra/a": "b: 3\n",
+    }.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{file}.yaml").write_text(text)
+    words = [f"--config-dir={tmp_path}", "+experiment=mine", word]
+    entries([words[0], "+experiment=mine"])
+    ((tree, _),) = plainly(words, tmp_path / "hydra", monkeypatch)
+    (entry,) = entries(words)
+    assert alike(entry, tree)
+
+
 @pytest.mark.parametrize(
     ("word", "complaint"),
     [
