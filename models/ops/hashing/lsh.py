@@ -9,6 +9,7 @@ with C, and with the rounds by three numbers per token and head.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -87,13 +88,7 @@ class Sorted:
         that is several times faster than filling by a mask of booleans.
         """
         frame, rules, list_layout, like = self.frame, self.frame.rules, self.list_layout, self.u
-        buffer = self.spare_buffer
-
-        def pairs(x: Float[Tensor, " n"], part: slice) -> Float[Tensor, "m c w"]:
-            """Return key's x minus query's x for every score."""
-            seen, of_query = frame.seen(x)[part, None], frame.slots_by_chunk(x)[part, :, None]
-            return torch.sub(seen, of_query, out=buffer[: part.stop - part.start])
-
+        pairs = partial(_pairs, frame, self.spare_buffer)  # of self it would be a cycle
         if padded or frame.length % rules.chunk:
             hidden = frame.spread(list_layout.hidden).flatten()
             gaps = frame.seen(like.new_zeros(hidden.shape).masked_fill_(hidden, NEVER))
@@ -198,6 +193,14 @@ class Sorted:
         for slots in others:
             total += x.index_select(0, slots)
         return total
+
+
+def _pairs(
+    frame: Frame, buffer: Float[Tensor, "p c w"], x: Float[Tensor, " n"], part: slice
+) -> Float[Tensor, "m c w"]:
+    """Write key's x minus query's x into a buffer, for every score of a part."""
+    seen, of_query = frame.seen(x)[part, None], frame.slots_by_chunk(x)[part, :, None]
+    return torch.sub(seen, of_query, out=buffer[: part.stop - part.start])
 
 
 def by_rows(x: Float[Tensor, "b h l k"]) -> Float[Tensor, "t k"]:
