@@ -99,7 +99,7 @@ ENDLESS = {
 @pytest.mark.parametrize("positions", [Positions.none, Positions.rotary, Positions.t5])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_short_memory_is_the_same_function_in_any_partition(family, positions):
-    model = build(family, Head.language_modelling, positions=positions)
+    model = build(family, Head.language_modelling, positions=positions, depth=1)
     try:
         fresh = model.initial_state(3, SHORT)
     except Unsupported as refusal:
@@ -129,7 +129,7 @@ def refuses(family: str, option: str, value: object) -> bool:
     else:
         return False
     assert re.search(f"no use for {option} .* set it to null", reason)
-    blocks = getattr(build(family, facts_of(family).head).stack, "blocks", ())
+    blocks = getattr(build(family, facts_of(family).head, depth=1).stack, "blocks", ())
     assert not any(isinstance(block.mixer, MultiHead) for block in blocks)
     return True
 
@@ -144,7 +144,7 @@ def test_heads_have_the_width_they_are_given_or_the_family_refuses(family, head)
     """12 instead of 8: counted, with gradients, and in any partition the same function."""
     if refuses(family, "head_width", 12):
         return
-    model, plain = build(family, head, head_width=12), build(family, head)
+    model, plain = build(family, head, head_width=12, depth=1), build(family, head, depth=1)
     assert size(model.stack) > size(plain.stack)
     blocks = (getattr(each.stack, "blocks", ()) for each in (model, plain))
     for block, narrow in zip(*blocks, strict=True):
@@ -176,7 +176,7 @@ UNBIASED = {"collaborative": ("q_proj", "k_proj")}
 @pytest.mark.parametrize("family", FAMILIES)
 def test_biases_are_where_the_backbone_wants_them_or_the_family_refuses(family, qkv):
     """One of the two has biases, and it is the one that was said."""
-    changes = {"qkv_bias": qkv, "output_bias": not qkv, "feed_forward_bias": False}
+    changes = {"qkv_bias": qkv, "output_bias": not qkv, "feed_forward_bias": False, "depth": 1}
     if refuses(family, "qkv_bias", qkv):
         return
     model = build(family, Head.classification, **changes)
@@ -200,10 +200,11 @@ def test_recomputation_gives_identical_gradients_under_dropout(family, head):
     parts = 2 if head is Head.pair else 1
     keep = torch.arange(LENGTH) < torch.tensor([LENGTH, 17, 1])[:, None]
     target = tokens()[:, 0] if head in TOKEN_HEADS else torch.tensor([0, 1, 2])
+    depth = 2 if head is Head.language_modelling else 1  # some hand on to the next layer
 
     def gradients(recompute: bool) -> tuple[Backbone, dict[str, torch.Tensor]]:
         model = build(
-            family, head, padded=True, dropout=0.2, attention_dropout=0.2,
+            family, head, padded=True, dropout=0.2, attention_dropout=0.2, depth=depth,
             activation_checkpointing=recompute,
         ).train()  # fmt: skip
         torch.manual_seed(3)
@@ -223,7 +224,7 @@ def test_recomputation_gives_identical_gradients_under_dropout(family, head):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_padding_changes_nothing_in_the_whole_model(family):
-    model = build(family, Head.classification, padded=True)
+    model = build(family, Head.classification, padded=True, depth=1)
     if model.config.padding is Padding.zeroed:
         pytest.skip("it cannot leave padding out: zeros in its place still count")
     padded = tokens()

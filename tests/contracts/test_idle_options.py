@@ -54,6 +54,7 @@ SMALL = {
     "conv_kernel": 5, "features": 8, "landmarks": 4, "projected_length": [8], "window": [4],
     "block": 4, "random_blocks": 1, "stride": 6, "summary": 2, "chunk": 4, "slots": 4,
     "state_tokens": 4, "redraw_every": 2, "hashes": 4, "rounds": 2, "tau": 3,
+    "steps": 3,
 }  # fmt: skip
 """Values at which options act within so short an input."""
 SAME = {

@@ -11,7 +11,7 @@ from lra.composition.compose import mixer_factory
 from lra.models.contract import CHECKS, costs, verify
 from lra.models.contract.case import Case
 from lra.models.contract.suite import direction
-from lra.models.mixer import Layout, Unsupported
+from lra.models.mixer import INSIDE, SCORED, Layout, Positions, Unsupported
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}
@@ -24,13 +24,17 @@ def test_there_are_families():
 
 TOKEN_BY_TOKEN = {"rwkv7", "slstm", "ttt"}
 """Families that loop over tokens, whose cost is that of each: counted at fewer."""
+SHARES = {**dict.fromkeys(TOKEN_BY_TOKEN, 8), "sinkhorn": 2}
+"""By what the lengths are divided at which a family is counted, where it is not 4: the blocks of
+sinkhorn attention grow with the length."""
 ARRIVAL = {"yoso": {"repeatable", "calls"}}
 """Families that sum in the order of arrival on a GPU, and the checks that see it: docs/gpu.md."""
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 CUT = {
-    "block", "buckets", "chunk", "landmarks", "slots", "span", "state_tokens", "stride", "window",
+    "block", "buckets", "chunk", "landmarks", "slots", "span", "state_tokens", "steps", "stride",
+    "window",
 }  # fmt: skip
-"""Options of families that cut a sequence."""
+"""Options of families that cut a sequence, or say how often each token is worked on."""
 LENGTH, LARGEST = 41, 16
 """Tokens, a prime, and the largest part: two of them, and some tokens more."""
 
@@ -46,15 +50,25 @@ def cut(mixer: dict[str, object]) -> dict[str, object]:
     return mixer | less | {name: [min(LARGEST, *size)] for name, size in several.items()}
 
 
+def encodings(family: str) -> set[Positions]:
+    """Return one encoding that moves queries and keys and one that adds to scores, in turn."""
+    number, scored = FAMILIES.index(family), sorted(SCORED)
+    return {sorted(INSIDE - SCORED)[number % 2], scored[number // 2 % len(scored)]}
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_mixer_keeps_the_contract(family, device, monkeypatch):
     """Both directions in one test: that one is offered is a finding about the two."""
     # Parts of `LARGEST` tokens show their growth at shorter lengths than whole ones need.
-    share = 8 if family in TOKEN_BY_TOKEN else 2
+    share = SHARES.get(family, 4)
     monkeypatch.setattr(costs, "LENGTHS", tuple(each // share for each in costs.LENGTHS))
     further = tuple(each // share for each in costs.FURTHER_LENGTHS)
     monkeypatch.setattr(costs, "FURTHER_LENGTHS", (*further, costs.FURTHER_LENGTHS[-1]))
+    few, inside = encodings(family), Case.inside
+    monkeypatch.setattr(
+        Case, "inside", lambda case, traits: [each for each in inside(case, traits) if each in few]
+    )
     factory, _ = mixer_factory(cut(MODELS[family]["mixer"]), ())
     found = verify(factory, max_length=LENGTH, width=16, device=device)
     excused = ARRIVAL.get(family, set()) if device == "cuda" else set()

@@ -12,15 +12,15 @@ from lra.models.mixer import Positions, Traits, Unsupported
 from tests.contracts.choices_of_configs import MODELS
 
 LEFT_OUT = {
-    "traits", "empty", "half", "meta", "strides", "copies", "hooks", "repeatable",
-    "calls", "untouched", "recomputation", "order", "context", "content", "large_inputs",
-    "operations", "memory",
+    "traits", "lengths", "empty", "half", "meta", "strides", "copies", "hooks", "repeatable",
+    "calls", "untouched", "dropout", "recomputation", "random_draws", "batch", "heads", "order",
+    "context", "content", "large_inputs", "flow", "operations", "memory",
 }  # fmt: skip
-"""Checks of what an option rarely moves, and of growth."""
+"""Checks of what an option rarely moves, or another test tries with each, and of growth."""
 LENGTH = 36
 """Tokens: two of the largest parts, and some more; blocks of 6 and 12 are whole."""
 ENCODINGS = {Positions.rotary, Positions.transformer_xl}
-"""One that turns queries and keys and one that adds to scores: `test_mixers.py` tries them all."""
+"""One that turns queries and keys and one that adds to scores."""
 VARIANTS = {
     "adaptive_span": [{"span": 9, "ramp": 4, "initial": 0.6, "persistent": 3}],
     "based": [{"feature_width": 4, "chunk": 13}],
@@ -79,7 +79,7 @@ VARIANTS = {
         {"chunk": 13, "convolution": 3, "quasi_separable": True, "states": 4},
         {"chunk": 13, "log_linear": True, "states": 4},
     ],
-    "mesa_net": [{"chunk": 13, "convolution": None, "ridge_min": 0.5, "gate": "silu"}],
+    "mesa_net": [{"chunk": 13, "convolution": None, "ridge_min": 0.5, "gate": "silu", "steps": 9}],
     "mlstm": [{"chunk": 13, "convolution": None, "block_size": 1, "expansion": 1}],
     "moba": [{"block": 4, "top": 3}, {"block": 5, "top": 1}],
     "multires_conv": [{"taps": 4, "levels": 2, "wide_skip": True}],
