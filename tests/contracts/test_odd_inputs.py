@@ -12,6 +12,8 @@ from lra.models.multi_head import MultiHead
 from tests.contracts.choices_of_configs import CAUSAL_ALONE, MODELS, SPELT, STACKS
 
 LENGTH, WIDTH = 100, 16
+FEW = {"Performer": {"features": 16}, "MesaNet": {"steps": 3}}
+"""Options whose default takes long, and is no matter here."""
 MIXERS = [family for name, family in MODELS.items() if name not in STACKS]
 VARIANTS = {family.__name__: (family, {}) for family in MIXERS} | {
     f"{family.__name__}-{name}={choice.value}": (family, {name: [choice] if several else choice})
@@ -25,6 +27,7 @@ FAMILIES = pytest.mark.parametrize("variant", VARIANTS)
 def built(variant, *, causal, **facts):
     """Return a mixer, or None where its options and the site do not go together."""
     family, options = VARIANTS[variant]
+    options = {**FEW.get(family.__name__, {}), **options}
     site = Site(
         width=WIDTH, heads=2, max_length=LENGTH, causal=causal,
         generator=torch.Generator().manual_seed(1), **facts,

@@ -62,28 +62,21 @@ def corpus(**options):
     return Corpus(train=str(folder), length=24, **options)
 
 
-SMALL_TREES = {"min_length": 20, "max_length": 80, "max_depth": 4, "max_args": 6}
+def few_trees(**options):
+    sizes = {"min_length": 20, "max_length": 80, "max_depth": 4, "max_args": 6}
+    return ListOps(**sizes, **FEW, **options)
+
+
 FEW = {"train_examples": 200, "validation_examples": 60, "test_examples": 70}
 SHIPPED = {
     "table": lambda: table(["text"]),
     "table-pairs": lambda: table(["text", "other"], second_text="other", max_length=9),
     "listops-sample": lambda: ListOps(source=ListOpsSource.sample),
-    "listops-generated": lambda: ListOps(
-        **SMALL_TREES,
-        train_examples=500,
-        validation_examples=90,
-        test_examples=110,
-    ),
+    "listops-generated": lambda: few_trees(),
     "text-sample": lambda: Text(source=TextSource.sample),
     "text-sample-cut": lambda: Text(source=TextSource.sample, max_length=150, bucket_batches=2),
     "text-sample-test": lambda: Text(source=TextSource.sample, validation=Validation.test),
-    "listops-filler": lambda: ListOps(
-        **SMALL_TREES,
-        train_examples=200,
-        validation_examples=60,
-        test_examples=60,
-        filler=60,
-    ),
+    "listops-filler": lambda: few_trees(filler=60),
     "retrieval-sample": lambda: Retrieval(source=RetrievalSource.sample),
     "image-sample": lambda: Pixels(source=PixelSource.sample),
     "image-scalars": lambda: Pixels(source=PixelSource.sample, encoding=Encoding.scalars),
@@ -114,7 +107,7 @@ SHIPPED = {
     "corpus-bpe": lambda: corpus(
         units=CorpusUnits.subwords, subword_vocabulary=280, regime=Regime.sliding, stride=9
     ),
-    "listops-masked": lambda: ListOps(source=ListOpsSource.sample, objective=InputObjective.masked),
+    "listops-masked": lambda: few_trees(objective=InputObjective.masked),
     "retrieval-causal": lambda: Retrieval(
         source=RetrievalSource.sample, objective=InputObjective.causal
     ),
@@ -140,10 +133,8 @@ SHIPPED = {
         **FEW, target=SequenceTarget.sorted, length=6, test_length=9
     ),
     "text_pairs": lambda: text_pairs(target_length=5),
-    "listops-prefix": lambda: ListOps(source=ListOpsSource.sample, objective=InputObjective.prefix),
-    "listops-permutation": lambda: ListOps(
-        source=ListOpsSource.sample, objective=InputObjective.permutation
-    ),
+    "listops-prefix": lambda: few_trees(objective=InputObjective.prefix),
+    "listops-permutation": lambda: few_trees(objective=InputObjective.permutation),
     "text-unilm": lambda: Text(
         source=TextSource.sample,
         objective=InputObjective.unilm,
