@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lra.models.contract.case import (
     ROWS,
@@ -19,6 +19,7 @@ from lra.models.contract.case import (
 )
 from lra.models.contract.facts import layouts
 from lra.models.contract.states import MEMORY
+from lra.models.contract.ways import DROPPED, dropping
 from lra.models.mixer import MASKS, Flow, Layout, Traits
 
 STEPS = (1e-6, 1e-5, 3e-7)
@@ -101,45 +102,51 @@ def learns_in_stream(case: Case, mixer: Any, parameter: Tensor) -> bool:
 
 
 def check_slopes(case: Case) -> Result:
-    """Gradients of the input and of every parameter are derivatives, by finite differences."""
-    mixer = case.mixer().double().train()
+    """Gradients of the input and of every parameter are derivatives, by finite differences.
+
+    With dropped weights, too, where a backward pass has to find the same ones again.
+    """
+    mixer = case.mixer()
     traits = traits_of(mixer)
     if traits.surrogate_gradient:
         return inapplicable("traits.surrogate_gradient says that it is no derivative")
-    x = case.input().double().requires_grad_()
-    learnt = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
-    moved = {"the input": x, **learnt}
-    for name, facts in situations(case, traits).items():
-        direction = case.input(salt=3).double()
-        if "keep" in facts:  # outputs of padding mean nothing
-            direction = direction * facts["keep"][..., None]
-
-        def scalar(facts: dict[str, Any] = facts, direction: Tensor = direction) -> Tensor:
-            with seeded(30):  # noise of training, where there is some, falls alike
-                return (call(mixer, x, **facts) * direction).sum()
-
-        gradients = torch.autograd.grad(scalar(), [*moved.values()], materialize_grads=True)
-        slopes = dict(zip(moved, gradients, strict=True))
-
-        def slope(
-            what: str, of: list[str], name: str = name, slopes: dict[str, Tensor] = slopes
-        ) -> Result:
-            parts = [(moved[each], slopes[each]) for each in of]
-            return compare_slope(f"{what}{name}", parts, scalar, case.seed)
-
-        seen = slope("all at once", [*moved])
-        if not (seen.passed or facts):  # to name it, and since fewer choices change one by one
-            seen = worst(slope(each, [each]) for each in moved)
+    kinds = situations(case, traits)
+    *_, (last, together) = kinds.items()
+    tried = [(mixer, name, facts) for name, facts in kinds.items()]
+    for each in dropping(case, DROPPED):
+        tried.append((each, f"{last}, with attention_dropout", together))
+    for each, name, facts in tried:
+        seen = _slope(case, each.double().train(), name, facts)
         if not seen.passed:
             return seen.because(
                 "a path is detached, or a backward pass is not the derivative of its forward; "
                 "one that is not meant to be needs traits.surrogate_gradient=True"
             )
-    return Result(
-        True,
-        f"derivatives agree with central differences for {len(moved)} tensors along a random "
-        "direction",
-    )
+    return Result(True, "derivatives agree with central differences along a random direction")
+
+
+def _slope(case: Case, mixer: nn.Module, name: str, facts: dict[str, Any]) -> Result:
+    """Compare the slope of all tensors at once; without facts, a failure names one of them."""
+    x, direction = case.input().double().requires_grad_(), case.input(salt=3).double()
+    moved = {"the input": x, **{n: p for n, p in mixer.named_parameters() if p.requires_grad}}
+    if "keep" in facts:  # outputs of padding mean nothing
+        direction = direction * facts["keep"][..., None]
+
+    def scalar() -> Tensor:
+        with seeded(30):  # noise of training, where there is some, falls alike
+            return (call(mixer, x, **facts) * direction).sum()
+
+    gradients = torch.autograd.grad(scalar(), [*moved.values()], materialize_grads=True)
+    slopes = dict(zip(moved, gradients, strict=True))
+
+    def slope(what: str, of: list[str]) -> Result:
+        parts = [(moved[each], slopes[each]) for each in of]
+        return compare_slope(f"{what}{name}", parts, scalar, case.seed)
+
+    seen = slope("all at once", [*moved])
+    if not (seen.passed or facts):  # to name it, and since fewer choices change one by one
+        seen = worst(slope(each, [each]) for each in moved)
+    return seen
 
 
 @torch.no_grad()

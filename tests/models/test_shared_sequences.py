@@ -123,7 +123,7 @@ def test_two_processes_compute_and_send_what_they_should():
     start_processes(one_of_two, args=(port,), nprocs=2, start_method="fork")
 
 
-RANKS, LONG, WIDE = 4, 512, 32
+RANKS, LONG, WIDE = 4, 384, 32
 SHARED: dict[str, Any] = {
     **{name: make for name, make in MAKERS.items() if name != "transformer_xl"},
     "local": partial(LocalAttention, block=16, look_back=1),
@@ -134,7 +134,7 @@ SHARED: dict[str, Any] = {
 @pytest.mark.parametrize("name", sorted(SHARED))
 def test_a_rank_works_and_holds_its_share(name, monkeypatch):
     """Of products, and of the largest tensor: a quarter each, but for what neighbours share."""
-    monkeypatch.setattr(ring, "PIECE", 2**12)  # scores at hand, of any length
+    monkeypatch.setattr(ring, "PIECE", 2**11)  # scores at hand, of any length
     mixer = SHARED[name](site(causal=False, length=LONG, width=WIDE)).double()
     x = tokens(LONG, WIDE)
 

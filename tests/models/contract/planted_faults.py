@@ -229,6 +229,7 @@ PLANTED = [
     whole("gradients", "needs_input_grad", numbers.FrozenTogether),
     whole("slopes", "detached", numbers.DetachedInPart),
     core("slopes", "detached", numbers.DetachedNorm),
+    core("slopes", "attention_dropout", passes.DropsOtherWeightsBackward),
     whole("slopes", "of the input", numbers.DetachedFromTheSecondChunk, options=LONG),
     *(
         Fault(f"detached {path}", "slopes", "detached", numbers.detaching(path))

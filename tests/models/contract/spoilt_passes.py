@@ -54,6 +54,14 @@ class Dropping(KernelCore):
         return F.dropout(weight / total.where(total > 0, 1), self.rate, self.training) @ v
 
 
+class DropsOtherWeightsBackward(Dropping):
+    """Draws anew, in its backward pass, which weights it dropped."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+        y, twin = (super(DropsOtherWeightsBackward, self).forward(q, k, v, layout) for _ in "12")
+        return y.detach() + twin - twin.detach()
+
+
 class DropsAlways(Dropping):
     """Drops weights in evaluation as well."""
 
