@@ -16,7 +16,7 @@ from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.head_norm import Gate
 from lra.models.ops.gated.layer import Borders
 from lra.models.ops.gated.steps import step_biases
-from tests.attention import compare, compare_rows_alone, drawn, holes, streamed
+from tests.attention import compare, drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 FAMILIES = pytest.mark.parametrize("family", [DeltaNet, GatedDeltaNet])
@@ -141,11 +141,6 @@ def test_weights_of_one_are_gated_deltanet(causal):
     x = torch.cat((drawn(2, LENGTH, WIDTH - 1), torch.ones(2, LENGTH, 1).double()), -1)
     mixer.level_map.weight.data.zero_()[:, -1] = math.log(math.e - 1)
     torch.testing.assert_close(mixer(x, Layout()), plain(x, Layout()), atol=1e-12, rtol=0)
-
-
-def test_log_linear_sees_no_padding():
-    mixer = built(GatedDeltaNet, log_linear=True)
-    compare_rows_alone(mixer, drawn(2, LENGTH, WIDTH), holes(LENGTH))
 
 
 def test_both_ends_are_added_before_the_norm():

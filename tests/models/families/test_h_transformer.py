@@ -54,26 +54,6 @@ def test_the_relative_bias_is_that_of_distances_in_clusters(causal):
     )
 
 
-@DIRECTIONS
-@pytest.mark.parametrize("values", [3, 5])
-def test_gradients_equal_finite_differences(values, causal):
-    qkv = [drawn(1, 2, 11, w, seed=s).requires_grad_() for s, w in enumerate((3, 3, values))]
-    bias = drawn(2, 2, 6, seed=5).requires_grad_()
-    keep = torch.ones(1, 11, dtype=torch.bool)
-    keep[0, [0, 6]] = False
-
-    def run(*inputs: Tensor, dropout: float = 0.0) -> Tensor:
-        torch.manual_seed(1)  # the same weights dropped every time
-        q, k, v, bias = inputs
-        options = {"block": 2, "causal": causal, "keep": keep, "bias": bias, "dropout": dropout}
-        return hierarchical_attention(q, k, v, **options)
-
-    for dropout in (0.0, 0.4):
-        assert torch.autograd.gradcheck(
-            lambda *inputs, rate=dropout: run(*inputs, dropout=rate), (*qkv, bias), fast_mode=True
-        )
-
-
 def test_backward_twice_is_refused_not_wrong():
     qkv = heads(20)
     out = hierarchical_attention(*qkv, block=4)

@@ -59,20 +59,6 @@ def test_the_size_of_a_pass_changes_nothing(elements, pattern, monkeypatch):
     )
 
 
-@PATTERNS
-def test_gradients_equal_finite_differences(pattern):
-    qkv = [drawn(1, 1, 8, 2, seed=s).requires_grad_() for s in range(3)]
-    keep = torch.ones(1, 8, dtype=torch.bool)
-    keep[0, [0, 4]] = False
-
-    def run(*qkv: Tensor) -> Tensor:
-        torch.manual_seed(1)  # the same weights dropped every time
-        facts = {"keep": keep, "slopes": alibi_slopes(1), "dropout": 0.4}
-        return local_attention(*qkv, **(options(pattern) | {"block": 3}), **facts)
-
-    assert torch.autograd.gradcheck(run, qkv)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("block", "look"), [(30, 0), (1000, 0), (10, 2), (7, 100)])
 def test_blocks_that_cover_the_sequence_are_full_attention(block, look, causal):

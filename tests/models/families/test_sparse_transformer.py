@@ -161,23 +161,6 @@ def test_alibi_lowers_scores_with_distance(pattern, use, causal):
     assert mixer.traits.positions == {"alibi", "position_infused", "rotary"}
 
 
-@pytest.mark.parametrize(
-    ("pattern", "causal"), [(SparsePattern.fixed, True), (SparsePattern.strided, False)], ids=str
-)
-def test_gradients_equal_finite_differences(pattern, causal):
-    facts = {"heads": 1, "attention_dropout": 0.4, "causal": causal}
-    core = built(pattern=pattern, stride=3, summary=1, **facts).core
-    qkv = [drawn(1, 1, 8, 2, seed=s).requires_grad_() for s in range(3)]
-    keep = torch.ones(1, 8, dtype=torch.bool)
-    keep[0, [0, 4]] = False
-
-    def run(*qkv: Tensor) -> Tensor:
-        torch.manual_seed(1)  # the same weights dropped every time
-        return core.train()(*qkv, Layout(keep=keep))
-
-    assert torch.autograd.gradcheck(run, qkv)
-
-
 def test_the_mask_of_the_lra_code_has_8400_entries():
     mixer = built(variant=Variant.lra, stride=None, summary=None, max_length=200, heads=1, width=8)
     seen = weights_of(mixer, 200)[0, 0] > 0

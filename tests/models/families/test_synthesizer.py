@@ -141,27 +141,6 @@ def test_variant_lra_mixes_heads_with_positions_in_dense_and_the_paper_does_not(
 
 
 @SMALL
-@pytest.mark.parametrize(
-    ("common", "causal", "padded"),
-    [(True, False, True), (False, True, True), (False, False, False)],
-)
-def test_gradcheck_with_dropout(common, causal, padded):
-    groups = 1 if common else 2
-    keep = torch.tensor([[True] * 6, [False, True, False, True, True, False]]) if padded else None
-    given = [
-        drawn(groups, 1, 6, 2), drawn(groups, 1, 6, 2, seed=1), drawn(1, 7, 7, seed=2),
-        drawn(1, 1, 1, seed=3), drawn(2, 1, 6, 2, seed=4),
-    ]  # fmt: skip
-
-    def run(*inputs):
-        torch.manual_seed(6)  # the same weights are dropped every time
-        logits, v = Logits(*inputs[:4]), inputs[4]
-        return synthetic_attention(logits, v, keep=keep, causal=causal, dropout=0.3)
-
-    assert torch.autograd.gradcheck(run, [x.requires_grad_() for x in given])
-
-
-@SMALL
 def test_dropout_acts_in_training_alone_and_keeps_the_mean():
     mixer = built(Component.random, dropout=0.25)
     assert torch.equal(mixer(drawn(2, 18, WIDTH), Layout()), mixer(drawn(2, 18, WIDTH), Layout()))

@@ -9,7 +9,6 @@ from lra.models.mixer import Flow, Layout, Site, Unsupported, Variant
 from tests.attention import drawn
 from tests.models.families.synthesizer_forms import (
     COMMON,
-    DIRECTIONS,
     EACH,
     HEADS,
     LONGEST,
@@ -69,20 +68,6 @@ def test_two_factors_make_the_length_or_little_more():
     assert [factors(n) for n in (1, 2, 23, 8192, 8193)] == [
         (1, 1), (1, 2), (5, 5), (64, 128), (91, 91)
     ]  # fmt: skip
-
-
-@DIRECTIONS
-def test_half_precision_keeps_its_dtype(causal):
-    for components in (*EACH, *MIXTURES):
-        mixer = built(*components, causal=causal).float()
-        x = drawn(2, 18, WIDTH).float().requires_grad_()
-        plain = mixer(x, Layout())
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            half = mixer(x, Layout())
-            torch.autograd.grad(half.float().sum(), x)
-        assert half.dtype == torch.bfloat16
-        torch.testing.assert_close(half.float(), plain, rtol=0.05, atol=0.1)
-        assert mixer.bfloat16()(x.bfloat16(), Layout()).dtype == torch.bfloat16
 
 
 def test_what_cannot_be_is_refused():

@@ -61,18 +61,6 @@ def test_it_is_attention_with_a_mask(causal, number, groups, reach, padded, elem
     compare(seen, attention_in_sight(q, k, v, sees, keep=keep), qkv)
 
 
-def test_gradients_with_dropped_weights_are_finite_differences():
-    qkv = [drawn(1, 2, 9, 2, seed=s).requires_grad_() for s in range(3)]
-    table = laid_out(Layout(), 9, BLOCK, causal=True, like=qkv[0])
-    chosen = lists(9, 2, 2, table.block_count)[:1]
-
-    def run(*qkv: Tensor) -> Tensor:
-        torch.manual_seed(1)  # the same weights dropped every time
-        return attend(*qkv, chosen, table, causal=True, dropout=0.4)
-
-    assert torch.autograd.gradcheck(run, qkv)
-
-
 def test_a_mean_of_many_draws_is_attention_without_dropout():
     """Of 3,000 in passes of 100 rows of the batch, which draw for themselves."""
     qkv = heads(9, 2, 2)
