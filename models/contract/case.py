@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -65,25 +66,42 @@ def inapplicable(reason: str) -> Result:
     return Result(True, f"not applicable: {reason}", applies=False)
 
 
+_OPEN: list[np.random.MT19937] = []
+"""What numpy draws from in each `seeded` that is open."""
+
+
+@cache
+def _generator(_depth: int) -> np.random.MT19937:
+    """Return what stands in within so many others: to make one takes long, to seed it does not."""
+    return np.random.MT19937()
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Fix the global random states of torch, numpy and Python inside, and restore them.
 
-    That of a GPU only where one is in use: to ask for it would take one.
+    That of a GPU only where one is in use: to ask for it would take one. Numpy's is copied but
+    once where one stands in another, as all do in `check_mixer`.
     """
-    python, arrays = random.getstate(), np.random.get_state()
+    python, arrays = random.getstate(), None if _OPEN else np.random.get_state()
     in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if in_use else []):
         torch.default_generator.manual_seed(seed)
         if in_use:
             torch.cuda.manual_seed(seed)
         random.seed(seed)
+        outer, own = np.random.get_bit_generator(), _generator(len(_OPEN))
+        _OPEN.append(own)
+        np.random.set_bit_generator(own)
         np.random.seed(seed)
         try:
             yield
         finally:
             random.setstate(python)
-            np.random.set_state(arrays)
+            np.random.set_bit_generator(outer)
+            _OPEN.pop()
+            if arrays is not None:
+                np.random.set_state(arrays)
 
 
 def edges(length: int) -> list[int]:
