@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.random import mtrand
 from torch import Tensor, nn
 
 from lra.models.mixer import INSIDE, Layout, MixerFactory, Positions, Site, Traits
@@ -90,15 +91,15 @@ def seeded(seed: int) -> Iterator[None]:
         if in_use:
             torch.cuda.manual_seed(seed)
         random.seed(seed)
-        outer, own = np.random.get_bit_generator(), _generator(len(_OPEN))
+        outer, own = mtrand.get_bit_generator(), _generator(len(_OPEN))
         _OPEN.append(own)
-        np.random.set_bit_generator(own)
+        mtrand.set_bit_generator(own)
         np.random.seed(seed)
         try:
             yield
         finally:
             random.setstate(python)
-            np.random.set_bit_generator(outer)
+            mtrand.set_bit_generator(outer)
             _OPEN.pop()
             if arrays is not None:
                 np.random.set_state(arrays)
