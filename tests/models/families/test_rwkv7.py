@@ -11,7 +11,6 @@ from lra.models.contract import CHECKS, Case
 from lra.models.families.rwkv7 import RWKV7
 from lra.models.mixer import Flow, Layout, Site
 from lra.models.ops.gated.delta_product import delta_product
-from lra.models.ops.gated.layer import Borders
 from tests.attention import drawn
 
 WIDTH, HEADS, CHUNK = 12, 3, 8
@@ -195,14 +194,6 @@ def test_it_begins_where_the_published_model_begins():
     assert mixer.tuning()["decay.base"].learning_rate_scale == 2
     state, token = mixer.initial_state(1, 999)
     assert (state.numel(), token.numel()) == (64 * 768, 768)
-
-
-def test_a_document_begins_without_a_token_before_it():
-    mixer, x = built(), drawn(1, 9, WIDTH)
-    ids = torch.tensor([[0] * 4 + [1] * 5])
-    whole = mixer.read(x, mixer.empty(1), Borders(None, ids))[0]
-    alone = mixer.read(x[:, 4:], mixer.empty(1), Borders(None, None))[0]
-    torch.testing.assert_close(whole[:, 4:], alone, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from lra.models.families.talking_heads import TalkingHeads
 from lra.models.mixer import Layout, Positions, Site
 from lra.models.positions import alibi_slopes
-from tests.attention import compare, drawn, holes, streamed
+from tests.attention import compare, drawn, holes
 
 SITE = {"width": 12, "heads": 3, "max_length": 32}
 LENGTH = 9
@@ -89,14 +89,6 @@ def test_positions_are_added_behind_the_first_map():
     x = drawn(1, LENGTH, 12)
     wanted = literal(mixer, x, causal=True, slopes=alibi_slopes(3).double())
     torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("heads", [{}, {"key_heads": 4, "value_heads": 2}])
-def test_however_a_stream_is_cut_the_outputs_are_the_same(heads):
-    mixer = built(facts={"causal": True}, mixing="normal", **heads)
-    x = drawn(2, LENGTH, 12)
-    found, _ = streamed(mixer, x, [2, 1, LENGTH - 3], LENGTH)
-    torch.testing.assert_close(found, mixer(x, Layout()), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize(
