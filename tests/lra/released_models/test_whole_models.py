@@ -76,8 +76,6 @@ ARENA_NAMES = {
     r"head\.out\.(\w+)": "logits/{0}",
 }  # fmt: skip
 """The same of the Long Range Arena's own code, as `cases.arena_name` gives it."""
-ALIKE = ("text", "pathfinder")
-"""Tasks that ask of a model what listops and image do: each has every second one."""
 ROWS_THERE = {"listops": 32}
 """Of the table of tokens; elsewhere 512, or 256 where `skyformer` has images."""
 
@@ -155,8 +153,6 @@ def built(entry, protocol: str, longest: int) -> nn.Module:
 def composed(protocol: str, task: str):
     names = [name.partition(".")[2] for name in STORED[protocol] if name.startswith(f"{task}.")]
     names += ["sdpa"] if protocol == "lra_code" else []
-    if task in ALIKE:
-        names = names[[*ALIKE].index(task) :: len(ALIKE)]
     words = ["-m", f"+protocol={protocol}", f"task={task}", f"model={','.join(names)}"]
     words += ["logger=none"]
     if task == "listops":
