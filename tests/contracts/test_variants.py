@@ -13,9 +13,9 @@ from lra.models.mixer import Positions, Traits, Unsupported
 from tests.contracts.choices_of_configs import MODELS
 
 LEFT_OUT = {
-    "traits", "lengths", "empty", "half", "meta", "strides", "copies", "hooks", "repeatable",
-    "calls", "untouched", "dropout", "recomputation", "random_draws", "batch", "heads", "order",
-    "context", "content", "large_inputs", "flow", "operations", "memory",
+    "traits", "empty", "half", "meta", "strides", "copies", "hooks", "repeatable", "calls",
+    "untouched", "recomputation", "random_draws", "batch", "heads", "order", "context", "content",
+    "large_inputs", "flow", "operations", "memory",
 }  # fmt: skip
 """Checks of what an option rarely moves, or another test tries with each, and of growth."""
 LENGTH = 36
