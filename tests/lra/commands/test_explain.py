@@ -29,6 +29,7 @@ def test_every_option_has_type_and_meaning_and_a_choice_fits_a_screen(group: str
         screen = [*lines(file, group, everything=False)]
         assert len(screen) <= 60, file
         assert max(map(len, screen[1:])) <= 130, file
+        assert len(screen) <= len([*lines(file, group, everything=True)]) + 1, file
 
 
 def check_values(file: Path, own: Sequence[Option], found: Sequence[Option]) -> None:

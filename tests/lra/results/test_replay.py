@@ -320,6 +320,18 @@ def test_online_without_a_key_goes_offline_and_says_so(tmp_path: Path) -> None:
     assert "No API key configured" in sentence
 
 
+def test_online_without_an_answer_goes_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    store = Filled(tmp_path, "logger=wandb_online")
+    store.write()
+    sentence = store.send()
+    assert len(store.there()) == 5
+    assert "because going online failed" in sentence
+
+
 def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "python").write_text("#!/bin/sh\nsleep 600 &\nsleep 600\n")
     (tmp_path / "python").chmod(0o755)

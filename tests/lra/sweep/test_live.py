@@ -132,6 +132,7 @@ def test_a_file_and_a_server_get_the_same_of_a_training(
     assert live.runs is not None
     assert (live.runs.failed, live.runs.lost) == ("", "")
     (run,) = written(tmp_path / "off")
+    assert run.summary["status"] == "complete"
     found = lines(run)
     assert list(found) == [10, 11, 20, 21, 30, 31, 40, 41]
     assert found[10] == {LOSS: 3.375, "optimiser_step": 10.0}

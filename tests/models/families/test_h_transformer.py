@@ -106,6 +106,18 @@ def built(**facts) -> HTransformer:
     return HTransformer(site, **options).double().eval()
 
 
+@DIRECTIONS
+def test_large_scores_neither_overflow_nor_vanish(causal):
+    q, k, v = (x.detach().float() for x in heads(80))
+    q, k = 30 * q, 30 * k
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    out = hierarchical_attention(*inputs, block=4, causal=causal)
+    wanted = literal(*(x.double() for x in inputs), block=4, causal=causal)
+    torch.testing.assert_close(out.double(), wanted, rtol=1e-3, atol=1e-3)
+    for gradient in torch.autograd.grad(out.sum(), inputs):
+        assert gradient.isfinite().all()
+
+
 def test_levels_end_when_all_blocks_are_neighbours():
     assert Plan.of(1, 1, 5, 4, causal=False).levels == (2,)
     assert Plan.of(1, 1, 9, 4, causal=False).levels == (3, 2)

@@ -85,6 +85,18 @@ def test_keys_may_be_more_than_queries():
 
 
 @DIRECTIONS
+def test_order_of_axes_in_memory_does_not_matter(causal):
+    x = torch.randn(2, 3, 29, 3, 5, dtype=torch.float64).requires_grad_()  # b 3 l h k
+    q, k, v = (part.transpose(1, 2) for part in x.unbind(1))
+    assert not q.is_contiguous()
+    compare(
+        lambda: linear_attention(q, k, v, causal=causal, chunk=8),
+        lambda: dense(q, k, v, FeatureChoice.elu1, causal=causal),
+        (x,),
+    )
+
+
+@DIRECTIONS
 def test_result_joins_its_heads_without_a_copy(causal):
     q, k, v = (torch.randn(2, 29, 3, 5).transpose(1, 2) for _ in range(3))
     o = linear_attention(q, k, v, causal=causal)
