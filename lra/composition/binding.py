@@ -143,8 +143,6 @@ def _typed_alone(option: Any, values: Mapping[str, Any]) -> Any:
         return _typed(values[option.name], option.type)
     if option.default_factory is not MISSING:
         return _typed(option.default_factory(), option.type)
-    if isinstance(option.default, Enum) and isinstance(option.default, option.type):
-        return option.default
     return _typed(option.default, option.type)
 
 
@@ -156,14 +154,15 @@ def _typed(value: Any, kind: Any) -> Any:
         kind = kinds[0] if len(kinds) == 1 else None
     if type(value) is list and get_origin(kind) is list:
         return [_typed(item, *get_args(kind)) for item in value]
-    if kind in (bool, int, float) and type(value) is kind:
+    enum = isinstance(kind, type) and issubclass(kind, Enum)
+    if type(value) is kind and (enum or kind in (bool, int, float)):
         return value
     if kind is float and type(value) is int and abs(value) < 2**53:
         return float(value)
-    if type(value) is str and isinstance(kind, type):
+    if type(value) is str:
         if kind is str and "${" not in value and value != "???":
             return value
-        if issubclass(kind, Enum) and value in kind.__members__:
+        if enum and value in kind.__members__:
             return kind[value]
     raise _Unclear
 

@@ -125,7 +125,7 @@ class Loader(ConfigLoaderImpl):
                 break
         config = cast(DictConfig, pickle.loads(known[key, how]))  # noqa: S301  # our own
         config.hydra.runtime.cwd = str(Path.cwd())
-        config.hydra.runtime.choices.update({name: chosen[name].name for name in chosen})
+        config.hydra.runtime.choices.update({group: file.name for group, file in chosen.items()})
         return config
 
     def compose(self, words: Sequence[str]) -> Tree:

@@ -81,8 +81,9 @@ def _generator(_depth: int) -> np.random.MT19937:
 def seeded(seed: int) -> Iterator[None]:
     """Fix the global random states of torch, numpy and Python inside, and restore them.
 
-    That of a GPU only where one is in use: to ask for it would take one. Numpy's is copied but
-    once where one stands in another, as all do in `check_mixer`.
+    That of a GPU only where one is in use: to ask for it would take one. Numpy's (with a normal
+    number that it keeps for the next draw) is copied but once where one stands in another, as all
+    do in `check_mixer`.
     """
     python, arrays = random.getstate(), None if _OPEN else np.random.get_state()
     in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]

@@ -27,12 +27,7 @@ from lra.models.mixer import Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.layer import Borders, Parts, by_head
-from lra.models.ops.gated.token_shift import (
-    LowRankMap,
-    ShiftedMixer,
-    of_own_token,
-    shifted,
-)
+from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, of_own_token, shifted
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 

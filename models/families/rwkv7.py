@@ -35,12 +35,7 @@ from lra.models.mixer import Flow, Layout, Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.layer import Borders, Parts, by_head
-from lra.models.ops.gated.token_shift import (
-    LowRankMap,
-    ShiftedMixer,
-    of_own_token,
-    shifted,
-)
+from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, of_own_token, shifted
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 

@@ -213,7 +213,9 @@ class Child:
         times = [now + (0.02 if any(rank.half_dead for rank in self._ranks) else 60.0)]
         if any(rank.dead and not rank.noticed for rank in self._ranks):
             times.append(now)  # it died after the last look, and nothing of it can be waited for
-        times.extend(t for t in (self._kill_at, self._deadline) if t is not None)
+        limit = self._deadline if self._kill_at is None else self._kill_at
+        if limit is not None:  # a deadline that is past counts no more, or whoever waits would spin
+            times.append(limit)
         if self._log is not None:
             times.append(now + self._log.wait_s)
         if len(self._ranks) > 1 and self._cause is None:
@@ -270,7 +272,6 @@ class Child:
     def _stop(self, cause: str, grace_seconds: float) -> None:
         self._cause = cause
         self._kill_at = time.monotonic() + grace_seconds
-        self._deadline = None  # else `due` would be past from here on, and whoever waits would spin
         for rank in self._ranks:
             rank.terminate()
 
@@ -283,7 +284,7 @@ class Child:
             elif len(self._ranks) > 1 and failures and now >= min(failures) + _PATIENCE_S:
                 self._stop("failure", _PATIENCE_S)
         if ended and self._kill_at is None:
-            self._kill_at, self._deadline = now + _LINGER_S, None
+            self._kill_at = now + _LINGER_S
         if self._kill_at is not None and now >= self._kill_at:
             for rank in self._ranks:
                 if not rank.dead:

@@ -107,7 +107,7 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
         name = names.pop()
         if name in reached or name.partition(".")[0] not in packages:
             continue
-        source = seen[name] if name in seen else read(name)
+        source = read(name)
         if source is None:
             continue  # a name inside a module, not a module
         reached[name] = source

@@ -4,7 +4,11 @@ import pytest
 
 from tests import lra_process
 
-lra_process.bundle()
+
+@pytest.fixture(autouse=True, scope="session")
+def bundled() -> None:
+    """Know the script of Vega, as every report needs it."""
+    lra_process.bundle()
 
 
 @pytest.fixture(autouse=True)
