@@ -23,7 +23,6 @@ from lra.reports.page.costs import cost_chart
 from lra.reports.page.learning import learning_chart
 from lra.reports.page.markup import embedded, render
 from lra.reports.page.scores import score_chart, scored_columns, trade_off_chart
-from lra.reports.page.specifications import specifications
 from lra.reports.page.tuning import tuning_chart
 from lra.reports.rows import MARKS, as_text, model_order, short, values
 from lra.reports.tables.table import (
@@ -189,8 +188,6 @@ def _data(
     """Return what the page's script reads, all of it."""
     model_places = {name: place for place, name in enumerate(models)}
     cell_places = {key: place for place, key in enumerate(keys)}
-    kinds = {chart.kind for chart in charts}
-    specs = specifications() if charts else {}
     return {
         "models": [
             {"name": name, "color": f"var(--m{place})", "light": look.color,
@@ -198,7 +195,6 @@ def _data(
             for place, (name, look) in enumerate(zip(models, drawn, strict=True))
         ],
         "charts": [chart.json(model_places, cell_places) for chart in charts],
-        "specifications": {kind: spec for kind, spec in specs.items() if kind in kinds},
         "cells": cells_json(frame, keys, accounts),
     }  # fmt: skip
 

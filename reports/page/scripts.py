@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lra.conf.kept import data_root, keep, read_kept
 
-PAGE_SCRIPTS = ("shell.js", "charts.js", "cells.js", "tables.js")
+PAGE_SCRIPTS = ("shell.js", "specifications.js", "charts.js", "cells.js", "tables.js")
 """In this order; what one defines the next may use."""
 
 

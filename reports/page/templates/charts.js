@@ -124,7 +124,7 @@ class Drawing {
   }
 
   specification() {
-    const spec = structuredClone(DATA.specifications[this.chart.kind]);
+    const spec = structuredClone(specificationOf(this.chart.kind));
     const {shown, absent} = this.values();
     if (this.chart.kind === "dots") for (const [name, x] of this.panel.rules) shown.push({model: BASELINE, label: name + "\u200b", x, low: x, high: x});
     const names = [...new Set([...shown, ...absent].map(point => point.model))];

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
+from lra.composition.runner_class import sections
+from lra.reports.report import write_report
+from tests.reports.conftest import frame
 from tests.reports.page.awkward_page import PERCENT, SCRIPT
+from tests.reports.sections.search_rows import search
 
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRAWN = "document.querySelectorAll('.plot[data-drawn]').length === 4"
+DRAWN = "document.querySelectorAll('.plot:not([data-drawn])').length === 0"
 READY = f"document.documentElement.dataset.tables === 'ready' && {DRAWN}"
-
-
-@pytest.fixture
-def address(awkward: Path) -> str:
-    return (awkward / "report.html").as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +31,12 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def opened(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
+def opened(browser: Any, awkward: Path) -> Iterator[Callable[..., Any]]:
     """Open the page; at the end nothing may have been said on the console, or asked for."""
     pages, faults = [], []
 
-    def open_page(width: int, **options: Any) -> Any:
+    def open_page(width: int, folder: Path = awkward, **options: Any) -> Any:
+        address = (folder / "report.html").as_uri()
         page = browser.new_page(viewport={"width": width, "height": 900}, **options)
         pages.append(page)
         page.on("console", lambda message: faults.append(f"{message.type}: {message.text}"))
@@ -156,6 +156,27 @@ def test_charts_answer_to_menus_legend_and_pointer(opened: Callable[..., Any]) -
     dialog = page.locator("dialog#cell")
     assert dialog.is_visible()
     assert "linear · listops · step · length 1,024" in dialog.inner_text()
+
+
+def test_a_box_across_an_axis_keeps_the_lines_through_it(
+    opened: Callable[..., Any], tmp_path: Path, one_format: None
+) -> None:
+    write_report(frame(*search(("sdpa", "lstm"))), tmp_path, title="search", sections=sections())
+    page = opened(1400, tmp_path)
+    opacities = (
+        "[...document.querySelectorAll('#trials .mark-line path')]"
+        ".map(path => Number(path.getAttribute('opacity')))"
+    )
+    assert set(page.evaluate(opacities)) == {0.8}
+    plot = page.locator("#trials .plot svg path.background").first
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 2)  # the upper half of the last axis
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"], box["y"] + box["height"] / 2, steps=4)
+    page.mouse.up()
+    page.wait_for_function(f"new Set({opacities}).size === 2")
+    assert page.evaluate(opacities).count(0.8) < page.evaluate(opacities).count(0.06)
 
 
 def test_a_configuration_is_one_click_away(opened: Callable[..., Any]) -> None:

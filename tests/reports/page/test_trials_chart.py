@@ -3,7 +3,6 @@
 import pandas as pd
 import pytest
 
-from lra.reports.page.specifications import specifications
 from lra.reports.page.tuning import BETWEEN, tuning_chart
 from lra.reports.rows import prepare
 from tests.reports.conftest import frame
@@ -49,4 +48,3 @@ def test_losses_stand_with_the_best_above_too() -> None:
 
 def test_there_is_none_without_a_search(realistic: pd.DataFrame) -> None:
     assert tuning_chart(prepare(realistic)) is None
-    assert "box" in str(specifications()["parallel"])
