@@ -6,11 +6,13 @@ rows give equal proposals on any machine.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 from lra.errors import ConfigError
-from lra.tuning.advance import Trial, judged
+from lra.tuning.advance import Step, Trial, judged
+from lra.tuning.record import Record
 from lra.tuning.space import Dimension
 
 NEEDS = {"tpe": ("optuna",), "gp": ("optuna",), "cmaes": ("optuna", "cmaes")}
@@ -29,7 +31,21 @@ def check_installed(sampler: str) -> None:
             )
 
 
-def proposals(
+def proposed(record: Record, step: Step) -> Record:
+    """Return a search with the next points of each arm that waits for its sampler's word."""
+    points, options = {**record.points}, record.options
+    for arm, study, trials in step.asked:
+        drawn = [trial for trial in trials if trial.number]
+        name = record.column(arm, study)
+        points[name] = points[name] + _proposals(
+            record.sampler, record.spaces[arm.model], [*zip(points[name], drawn, strict=True)],
+            number=min(options.parallel, options.trials - len(drawn)),
+            seeds=(options.draw, study, len(drawn)),
+        )  # fmt: skip
+    return replace(record, points=points)
+
+
+def _proposals(
     sampler: str,
     space: Sequence[Dimension],
     before: Sequence[tuple[Sequence[float], Trial]],
@@ -37,15 +53,7 @@ def proposals(
     number: int,
     seeds: Sequence[int],
 ) -> list[list[float]]:
-    """Return the points of the next round.
-
-    Args:
-        sampler: tpe, gp or cmaes.
-        space: What is searched.
-        before: The point of each trial, the untuned one left out, and what is stored of it.
-        number: Of proposals.
-        seeds: Of the draw, the study and the round.
-    """
+    """Return the points of the next round of an arm, after the trials with points of their own."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -5,7 +5,6 @@ other seeds. Nothing here reads a clock, or a training that has not ended.
 """
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -184,11 +183,6 @@ def finals(
 def spelt(values: Values) -> Words:
     """Return the values of a trial as words."""
     return tuple(f"{option}={text}" for option, (text, _) in values.items())
-
-
-def pasted(words: Words) -> str:
-    """Return words as a shell takes them."""
-    return shlex.join(words)
 
 
 def _trial(

@@ -1,7 +1,8 @@
 """A search as the sweep that it is by now: the cells that follow of its record and its rows."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from lra.sweep.costs import Costs
 from lra.sweep.planned import NO_DATA
 from lra.sweep.sweep import Planned, Sweep
 from lra.sweep.work import CellWork
-from lra.tuning.adaptive import proposals
+from lra.tuning.adaptive import proposed
 from lra.tuning.advance import (
     ArmChoice,
     Step,
@@ -28,10 +29,8 @@ from lra.tuning.advance import (
     Words,
     advance,
     judged,
-    pasted,
     table,
 )
-from lra.tuning.declaration import ONCE, declared
 from lra.tuning.record import Record, read_record
 from lra.tuning.warnings import finished
 
@@ -46,49 +45,29 @@ class _Training:
     """Of a trial that has ended."""
 
 
+@dataclass(slots=True)
 class Growing:
-    """A search whose cells are planned as far as rows say which they are.
+    """A search whose cells are planned as far as rows say which they are."""
 
-    Args:
-        record: The search.
-        root: The results folder.
-        once: Words for the first round of this command alone.
-        elsewhere: Whether its cells are meant for other machines.
-        kept: Whether proposals are stored.
-    """
-
-    def __init__(
-        self,
-        record: Record,
-        root: Path,
-        *,
-        once: Sequence[str] = (),
-        elsewhere: bool = False,
-        kept: bool = True,
-    ) -> None:
-        self.record, self.root, self.elsewhere, self.kept = record, root, elsewhere, kept
-        self.once = tuple(once)
-        self.step = Step()
-        self._known: dict[Words, _Training] = {}
-        self._costs = Costs()
-        self._sweep: Sweep | None = None
-
-    @classmethod
-    def of(
-        cls, entries: Sequence[Composed], *, elsewhere: bool = False, kept: bool = True
-    ) -> "Growing":
-        """Return the search that a command asks for; kept: its record is written."""
-        once = [word for word in entries[0].overrides if word.startswith(ONCE)]
-        root, record = Path(entries[0].config["results"]), declared(entries)
-        if kept:
-            record.write(root)
-        return cls(record, root, once=once, elsewhere=elsewhere, kept=kept)
+    record: Record
+    root: Path
+    """The results folder."""
+    once: Words = ()
+    """For the first round of this command alone."""
+    elsewhere: bool = True
+    """Whether its cells are meant for other machines."""
+    kept: bool = True
+    """Whether proposals are stored."""
+    step: Step = field(default_factory=Step)
+    _known: dict[Words, _Training] = field(default_factory=dict)
+    _costs: Costs = field(default_factory=Costs)
+    _sweep: Sweep | None = None
 
     @classmethod
     def stored(cls, root: Path, name: str) -> "Growing | None":
         """Return the search whose record is stored under a name; None: there is none."""
         record = read_record(root, name)
-        return None if record is None else cls(record, root, elsewhere=True)
+        return None if record is None else cls(record, root)
 
     def sweep(self) -> Sweep:
         """Return all of its cells that are known by now."""
@@ -96,7 +75,9 @@ class Growing:
             ended = {w: each.outcome for w, each in self._known.items() if each.outcome}
             before, self.step = self.step, advance(self.record, ended)
             if self.step.asked:
-                self._ask()
+                self.record = proposed(self.record, self.step)
+                if self.kept:
+                    self.record.write(self.root)
                 continue
             if self._sweep is None or not _same(self.step, before):
                 self._sweep = self._built()
@@ -120,7 +101,7 @@ class Growing:
             metric = chosen.trial.outcomes[0].metric
             yield (
                 f"search {chosen.arm.title}{study}: trial {chosen.trial.number} "
-                f"(validation {metric} {chosen.trial.score:.4g}): {pasted(chosen.words)}"
+                f"(validation {metric} {chosen.trial.score:.4g}): {shlex.join(chosen.words)}"
             )
             yield from (f"  {name.replace('_', ' ')}: {text}" for name, text in chosen.marks)
         counts = sorted({finished(chosen.trials) for chosen in self.step.choices})
@@ -176,7 +157,7 @@ class Growing:
             "trials": table(chosen),
             "costs": [self._cost(trial) for trial in chosen.trials],
             "chosen": None if chosen.trial is None else chosen.trial.number,
-            "words": pasted(chosen.words),
+            "words": shlex.join(chosen.words),
             "remarks": [[*mark] for mark in chosen.marks],
         }
         return entry._replace(config={**entry.config, "runner": runner}, overrides=chosen.words)
@@ -216,21 +197,6 @@ class Growing:
             each.outcome = _outcome(name, rows, wanted or metric, wanted=wanted is not None)
             found = True
         return found
-
-    def _ask(self) -> None:
-        """Have the adaptive sampler propose the next round of each arm that waits for one."""
-        more, options = {}, self.record.options
-        for arm, study, trials in self.step.asked:
-            drawn = [trial for trial in trials if trial.number]
-            name = self.record.column(arm, study)
-            number = min(options.parallel, options.trials - len(drawn))
-            before = [*zip(self.record.points[name], drawn, strict=True)]
-            seeds = (options.draw, study, len(drawn))
-            space = self.record.spaces[arm.model]
-            more[name] = proposals(self.record.sampler, space, before, number=number, seeds=seeds)
-        self.record = self.record.with_points(more)
-        if self.kept:
-            self.record.write(self.root)
 
 
 def _same(step: Step, before: Step) -> bool:

@@ -34,11 +34,16 @@ def planned(
     searched = entries[0].searched
     if searched is None:
         return build(entries, elsewhere=elsewhere), None
+    from lra.tuning.declaration import ONCE, declared
     from lra.tuning.growing import Growing
 
     if (name := searched.options["from"]) is not None:
         return build([*_transferred(entries, str(name))], elsewhere=elsewhere), None
-    growing = Growing.of(entries, elsewhere=elsewhere, kept=kept)
+    record, root = declared(entries), Path(entries[0].config["results"])
+    if kept:
+        record.write(root)
+    once = tuple(word for word in entries[0].overrides if word.startswith(ONCE))
+    growing = Growing(record, root, once, elsewhere, kept)
     return growing.sweep(), growing
 
 

@@ -4,7 +4,7 @@ results/searches/<sweep>/search.json
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
@@ -145,25 +145,16 @@ class Record:
         columns = max(map(len, self.spaces.values()))
         points, number = dict(self.points), self.options.trials
         adaptive = self.sampler in ADAPTIVE
+        first = min(number, self.options.parallel) if adaptive else number
         for study in range(self.options.studies):
-            first = min(number, self.options.parallel) if adaptive else number
-            there = [points.get(self.column(arm, study), []) for arm in self.arms]
-            if all(sum(len(point) >= columns for point in kept) >= first for kept in there):
+            there = {(name := self.column(arm, study)): points.get(name, []) for arm in self.arms}
+            if all(sum(len(point) >= columns for point in old) >= first for old in there.values()):
                 continue  # scipy.stats takes most of a second to import
             new = drawn("halton" if adaptive else self.sampler, columns, first,
                         (self.options.draw, study))  # fmt: skip
-            for arm in self.arms:
-                name = self.column(arm, study)
-                kept = self.points.get(name, [])
+            for name, kept in there.items():
                 paired = [[*old, *point[len(old) :]] for old, point in zip(kept, new, strict=False)]
                 points[name] = [*paired, *kept[len(new) :], *new[len(kept) :]]
-        return replace(self, points=points)
-
-    def with_points(self, more: Mapping[str, Sequence[Sequence[float]]]) -> Self:
-        """Return the record with proposals of an adaptive sampler added."""
-        points = {**self.points}
-        for name, proposed in more.items():
-            points[name] = [*points.get(name, []), *map(list, proposed)]
         return replace(self, points=points)
 
     def extending(self, before: "Record") -> Self:

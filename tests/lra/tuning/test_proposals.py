@@ -7,7 +7,7 @@ import pytest
 
 from lra.errors import ConfigError
 from lra.tuning import adaptive
-from lra.tuning.adaptive import check_installed, proposals
+from lra.tuning.adaptive import check_installed, proposed
 from lra.tuning.advance import TrialOutcome, Words, advance
 from lra.tuning.record import Record
 from tests.lra.tuning.searches import outcome, record, value
@@ -23,18 +23,8 @@ def grown(searched: Record, score: Any) -> tuple[Record, dict[Words, TrialOutcom
         ended |= {w: outcome(w, score(w), better="lower") for w in step.trainings if w not in ended}
         if step.choices and all(words in ended for words in step.trainings):
             return searched, ended
-        for arm, study, trials in step.asked:
-            drawn = [trial for trial in trials if trial.number]
-            name = searched.column(arm, study)
-            before = [*zip(searched.points[name], drawn, strict=True)]
-            number = min(searched.options.parallel, searched.options.trials - len(drawn))
-            asked = [
-                proposals(searched.sampler, searched.spaces[arm.model], before, number=number,
-                          seeds=(0, study, len(drawn)))
-                for _ in range(2)
-            ]  # fmt: skip
-            assert asked[0] == asked[1]
-            searched = searched.with_points({name: asked[0]})
+        before, searched = searched, proposed(searched, step)
+        assert proposed(before, step) == searched
 
 
 def quadratic(words: Words) -> float:
