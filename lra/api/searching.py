@@ -58,9 +58,11 @@ class Search:
 
         Steps and seconds are those of all of a trial's seeds together.
         """
-        trials = self._read.trials.rename(columns={"point": "options", "time": "seconds"})
-        arms = trials["model"] + " " + trials["task"]
-        return trials.assign(arm=arms, study=trials["study"].astype(int))[[*COLUMNS]]
+        trials = self._read.trials
+        return trials.assign(
+            arm=trials["model"] + " " + trials["task"], study=trials["study"].astype(int),
+            options=trials["point"], seconds=trials["time"],
+        )[[*COLUMNS]]  # fmt: skip
 
     @property
     def chosen(self) -> Mapping[str, str]:

@@ -27,11 +27,8 @@ INDEPENDENT = ("halton", "random")
 LOG = 10
 """Times the least value of an option: from here on its axis is logarithmic."""
 _COSTS = {"trial_steps": "steps", "trial_time": "time", "trial_multiply_adds": "multiply_adds"}
-_TRIAL = (
-    "model", "family", "options", "departures", "created", "cell", "sampler", "study", "trial",
-    "rung", "point", "metric", "score", "status", "reason", "disturbed", "device",
-)  # fmt: skip
-"""Columns of a trial, besides its place and its costs."""
+_KEY = ["cell", "study", "trial", "rung"]
+"""Columns of which a trial has a line each."""
 _STEERING = ("runner.", "search.", "trainings.", "trials.")
 """Beginnings of names that set no arm apart."""
 _LED = ("changed: ", "tuned: ", UNTUNED)
@@ -235,32 +232,20 @@ def log_options(trials: pd.DataFrame) -> list[str]:
 
 def _trials(found: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each trial and rung, with its score and costs."""
-    costs: dict[tuple[str, str, str], dict[str, float]] = {}
-    rows = found.to_dict("records")
-    for row in rows:
-        if row["metric"] in _COSTS and row["status"] == "ok":
-            name = _COSTS[row["metric"]]
-            costs.setdefault(_trial_key(row), {})[name] = row["value"]
-    records = []
-    for row in rows:
-        if row["metric"] != "trial_score":
-            continue
-        labels, nothing = row["labels"], dict.fromkeys(_COSTS.values(), float("nan"))
-        values = (
-            row["family"], row["family"], row["options"], row["departures"], row["created"],
-            row["cell"], labels["search"], labels["study"], int(labels["trial"]), labels["rung"],
-            json.loads(labels["options"]), labels["metric"], row["value"], row["status"],
-            row["reason"], row["disturbed"], f"{row['hardware']}, {row['device']}",
-        )  # fmt: skip
-        told = dict(zip(_TRIAL, values, strict=True))
-        where = {column: row[column] for column in PLACE}
-        records.append({**where, **told, **nothing, **costs.get(_trial_key(row), {})})
-    columns = [*PLACE, *_TRIAL, *_COSTS.values()]
-    return pd.DataFrame(records, columns=columns)
-
-
-def _trial_key(row: Mapping[Any, Any]) -> tuple[str, str, str]:
-    return str(row["cell"]), row["labels"]["trial"], row["labels"]["rung"]
+    labels = ({name: each.get(name) for name in _KEY[1:]} for each in found["labels"])
+    found = found.join(pd.DataFrame(labels, found.index, _KEY[1:]))
+    costs = found[found["metric"].isin(_COSTS) & (found["status"] == "ok")]
+    costs = costs.drop_duplicates([*_KEY, "metric"], keep="last")
+    costs = costs.pivot(index=_KEY, columns="metric", values="value").reindex(columns=[*_COSTS])
+    scored = found[found["metric"] == "trial_score"]
+    scored = scored.rename(columns={"value": "score"}).join(costs.rename(columns=_COSTS), on=_KEY)
+    return scored.assign(
+        trial=scored["trial"].astype(int),
+        sampler=[each["search"] for each in scored["labels"]],
+        metric=[each["metric"] for each in scored["labels"]],
+        point=[json.loads(each["options"]) for each in scored["labels"]],
+        device=scored["hardware"] + ", " + scored["device"],
+    )
 
 
 def _choice(row: Mapping[Any, Any]) -> SearchChoice:

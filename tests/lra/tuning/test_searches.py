@@ -124,9 +124,10 @@ def test_python(whole: Path) -> None:
     )
     assert found.done.exit_code == 0
     trials = found.trials
-    assert {*trials.columns} == {
+    assert [*trials.columns] == [
         "arm", "study", "trial", "rung", "options", "score", "status", "cell", "steps", "seconds",
-    }  # fmt: skip
+    ]  # fmt: skip
+    assert all([*options] == [RATE] for options in trials["options"])
     assert set(found.chosen) == {"linear mqar", "identity mqar"}
     assert all(f"{RATE}=" in words or "0.001" for words in found.chosen.values())
     with pytest.raises(ValueError, match="unknown kind 'window'"):
