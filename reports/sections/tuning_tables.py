@@ -50,19 +50,12 @@ def tuned_table(searches: Searches, metric: str) -> Table:
         best = float(searches.chosen(there, arm)["score"].mean())
         again = float(searches.final(arm, metric, "validation")["value"].mean())
         beside = {count for other, count in finished.items() if other[:-1] == arm[:-1]}
-        lines.append(
-            TableRow(
-                title=str(arm[-1]),
-                section=place_title(arm, data=True),
-                entries=(
-                    _marked(tuned, choices, beside), untuned, _difference(tuned, untuned, score),
-                    _with_error(_number(best, score), choices, score),
-                    _number(_fourth(there, score), score), _number(again, score),
-                    _number(best - again, score, sign="+"),
-                    _chosen_options(choices), *_costs(trials),
-                ),
-            )
-        )  # fmt: skip
+        lines.append(_line(
+            arm, _marked(tuned, choices, beside), untuned, _difference(tuned, untuned, score),
+            _with_error(_number(best, score), choices, score),
+            _number(_fourth(there, score), score), _number(again, score),
+            _number(best - again, score, sign="+"), _chosen_options(choices), *_costs(trials),
+        ))  # fmt: skip
     columns = [
         Column(title=title, group=group, words=title == "chosen options")
         for group, titles in (
@@ -78,6 +71,12 @@ def tuned_table(searches: Searches, metric: str) -> Table:
         stub="model", columns=tuple(columns), rows=tuple(lines),
         brief=f"{score.unit}, test split; options chosen on validation.",
     )  # fmt: skip
+
+
+def _line(arm: Arm, *entries: Entry, rung: str = "") -> TableRow:
+    """Return a line of an arm, under the heading of its place."""
+    title = f"{arm[-1]}, rung {rung}" if rung else str(arm[-1])
+    return TableRow(title=title, section=place_title(arm, data=True), entries=entries)
 
 
 def _caption(searches: Searches, metric: str) -> str:
@@ -142,10 +141,12 @@ def _finished(trials: pd.DataFrame) -> int:
     return sum({*statuses} <= _TRAINED for _, statuses in drawn)
 
 
+def _known(value: float, text: str) -> Entry:
+    return absent() if math.isnan(value) else Entry(text=text, value=value)
+
+
 def _number(value: float, score: Score, sign: str = "") -> Entry:
-    if math.isnan(value):
-        return absent()
-    return Entry(text=f"{score.factor * value:{sign}.{score.digits}f}", value=value)
+    return _known(value, f"{score.factor * value:{sign}.{score.digits}f}")
 
 
 def _with_error(best: Entry, choices: Sequence[SearchChoice], score: Score) -> Entry:
@@ -198,7 +199,7 @@ def _costs(trials: pd.DataFrame) -> Iterator[Entry]:
     taken = of_trials(trials).sum(min_count=1)
     for column, factor in (("steps", 1.0), ("time", 1 / 3600), ("multiply_adds", 1.0)):
         total = factor * float(taken[column])
-        yield absent() if math.isnan(total) else Entry(text=_rounded(total), value=total)
+        yield _known(total, _rounded(total))
 
 
 def _rounded(number: float) -> str:
@@ -217,13 +218,11 @@ def window_table(searches: Searches, metric: str) -> Table | None:
             continue
         share = len(good) / len(drawn)
         ends = wilson_interval(share, len(drawn))
-        entries = [
-            Entry(
-                text=f"{100 * share:.0f} [{100 * ends.low:.0f}, {100 * ends.high:.0f}]",
-                value=share, interval=replace(ends, source=Uncertainty.trials),
-                facts={"trials": len(drawn), "near": len(good)},
-            )
-        ]  # fmt: skip
+        entries = [Entry(
+            text=f"{100 * share:.0f} [{100 * ends.low:.0f}, {100 * ends.high:.0f}]",
+            value=share, interval=replace(ends, source=Uncertainty.trials),
+            facts={"trials": len(drawn), "near": len(good)},
+        )]  # fmt: skip
         for option in logs:
             found = [float(point[option]) for point in good["point"] if option in point]
             if not found:
@@ -231,14 +230,8 @@ def window_table(searches: Searches, metric: str) -> Table | None:
                 continue
             low, high = min(found), max(found)
             width = math.log10(high / low)
-            entries += [
-                Entry(text=f"{low:.3g}–{high:.3g}"), Entry(text=f"{width:.2f}", value=width)
-            ]  # fmt: skip
-        lines.append(
-            TableRow(
-                title=str(arm[-1]), section=place_title(arm, data=True), entries=tuple(entries)
-            )
-        )
+            entries += [Entry(text=f"{low:.3g}–{high:.3g}"), _known(width, f"{width:.2f}")]
+        lines.append(_line(arm, *entries))
     if not lines:
         return None
     within, relative = nearness(metric)
@@ -269,17 +262,10 @@ def rung_table(searches: Searches, metric: str) -> Table | None:
             count = int((drawn["rung"] == rung).sum())
             both = scores.reindex(columns=[rung, ""]).dropna()
             tau = agreement([*both[rung]], [*both[""]]) if len(both) > 1 else math.nan
-            lines.append(
-                TableRow(
-                    title=f"{arm[-1]}, rung {rung}", section=place_title(arm, data=True),
-                    entries=(
-                        Entry(text=f"{count}", value=float(count)),
-                        Entry(text=f"{len(both)}", value=float(len(both))),
-                        absent() if math.isnan(tau) else Entry(text=f"{tau:.2f}", value=tau),
-                        _top_kept(both, metric), _saved(trials),
-                    ),
-                )
-            )  # fmt: skip
+            lines.append(_line(
+                arm, _known(count, f"{count}"), _known(len(both), f"{len(both)}"),
+                _known(tau, f"{tau:.2f}"), _top_kept(both, metric), _saved(trials), rung=rung,
+            ))  # fmt: skip
     if not lines:
         return None
     titles = ("trials", "of full length", "Kendall's τ", "top quarter", "steps saved (%)")
@@ -309,10 +295,8 @@ def _saved(trials: pd.DataFrame) -> Entry:
     """Return the share of steps that rungs saved."""
     taken = of_trials(trials)["steps"]
     full = float(taken.max()) * len(taken)
-    if not full > 0:
-        return absent()
-    saved = 1 - float(taken.sum()) / full
-    return Entry(text=f"{100 * saved:.0f}", value=saved)
+    saved = 1 - float(taken.sum()) / full if full > 0 else math.nan
+    return _known(saved, f"{100 * saved:.0f}")
 
 
 def comparison_tables(searches: Searches, metric: str) -> Iterator[tuple[Arm, Table]]:

@@ -72,7 +72,7 @@ def as_number(value: Any) -> float | None:
 
 def place_title(place: Arm, *, data: bool = False) -> str:
     """Return what a task is called, or an arm's task; `data`: with the source of its data."""
-    task, version, source, length = place[: len(PLACE)]
+    task, version, source, length, *_ = place
     title = f"{task}, length {as_text(length)}"
     return f"{title} ({source}, version {as_text(version)})" if data else title
 
