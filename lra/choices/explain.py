@@ -5,6 +5,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from lra.composition.option_sources import (
 from lra.composition.yaml_text import load
 
 NO_OPTIONS = frozenset({"name", "about", "class_path", "section", "defaults", "hydra"})
-WIDTH = 100
+WIDTH, INDENT = 100, " " * 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +55,12 @@ def choice_options(file: Path) -> list[Option]:
     meanings = comments(file)
     if group == "model":
         part = "stack" if "stack" in node else "mixer"
-        return _typed(node[part], f"model.{part}", node[part]["class_path"], meanings, f"{part}.")
-    if group == "task":
-        return _typed(node, "task", node["class_path"], meanings)
+        return _typed(node[part], f"model.{part}", meanings, inside=f"{part}.")
     if group == "runner":
         steering = load(ours() / "config.yaml")["runner"]
-        return _typed({**node, **steering, **node}, "runner", node["class_path"], meanings, CONTROL)
-    if group == OF_SUBMIT:
-        return _typed(node, group, node["class_path"], meanings)
-    if group in CLASSES:
-        return _typed(node, group, CLASSES[group], meanings)
+        return _typed({**node, **steering, **node}, group, meanings, CONTROL)
+    if group in ("task", OF_SUBMIT, *CLASSES):
+        return _typed(node, group, meanings, CLASSES.get(group))
     return []
 
 
@@ -75,11 +72,11 @@ def shared_options(file: Path) -> list[Option]:
     config, group, node = ours() / "config.yaml", file.parent.name, load(file)
     if group in ("optim", "search"):
         others = {key: value for key, value in load(config)[group].items() if key not in node}
-        return _typed(others, group, CLASSES[group], comments(config), f"{group}.")
+        return _typed(others, group, comments(config), CLASSES[group], inside=f"{group}.")
     if group != "model":
         return []
     every = {**load(config)["model"]["backbone"], **(node.get("backbone") or {})}
-    return _typed(every, "model.backbone", BACKBONE, comments(config), "model.backbone.")
+    return _typed(every, "model.backbone", comments(config), BACKBONE, inside="model.backbone.")
 
 
 def sets(file: Path) -> dict[str, Any]:
@@ -105,25 +102,22 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 def _typed(
     node: Mapping[str, Any],
     prefix: str,
-    class_path: str,
     meanings: Mapping[str, str],
-    *inside: str,
+    class_path: str | None = None,
+    inside: str = "",
 ) -> list[Option]:
-    """Return the options of a node, typed by a class; further classes and a prefix of comments."""
-    parameters_of_class: dict[str, Parameter] = {}
-    comment_prefix = ""
-    for word in inside:
-        if word.endswith("."):
-            comment_prefix = word
-        else:
-            parameters_of_class |= parameters(word)
-    parameters_of_class |= parameters(class_path)
+    """Return the options of a node, typed by its own class and by one more.
+
+    `inside` stands before its keys where comments are named.
+    """
+    classes = filter(None, (class_path, node.get("class_path")))
+    known = {name: each for path in classes for name, each in parameters(path).items()}
     options = []
     for key, default in node.items():
         if key in NO_OPTIONS:
             continue
-        parameter = parameters_of_class.get(key, Parameter("", (), "", ""))
-        comment = meanings.get(comment_prefix + key, "")
+        parameter = known.get(key, Parameter("", (), "", ""))
+        comment = meanings.get(inside + key, "")
         options.append(
             Option(
                 key=f"{prefix}.{key}",
@@ -253,22 +247,16 @@ def _short_lines(options: Sequence[Option]) -> Iterator[str]:
 
 
 def _long_lines(options: Sequence[Option]) -> Iterator[str]:
+    inside = partial(textwrap.wrap, width=WIDTH, initial_indent=INDENT)
     for option in options:
-        yield from _option_lines(option)
-
-
-def _option_lines(option: Option) -> Iterator[str]:
-    yield f"  {option.key}={typed_value(option.default)}   ({option.type or 'any'})"
-    yield from textwrap.wrap(
-        option.meaning, WIDTH, initial_indent="      ", subsequent_indent="      "
-    )
-    if not any(option.values.values()):
-        if option.values:
-            yield f"      one of {', '.join(option.values)}"
-        return
-    for name, meaning in option.values.items():
-        head = name + (f": {meaning}" if meaning else "")
-        yield from textwrap.wrap(head, WIDTH, subsequent_indent="        ", initial_indent="      ")
+        yield f"  {option.key}={typed_value(option.default)}   ({option.type or 'any'})"
+        yield from inside(option.meaning, subsequent_indent=INDENT)
+        if any(option.values.values()):
+            for name, meaning in option.values.items():
+                text = name + (f": {meaning}" if meaning else "")
+                yield from inside(text, subsequent_indent=f"{INDENT}  ")
+        elif option.values:
+            yield f"{INDENT}one of {', '.join(option.values)}"
 
 
 def typed_value(value: Any) -> str:
