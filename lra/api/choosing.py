@@ -16,11 +16,7 @@ KEYS = {
     "operations": ("multiply_adds",), "quality": ("paper_score", "score"),
 }  # fmt: skip
 """What families are ranked by, and its columns: the second where the first is unknown."""
-NUMBERS = (
-    *(column for columns in KEYS.values() for column in columns),
-    "room_bytes",
-    "state_bytes",
-)
+NUMBERS = (*(name for names in KEYS.values() for name in names), "room_bytes", "state_bytes")
 
 
 @plainly

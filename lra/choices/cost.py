@@ -211,7 +211,7 @@ def _as_json(model: CountedModel) -> dict[str, Any]:
 
 def _cost_text(model: CountedModel) -> Iterator[str]:
     """Yield a heading, the table, and what needs a word."""
-    from lra.terminal.screen import table
+    from lra.terminal.screen import flush_right, table
 
     cost = model.cost
     behind = f" behind {model.memory:,} remembered" if model.memory else ""
@@ -224,9 +224,7 @@ def _cost_text(model: CountedModel) -> Iterator[str]:
         ("in all", "", f"{cost.parameters:,}", f"{cost.multiply_adds:,}",
          f"{cost.multiply_adds / cost.tokens:,.0f}", "")
     )  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    yield table([(row[0], *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)))
-                 for row in rows])  # fmt: skip
+    yield table(flush_right(rows))
     if any(part.uses > 1 for part in cost.parts):
         yield "  of each where there are several: times x parameters, times x multiply-adds"
     if any(part.modules != part.uses for part in cost.parts):

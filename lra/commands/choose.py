@@ -11,6 +11,7 @@ from lra.api.choosing import KEYS, screen
 from lra.composition.arguments import parser_beside_words, path_word
 from lra.composition.selection import CAUSAL, sets
 from lra.terminal.console import print_table
+from lra.terminal.screen import flush_right
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,16 +76,8 @@ def main(argv: list[str]) -> int:
     frame = screen(words, by=flags.by, results=flags.results)
     if flags.json:
         plain = frame.astype(object).where(frame.notna(), None)
-        print(
-            json.dumps(
-                {
-                    "schema": SCHEMA,
-                    **frame.attrs,
-                    "by": flags.by,
-                    "families": plain.to_dict("records"),
-                }
-            )
-        )
+        families = plain.to_dict("records")
+        print(json.dumps({"schema": SCHEMA, **frame.attrs, "by": flags.by, "families": families}))
     else:
         _print(frame, flags.by)
     return 0
@@ -110,15 +103,10 @@ def _print(frame: "pd.DataFrame", by: str) -> None:
     causal, notes = bool(frame["state_bytes"].notna().any()), _Notes()
     head = ["model", "kMAC", "GiB", *(["state"] if causal else []), "step", "x sdpa", "rows"]
     rows = [[*head, "paper"], *(_row(line, notes, state=causal) for line in serving)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     print(frame.attrs["setting"])
     print(f"ranked by {RANKED[by]}")
     print(f"other ranks: --by {'|'.join(key for key in KEYS if key != by)}\n")
-    print_table(
-        [[row[0], *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in rows],
-        indent="",
-        header=True,
-    )
+    print_table(flush_right(rows), indent="", header=True)
     print()
     for line in (*LEGEND[: None if causal else -1], *_sentences(frame, serving, notes)):
         print(line)

@@ -196,6 +196,7 @@ def _write_csv(lines: list[dict[str, Any]]) -> None:
 def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
     """Print a table, what needs a word, and the totals."""
     from lra.terminal.console import print_table
+    from lra.terminal.screen import flush_right
 
     several = len({line["runner"] for line in lines}) > 1
     gpu = any(line["gpu_hours_to_do"] for line in lines)
@@ -232,7 +233,8 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
                 f"{line['options']}{mark}",
             ]
         )
-    print_table(_aligned(rows), indent="", header=True)
+    words = {column for column, title in enumerate(head) if title in LEFT}
+    print_table(flush_right(rows, but=words), indent="", header=True)
     if notes:
         print()
     for number, note in enumerate(notes, 1):
@@ -259,18 +261,6 @@ def _of_reference(line: dict[str, Any]) -> list[str]:
 
 LEFT = frozenset({"model", "task", "runner", "mode", "reference", "options"})
 """Columns of words."""
-
-
-def _aligned(rows: list[list[str]]) -> list[list[str]]:
-    """Set the columns of numbers flush right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        [
-            cell.rjust(widths[column]) if rows[0][column] not in LEFT else cell
-            for column, cell in enumerate(row)
-        ]
-        for row in rows
-    ]
 
 
 def _short_time(seconds: float) -> str:

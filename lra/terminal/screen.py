@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
@@ -205,3 +205,11 @@ def table(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append((indent + "  ".join(cells)).rstrip())
     return "\n".join(lines)
+
+
+def flush_right(rows: Sequence[Sequence[str]], *, but: Collection[int] = (0,)) -> list[list[str]]:
+    """Return rows with columns of numbers flush right, `but` those of words."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        [cell if n in but else cell.rjust(widths[n]) for n, cell in enumerate(row)] for row in rows
+    ]

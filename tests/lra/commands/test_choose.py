@@ -74,17 +74,7 @@ def test_a_screen_as_it_is_printed(
         "task=listops, hardware=a100 (bfloat16, 0.1 GiB)\nranked by the forecast time"
     )
     table = text.split("\n\n")[1].splitlines()
-    assert table[0].split() == [
-        "model",
-        "kMAC",
-        "GiB",
-        "state",
-        "step",
-        "x",
-        "sdpa",
-        "rows",
-        "paper",
-    ]
+    assert " ".join(table[0].split()) == "model kMAC GiB state step x sdpa rows paper"
     assert max(map(len, table)) < 80
     linear = next(line.split() for line in table if line.startswith("linear"))
     assert re.fullmatch(r"0\.25\[\w\] 50\[\w\] 16\.1\[\w\]", " ".join(linear[5:]))
@@ -108,9 +98,8 @@ def test_a_screen_as_it_is_printed(
 
 def test_numbers_are_those_of_plan_and_of_show_cost(capsys: pytest.CaptureFixture[str]) -> None:
     common = ["task=listops", "hardware=a100"]
-    assert (
-        main(["choose", "length=2048", *common, "model=linear,s4,local", "batch=4", "--json"]) == 0
-    )
+    words = ["choose", "length=2048", *common, "model=linear,s4,local", "batch=4", "--json"]
+    assert main(words) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["by"]) == (1, "forecast")
     lines = {line["model"]: line for line in found["families"]}
