@@ -7,11 +7,12 @@ from typing import Any
 import pandas as pd
 
 from lra.reports.names import short_option_words
-from lra.reports.rows import as_text, model_order
+from lra.reports.rows import model_order
 from lra.reports.sections.section import Part, TablePart
 from lra.reports.style import chosen
 from lra.reports.tables.marks import absent
 from lra.reports.tables.scores import SCORES, TASK, Score, entry, final_scores
+from lra.reports.tables.searches import PLACE, place_title
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 SAME_SEEDS = (
@@ -45,9 +46,7 @@ def _table(test: pd.DataFrame, validation: pd.DataFrame, score: Score) -> Table 
         by_arm = {arm: settings for arm, settings in by_arm.items() if settings}
         if not any(len(settings) > 1 for settings in by_arm.values()):
             continue
-        task, version, source, length, *marks = place
-        facts = [source, f"version {as_text(version)}", *(mark for mark in marks if mark)]
-        section = f"{task}, length {as_text(length)} ({', '.join(map(str, facts))})"
+        section = place_title(place, *place[len(PLACE) :], data=True)
         for arm in model_order([*by_arm]):
             lines.append(TableRow(title=arm, section=section, entries=_line(by_arm[arm], score)))
     if not lines:

@@ -24,6 +24,7 @@ from lra.reports.statistics.tuning import (
     running_best,
     tuning_curve,
 )
+from lra.reports.tables.scores import Score
 from lra.reports.tables.searches import (
     ARM,
     INDEPENDENT,
@@ -35,14 +36,13 @@ from lra.reports.tables.searches import (
     whole,
 )
 
-COSTS = {"trials": "numbers of trials", "hours": "hours", "multiply-adds": "multiply-adds"}
-"""What trials are counted in."""
-CURVE_PANEL = (*PLACE, "metric", "against")
-_AXES = {
-    "trials": "trials (k)",
-    "hours": "hours of training",
-    "multiply-adds": "multiply-adds of training",
+COSTS = {
+    "trials": ("numbers of trials", "trials (k)"),
+    "hours": ("hours", "hours of training"),
+    "multiply-adds": ("multiply-adds", "multiply-adds of training"),
 }
+"""What trials are counted in, and what an axis of it is called."""
+CURVE_PANEL = (*PLACE, "metric", "against")
 _PLOT = (2.3, 1.9)
 """Inches."""
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -78,15 +78,14 @@ def arm_curves(searches: Searches, metric: str) -> Iterator[Curve]:
         if drawn.empty:
             continue
         scores, rungs = [float(value) for value in drawn["score"]], set(trials["rung"]) != {""}
-        expected = np.full(len(drawn), np.nan)
         if rungs or not set(trials["sampler"]) <= {*INDEPENDENT}:
             by_study = [[*part["score"]] for _, part in drawn.groupby("study")]
             curve = running_best(by_study, metric)
+            expected = np.full_like(curve.best, np.nan)
             why = "rungs" if rungs else f"search={trials['sampler'].iloc[0]}"
             over = f"{len(by_study)} searches" if len(by_study) > 1 else "one search"
             band = "a t interval at each k" if len(by_study) >= STUDIES else "no band"
             note = f"Trials depend on each other ({why}): best so far, mean over {over}, {band}."
-            expected = expected[: len(curve.best)]
         else:
             curve = tuning_curve(scores, metric)
             expected = expected_best(scores, metric)
@@ -107,10 +106,10 @@ def _costs(trials: pd.DataFrame) -> dict[str, float]:
 
 def curve_data(searches: Searches, metric: str) -> pd.DataFrame:
     """Return the points of all curves, against trials and against every cost that is known."""
-    records = []
-    for arm, curve, expected, note, costs in arm_curves(searches, metric):
-        for against, cost in costs.items():
-            if np.isnan(cost):
+    records, curves = [], [*arm_curves(searches, metric)]
+    for against in COSTS:
+        for arm, curve, expected, note, costs in curves:
+            if np.isnan(cost := costs[against]):
                 continue
             for k, (best, low, high, mean) in enumerate(zip(*curve, expected, strict=True), 1):
                 records.append({
@@ -120,11 +119,7 @@ def curve_data(searches: Searches, metric: str) -> pd.DataFrame:
                 })  # fmt: skip
     columns = [*ARM, "metric", "against", "k", "x", "value", "low", "high", "expected", "note"]
     data = pd.DataFrame(records, columns=columns)
-    order = {name: place for place, name in enumerate(COSTS)}
-    return data.sort_values(
-        [*PLACE, "against", "model", "k"], ignore_index=True,
-        key=lambda column: column.map(order) if column.name == "against" else column,
-    )  # fmt: skip
+    return data.sort_values([*PLACE], ignore_index=True)  # and then as they are: it is stable
 
 
 def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
@@ -139,9 +134,8 @@ def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
             part, unit = _scaled(part)  # noqa: PLW2901
             for name in model_order([*part["model"]]):
                 line = part[part["model"] == name]
-                open_end = score.factor * bounds(score.metric)[1]
-                handles[name] = _draw(axes, line, drawn[name], (name, score.factor, open_end))
-            axes.set_xlabel(f"{_AXES[str(key[-1])]}{unit}")
+                handles[name] = _draw(axes, line, drawn[name], name, score)
+            axes.set_xlabel(f"{COSTS[str(key[-1])][1]}{unit}")
             axes.set_ylabel(f"best {score.title.lower()}{' (%)' if score.shares else ''}")
             axes.set_title(place_title(key), size=8.5)
             if key[-1] == "trials":
@@ -181,16 +175,10 @@ def _limits(part: pd.DataFrame, factor: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _draw(axes: Axes, line: pd.DataFrame, look: Look, about: tuple[str, float, float]) -> Line2D:
-    """Draw one curve with its band; the vertical limits are set.
-
-    Args:
-        axes: Of the panel.
-        line: Its points.
-        look: How it is drawn.
-        about: Its name, the factor of scores, and the end at which a band is open.
-    """
-    (name, factor, open_end), limits = about, axes.get_ylim()
+def _draw(axes: Axes, line: pd.DataFrame, look: Look, name: str, score: Score) -> Line2D:
+    """Draw one curve with its band; the vertical limits are set."""
+    factor, limits = score.factor, axes.get_ylim()
+    open_end = factor * bounds(score.metric)[1]
     x = line["x"].to_numpy(dtype=float)
     best, low, high = (factor * line[c].to_numpy(dtype=float) for c in ("value", "low", "high"))
     best = np.where(np.isfinite(best), best, np.nan)

@@ -311,7 +311,7 @@ def comparison_tables(searches: Searches, metric: str) -> Iterator[tuple[Arm, Ta
 
 def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Table:
     score, studies, lines = score_of(metric), searches.studies, []
-    for budget in COSTS:
+    for budget, (words, _) in COSTS.items():
         if any(math.isnan(curve.costs[budget]) for curve in curves):
             continue
         if budget == "trials" and studies >= STUDIES:
@@ -324,9 +324,7 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
             least = min(len(c.curve.best) * c.costs[budget] for c in curves)
             entries = [[_by_bands(a, b, metric, budget, least) for b in curves] for a in curves]
         lines += [
-            TableRow(
-                title=str(curve.arm[-1]), entries=tuple(line), section=f"at equal {COSTS[budget]}"
-            )
+            TableRow(title=str(curve.arm[-1]), entries=tuple(line), section=f"at equal {words}")
             for curve, line in zip(curves, entries, strict=True)
         ]
     over = (

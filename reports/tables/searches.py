@@ -70,11 +70,12 @@ def as_number(value: Any) -> float | None:
     return None if isinstance(value, bool | str | list) or value is None else float(value)
 
 
-def place_title(place: Arm, *, data: bool = False) -> str:
-    """Return what a task is called, or an arm's task; `data`: with the source of its data."""
+def place_title(place: Arm, *marks: str, data: bool = False) -> str:
+    """Return what a task is called, or an arm's task; `data`: with its source, version, marks."""
     task, version, source, length, *_ = place
     title = f"{task}, length {as_text(length)}"
-    return f"{title} ({source}, version {as_text(version)})" if data else title
+    facts = [str(source), f"version {as_text(version)}", *filter(None, marks)]
+    return f"{title} ({', '.join(facts)})" if data else title
 
 
 def option_name(word: str) -> str:
