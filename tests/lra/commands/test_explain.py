@@ -110,21 +110,6 @@ def test_a_preset_lists_what_it_sets(capsys: pytest.CaptureFixture[str]) -> None
     assert "model.backbone.width=256" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        (["perfomer"], "did you mean 'performer'"),
-        (["model", "lineer"], "unknown model 'lineer': did you mean 'linear'"),
-        (["modles", "linear"], "did you mean 'models'"),
-    ],
-)
-def test_a_slip_is_answered(
-    words: list[str], wanted: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["list", *words]) == 2
-    assert wanted in capsys.readouterr().err
-
-
 def test_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text(
