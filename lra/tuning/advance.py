@@ -121,13 +121,10 @@ def advance(record: Record, ended: Mapping[Words, TrialOutcome]) -> Step:
 def _advance(
     record: Record, arm: Arm, study: int, ended: Mapping[Words, TrialOutcome], step: Step
 ) -> None:
-    options, values = record.options, record.trials(arm, study)
-    done: list[Trial] = []
-    alive = [*values]
-    before: dict[int, Trial] = {}
+    options, done = record.options, list[Trial]()
+    trials = [Trial(n, "", values, ()) for n, values in record.trials(arm, study).items()]
     for share in [*options.rungs, None]:
-        at = arm, record.seeds(study), share
-        trials = [_trial(*at, number=n, values=values[n], before=before.get(n)) for n in alive]
+        trials = [_at(share, trial, arm, record.seeds(study)) for trial in trials]
         named = {
             words: f"{record.name}/{study}/{trial.number}/{trial.rung}"
             for trial in trials
@@ -142,15 +139,14 @@ def _advance(
             for trial in trials
         ]
         done += trials
-        before = {trial.number: trial for trial in trials}
         if share is not None:
             ranked = sorted((t for t in trials if t.number), key=lambda trial: trial.rank)
             kept = {t.number for t in ranked[: math.ceil(options.keep * len(ranked))]}
-            alive = [n for n in alive if not n or n in kept]
-    if record.sampler in ADAPTIVE and max(values) < options.trials:
+            trials = [trial for trial in trials if not trial.number or trial.number in kept]
+    if record.sampler in ADAPTIVE and trials[-1].number < options.trials:
         step.asked.append((arm, study, tuple(done)))
         return
-    best = min(before.values(), key=lambda trial: trial.rank)
+    best = min(trials, key=lambda trial: trial.rank)
     chosen = ArmChoice(arm, study, tuple(done), None if best.score is None else best, ())
     chosen = chosen._replace(marks=[*warnings(record, arm, study, done, chosen.trial)])
     step.choices.append(chosen)
@@ -185,22 +181,15 @@ def spelt(values: Values) -> Words:
     return tuple(f"{option}={text}" for option, (text, _) in values.items())
 
 
-def _trial(
-    arm: Arm,
-    seeds: Sequence[int],
-    share: float | None,
-    *,
-    number: int,
-    values: Values,
-    before: Trial | None,
-) -> Trial:
-    """Return a trial that is to be trained; one that continues another says so."""
+def _at(share: float | None, trial: Trial, arm: Arm, seeds: Sequence[int]) -> Trial:
+    """Return a trial at its next rung, to be trained; it continues what it has from the last."""
+    values = trial.values
     steps = int(values["optim.steps"][1]) if "optim.steps" in values else arm.steps
     until: Words = ()
     if share is not None:
         steps = max(1, round(share * steps))
         until = (f"runner.until_step={steps}",)
-    keys = [outcome.cell.partition("-")[0] for outcome in before.outcomes] if before else []
+    keys = [outcome.cell.partition("-")[0] for outcome in trial.outcomes]
     goes_on: list[Words] = [(f"runner.continues={key}",) for key in keys]
     goes_on = goes_on or [()] * len(seeds)
     trainings = tuple(
@@ -208,7 +197,7 @@ def _trial(
         for seed, more in zip(seeds, goes_on, strict=True)
     )
     rung = "" if share is None else f"{share:g}"
-    return Trial(number, rung, values, trainings)
+    return Trial(trial.number, rung, values, trainings)
 
 
 def size_of(record: Record, arm: Arm) -> int:
