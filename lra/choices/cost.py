@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lra.composition.arguments import add_plugin, parser_beside_words, path_word
+from lra.composition.arguments import add_plugin, parser_beside_words, path_word, whole
 from lra.composition.class_path import NotNamed
 from lra.composition.run import Run
 from lra.errors import CommandError, ConfigError
@@ -67,14 +67,11 @@ def parser() -> argparse.ArgumentParser:
 
 def _lengths(word: str) -> list[int]:
     try:
-        lengths = [int(part) if len(part) < 20 else 0 for part in word.split(",")]
-    except ValueError:
-        lengths = [0]
-    if not all(1 <= length <= LONGEST for length in lengths):
+        return [whole(1, LONGEST)(part) for part in word.split(",")]
+    except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(
             f"got {word[:40]!r}; wanted whole numbers from 1 to {LONGEST:,}, parted by commas"
-        )
-    return lengths
+        ) from error
 
 
 def main(argv: list[str]) -> int:
