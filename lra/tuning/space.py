@@ -1,7 +1,7 @@
 """What is searched: options with ranges in Hydra's words, and points of the unit cube as words."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -58,8 +58,7 @@ class Dimension:
             place = math.floor(u * len(self.values))
             return self.words[place], self.values[place]
         if not self.whole:
-            x = self._spread(u, self.low, self.high)
-            value = _shortest(x, u, self._place, self.low, self.high)
+            value = self._shortest(u)
             return repr(value), value
         if self.log:
             whole = round(self._spread(u, self.low - 0.5, self.high + 0.5))
@@ -78,15 +77,14 @@ class Dimension:
             return math.log(x / self.low) / math.log(self.high / self.low)
         return (x - self.low) / (self.high - self.low)
 
-
-def _shortest(
-    x: float, u: float, place: Callable[[float], float], low: float, high: float
-) -> float:
-    for digits in range(17):
-        near = float(f"{x:.{digits}e}")
-        if low <= near <= high and abs(place(near) - u) < MOVES:
-            return near
-    return min(max(x, low), high)
+    def _shortest(self, u: float) -> float:
+        """Return the number with the fewest digits at nearly a place."""
+        x = self._spread(u, self.low, self.high)
+        for digits in range(17):
+            near = float(f"{x:.{digits}e}")
+            if self.low <= near <= self.high and abs(self._place(near) - u) < MOVES:
+                return near
+        return min(max(x, self.low), self.high)
 
 
 def dimension(option: str, text: str) -> Dimension:
