@@ -46,20 +46,17 @@ def on_record(runs: Sequence[Run], results: Path) -> dict[str, dict[str, float |
         runs: Of one setting, as `lra.sweep.family_costs.runs_of` returns them.
         results: A store; where there is none, or it is empty, published rows are all.
     """
-    first, nothing = runs[0], Evidence(None, "")
+    first = runs[0]
     (_, length), *_ = first.runner.cells(first.model, 0)
     causal = facts(first, length).head in CAUSAL_HEADS
     judged = LANGUAGE if Head[first.task.spec.kind.name] in TOKEN_HEADS else ()
-    found = {
+    found: dict[str, dict[str, list[Evidence]]] = {
         run.model: {
-            "time_ratio": [Evidence(1.0, "exact attention itself")]
-            if run.model == REFERENCE
-            else [nothing],
-            "score": [nothing],
-            "paper_score": [nothing, *_paper_scores(run.model, first.task_name)],
+            "time_ratio": [Evidence(1.0, "exact attention itself")] * (run.model == REFERENCE),
+            "score": [], "paper_score": [*_paper_scores(run.model, first.task_name)],
         }
         for run in runs
-    }
+    }  # fmt: skip
     for place, frame in _row_frames(results, first.task_name):
         times = _times(place, frame, length, causal=causal, device=str(first.hardware.device))
         scores = _scores(place, frame, first.task_name, (*judged, ACCURACY))
@@ -71,7 +68,7 @@ def on_record(runs: Sequence[Run], results: Path) -> dict[str, dict[str, float |
     for family, columns in found.items():
         record[family] = {}
         for column, several in columns.items():
-            nearest = min(several, key=lambda evidence: evidence.distance)
+            nearest = min(several, key=lambda each: each.distance, default=Evidence(None, ""))
             record[family] |= {column: nearest.value, f"{column}_source": nearest.source}
     return record
 
