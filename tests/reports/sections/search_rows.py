@@ -1,13 +1,12 @@
 """Rows as a search leaves them: trials, choices and trainings of what was chosen, invented."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.stats import qmc
 
-from lra.runners.records import canonical
+from lra.runners.measures.search import SearchResult
 from tests.reports.conftest import row
 
 RATES = {"sdpa": (-2.6, 1.2, 0.96), "linear": (-2.4, 0.8, 0.85), "lstm": (-2.0, 0.25, 0.9)}
@@ -53,52 +52,37 @@ def searched(
     noise = np.random.default_rng([len(family), study])
     cell = {"runner": "search", "mode": "search", "model": family, "family": family,
             "options": {}, "seed": study} | columns  # fmt: skip
-    points = [{name: o[name] for name in only} for o in drawn(study, trials)]
     whole = drawn(study, trials)
+    points = [{name: options[name] for name in only} for options in whole]
     better = "higher" if metric == "accuracy" else "lower"
     kept = range(trials + 1)
+    table: list[dict[str, Any]] = []
+    costs: list[dict[str, float]] = []
     for rung in (*rungs, ""):
         early: dict[int, float] = {}
         for trial in kept:
-            labels = {
-                "search": sampler,
-                "study": str(study),
-                "trial": str(trial),
-                "rung": rung,
-                "options": canonical(points[trial]),
-                "metric": metric,
-                "better": better,
-            }
             true = level(family, whole[trial], metric)
-            told = cell | {"step": trial, "labels": labels}
-            if true is None:
-                yield row("trial_score", None, status="diverged", reason="loss was nan", **told)
-            else:
+            ended = {"score": None, "status": "diverged", "reason": "loss was nan"}
+            if true is not None:
                 seen = true + 0.02 * float(noise.standard_normal())
                 seen = min(1.0, max(0.0, seen)) if metric == "accuracy" else max(0.01, seen)
                 early[trial] = seen
-                yield row("trial_score", seen, **told)
-            cost = {k: labels[k] for k in ("study", "trial", "rung")}
+                ended = {"score": seen, "status": "ok", "reason": ""}
+            table.append({"trial": trial, "rung": rung, "options": points[trial], **ended})
             share = 0.25 if rung else 1.0
-            for name, value in (
-                ("trial_steps", 400 * share),
-                ("trial_time", 60 * share),
-                ("trial_multiply_adds", 4e12 * share * (1 + len(family) / 10)),
-            ):
-                yield row(name, value, **(told | {"labels": cost}))
+            work = 4e12 * share * (1 + len(family) / 10)
+            costs.append({"steps": 400 * share, "time": 60 * share, "multiply_adds": work})
         best_first = sorted(early, key=lambda t: -early[t] if better == "higher" else early[t])
         kept = sorted({0, *best_first[: -(-trials // 4)]} & {*early})
     chosen = best_first[0]
-    labels = {
-        "study": str(study),
-        "options": canonical(points[chosen]),
-        "metric": metric,
-        "words": " ".join(f"{k}={v}" for k, v in points[chosen].items()),
-        "marks": json.dumps([*marks]),
-        "search": sampler,
-        "better": better,
-    }
-    yield row("chosen_trial", float(chosen), **(cell | {"labels": labels}))
+    words = " ".join(f"{name}={value}" for name, value in points[chosen].items())
+    result = SearchResult(
+        sampler=sampler, study=study, metric=metric, better=better, trials=table, costs=costs,
+        chosen=chosen, words=words, remarks=[*marks],
+    )  # fmt: skip
+    for found in result.run(None):
+        columns_of = {name: getattr(found, name) for name in ("status", "reason", "step")}
+        yield row(found.metric, found.value, **cell, **columns_of, labels={**found.labels})
     for trial in dict.fromkeys((chosen, 0)):
         true = level(family, whole[trial], metric)
         options = {name: str(whole[trial][name]) for name in only}
