@@ -35,6 +35,24 @@ def level(family: str, options: dict[str, Any], metric: str = "accuracy") -> flo
     return share if metric == "accuracy" else float(-np.log(share))
 
 
+def ended(
+    trial: int, options: dict[str, Any], score: float | None, rung: str = ""
+) -> dict[str, Any]:
+    """A trial as the runner of a choice takes it; without a score it has diverged."""
+    how = {"status": "diverged", "reason": "loss was nan"} if score is None else {}
+    told = {"trial": trial, "rung": rung, "options": options, "score": score}
+    return {**told, "status": "ok", "reason": "", **how}
+
+
+def chosen_rows(family: str, result: SearchResult, **columns: Any) -> Iterator[dict[str, Any]]:
+    """Rows of the choice of an arm and study, as its runner makes them."""
+    cell = {"runner": "search", "mode": "search", "model": family, "family": family,
+            "options": {}, "seed": result.study} | columns  # fmt: skip
+    for found in result.run(None):
+        how = {name: getattr(found, name) for name in ("status", "reason", "step")}
+        yield row(found.metric, found.value, **cell, **how, labels={**found.labels})
+
+
 def searched(
     family: str,
     *,
@@ -50,8 +68,6 @@ def searched(
 ) -> Iterator[dict[str, Any]]:
     """Rows of one arm and study: of its choice, and of the trainings after it."""
     noise = np.random.default_rng([len(family), study])
-    cell = {"runner": "search", "mode": "search", "model": family, "family": family,
-            "options": {}, "seed": study} | columns  # fmt: skip
     whole = drawn(study, trials)
     points = [{name: options[name] for name in only} for options in whole]
     better = "higher" if metric == "accuracy" else "lower"
@@ -61,14 +77,12 @@ def searched(
     for rung in (*rungs, ""):
         early: dict[int, float] = {}
         for trial in kept:
-            true = level(family, whole[trial], metric)
-            ended = {"score": None, "status": "diverged", "reason": "loss was nan"}
-            if true is not None:
-                seen = true + 0.02 * float(noise.standard_normal())
+            seen = level(family, whole[trial], metric)
+            if seen is not None:
+                seen += 0.02 * float(noise.standard_normal())
                 seen = min(1.0, max(0.0, seen)) if metric == "accuracy" else max(0.01, seen)
                 early[trial] = seen
-                ended = {"score": seen, "status": "ok", "reason": ""}
-            table.append({"trial": trial, "rung": rung, "options": points[trial], **ended})
+            table.append(ended(trial, points[trial], seen, rung))
             share = 0.25 if rung else 1.0
             work = 4e12 * share * (1 + len(family) / 10)
             costs.append({"steps": 400 * share, "time": 60 * share, "multiply_adds": work})
@@ -80,9 +94,7 @@ def searched(
         sampler=sampler, study=study, metric=metric, better=better, trials=table, costs=costs,
         chosen=chosen, words=words, remarks=[*marks],
     )  # fmt: skip
-    for found in result.run(None):
-        columns_of = {name: getattr(found, name) for name in ("status", "reason", "step")}
-        yield row(found.metric, found.value, **cell, **columns_of, labels={**found.labels})
+    yield from chosen_rows(family, result, **columns)
     for trial in dict.fromkeys((chosen, 0)):
         true = level(family, whole[trial], metric)
         options = {name: str(whole[trial][name]) for name in only}

@@ -19,9 +19,10 @@ from lra.reports.sections.tuning_tables import comparison_tables, tuned_table, w
 from lra.reports.style import ReportStyle, using
 from lra.reports.tables.searches import Searches
 from lra.reports.tables.table import Entry, Table
+from lra.runners.measures.search import SearchResult
 from lra.runners.store import rows_in
-from tests.reports.conftest import frame, row
-from tests.reports.sections.search_rows import RATES, search
+from tests.reports.conftest import frame
+from tests.reports.sections.search_rows import RATES, chosen_rows, ended, search
 
 RATE = "optim.peak_learning_rate"
 EDGE = ("at_the_edge", "the chosen rate is the highest of its range; widen it")
@@ -138,19 +139,9 @@ def test_a_larger_search_of_the_same_name_takes_the_place_of_the_smaller() -> No
 
 
 def test_an_arm_without_a_choice_is_a_line_of_the_table() -> None:
-    labels = {"search": "halton", "study": "0", "metric": "accuracy", "better": "higher"}
-    cell: dict[str, Any] = {
-        "runner": "search", "mode": "search", "model": "lstm", "family": "lstm", "options": {},
-        "status": "diverged", "reason": "loss was nan",
-    }  # fmt: skip
-    point = {**labels, "rung": "", "options": f'{{"{RATE}":0.1}}'}
-    rows = [
-        row("trial_score", None, step=n, labels={**point, "trial": str(n)}, **cell)
-        for n in range(3)
-    ]  # fmt: skip
-    none = {**cell, "status": "skipped", "reason": "no trial has a score: loss was nan"}
-    rows.append(row("chosen_trial", None, labels=labels, **none))
-    found = searches(*search(("linear",)), *rows)
+    trials = [ended(number, {RATE: 0.1}, None) for number in range(3)]
+    none = SearchResult(sampler="halton", trials=trials, costs=[{}] * 3)
+    found = searches(*search(("linear",)), *chosen_rows("lstm", none))
     table = tuned_table(found, "accuracy")
     lost = line(table, "lstm")
     assert lost["trials (failed)"].text == "2 (2)"
@@ -201,17 +192,10 @@ def test_hours_are_compared_on_one_quiet_machine_alone() -> None:
 
 
 def test_the_window_is_the_share_near_the_best_and_its_decades() -> None:
-    rows = [each for each in search(("lstm",)) if each["metric"] != "trial_score"]
-    rates = [1e-4, 1e-3, 2e-3, 1e-2, 3e-2]
-    scores = [0.1, 0.86, 0.9, 0.851, None]
-    cell: dict[str, Any] = {
-        "runner": "search", "mode": "search", "model": "lstm", "family": "lstm", "options": {}
-    }  # fmt: skip
-    labels = {"search": "halton", "study": "0", "rung": "", "metric": "accuracy"}
-    for trial, (rate, score) in enumerate(zip(rates, scores, strict=True), 1):
-        told = {**labels, "trial": str(trial), "options": f'{{"{RATE}":{rate}}}'}
-        status = {} if score is not None else {"status": "diverged", "reason": "loss was nan"}
-        rows.append(row("trial_score", score, step=trial, labels=told, **cell, **status))
+    scores = {1e-4: 0.1, 1e-3: 0.86, 2e-3: 0.9, 1e-2: 0.851, 3e-2: None}
+    trials = [ended(n, {RATE: rate}, score) for n, (rate, score) in enumerate(scores.items(), 1)]
+    result = SearchResult(sampler="halton", trials=trials, costs=[{}] * 5, chosen=3)
+    rows = [*chosen_rows("lstm", result)]
     table = window_table(searches(*rows), "accuracy")
     assert table is not None
     share, ends, decades = table.rows[0].entries
