@@ -20,8 +20,9 @@ from matplotlib.ticker import MaxNLocator
 from lra.reports.figures.drawing import PALETTE, style
 from lra.reports.figures.layout import Sheet, arrange, sheet
 from lra.reports.rows import as_text
+from lra.reports.tables.places import by_place
+from lra.reports.tables.scores import TASK
 
-TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 MODEL = (*TASK, "model")
 """Columns whose values share a panel."""
 LAYER = (*MODEL, "layer")
@@ -41,17 +42,16 @@ def panels(
     lines: bool = True,
 ) -> tuple[Sheet, list[tuple[Axes, pd.DataFrame]]]:
     """Return a figure with a titled plot for each value of the keys, and the data of each."""
-    panel_keys = list(dict.fromkeys(data[list(keys)].itertuples(index=False, name=None)))
-    several = not setting(data)
-    grid = sheet(len(panel_keys), plot=plot, across=across, lines=lines)
+    found, several = by_place(data, keys), not setting(data)
+    grid = sheet(len(found), plot=plot, across=across, lines=lines)
     parts = []
-    for axes, key in zip(grid.axes, panel_keys, strict=True):
+    for axes, (key, part) in zip(grid.axes, found, strict=True):
         named = dict(zip(keys, key, strict=True))
         layer = f", layer {named['layer']}" if "layer" in named else ""
         kind = f": {named['kind']}" if named.get("kind") else ""
         where = f" ({_setting(named)})" if several else ""
         axes.set_title(f"{named['model']}{layer}{kind}{where}", size=8)
-        parts.append((axes, data[(data[list(keys)] == list(key)).all(axis=1)]))
+        parts.append((axes, part))
     return grid, parts
 
 

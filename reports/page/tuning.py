@@ -9,13 +9,13 @@ import pandas as pd
 from lra.reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
 from lra.reports.rows import MARKS
 from lra.reports.statistics.tuning import higher_is_better
+from lra.reports.tables.places import place_title
 from lra.reports.tables.searches import (
     RUNNER,
     Searches,
     as_number,
     log_options,
     option_name,
-    place_title,
     score_of,
     whole,
 )

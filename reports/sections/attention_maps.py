@@ -12,7 +12,6 @@ from lra.reports.figures.attention_maps import (
     LAYER,
     LETTERS,
     MODEL,
-    TASK,
     Colors,
     Picture,
     energy_figure,
@@ -21,12 +20,14 @@ from lra.reports.figures.attention_maps import (
     spectrum_figure,
     within_figure,
 )
-from lra.reports.rows import as_text, model_order, short
+from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Part, TablePart, alike
 from lra.reports.sections.spans import span_data, span_figure
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import lost
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.places import by_place, place_columns, summaries
+from lra.reports.tables.scores import TASK
+from lra.reports.tables.table import Entry, Table, TableRow
 
 LABELS = ("layer", "head", "within", "row", "positions", "left", "token", "other", "score")
 COLUMNS = {
@@ -52,26 +53,19 @@ def map_data(rows: pd.DataFrame) -> pd.DataFrame:
     for label in LABELS:
         maps[label] = [labels.get(label, "") for labels in maps["labels"]]
     keys = [*TASK, "name", "metric", *LABELS]
-    records: list[dict[str, Any]] = []
-    for key, part in maps[maps["metric"].isin(METRICS)].groupby(keys, sort=False, dropna=False):
-        record: dict[str, Any] = dict(zip(keys, key, strict=True))
-        record["model"] = record.pop("name")
-        good = part[part["status"] == "ok"]
-        if good.empty:
-            bad = part.iloc[0]
-            record |= {"status": bad["status"], "reason": short(str(bad["reason"])), "seeds": 0}
-            record["samples"] = ()
-        else:
-            lengths = {len(curve) for curve in good["samples"]}
-            curves = np.array(list(good["samples"])).mean(0) if len(lengths) == 1 else np.array([])
-            record |= {"value": good["value"].astype(float).mean(), "samples": tuple(curves)}
-            record |= {"seeds": good["seed"].nunique(), "status": "ok", "reason": ""}
-        records.append(record)
+    measured = maps[maps["metric"].isin(METRICS)]
+    records = ({"samples": (), **each} for each in summaries(measured, keys, _means, sort=False))
     columns = [*TASK, "model", "metric", *LABELS, "value", "samples", "seeds", "status", "reason"]
     data = pd.DataFrame(records, columns=columns)
     place = {name: number for number, name in enumerate(model_order([*data["model"]]))}
     order = data.assign(place=data["model"].map(place), number=pd.to_numeric(data["layer"]))
     return data.loc[order.sort_values([*TASK, "place", "number"], kind="stable").index]
+
+
+def _means(good: pd.DataFrame) -> dict[str, Any]:
+    lengths = {len(curve) for curve in good["samples"]}
+    curves = np.array(list(good["samples"])).mean(0) if len(lengths) == 1 else np.array([])
+    return {"value": good["value"].astype(float).mean(), "samples": tuple(curves)}
 
 
 def curves_of(data: pd.DataFrame) -> pd.DataFrame:
@@ -92,7 +86,7 @@ def without_curves(data: pd.DataFrame) -> pd.DataFrame:
 def map_table(data: pd.DataFrame) -> Table:
     """Build the table of means over heads, by model and layer."""
     data = data.assign(title=[_title(row) for row in data.to_dict("records")])
-    tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
+    places = by_place(data)
     named = data[data["title"] != ""]
     titles = dict(zip(named["title"], named["metric"], strict=True))
     rows = []
@@ -100,9 +94,9 @@ def map_table(data: pd.DataFrame) -> Table:
         mine = data[data["model"] == name]
         for layer in sorted({*mine["layer"][mine["title"] != ""]}, key=int) or [""]:
             entries = []
-            for task in tasks:
-                of_task = mine[(mine[list(TASK)] == list(task)).all(axis=1)]
-                entries += [_mean_entry(of_task, layer, *title) for title in titles.items()]
+            for _, part in places:
+                at = part[part["model"] == name]
+                entries += [_mean_entry(at, layer, *title) for title in titles.items()]
             stub = f"layer {layer}" if layer else ALL
             rows.append(TableRow(title=stub, entries=tuple(entries), section=name))
     return Table(
@@ -112,11 +106,7 @@ def map_table(data: pd.DataFrame) -> Table:
         "of all, of matrices of weights; ¼ of dimensions: captured energy of W_Q W_K^T, of each "
         "head and of all heads beside each other.",
         stub="layer",
-        columns=tuple(
-            Column(group=f"{t[0]}, length {as_text(t[3])}", title=title, key=f"{t[0]} {title}")
-            for t in tasks
-            for title in titles
-        ),
+        columns=place_columns([place for place, _ in places], titles),
         rows=tuple(rows),
     )
 

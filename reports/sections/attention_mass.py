@@ -11,12 +11,13 @@ from matplotlib.patches import Patch
 
 from lra.reports.figures.drawing import style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.rows import as_text, model_order, short
+from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, SimpleSection, alike
 from lra.reports.tables.marks import lost
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.places import by_place, place_columns, place_facts, summaries
+from lra.reports.tables.scores import TASK
+from lra.reports.tables.table import Entry, Table, TableRow
 
-TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 REGIONS = ("compressed", "memory", "segment")
 COLORS = {"compressed": "#CC79A7", "memory": "#0072B2", "segment": "#E69F00"}
 ALL = "all"
@@ -35,38 +36,25 @@ def mass_data(rows: pd.DataFrame) -> pd.DataFrame:
     measured = rows[rows["runner"] == "attention_mass"].copy()
     for label in ("layer", "region", "bucket"):
         measured[label] = [labels.get(label, ALL) for labels in measured["labels"]]
-    errors = measured[measured["metric"] == "attention_mass_error"]
-    keys = [*TASK, "name", "layer", "region", "bucket"]
-    mean_errors = errors.groupby(keys, dropna=False)["value"].mean().to_dict()
-    records: list[dict[str, Any]] = []
-    masses = measured[measured["metric"] == "attention_mass"]
-    for key, part in masses.groupby(keys, sort=True, dropna=False):
-        record: dict[str, Any] = dict(zip(keys, key, strict=True))
-        record["model"] = record.pop("name")
-        good = part[part["status"] == "ok"]
-        if good.empty:
-            bad = part.iloc[0]
-            record |= {"status": bad["status"], "reason": short(str(bad["reason"])), "seeds": 0}
-        else:
-            record |= {"mass": good["value"].astype(float).mean(), "error": mean_errors.get(key)}
-            record |= {"seeds": good["seed"].nunique(), "status": "ok", "reason": ""}
-        records.append(record)
+    masses = measured[measured["metric"].isin(("attention_mass", "attention_mass_error"))]
+    records = summaries(masses, (*TASK, "name", "layer", "region", "bucket"), _means)
     return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def _means(good: pd.DataFrame) -> dict[str, Any]:
+    means = good.groupby("metric")["value"].mean()
+    return {"mass": means["attention_mass"], "error": means.get("attention_mass_error")}
 
 
 def mass_figure(data: pd.DataFrame) -> Figure:
     """Draw what `mass_data` returned: one panel per task and model, oldest keys first."""
     drawn = data[data["mass"].notna() & (data["bucket"] != ALL)]
-    panel = [*TASK, "model"]
-    keys = list(dict.fromkeys(drawn[panel].itertuples(index=False, name=None)))
+    panels = by_place(drawn, (*TASK, "model"))
     with style():
-        grid = sheet(len(keys), plot=_PLOT)
-        for axes, key in zip(grid.axes, keys, strict=True):
-            part = drawn[(drawn[panel] == list(key)).all(axis=1)]
+        grid = sheet(len(panels), plot=_PLOT)
+        for axes, ((*place, model), part) in zip(grid.axes, panels, strict=True):
             _draw_shares(axes, part)
-            task, _, source, length, *marks, model = key
-            facts = [str(source), f"length {as_text(length)}", *(str(m) for m in marks if m)]
-            axes.set_title(f"{model}, {task} ({', '.join(facts)})", size=8.5)
+            axes.set_title(f"{model}, {place_facts((*place,), version=False)}", size=8.5)
         seen = [region for region in REGIONS if region in set(drawn["region"])]
         handles: list[Any] = [Patch(color=COLORS[region], label=region) for region in seen]
         handles.append(Line2D([], [], linestyle="none", marker=".", color="0.3", label="a layer"))
@@ -111,24 +99,15 @@ def _draw_shares(axes: Axes, data: pd.DataFrame) -> None:
 
 def mass_table(data: pd.DataFrame) -> Table:
     """Build the table of the mass of each region, by model and layer."""
-    tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
-    columns = tuple(
-        Column(
-            group=", ".join([str(task[0]), f"length {as_text(task[3])}", *filter(None, task[4:])]),
-            title=region,
-            key=f"{task[0]} {region}",
-        )
-        for task in tasks
-        for region in REGIONS
-    )
+    places = by_place(data)
     rows = []
     for name in model_order([str(n) for n in data["model"]]):
         mine = data[data["model"] == name]
         layers = sorted(set(mine["layer"]) - {ALL}, key=int)
         for layer in [*layers, ALL]:
             entries = tuple(
-                _mass_entry(mine[(mine[list(TASK)] == list(task)).all(axis=1)], layer, region)
-                for task in tasks
+                _mass_entry(part[part["model"] == name], layer, region)
+                for _, part in places
                 for region in REGIONS
             )
             title = "all layers" if layer == ALL else f"layer {layer}"
@@ -138,7 +117,7 @@ def mass_table(data: pd.DataFrame) -> Table:
         caption="Shares of attention, mean over heads, queries, sequences and seeds, behind full "
         "memories.",
         stub="layer",
-        columns=columns,
+        columns=place_columns([place for place, _ in places], REGIONS, marks=True),
         rows=tuple(rows),
     )
 

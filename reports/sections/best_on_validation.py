@@ -11,8 +11,9 @@ from lra.reports.rows import model_order
 from lra.reports.sections.section import Part, TablePart
 from lra.reports.style import chosen
 from lra.reports.tables.marks import absent
+from lra.reports.tables.places import place_title
 from lra.reports.tables.scores import SCORES, TASK, Score, entry, final_scores
-from lra.reports.tables.searches import PLACE, place_title
+from lra.reports.tables.searches import PLACE
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 SAME_SEEDS = (

@@ -21,10 +21,11 @@ from lra.reports.rows import DAGGER, as_text, model_order, short
 from lra.reports.sections.section import PagesPart, SimpleSection, alike
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.places import by_place
+from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 RUNNER = "compress"
-TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 OPTIONS = frozenset(
     f"runner.{name}"
     for name in (
@@ -164,8 +165,7 @@ def compression_table(data: pd.DataFrame) -> Table:
         )
     )
     rows = []
-    for task in dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)):
-        of_task = data[(data[list(TASK)] == list(task)).all(axis=1)]
+    for task, of_task in by_place(data):
         for name in model_order([str(n) for n in of_task["model"]]):
             for _, variant in of_task[of_task["model"] == name].iterrows():
                 section = f"{name}, {task[0]} (length {as_text(task[3])})"
@@ -229,14 +229,15 @@ def _ratio(variant: "pd.Series[Any]") -> Entry:
 
 def compression_figure(data: pd.DataFrame) -> Figure:
     """Draw what `compression_data` returned: two panels for each task and model."""
-    places = list(dict.fromkeys(data[[*TASK, "model"]].itertuples(index=False, name=None)))
+    places = by_place(data, (*TASK, "model"))
     methods = sorted({str(m) for m in data["method"][data["stage"] != TRAINED]})
     colors = {method: PALETTE[1 + i % (len(PALETTE) - 1)] for i, method in enumerate(methods)}
     with style():
         grid = sheet(2 * len(places), plot=_PLOT)
-        for number, place in enumerate(places):
-            part = data[(data[[*TASK, "model"]] == list(place)).all(axis=1)]
-            part = part.assign(file=part[["dense", "sparse"]].astype(float).min(axis=1) / 1024)
+        for number, (place, of_model) in enumerate(places):
+            part = of_model.assign(
+                file=of_model[["dense", "sparse"]].astype(float).min(axis=1) / 1024
+            )
             part = part.assign(products=part["flops"].astype(float) / 2e6)
             title = f"{place[-1]}, {place[0]} (length {as_text(place[3])})"
             score = _BY_METRIC[str(part["metric"].iloc[0])]

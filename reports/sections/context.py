@@ -24,6 +24,7 @@ from lra.reports.statistics.recl import (
     relative_effective_context,
 )
 from lra.reports.tables.marks import absent
+from lra.reports.tables.places import by_place, place_facts
 from lra.reports.tables.scores import LANGUAGE, Score
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.metrics import METRICS
@@ -122,20 +123,17 @@ def _over_tokens(value: float, metric: str, losses: pd.DataFrame) -> Interval | 
 
 def context_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
     """Draw what `context_data` returned: one panel per task, one line per model."""
-    keys = list(dict.fromkeys(data[list(PANEL)].itertuples(index=False, name=None)))
+    panels = by_place(data, PANEL)
     with style():
-        grid = sheet(len(keys), plot=_PLOT)
+        grid = sheet(len(panels), plot=_PLOT)
         handles: dict[str, Line2D] = {}
         notes: list[str] = []
-        for axes, key in zip(grid.axes, keys, strict=True):
-            part = data[(data[list(PANEL)] == list(key)).all(axis=1)]
+        for axes, (key, part) in zip(grid.axes, panels, strict=True):
             score = _score(str(part["metric"].iloc[0]))
             drawn = part.assign(length=part["context"], p20=part["low"], p80=part["high"])
             for name, line in draw_lines(axes, drawn, looks).items():
                 handles.setdefault(name, line)
-            task, version, source, *marks = key
-            facts = [str(source), f"version {as_text(version)}", *(str(m) for m in marks if m)]
-            axes.set_title(f"{task} ({', '.join(facts)})", size=8.5)
+            axes.set_title(place_facts((*key[:3], None, *key[3:]), length=False), size=8.5)
             axes.set_xlabel("context (tokens before)")
             axes.set_ylabel(f"{score.title.lower()} ({METRICS[score.metric].unit})")
             notes += why_absent(drawn)

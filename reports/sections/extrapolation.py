@@ -14,14 +14,13 @@ from lra.reports.figures.drawing import Look, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from lra.reports.figures.ticks import length_axis
-from lra.reports.rows import as_text, model_order, short
+from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Part, TablePart
-from lra.reports.tables.scores import SCORES, Score, entry
+from lra.reports.tables.places import by_place, extremes, place_facts, summary
+from lra.reports.tables.scores import SCORES, TASK, Score, entry
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.metrics import JUDGED_BY, METRICS
 
-TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
-"""Columns whose values share a panel; the length is the training's."""
 COLUMNS = (
     *TASK, "metric", "model", "trained_tokens", "factor", "tokens", "value", "low", "high", "seeds",
     "status", "reason",
@@ -65,26 +64,10 @@ def extrapolation_data(rows: pd.DataFrame) -> pd.DataFrame:
             of_model = part[part["name"] == name]
             for factor, (tokens, trained) in sorted(axis.items()):
                 at = of_model[of_model["factor"].isin((factor, np.nan))]
-                record = dict(zip(TASK, key, strict=True)) | _point(at)
+                record = dict(zip(TASK, key, strict=True)) | summary(at, extremes)
                 record |= {"metric": metric, "model": name, "factor": factor}
                 records.append(record | {"tokens": tokens, "trained_tokens": trained})
     return pd.DataFrame(records, columns=list(COLUMNS))
-
-
-def _point(rows: pd.DataFrame) -> dict[str, Any]:
-    good = rows[rows["status"] == "ok"]
-    if good.empty:
-        bad = rows.iloc[0] if len(rows) else {"status": "skipped", "reason": "not run"}
-        return {"status": str(bad["status"]), "reason": short(str(bad["reason"])), "seeds": 0}
-    values = good["value"].astype(float)
-    return {
-        "value": values.mean(),
-        "low": values.min(),
-        "high": values.max(),
-        "seeds": good["seed"].nunique(),
-        "status": "ok",
-        "reason": "",
-    }
 
 
 def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
@@ -92,17 +75,14 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
 
     A length without a number is a cross above the lines, and a note below says why.
     """
-    keys = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
+    places = by_place(data)
     with style():
-        grid = sheet(len(keys), plot=_PLOT)
+        grid = sheet(len(places), plot=_PLOT)
         handles: dict[str, Line2D] = {}
-        for axes, key in zip(grid.axes, keys, strict=True):
-            part = data[(data[list(TASK)] == list(key)).all(axis=1)]
+        for axes, (place, part) in zip(grid.axes, places, strict=True):
             for name, line in _draw_scores(axes, part, looks).items():
                 handles.setdefault(name, line)
-            task, version, source, _, *marks = key
-            text = ", ".join([str(source), f"version {as_text(version)}", *filter(None, marks)])
-            axes.set_title(f"{task} ({text})", size=8.5)
+            axes.set_title(place_facts(place, length=False), size=8.5)
         lengths = sorted({int(n) for n in data["trained_tokens"]})
         trained = " or ".join(f"{n:,}" for n in lengths)
         return arrange(

@@ -17,9 +17,9 @@ from matplotlib.lines import Line2D
 from lra.reports.figures.curves import EVALUATION
 from lra.reports.figures.drawing import PALETTE, style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.rows import as_text
 from lra.reports.sections.section import PagesPart, Part, TablePart, alike
 from lra.reports.style import chosen
+from lra.reports.tables.places import by_place, extremes, place_title, summaries
 from lra.reports.tables.scores import SCORES, Score, entry, final_scores
 from lra.reports.tables.table import Column, Table, TableRow
 
@@ -66,30 +66,22 @@ def key_width_data(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
         rows: as `key_width_rows` returns them.
         score: of which they are.
     """
-    records = []
     good = rows[rows["status"] == "ok"]
-    keys = [*EVALUATION, "line", "heads", "key_width"]
-    for key, part in good.groupby(keys, sort=True, dropna=False):
-        values = part["value"].astype(float) * score.factor
-        place: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
-        record = dict(zip(keys, place, strict=True))
-        record |= {"model": record.pop("line"), "metric": score.metric, "value": values.mean()}
-        record |= {"low": values.min(), "high": values.max(), "seeds": part["seed"].nunique()}
-        records.append(record)
-    data = pd.DataFrame(records, columns=list(COLUMNS))
+    good = good.assign(name=good["line"], value=good["value"].astype(float) * score.factor)
+    records = summaries(good, (*EVALUATION, "name", "heads", "key_width"), extremes)
+    data = pd.DataFrame(records, columns=list(COLUMNS)).assign(metric=score.metric)
     return data.sort_values([*EVALUATION, "heads", "model", "key_width"], ignore_index=True)
 
 
 def key_width_figure(data: pd.DataFrame, score: Score) -> Figure:
     """Draw what `key_width_data` returned: a panel for each task, a line for each other option."""
-    panels = list(dict.fromkeys(data[list(EVALUATION)].itertuples(index=False, name=None)))
+    panels = by_place(data)
     names = list(dict.fromkeys(data["model"]))
     colors = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(names)}
     equal = False
     with style():
         grid = sheet(len(panels), plot=_PLOT)
-        for axes, panel in zip(grid.axes, panels, strict=True):
-            points = data[(data[list(EVALUATION)] == list(panel)).all(axis=1)]
+        for axes, (panel, points) in zip(grid.axes, panels, strict=True):
             for name, part in points.groupby("model", sort=False):
                 _draw_widths(axes, part, colors[str(name)])
             equal |= _join_equal(axes, points)
@@ -99,7 +91,7 @@ def key_width_figure(data: pd.DataFrame, score: Score) -> Figure:
             axes.minorticks_off()
             axes.set_xlabel("width of a head's queries and keys")
             axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
-            axes.set_title(f"{panel[0]}, length {as_text(panel[3])} ({panel[2]})", size=8.5)
+            axes.set_title(f"{place_title(panel)} ({panel[2]})", size=8.5)
         handles = [
             Line2D([], [], color=colors[name], marker="o", markersize=3.5, label=name)
             for name in names
@@ -138,13 +130,10 @@ def _join_equal(axes: Axes, points: pd.DataFrame) -> bool:
 
 def key_width_table(rows: pd.DataFrame, score: Score) -> Table:
     """Build the table: lines of the figure by width, tasks side by side; failures are marks."""
-    tasks = list(dict.fromkeys(rows[list(EVALUATION)].itertuples(index=False, name=None)))
     places = [
-        (task, width)
-        for task in tasks
-        for width in sorted(
-            set(rows[(rows[list(EVALUATION)] == list(task)).all(axis=1)]["key_width"])
-        )
+        (task, width, part[part["key_width"] == width])
+        for task, part in by_place(rows)
+        for width in sorted(set(part["key_width"]))
     ]
     lines = rows.sort_values(["heads", "line"])["line"]
     return Table(
@@ -153,15 +142,12 @@ def key_width_table(rows: pd.DataFrame, score: Score) -> Table:
         "and keys.",
         stub="model",
         columns=tuple(
-            Column(group=f"{task[0]}, length {as_text(task[3])}", title=str(width),
-                   key=f"{task[0]} {width}")
-            for task, width in places
+            Column(group=place_title(task), title=str(width), key=f"{task[0]} {width}")
+            for task, width, _ in places
         ),
         rows=tuple(
             TableRow(title=str(name), entries=tuple(
-                entry(rows[(rows[list(EVALUATION)] == list(task)).all(axis=1)
-                           & (rows["key_width"] == width) & (rows["line"] == name)], score)
-                for task, width in places
+                entry(part[part["line"] == name], score) for _, _, part in places
             ))
             for name in dict.fromkeys(lines)
         ),

@@ -5,11 +5,13 @@ from functools import partial
 
 import pandas as pd
 
-from lra.reports.rows import as_text, model_order
+from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Part, TablePart
-from lra.reports.sections.spans import ALL, TASK, span_data, span_figure
+from lra.reports.sections.spans import ALL, span_data, span_figure
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
+from lra.reports.tables.places import by_place, place_title
+from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 COLUMNS = (
@@ -28,21 +30,18 @@ def learned_span_table(rows: pd.DataFrame) -> Table | None:
     data = span_data(rows, "learned_span")
     if data.empty:
         return None
-    tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
+    places = by_place(data)
     columns = tuple(
-        Column(
-            group=f"{task[0]}, length {as_text(task[3])}", title=title, key=f"{task[0]} {n} {title}"
-        )
-        for task in tasks
+        Column(group=place_title(place), title=title, key=f"{place[0]} {n} {title}")
+        for place, _ in places
         for n, title in enumerate(COLUMNS)
     )
     table_rows = []
     for name in model_order([str(n) for n in data["model"]]):
         entries: list[Entry] = []
-        for task in tasks:
-            spans = data[(data[list(TASK)] == list(task)).all(axis=1) & (data["model"] == name)]
-            measured = rows[(rows[list(TASK)] == list(task)).all(axis=1) & (rows["name"] == name)]
-            entries += _spans(spans)
+        for place, spans in places:
+            measured = rows[(rows[list(TASK)] == list(place)).all(axis=1) & (rows["name"] == name)]
+            entries += _spans(spans[spans["model"] == name])
             for metric in (COUNTED, PER_TOKEN):
                 entries += _operations(measured[measured["metric"] == metric])
         table_rows.append(TableRow(title=name, entries=tuple(entries)))

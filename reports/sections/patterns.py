@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lra.reports.figures.attention_maps import MODEL, TASK, Colors, Picture, picture_figure
+from lra.reports.figures.attention_maps import MODEL, Colors, Picture, picture_figure
 from lra.reports.rows import model_order, short
 from lra.reports.sections.section import PagesPart, SimpleSection, alike
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import failed
+from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 PANEL = (*MODEL, "kind")

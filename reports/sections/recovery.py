@@ -8,7 +8,7 @@ as they come, before any step. The form is that of the Performer paper's figure 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -22,6 +22,7 @@ from lra.reports.figures.layout import arrange, sheet
 from lra.reports.rows import as_text, model_order, short
 from lra.reports.sections.section import PagesPart, Part, TablePart, alike
 from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.places import extremes, place_facts, summaries
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 SCRATCH = "scratch"
@@ -67,12 +68,8 @@ def recovery_data(rows: pd.DataFrame, measure: RecoveryScore) -> pd.DataFrame:
     sources = scores[scores["metric"] == f"source_{measure.metric}"]
     both = pd.concat([curves.assign(line=lines), sources.assign(line=SOURCE)])
     both = both.assign(length=[as_text(value) for value in both["length"]])
-    keys = [*EVALUATION, "base", "start", "line", "step"]
-    records = []
-    for key, part in both.groupby(keys, sort=True, dropna=False):
-        values = part["value"].astype(float)
-        panel = cast(tuple[Any, ...], key)
-        records.append((*panel, values.mean(), values.min(), values.max(), part["seed"].nunique()))
+    keys = [*EVALUATION, "name", "start", "line", "step"]
+    records = summaries(both.assign(name=both["base"]), keys, extremes)
     return pd.DataFrame(records, columns=list(COLUMNS)).astype({"step": "Int64"})
 
 
@@ -110,7 +107,7 @@ def recovery_figure(data: pd.DataFrame, measure: RecoveryScore) -> Figure:
         for number, (axes, key) in enumerate(zip(grid.axes, keys, strict=True)):
             _draw_starts(axes, _selected(data, key), colors, measure)
             model = str(key[-1])
-            axes.set_title(f"{model}, {_evaluation_text(key)}" if several else model, size=8.5)
+            axes.set_title(f"{model}, {place_facts(key[:-1])}" if several else model, size=8.5)
             if number % grid.across == 0 or several:
                 axes.set_ylabel(measure.axis)
             if not measure.higher:
@@ -125,15 +122,9 @@ def recovery_figure(data: pd.DataFrame, measure: RecoveryScore) -> Figure:
         return arrange(
             grid,
             title=f"Recovery: {measure.axis}",
-            subtitle="" if several else _evaluation_text(keys[0]),
+            subtitle="" if several else place_facts(keys[0][:-1]),
             handles=_legend(colors, scratch=bool((data["line"] == PLAIN).any())),
         )
-
-
-def _evaluation_text(key: tuple[Any, ...]) -> str:
-    task, version, source, length, *marks = key[:-1]
-    facts = [f"{task} ({source}", f"version {as_text(version)}", f"length {length}"]
-    return ", ".join([*facts, *(str(mark) for mark in marks if mark)]) + ")"
 
 
 def _draw_starts(
@@ -202,7 +193,7 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: RecoveryScor
     titles = ("as they come", "fine-tuned", "from scratch", "source", "steps to pass scratch")
     columns = (*(Column(title=title) for title in titles), Column(title="parameters taken"))
     table_rows = []
-    tasks = list(dict.fromkeys(_evaluation_text(key) for key in _panels(data)))
+    tasks = list(dict.fromkeys(place_facts(key[:-1]) for key in _panels(data)))
     several = len(tasks) > 1
     for key in _panels(data):
         part = _selected(data, key)
@@ -212,7 +203,7 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: RecoveryScor
             title = f"{key[-1]}, weights of {start}"
             table_rows.append(
                 TableRow(
-                    title=title, entries=entries, section=_evaluation_text(key) if several else ""
+                    title=title, entries=entries, section=place_facts(key[:-1]) if several else ""
                 )
             )
     table_rows += _failed(rows, len(columns))

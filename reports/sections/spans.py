@@ -1,7 +1,5 @@
 """How far trained models look: a point for each head, and the spans of whole models."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,14 +9,14 @@ from matplotlib.ticker import FuncFormatter
 
 from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.rows import as_text, model_order, short
+from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, SimpleSection
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import lost
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.places import by_place, extremes, place_columns, place_facts, summaries
+from lra.reports.tables.scores import TASK
+from lra.reports.tables.table import Entry, Table, TableRow
 
-TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
-"""Columns whose values share a panel."""
 MEASURES = ("attention", "gradient", "occlusion")
 ALL = "all"
 COLUMNS = (
@@ -40,20 +38,8 @@ def span_data(rows: pd.DataFrame, metric: str = "span") -> pd.DataFrame:
     spans = rows[rows["metric"] == metric].copy()
     for label in ("measure", "layer", "head"):
         spans[label] = [labels.get(label, ALL) for labels in spans["labels"]]
-    records: list[dict[str, Any]] = []
-    keys = [*TASK, "name", "measure", "layer", "head"]
-    for key, part in spans.groupby(keys, sort=True, dropna=False):
-        record: dict[str, Any] = dict(zip(keys, key, strict=True))
-        record["model"] = record.pop("name")
-        good = part[part["status"] == "ok"]
-        if good.empty:
-            bad = part.iloc[0]
-            record |= {"status": bad["status"], "reason": short(str(bad["reason"])), "seeds": 0}
-        else:
-            values = good["value"].astype(float)
-            record |= {"span": values.mean(), "low": values.min(), "high": values.max()}
-            record |= {"seeds": good["seed"].nunique(), "status": "ok", "reason": ""}
-        records.append(record)
+    keys = (*TASK, "name", "measure", "layer", "head")
+    records = summaries(spans, keys, lambda good: extremes(good, "span"))
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
@@ -66,20 +52,16 @@ def span_figure(
 ) -> Figure:
     """Draw what `span_data` returned: one panel per task, models side by side in each column."""
     drawn = data[data["span"].notna()]
-    keys = list(dict.fromkeys(drawn[list(TASK)].itertuples(index=False, name=None)))
+    places = by_place(drawn)
     columns = max(drawn.loc[drawn["layer"] != ALL, "layer"].nunique() + 2, 2)
     with style():
         plot = (max(_PLOT[0], 0.55 * columns), _PLOT[1])
-        grid = sheet(len(keys), plot=plot, across=2 if plot == _PLOT else 1)
+        grid = sheet(len(places), plot=plot, across=2 if plot == _PLOT else 1)
         handles: dict[str, Line2D] = {}
-        for axes, key in zip(grid.axes, keys, strict=True):
-            part = drawn[(drawn[list(TASK)] == list(key)).all(axis=1)]
+        for axes, (place, part) in zip(grid.axes, places, strict=True):
             for name, line in _draw(axes, part, looks).items():
                 handles.setdefault(name, line)
-            task, version, source, length, *marks = key
-            facts = [str(source), f"version {as_text(version)}", f"length {as_text(length)}"]
-            text = ", ".join([*facts, *(str(mark) for mark in marks if mark)])
-            axes.set_title(f"{task} ({text})", size=8.5)
+            axes.set_title(place_facts(place), size=8.5)
         return arrange(
             grid,
             title=title,
@@ -136,24 +118,16 @@ def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, L
 
 def span_table(data: pd.DataFrame) -> Table:
     """Build the table of spans from what `span_data` returned."""
-    tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
     heads = (
         "attention, mean",
         "attention, nearest head",
         "attention, farthest head",
         *MEASURES[1:],
     )
-    columns = tuple(
-        Column(group=f"{task[0]}, length {as_text(task[3])}", title=head, key=f"{task[0]} {head}")
-        for task in tasks
-        for head in heads
-    )
+    places = by_place(data)
     rows = []
     for name in model_order([str(n) for n in data["model"]]):
-        entries: list[Entry] = []
-        for task in tasks:
-            at = (data[list(TASK)] == list(task)).all(axis=1) & (data["model"] == name)
-            entries += _entries(data[at])
+        entries = [entry for _, at in places for entry in _entries(at[at["model"] == name])]
         rows.append(TableRow(title=name, entries=tuple(entries)))
     return Table(
         title="How far trained models look",
@@ -163,7 +137,7 @@ def span_table(data: pd.DataFrame) -> Table:
             "least distance beyond which all tokens may be replaced while the answers stay."
         ),
         stub="model",
-        columns=columns,
+        columns=place_columns([place for place, _ in places], heads),
         rows=tuple(rows),
     )
 

@@ -24,6 +24,7 @@ from lra.reports.statistics.tuning import (
     running_best,
     tuning_curve,
 )
+from lra.reports.tables.places import place_title
 from lra.reports.tables.scores import Score
 from lra.reports.tables.searches import (
     ARM,
@@ -31,7 +32,6 @@ from lra.reports.tables.searches import (
     PLACE,
     Searches,
     of_trials,
-    place_title,
     score_of,
     whole,
 )

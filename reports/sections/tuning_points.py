@@ -17,6 +17,7 @@ from lra.reports.figures.layout import arrange, sheet
 from lra.reports.rows import model_order
 from lra.reports.sections.tuning_curves import looks_of
 from lra.reports.statistics.tuning import higher_is_better
+from lra.reports.tables.places import place_title
 from lra.reports.tables.scores import Score
 from lra.reports.tables.searches import (
     ARM,
@@ -25,7 +26,6 @@ from lra.reports.tables.searches import (
     as_number,
     log_options,
     option_name,
-    place_title,
     score_of,
     whole,
 )

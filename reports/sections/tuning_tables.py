@@ -15,6 +15,7 @@ from lra.reports.statistics.paired import mean_difference
 from lra.reports.statistics.tuning import STUDIES, agreement, ahead, higher_is_better
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
+from lra.reports.tables.places import place_title
 from lra.reports.tables.scores import Score, entry
 from lra.reports.tables.searches import (
     PLACE,
@@ -26,7 +27,6 @@ from lra.reports.tables.searches import (
     nearness,
     of_trials,
     option_name,
-    place_title,
     score_of,
     whole,
 )

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lra.reports.labels import UNTUNED
-from lra.reports.rows import as_text, values
+from lra.reports.rows import values
 from lra.reports.statistics.tuning import STUDIES, higher_is_better
 from lra.reports.style import chosen
 from lra.reports.tables.scores import SCORES, Score, final_scores
@@ -68,14 +68,6 @@ def score_of(metric: str) -> Score:
 def as_number(value: Any) -> float | None:
     """Return the number that an option's value is; None for a word or a switch."""
     return None if isinstance(value, bool | str | list) or value is None else float(value)
-
-
-def place_title(place: Arm, *marks: str, data: bool = False) -> str:
-    """Return what a task is called, or an arm's task; `data`: with its source, version, marks."""
-    task, version, source, length, *_ = place
-    title = f"{task}, length {as_text(length)}"
-    facts = [str(source), f"version {as_text(version)}", *filter(None, marks)]
-    return f"{title} ({', '.join(facts)})" if data else title
 
 
 def option_name(word: str) -> str:
