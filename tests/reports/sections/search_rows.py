@@ -68,6 +68,11 @@ def searched(
 ) -> Iterator[dict[str, Any]]:
     """Rows of one arm and study: of its choice, and of the trainings after it."""
     noise = np.random.default_rng([len(family), study])
+
+    def measured(value: float, spread: float) -> float:
+        value += spread * float(noise.standard_normal())
+        return min(1.0, max(0.0, value)) if metric == "accuracy" else max(0.01, value)
+
     whole = drawn(study, trials)
     points = [{name: options[name] for name in only} for options in whole]
     better = "higher" if metric == "accuracy" else "lower"
@@ -79,9 +84,7 @@ def searched(
         for trial in kept:
             seen = level(family, whole[trial], metric)
             if seen is not None:
-                seen += 0.02 * float(noise.standard_normal())
-                seen = min(1.0, max(0.0, seen)) if metric == "accuracy" else max(0.01, seen)
-                early[trial] = seen
+                early[trial] = seen = measured(seen, 0.02)
             table.append(ended(trial, points[trial], seen, rung))
             share = 0.25 if rung else 1.0
             work = 4e12 * share * (1 + len(family) / 10)
@@ -98,27 +101,16 @@ def searched(
     for trial in dict.fromkeys((chosen, 0)):
         true = level(family, whole[trial], metric)
         options = {name: str(whole[trial][name]) for name in only}
+        name = f"{family} ({', '.join(f'{k}={v}' for k, v in options.items())})"
+        place = {"tuned": "demo", "study": str(study), "trial": str(trial), "examples": "2000"}
         for seed in final_seeds:
+            cell = f"final-{family}-{study}-{trial}-{seed}"
+            told = {"model": name, "family": family, "options": options, "cell": cell}
+            told |= {"seed": seed + 1000 * study}
             for split in ("test", "validation"):
-                value = (true or 0.1) + 0.015 * float(noise.standard_normal())
-                value = min(1.0, max(0.0, value)) if metric == "accuracy" else max(0.01, value)
-                labels = {
-                    "split": split,
-                    "tuned": "demo",
-                    "study": str(study),
-                    "trial": str(trial),
-                    "examples": "2000",
-                }
-                name = f"{family} ({', '.join(f'{k}={v}' for k, v in options.items())})"
-                told = columns | {
-                    "model": name,
-                    "family": family,
-                    "options": options,
-                    "seed": seed + 1000 * study,
-                    "labels": labels,
-                    "cell": f"final-{family}-{study}-{trial}-{seed}",
-                }
-                yield row(metric, value, **told)
+                labels = {"split": split, **place}
+                value = measured(true or 0.1, 0.015)
+                yield row(metric, value, **(columns | told), labels=labels)
 
 
 def search(families: Sequence[str] = tuple(RATES), **options: Any) -> list[dict[str, Any]]:
