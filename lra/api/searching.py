@@ -105,13 +105,11 @@ class Search:
 
 
 def _part(frame: "pd.DataFrame", kind: str, kinds: Mapping[str, str]) -> Any:
-    from lra.composition.runner_class import sections
+    from lra.reports.sections.tuning import section
 
     if kind not in kinds:
         raise ConfigError(unknown("kind", kind, kinds))
-    section = sections().get("search")
-    parts = [] if section is None or isinstance(section, str) else [*section(frame)]
-    for part in parts:
+    for part in section(frame):
         if part.name.startswith(kinds[kind]):
             return part
     raise ConfigError(f"{kind}: these rows have none")

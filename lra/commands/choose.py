@@ -4,11 +4,10 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.api.choosing import KEYS, screen
-from lra.composition.arguments import parser_beside_words, path_word
+from lra.composition.arguments import add_results, parser_beside_words
 from lra.composition.selection import CAUSAL, sets
 from lra.terminal.console import print_table
 from lra.terminal.screen import flush_right
@@ -60,13 +59,7 @@ def parser() -> argparse.ArgumentParser:
         "--by", default="forecast", metavar="KEY", help=f"{', '.join(KEYS)}; default: forecast"
     )
     args.add_argument("--json", action="store_true", help="print one JSON object")
-    args.add_argument(
-        "--results",
-        type=path_word,
-        default=Path("results"),
-        metavar="DIR",
-        help="a store, whose rows count before published ones; default: results",
-    )
+    add_results(args, "a store, whose rows count before published ones; ")
     return args
 
 

@@ -76,11 +76,12 @@ def file_name(word: str) -> str:
     return word
 
 
-def add_results(parser: argparse.ArgumentParser) -> None:
+def add_results(parser: argparse.ArgumentParser, meaning: str = "") -> None:
     """Add --results: `results`."""
     parser.add_argument(
-        "--results", type=path_word, default=Path("results"), metavar="DIR", help="default: results"
-    )
+        "--results", type=path_word, default=Path("results"), metavar="DIR",
+        help=f"{meaning}default: results",
+    )  # fmt: skip
 
 
 def add_plugin_words(parser: argparse.ArgumentParser) -> None:
