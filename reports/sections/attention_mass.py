@@ -43,7 +43,7 @@ def mass_data(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _means(good: pd.DataFrame) -> dict[str, Any]:
     means = good.groupby("metric")["value"].mean()
-    return {"mass": means["attention_mass"], "error": means.get("attention_mass_error")}
+    return {"mass": means.get("attention_mass"), "error": means.get("attention_mass_error")}
 
 
 def mass_figure(data: pd.DataFrame) -> Figure:

@@ -10,7 +10,7 @@ from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column
 
 Place = tuple[Any, ...]
-"""The values of `TASK`, or of other columns that begin with them."""
+"""The values of `TASK`, or of other columns with the same first four."""
 
 
 def by_place(data: pd.DataFrame, columns: Sequence[str] = TASK) -> list[tuple[Place, pd.DataFrame]]:
