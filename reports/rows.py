@@ -1,6 +1,6 @@
 """From stored rows to what tables and figures need: names, labels, settings, cost points."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -96,6 +96,11 @@ def values(rows: pd.DataFrame, column: str) -> list[Any]:
     """Return a column as a list, which is walked ten times as fast as texts that Arrow holds."""
     entries: list[Any] = rows[column].to_numpy(dtype=object).tolist()
     return entries
+
+
+def with_labels(rows: pd.DataFrame, names: Iterable[str], default: str = "") -> pd.DataFrame:
+    """Return rows with some of their labels as columns."""
+    return rows.assign(**{n: [each.get(n, default) for each in rows["labels"]] for n in names})
 
 
 def prepare(rows: pd.DataFrame) -> pd.DataFrame:

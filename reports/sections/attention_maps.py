@@ -20,7 +20,7 @@ from lra.reports.figures.attention_maps import (
     spectrum_figure,
     within_figure,
 )
-from lra.reports.rows import model_order
+from lra.reports.rows import model_order, with_labels
 from lra.reports.sections.section import PagesPart, Part, TablePart, alike
 from lra.reports.sections.spans import span_data, span_figure
 from lra.reports.tables.costs import significant
@@ -49,9 +49,7 @@ def map_data(rows: pd.DataFrame) -> pd.DataFrame:
 
     A measure that a model does not allow has a line with the reason; so has a cell that failed.
     """
-    maps = rows[rows["runner"] == "attention_maps"].copy()
-    for label in LABELS:
-        maps[label] = [labels.get(label, "") for labels in maps["labels"]]
+    maps = with_labels(rows[rows["runner"] == "attention_maps"], LABELS)
     keys = [*TASK, "name", "metric", *LABELS]
     measured = maps[maps["metric"].isin(METRICS)]
     records = ({"samples": (), **each} for each in summaries(measured, keys, _means, sort=False))

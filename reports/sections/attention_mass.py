@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from lra.reports.figures.drawing import style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.rows import model_order
+from lra.reports.rows import model_order, with_labels
 from lra.reports.sections.section import PagesPart, SimpleSection, alike
 from lra.reports.tables.marks import lost
 from lra.reports.tables.places import by_place, place_columns, place_facts, summaries
@@ -33,10 +33,8 @@ def mass_data(rows: pd.DataFrame) -> pd.DataFrame:
 
     A cell that failed has a line with the reason.
     """
-    measured = rows[rows["runner"] == "attention_mass"].copy()
-    for label in ("layer", "region", "bucket"):
-        measured[label] = [labels.get(label, ALL) for labels in measured["labels"]]
-    masses = measured[measured["metric"].isin(("attention_mass", "attention_mass_error"))]
+    measured = rows["metric"].isin(("attention_mass", "attention_mass_error"))
+    masses = with_labels(rows[measured], ("layer", "region", "bucket"), ALL)
     records = summaries(masses, (*TASK, "name", "layer", "region", "bucket"), _means)
     return pd.DataFrame(records, columns=list(COLUMNS))
 

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from lra.reports.figures.drawing import PALETTE, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.labels import disturbed, labels_of, named
-from lra.reports.rows import DAGGER, as_text, model_order, short
+from lra.reports.rows import DAGGER, as_text, model_order, short, with_labels
 from lra.reports.sections.section import PagesPart, SimpleSection, alike
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.marks import absent, failed
@@ -75,14 +75,10 @@ _BY_METRIC = {score.metric: score for score in SCORES}
 
 def compression_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each variant: means over seeds; a cell that failed has its reason."""
-    variants = rows[rows["runner"] == RUNNER].copy()
+    variants = with_labels(rows[rows["runner"] == RUNNER], ("method", "stage", "way", "storage"))
     labels = [labels_of(value) for value in variants["labels"]]
     variants["name"] = [named(row, without=OPTIONS) for row in variants.to_dict("records")]
-    variants["method"] = [entry.get("method", "") for entry in labels]
     variants["amount"] = [float(entry.get("amount", "nan")) for entry in labels]
-    variants["stage"] = [entry.get("stage", "") for entry in labels]
-    variants["way"] = [entry.get("way", "") for entry in labels]
-    variants["storage"] = [entry.get("storage", "") for entry in labels]
     variants["what"] = [named_variant(entry) for entry in labels]
     bad = variants[(variants["status"] != "ok") & (variants["stage"] == "")]
     records = [

@@ -158,14 +158,12 @@ def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:
         scored = data[data["metric"] == score.metric]
         if scored.empty:
             continue
-        points = scored[[*PANEL, "context"]].drop_duplicates().itertuples(index=False, name=None)
-        columns, by_column = [], []
-        for *key, context in points:
-            columns.append(
-                Column(group=str(key[0]), title=f"{context:,}", key=f"{key[0]}-{context}")
-            )
-            at = scored[(scored[list(PANEL)] == key).all(axis=1) & (scored["context"] == context)]
-            by_column.append(at.set_index("model"))
+        points = by_place(scored, (*PANEL, "context"))
+        by_column = [at.set_index("model") for _, at in points]
+        columns = [
+            Column(group=str(key[0]), title=f"{key[-1]:,}", key=f"{key[0]}-{key[-1]}")
+            for key, _ in points
+        ]
         names = model_order([str(name) for name in scored["model"]])
         yield (
             score.metric,

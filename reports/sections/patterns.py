@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from lra.reports.figures.attention_maps import MODEL, Colors, Picture, picture_figure
-from lra.reports.rows import model_order, short
+from lra.reports.rows import model_order, short, with_labels
 from lra.reports.sections.section import PagesPart, SimpleSection, alike
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import failed
@@ -24,9 +24,7 @@ def pattern_data(rows: pd.DataFrame) -> pd.DataFrame:
 
     `kind` says which layer and head have the pattern first, where several differ.
     """
-    patterns = rows[rows["runner"] == "pattern"].copy()
-    for label in ("layer", "head", "row", "same"):
-        patterns[label] = [labels.get(label, "") for labels in patterns["labels"]]
+    patterns = with_labels(rows[rows["runner"] == "pattern"], ("layer", "head", "row", "same"))
     patterns = patterns[
         patterns["seed"] == patterns.groupby([*TASK, "name"], dropna=False)["seed"].transform("min")
     ]

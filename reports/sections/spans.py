@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter
 
 from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.rows import model_order
+from lra.reports.rows import model_order, with_labels
 from lra.reports.sections.section import PagesPart, SimpleSection
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import lost
@@ -35,9 +35,7 @@ def span_data(rows: pd.DataFrame, metric: str = "span") -> pd.DataFrame:
         rows: as `lra.reports.rows.prepare` returns them.
         metric: of the spans.
     """
-    spans = rows[rows["metric"] == metric].copy()
-    for label in ("measure", "layer", "head"):
-        spans[label] = [labels.get(label, ALL) for labels in spans["labels"]]
+    spans = with_labels(rows[rows["metric"] == metric], ("measure", "layer", "head"), ALL)
     keys = (*TASK, "name", "measure", "layer", "head")
     records = summaries(spans, keys, lambda good: extremes(good, "span"))
     return pd.DataFrame(records, columns=list(COLUMNS))

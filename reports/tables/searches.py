@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lra.reports.labels import UNTUNED
-from lra.reports.rows import values
+from lra.reports.rows import values, with_labels
 from lra.reports.statistics.tuning import STUDIES, higher_is_better
 from lra.reports.style import chosen
 from lra.reports.tables.scores import SCORES, Score, final_scores
@@ -225,8 +225,7 @@ def log_options(trials: pd.DataFrame) -> list[str]:
 
 def _trials(found: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each trial and rung, with its score and costs."""
-    labels = ({name: each.get(name) for name in _KEY[1:]} for each in found["labels"])
-    found = found.join(pd.DataFrame(labels, found.index, _KEY[1:]))
+    found = with_labels(found, _KEY[1:])
     costs = found[found["metric"].isin(_COSTS) & (found["status"] == "ok")]
     costs = costs.drop_duplicates([*_KEY, "metric"], keep="last")
     costs = costs.pivot(index=_KEY, columns="metric", values="value").reindex(columns=[*_COSTS])
