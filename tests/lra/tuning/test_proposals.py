@@ -38,11 +38,11 @@ def quadratic(words: Words) -> float:
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 def test_rounds_begin_paired_and_improve_on_even_points(sampler: str) -> None:
     pytest.importorskip("optuna")
-    searched = record(["linear"], ranges=RANGES, sampler=sampler, trials=24, parallel=4)
-    even = record(["linear"], ranges=RANGES, trials=24)
+    searched = record(["linear"], ranges=RANGES, sampler=sampler, trials=23, parallel=4)
+    even = record(["linear"], ranges=RANGES, trials=23)
     after, ended = grown(searched, quadratic)
     assert after.points["0 model=linear"][:4] == even.points["0"][:4]
-    assert len(after.points["0 model=linear"]) == 24
+    assert len(after.points["0 model=linear"]) == 23  # the last round is a short one
     best = min(outcome.score for outcome in ended.values() if outcome.score is not None)
     of_even = min(quadratic(words) for words in advance(even, {}).trainings)
     assert best < of_even
