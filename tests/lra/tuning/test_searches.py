@@ -134,6 +134,18 @@ def test_python(whole: Path) -> None:
         found.figure("window")
 
 
+def test_a_sampler_proposes_from_what_is_stored(tmp_path: Path) -> None:
+    words = ("search=tpe", "search.rungs=[]", "search.parallel=1", "model=identity")
+    proposed = {}
+    for name, trials in (("grown", (1, 3)), ("whole", (3,))):
+        for count in trials:
+            assert run(tmp_path / name, *words, f"search.trials={count}") == 0
+        (record,) = (tmp_path / name).glob("searches/*/search.json")
+        (proposed[name],) = json.loads(record.read_text())["points"].values()
+    assert proposed["grown"] == proposed["whole"]
+    assert len({rate for (rate,) in proposed["whole"]}) == 3
+
+
 def test_a_diverged_trial_and_a_refused_arm_are_rows(tmp_path: Path) -> None:
     words = [w for w in WORDS if not w.startswith(("search.", RATE, "model=", "model.backbone.w"))]
     assert main(
