@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import shutil
+import signal
 import sys
 from itertools import count
 
@@ -27,6 +28,15 @@ if sys.platform == "linux":
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     for option, size in ((-3, 2**30), (-1, 2**30), (-2, 2**26)) if mallopt else ():
         mallopt(option, size)  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD
+
+# Whoever starts tests in the background may have them ignore what others are sent.
+USUAL = {
+    signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}  # fmt: skip
+for number, handler in USUAL.items():
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 CACHES = count()
 
