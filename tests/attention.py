@@ -1,13 +1,13 @@
-"""What tests of attention share: inputs, padding, comparisons with a literal form, a watcher."""
+"""What tests of mixers share: inputs, padding, a builder, comparisons with literal forms."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lra.models.mixer import Flow, Layout, State
+from lra.models.mixer import Flow, Layout, Site, State
 from lra.models.state import size_bytes
 
 
@@ -23,6 +23,32 @@ def holes(length: int, *, real: float = 0.6, end: int | None = None) -> Tensor:
     if end is not None:
         keep[1, end:] = False
     return keep
+
+
+def site(**facts: Any) -> Site:
+    """Return one of 12 channels, 3 heads and 64 tokens where nothing else is said."""
+    return Site(**({"width": 12, "heads": 3, "max_length": 64} | facts))
+
+
+def builder(family: Callable[..., Any], **usual: Any) -> Callable[..., Any]:
+    """Return what builds a mixer in float64, in evaluation mode, of `usual` values but those given.
+
+    What a `site` has a name for goes there. All draws are of `seed`, 3; parameters stand `moved`
+    normal numbers away from where they start.
+    """
+
+    def built(**given: Any) -> Any:
+        values = {"seed": 3, "moved": 0.0} | usual | given
+        seed, moved = values.pop("seed"), values.pop("moved")
+        facts = {name: values.pop(name) for name in [*values] if name in Site.__slots__}
+        torch.manual_seed(seed)
+        place = site(**{"generator": torch.Generator().manual_seed(seed)} | facts)
+        mixer = family(place, **values).double().eval()
+        for parameter in mixer.parameters() if moved else ():
+            parameter.data += moved * torch.randn_like(parameter)
+        return mixer
+
+    return built
 
 
 def compare(

@@ -5,10 +5,10 @@ from torch import Tensor, nn
 from lra.models.families.reformer import Reformer
 from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Flow, Layout, Positions, Site, Traits, Unsupported
+from lra.models.mixer import Flow, Layout, Positions, Traits, Unsupported
 from lra.models.multi_head import HeadCounts, MultiHead, projection
 from lra.models.positions import rotate
-from tests.attention import compare, drawn
+from tests.attention import compare, drawn, site
 
 
 class Explicit(nn.Module):
@@ -27,10 +27,6 @@ class OneWay(Explicit):
     """The same, said to look back alone."""
 
     traits = Traits(row_stochastic=True, causal=True)
-
-
-def site(**changes: object) -> Site:
-    return Site(**{"width": 12, "heads": 3, "max_length": 16, **changes})  # type: ignore[arg-type]
 
 
 def literal(module: MultiHead, x: Tensor, *, rotary: bool, width: int = 4) -> Tensor:

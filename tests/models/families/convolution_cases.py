@@ -6,10 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lra.models.mixer import Site
 from lra.models.ops.convolution.layer import GatedConvolution
 from lra.models.ops.convolution.reference import convolution
-from tests.attention import drawn
+from tests.attention import builder
 from tests.models.families.released import convolutions as released
 
 STORED = np.load(released.OUTPUTS)
@@ -18,10 +17,8 @@ LENGTH = 13
 
 
 def built(family: type, *, kernel: int = 5, **options: Any) -> Any:
-    """Return a mixer in evaluation mode, in float64."""
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
-    return family(Site(**(SITE | facts)), kernel=[kernel], **options).double().eval()
+    """Return a mixer."""
+    return builder(family, **SITE, kernel=[kernel])(**options)
 
 
 def gated(mixer: GatedConvolution, x: Tensor) -> Tensor:
@@ -34,14 +31,6 @@ def literal(mixer: GatedConvolution, x: Tensor, taps: Tensor, left: int) -> Tens
     """Return the mixer's output from its taps (b, h, l, t)."""
     y = convolution(gated(mixer, x), taps, left).transpose(1, 2).flatten(2)
     return y @ mixer.out_proj.weight.T + mixer.out_proj.bias
-
-
-def equal_with_gradients(found: Tensor, wanted: Tensor, leaves: list[Tensor]) -> None:
-    """Compare values and gradients."""
-    direction = drawn(*wanted.shape, seed=9)
-    here, there = (torch.autograd.grad(y, leaves, direction) for y in (found, wanted))
-    for one, other in zip((found, *here), (wanted, *there), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
 
 
 def as_released(family: type, case: str) -> None:

@@ -5,9 +5,8 @@ import torch
 from torch import Tensor
 
 from lra.models.families.sinkhorn import Sinkhorn, Sort, SortNet
-from lra.models.mixer import Site
 from lra.models.ops.reference.sorting import sinkhorn_attention
-from tests.attention import drawn
+from tests.attention import builder, drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SORTS = pytest.mark.parametrize("sort", list(Sort))
@@ -19,10 +18,7 @@ def heads(length: int, width: int = 5) -> list[Tensor]:
     return [drawn(2, 3, length, width, seed=s).requires_grad_() for s in range(3)]
 
 
-def built(length: int = 64, *, causal: bool = False, dropout: float = 0.0, **options) -> Sinkhorn:
-    torch.manual_seed(1)
-    site = Site(width=12, heads=3, max_length=length, causal=causal, attention_dropout=dropout)
-    return Sinkhorn(site, **({"block": BLOCK} | options)).double().eval()
+built = builder(Sinkhorn, block=BLOCK)
 
 
 def padding(length: int) -> Tensor:

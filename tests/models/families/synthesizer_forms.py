@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from lra.models.families.synthesizer import Component, Synthesizer
-from lra.models.mixer import Site
 from lra.models.ops.reference import synthetic as reference
+from tests.attention import builder
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 EACH = [[component] for component in Component]
@@ -22,17 +22,12 @@ COMMON = [Component.random, Component.fixed_random, Component.factorised_random]
 LONGEST, WIDTH, HEADS = 23, 12, 3
 
 
-def built(*components: Component, dropout: float = 0.0, **options) -> Synthesizer:
+def built(*components: Component, **options) -> Synthesizer:
     """A mixer all of whose parameters matter: none is near zero."""
-    facts = {name: options.pop(name) for name in ("causal", "positions") if name in options}
-    torch.manual_seed(1)
-    site = Site(
-        width=WIDTH, heads=HEADS, max_length=LONGEST, attention_dropout=dropout,
-        generator=torch.Generator().manual_seed(4), **facts,
-    )  # fmt: skip
     if Component.factorised_random in components:
         options["rank"] = 2
-    mixer = Synthesizer(site, components=list(components), **options).double().eval()
+    usual = builder(Synthesizer, width=WIDTH, heads=HEADS, max_length=LONGEST)
+    mixer = usual(components=[*components], **options)
     for number, parameter in enumerate(mixer.parameters()):
         torch.nn.init.normal_(parameter, std=0.5, generator=torch.Generator().manual_seed(number))
     return mixer

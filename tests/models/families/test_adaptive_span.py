@@ -14,17 +14,15 @@ from lra.models.mixer import Layout, Site
 from lra.models.ops.span_attention import banded, span_attention, squared
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.groups import parameter_groups
-from tests.attention import drawn
+from tests.attention import builder, drawn
 from tests.models.families.released import adaptive_span as released
 
 STORED = np.load(released.OUTPUTS)
 WIDTH, HEADS, K, SPAN, RAMP = 12, 3, 4, 20, 4
 
 
-def build(spans: list[float] | None = None, *, causal: bool = True, **options) -> AdaptiveSpan:
-    torch.manual_seed(0)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal)
-    mixer = AdaptiveSpan(site, **{"span": SPAN, "ramp": RAMP, **options}).double()
+def build(spans: list[float] | None = None, **options) -> AdaptiveSpan:
+    mixer = builder(AdaptiveSpan, causal=True, span=SPAN, ramp=RAMP)(**options)
     if spans is not None:
         with torch.no_grad():
             mixer.core.spans.copy_(torch.tensor(spans))

@@ -6,21 +6,16 @@ import torch
 from lra.models.families.based import Based, TaylorFeatures
 from lra.models.mixer import Layout, Positions, Site
 from lra.models.positions import rotate
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 
 
-def built(*, causal=True, positions=Positions.none, **options) -> Based:
-    """Return a mixer in float64, in chunks of 8 where it looks back alone."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal, positions=positions)
-    given = {"feature_width": 6, "bias": True} | ({"chunk": 8} if causal else {}) | options
-    mixer = Based(site, **given).double().eval()
-    for parameter in mixer.parameters():
-        if parameter.ndim == 1:
-            parameter.data.normal_()
-    return mixer
+def built(*, causal=True, **options) -> Based:
+    """Return a mixer, in chunks of 8 where it looks back alone."""
+    chunk = {"chunk": 8} if causal else {}
+    usual = builder(Based, feature_width=6, bias=True, moved=0.3, **chunk)
+    return usual(causal=causal, **options)
 
 
 def literal(mixer, x, *, causal, keep=None, rotary=False):

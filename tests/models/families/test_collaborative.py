@@ -10,22 +10,13 @@ from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Layout, Positions, Site
 from lra.models.ops.shared_heads import shared_heads
 from lra.models.positions import alibi_slopes, rotate
-from tests.attention import compare, drawn, holes
+from tests.attention import builder, compare, drawn, holes
 from tests.models.families.released import collaborative as released
 
 STORED = np.load(released.OUTPUTS)
 SITE = {"width": 12, "heads": 3, "max_length": 32}
 LENGTH = 9
-
-
-def built(*, facts=None, **options) -> CollaborativeAttention:
-    torch.manual_seed(3)
-    mixer = CollaborativeAttention(Site(**(SITE | (facts or {}))), **options).double().eval()
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            if not parameter.any():  # biases
-                parameter.copy_(drawn(*parameter.shape, seed=len(name)))
-    return mixer
+built = builder(CollaborativeAttention, **SITE, moved=0.3)
 
 
 def literal(mixer, x, *, keep=None, slopes=None, rotary=False) -> torch.Tensor:
@@ -66,7 +57,7 @@ def literal(mixer, x, *, keep=None, slopes=None, rotary=False) -> torch.Tensor:
     "options", [{}, {"key_width": 8, "mixing": "normal"}, {"mixing": "ones", "bias": False}]
 )
 def test_it_is_the_equations(causal, options):
-    mixer = built(facts={"causal": causal}, **options)
+    mixer = built(causal=causal, **options)
     x, keep = drawn(2, LENGTH, 12).requires_grad_(), holes(LENGTH)
     wanted = literal(mixer, x.masked_fill(~keep[..., None], 0), keep=keep)
     compare(mixer(x, Layout(keep=keep)), wanted, [x, *mixer.parameters()])
@@ -74,7 +65,7 @@ def test_it_is_the_equations(causal, options):
 
 @pytest.mark.parametrize("positions", [Positions.alibi, Positions.rotary])
 def test_positions_meet_mixed_queries_and_shared_keys(positions):
-    mixer = built(facts={"positions": positions}, mixing="normal", key_width=8)
+    mixer = built(positions=positions, mixing="normal", key_width=8)
     x, rotary = drawn(1, LENGTH, 12), positions == Positions.rotary
     slopes = None if rotary else alibi_slopes(3).double()
     wanted = literal(mixer, x, slopes=slopes, rotary=rotary)
@@ -141,7 +132,7 @@ def test_factors_of_another_width_keep_the_scale_of_the_heads():
 def test_it_equals_the_released_code(case):
     start, columns, other = released.CASES[case]
     mixing = {"CONCATENATE": "concatenation", "UNIFORM": "normal"}[start]
-    mixer = built(mixing=mixing, key_width=columns)
+    mixer = built(mixing=mixing, key_width=columns, moved=0.0)
     if start == "CONCATENATE":
         assert np.array_equal(mixer.mixing.detach(), STORED[f"{case}: mixing"])
     theirs = {

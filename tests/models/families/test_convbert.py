@@ -7,17 +7,12 @@ import torch
 
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.convbert import MixedAttention
-from lra.models.mixer import Layout, Positions, Site
+from lra.models.mixer import Layout, Positions
 from lra.runners.measurement.parts import cost_by_part
-from tests.attention import drawn
+from tests.attention import builder, drawn
 
-SITE = {"width": 12, "heads": 4, "max_length": 32}
 LENGTH = 11
-
-
-def built(*, facts=None, kernel=5, **options) -> MixedAttention:
-    torch.manual_seed(3)
-    return MixedAttention(Site(**(SITE | (facts or {}))), kernel=kernel, **options).double().eval()
+built = builder(MixedAttention, heads=4, max_length=32, kernel=5)
 
 
 def literal(mixer, x, *, causal=False) -> torch.Tensor:
@@ -50,7 +45,7 @@ def literal(mixer, x, *, causal=False) -> torch.Tensor:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("ratio", [1, 2, 4])
 def test_it_is_the_equations(causal, ratio):
-    mixer, x = built(facts={"causal": causal}, head_ratio=ratio), drawn(2, LENGTH, 12)
+    mixer, x = built(causal=causal, head_ratio=ratio), drawn(2, LENGTH, 12)
     assert mixer.heads == max(1, 4 // ratio)
     x.requires_grad_()
     found, wanted = mixer(x, Layout()), literal(mixer, x, causal=causal)
@@ -61,8 +56,8 @@ def test_it_is_the_equations(causal, ratio):
 
 
 def test_positions_turn_queries_of_attention_alone():
-    turned = built(facts={"positions": Positions.rotary, "own_head_width": 4})
-    plain, x = built(facts={"own_head_width": 4}), drawn(1, LENGTH, 12)
+    turned = built(positions=Positions.rotary, own_head_width=4)
+    plain, x = built(own_head_width=4), drawn(1, LENGTH, 12)
     with torch.no_grad():
         for mixer in (turned, plain):
             mixer.attention.out_proj.weight.zero_()
@@ -85,7 +80,7 @@ def test_equal_tokens_in_other_places_have_other_kernels():
     [
         ({"kernel": 4}, "kernel counts taps, an odd number of at most 63.*: got 4"),
         ({"kernel": 65}, "got 65"),
-        ({"kernel": 33, "facts": {"causal": True}}, "at most 32 for inputs of up to 32 .*: got 33"),
+        ({"kernel": 33, "causal": True}, "at most 32 for inputs of up to 32 .*: got 33"),
         ({"head_ratio": 0}, "head_ratio must be at least 1: got 0"),
         ({"head_ratio": 8}, "head_ratio has nothing to act on without as many heads"),
     ],

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from lra.models.families.cosformer import Cosformer, Horizon, cosine_maps
-from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.mixer import Flow, Layout, Unsupported
 from lra.models.ops.linear.reference import (
     cosine_weights,
     counting_weights,
     weighted_mean as mean,
 )
+from tests.attention import builder
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,
@@ -36,11 +37,7 @@ def maps(length, *, keys=None, horizon=HORIZON, start=0):
     return cosine_maps(queries, keys, width=WIDTH, horizon=horizon, dtype=torch.float64)
 
 
-def make(causal=False, *, max_length=64, heads=2, **options) -> Cosformer:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        site = Site(width=12, heads=heads, max_length=max_length, causal=causal)
-        return Cosformer(site, **options).double()
+make = builder(Cosformer, heads=2)
 
 
 @DIRECTIONS
@@ -98,7 +95,7 @@ def test_a_row_that_finds_no_weight_is_zero_and_has_no_gradient(causal):
 
 def test_a_prefix_alone_gives_the_same_only_with_a_fixed_horizon():
     x = torch.randn(1, 64, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    fixed, current = make(True), make(True, horizon=Horizon.current)
+    fixed, current = make(causal=True), make(causal=True, horizon=Horizon.current)
     whole = fixed(x, Layout())
     for length in (1, 31, 63):
         short = fixed(x[:, :length], Layout())
@@ -137,7 +134,7 @@ def test_positions_beyond_the_horizon_are_refused():
 
 @pytest.mark.parametrize("told", [False, True], ids=["counts", "told"])
 def test_the_mixer_extends_its_own_state(told):
-    mixer = make(True, chunk=4)
+    mixer = make(causal=True, chunk=4)
     x = torch.randn(2, 24, 12, dtype=torch.float64)
     state, outputs, place = mixer.initial_state(2, 24), [], torch.tensor([3, 7])
     for part in x.split([7, 1, 16], dim=1):
@@ -149,7 +146,7 @@ def test_the_mixer_extends_its_own_state(told):
 
 
 def test_the_state_knows_where_the_horizon_ends():
-    mixer = make(True, max_length=10)
+    mixer = make(causal=True, max_length=10)
     x = torch.randn(1, 6, 12, dtype=torch.float64)
     state = mixer.extend(Flow(x, mixer.initial_state(1, 10)), Layout()).state
     with pytest.raises(ValueError, match="ends at position 12"):
@@ -160,7 +157,7 @@ def test_states_are_refused_where_they_mean_nothing():
     with pytest.raises(Unsupported, match="causal"):
         make().initial_state(1, 8)
     with pytest.raises(Unsupported, match="whole sequence"):
-        make(True, horizon=Horizon.current).initial_state(1, 8)
+        make(causal=True, horizon=Horizon.current).initial_state(1, 8)
 
 
 def test_a_chunk_holds_a_token():
@@ -170,7 +167,7 @@ def test_a_chunk_holds_a_token():
 
 @DIRECTIONS
 def test_half_precision_does_not_reach_the_angles(causal):
-    mixer = make(causal, max_length=4096).float()
+    mixer = make(causal=causal, max_length=4096).float()
     x = torch.randn(1, 4096, 12)
     q, k, v = (y.bfloat16() for y in mixer.project(x, Layout()))
     found = mixer.core(q, k, v, Layout())

@@ -16,7 +16,7 @@ from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.head_norm import Gate
 from lra.models.ops.gated.layer import Borders
 from lra.models.ops.gated.steps import step_biases
-from tests.attention import compare, drawn, streamed
+from tests.attention import builder, compare, drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 FAMILIES = pytest.mark.parametrize("family", [DeltaNet, GatedDeltaNet])
@@ -35,10 +35,8 @@ LOG_LINEAR = [{"log_linear": True}, {"log_linear": True, "negative_eigenvalues":
 
 
 def built(family, **options) -> DeltaRule:
-    """Return a mixer in float64, of chunks of 8, with gates that differ from head to head."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=options.pop("causal", True))
-    return family(site, **({"chunk": 8} | options)).double().eval()
+    """Return a causal mixer of chunks of 8, with gates that differ from head to head."""
+    return builder(family, causal=True, chunk=8)(**options)
 
 
 def literal(mixer, x, *, householders=1, negative_eigenvalues=False, **options):

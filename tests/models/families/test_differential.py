@@ -7,19 +7,10 @@ import torch
 
 from lra.models.families.differential import Differential
 from lra.models.mixer import Layout, Positions, Site
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 
 LENGTH, WIDTH, HEADS = 13, 24, 3
-
-
-def built(*, causal=False, layer=0, **options) -> Differential:
-    """Return a mixer in float64 whose lambda is none that it starts from."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal, layer=layer, depth=4)
-    mixer = Differential(site, **options).double().eval()
-    mixer.core.attend.vectors.data.normal_(std=0.7)
-    mixer.core.attend.norm.weight.data.normal_()
-    return mixer
+built = builder(Differential, width=WIDTH, depth=4, moved=0.3)
 
 
 def literal(mixer, x, *, causal, layer):

@@ -15,8 +15,8 @@ from lra.models.contract.counting import (
 )
 from lra.models.families import fnet
 from lra.models.families.fnet import FNet, Method, MixingForm, Norm, fourier_mixing
-from lra.models.mixer import Layout, Site, Unsupported
-from tests.attention import Calls
+from lra.models.mixer import Layout, Unsupported
+from tests.attention import Calls, site
 
 METHODS = pytest.mark.parametrize("method", list(Method))
 NORMS = pytest.mark.parametrize("norm", list(Norm))
@@ -25,10 +25,6 @@ SHAPES = [(1, 1), (1, 6), (2, 1), (2, 2), (7, 5), (16, 8), (63, 12), (64, 9), (1
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-def site(**facts) -> Site:
-    return Site(**({"width": 12, "heads": 3, "max_length": 40} | facts))
 
 
 @METHODS
@@ -92,7 +88,7 @@ def test_nothing_is_kept_for_backward_and_operations_are_those_promised():
 
 @pytest.mark.parametrize("form", [MixingForm.linear, MixingForm.random])
 def test_the_ablations_are_two_products(form):
-    mixer = FNet(site(), form=form).double()
+    mixer = FNet(site(max_length=40), form=form).double()
     x = drawn(2, 40, 12)
     wanted = torch.einsum("nm,bmj,jk->bnk", mixer.sequence, x, mixer.hidden)
     torch.testing.assert_close(mixer(x, Layout()), wanted, rtol=0, atol=1e-12)
@@ -137,7 +133,7 @@ def test_what_cannot_be_is_refused():
         ValueError, match="method has nothing to act on under form=random: got matmul"
     ):
         FNet(site(), form=MixingForm.random, method=Method.matmul)
-    mixer = FNet(site(), form=MixingForm.linear).double()
+    mixer = FNet(site(max_length=40), form=MixingForm.linear).double()
     with pytest.raises(ValueError, match="ends at length 40: got 41 tokens; build it with"):
         mixer(drawn(1, 41, 12), Layout())
     assert mixer.traits.max_length == 40

@@ -6,21 +6,11 @@ import torch
 from lra.models.families.forgetting import Forgetting, fading_attention, levels
 from lra.models.mixer import Layout, Positions, Site
 from lra.models.positions import rotate
-from tests.attention import Largest, compare, drawn, holes, streamed
+from tests.attention import Largest, builder, compare, drawn, holes, streamed
 
 LENGTH, WIDTH, HEADS = 13, 12, 3
 EVERYTHING = {"output_norm": True, "output_gate": True, "qk_norm": True, "bias": True}
-
-
-def built(*, causal=True, positions=Positions.none, **options) -> Forgetting:
-    """Return a mixer in float64, no parameter of which is what it starts from."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal, positions=positions)
-    mixer = Forgetting(site, **options).double().eval()
-    for parameter in mixer.parameters():
-        if parameter.ndim == 1:
-            parameter.data.normal_()
-    return mixer
+built = builder(Forgetting, causal=True, moved=0.3)
 
 
 def normed(y, weight, epsilon):

@@ -4,27 +4,18 @@ import math
 
 import pytest
 import torch
-from attention import drawn
 from torch import Tensor
 
 from lra.models.families.funnel import Funnel
 from lra.models.mixer import Layout, Positions, Site, Unsupported
 from lra.models.positions import At, Spacing
+from tests.attention import builder, drawn
 
 WIDTH, HEADS = 8, 2
 HEAD = WIDTH // HEADS
-
-
-def built(*, cls: bool, **options) -> Funnel:
-    site = Site(
-        width=WIDTH, heads=HEADS, max_length=20, cls=cls, positions=Positions.transformer_xl
-    )
-    torch.manual_seed(0)
-    mixer = Funnel(site, **options).double().eval()
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return mixer
+built = builder(
+    Funnel, width=WIDTH, heads=HEADS, max_length=20, positions=Positions.transformer_xl, moved=0.3
+)
 
 
 def sinusoid(distance: int) -> Tensor:

@@ -9,16 +9,14 @@ from lra.models.families.hgrn2 import HGRN2
 from lra.models.families.kimi_delta import KimiDelta
 from lra.models.mixer import Layout, Site
 from lra.models.ops.gated.head_norm import Gate
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 
 
-def built(family, *, layer=0, depth=1, width=WIDTH, **options):
-    """Return a causal mixer in float64, of chunks of 8."""
-    torch.manual_seed(3)
-    site = Site(width=width, heads=HEADS, max_length=64, causal=True, layer=layer, depth=depth)
-    return family(site, **({"chunk": 8} | options)).double().eval()
+def built(family, **options):
+    """Return a causal mixer of chunks of 8."""
+    return builder(family, causal=True, chunk=8)(**options)
 
 
 def heads(x):

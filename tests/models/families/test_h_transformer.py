@@ -5,13 +5,12 @@ import torch
 from torch import Tensor
 
 from lra.models.families.h_transformer import HTransformer
-from lra.models.mixer import Site
 from lra.models.ops.exact import softmax_attention
 from lra.models.ops.hierarchical.attention import hierarchical_attention
 from lra.models.ops.hierarchical.clusters import Plan
 from lra.models.ops.hierarchical.reference import hierarchical_attention as literal
 from tests import attention
-from tests.attention import drawn, holes
+from tests.attention import builder, drawn, holes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 
@@ -100,10 +99,7 @@ def test_without_queries_every_key_counts_once(length, padded, causal):
     torch.testing.assert_close(seen, mean, rtol=0, atol=1e-13)
 
 
-def built(**facts) -> HTransformer:
-    options = {name: facts.pop(name) for name in ("block", "relative_bias") if name in facts}
-    site = Site(**({"width": 12, "heads": 3, "max_length": 64} | facts))
-    return HTransformer(site, **options).double().eval()
+built = builder(HTransformer)
 
 
 @DIRECTIONS

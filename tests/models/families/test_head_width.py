@@ -5,19 +5,14 @@ import torch
 from torch import nn
 
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Layout, Site
-from tests.attention import compare, drawn
+from lra.models.mixer import Layout
+from tests.attention import builder, compare, drawn
 
 LENGTH, WIDTH = 9, 12
 
 
 def built(heads: int, own: int | None) -> SoftmaxAttention:
-    torch.manual_seed(1)
-    site = Site(width=WIDTH, heads=heads, max_length=LENGTH, own_head_width=own)
-    mixer = SoftmaxAttention(site).double().eval()
-    for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.out_proj):
-        nn.init.normal_(layer.bias)
-    return mixer
+    return builder(SoftmaxAttention, heads=heads, own_head_width=own, moved=0.3)()
 
 
 @pytest.mark.parametrize("own", [1, 4, 9, 11])

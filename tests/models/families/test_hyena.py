@@ -18,7 +18,7 @@ from lra.models.ops.convolution.reference import (
 from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import compare, drawn, holes, streamed
+from tests.attention import builder, compare, drawn, holes, streamed
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, LONGEST, LENGTH = 6, 20, 13
@@ -32,13 +32,8 @@ CASES = pytest.mark.parametrize(
     ],
 )
 STORED = np.load(released.OUTPUTS)
-
-
-def built(**options) -> Hyena:
-    """Return a mixer with a small network in evaluation mode, in float64."""
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
-    return Hyena(Site(**(SITE | facts)), **{"filter_width": 8} | options).double().eval()
+built = builder(Hyena, **SITE, filter_width=8)
+"""Of a small network."""
 
 
 def equations(mixer, options, x):

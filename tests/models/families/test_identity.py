@@ -4,11 +4,10 @@ import torch
 
 from lra.models.families.identity import Identity
 from lra.models.families.sdpa import SDPA
-from lra.models.mixer import Layout, Site
+from lra.models.mixer import Layout
+from tests.attention import builder
 
-
-def built(**facts) -> Identity:
-    return Identity(Site(**({"width": 12, "heads": 3, "max_length": 24} | facts))).double()
+built = builder(Identity)
 
 
 def test_is_the_product_of_value_and_output_projection() -> None:
@@ -22,7 +21,7 @@ def test_every_parameter_has_a_gradient_and_a_name_of_the_attentions() -> None:
     mixer = built()
     mixer(torch.randn(2, 7, 12, dtype=torch.float64), Layout()).square().sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in mixer.parameters())
-    full = SDPA(Site(width=12, heads=3, max_length=24)).double()
+    full = builder(SDPA)()
     missing = mixer.load_state_dict(full.state_dict(), strict=False)
     assert not missing.missing_keys
 

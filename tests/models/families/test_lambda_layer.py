@@ -9,23 +9,13 @@ from torch.nn import functional as F
 from lra.models.contract.counting import count_operations
 from lra.models.families.lambda_layer import LambdaLayer, local_lambda
 from lra.models.mixer import Flow, Layout, Site, Unsupported
-from tests.attention import drawn, holes
+from tests.attention import builder, drawn, holes
 from tests.models.families.released import lambda_layer as released
 
 SITE = {"width": 12, "heads": 2, "max_length": 48}
 LENGTH = 19
 STORED = np.load(released.OUTPUTS)
-
-
-def built(*, causal=False, **options) -> LambdaLayer:
-    torch.manual_seed(3)
-    site = Site(**SITE, causal=causal)
-    mixer = LambdaLayer(site, **{"key_width": 3, "window": 5, **options}).double().eval()
-    with torch.no_grad():
-        for part in (mixer.q_norm, mixer.v_norm):
-            for parameter in part.parameters():
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return mixer
+built = builder(LambdaLayer, **SITE, key_width=3, window=5, moved=0.3)
 
 
 def literal(mixer: LambdaLayer, x: Tensor, keep: Tensor | None = None) -> Tensor:

@@ -5,24 +5,14 @@ import torch
 
 from lra.models.families import latent_attention
 from lra.models.families.latent_attention import LatentAttention
-from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported
+from lra.models.mixer import Flow, Layout, Positions, Unsupported
 from lra.models.ops.latents import absorbed_attention, absorbs, padded_sdpa
 from lra.models.positions import At, Spacing, alibi_slopes, rotate
 from lra.models.state import size_bytes
-from tests.attention import compare, drawn, holes
+from tests.attention import builder, compare, drawn, holes
 
-SITE = {"width": 12, "heads": 3, "max_length": 32, "positions": Positions.rotary}
 LENGTH = 9
-
-
-def built(*, facts=None, **options) -> LatentAttention:
-    torch.manual_seed(3)
-    mixer = LatentAttention(Site(**(SITE | (facts or {}))), **options).double().eval()
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            if parameter.dim() == 1:  # biases, and scales of norms
-                parameter.copy_(drawn(*parameter.shape, seed=len(name)))
-    return mixer
+built = builder(LatentAttention, positions=Positions.rotary, moved=0.3)
 
 
 def literal(mixer, x, *, keep=None, slopes=None) -> torch.Tensor:
@@ -91,7 +81,7 @@ CASES = pytest.mark.parametrize(
 
 @CASES
 def test_it_is_the_equations(facts, options):
-    mixer = built(facts=facts, **options)
+    mixer = built(**facts, **options)
     x, keep = drawn(2, LENGTH, 12).requires_grad_(), holes(LENGTH)
     found = mixer(x, Layout(keep=keep))
     wanted = literal(mixer, x.masked_fill(~keep[..., None], 0), keep=keep)
@@ -99,7 +89,7 @@ def test_it_is_the_equations(facts, options):
 
 
 def test_positions_may_add_to_the_scores():
-    mixer, x = built(facts={"positions": Positions.alibi}), drawn(1, LENGTH, 12)
+    mixer, x = built(positions=Positions.alibi), drawn(1, LENGTH, 12)
     wanted = literal(mixer, x, slopes=alibi_slopes(3).double())
     torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
 
@@ -122,7 +112,7 @@ def test_the_absorbed_form_is_the_plain_one():
 @pytest.mark.parametrize("form", [None, True, False])
 def test_a_stream_remembers_compressed_vectors(facts, options, form, monkeypatch):
     """However it is cut and whichever form is chosen."""
-    mixer = built(facts=facts | {"causal": True}, **options)
+    mixer = built(**facts | {"causal": True}, **options)
     if form is not None:
         monkeypatch.setattr(latent_attention, "absorbs", lambda *_, **__: form)
     x = drawn(2, LENGTH, 12)
@@ -144,7 +134,7 @@ def test_a_step_is_absorbed_and_a_prompt_is_not():
 @pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
 def test_another_source_is_more_keys(positions):
     """As one sequence of both, of which the first tokens ask alone and the others are seen."""
-    mixer = built(facts={"positions": positions}, kv_width=5)
+    mixer = built(positions=positions, kv_width=5)
     x, source = drawn(2, 4, 12), drawn(2, LENGTH, 12, seed=1)
     at = At(Spacing(), Spacing(4)) if positions == Positions.rotary else None
     found = mixer.attend(x, Layout(), source, Layout(), at)
@@ -174,4 +164,4 @@ def test_what_it_cannot_be_is_refused(options, message):
 
 def test_a_rotary_part_needs_rotary_positions():
     with pytest.raises(Unsupported, match="rotary_width has nothing to act on without rotary"):
-        built(facts={"positions": Positions.none}, rotary_width=4)
+        built(positions=Positions.none, rotary_width=4)

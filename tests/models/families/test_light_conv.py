@@ -6,13 +6,12 @@ from torch.nn import functional as F
 
 from lra.models.families.light_conv import LightConv
 from lra.models.mixer import Layout, Site
-from tests.attention import drawn
+from tests.attention import compare, drawn
 from tests.models.families.convolution_cases import (
     LENGTH,
     SITE,
     as_released,
     built,
-    equal_with_gradients,
     literal,
 )
 from tests.models.families.released import convolutions as released
@@ -33,7 +32,7 @@ def test_it_is_the_sum_over_taps(causal, kernel):
     left = kernel - 1 if causal else (kernel - 1) // 2
     wanted = literal(mixer, x, logits(mixer, x).softmax(-1), left)
     leaves = [x, *mixer.parameters()][: None if kernel > 1 else -1]
-    equal_with_gradients(mixer(x, Layout()), wanted, leaves)
+    compare(mixer(x, Layout()), wanted, leaves)
 
 
 @BOTH
@@ -42,7 +41,7 @@ def test_the_convolution_may_have_a_width_of_its_own(causal, inner):
     mixer, x = built(LightConv, causal=causal, inner_width=inner), drawn(2, LENGTH, 6)
     left = 4 if causal else 2
     wanted = literal(mixer, x, logits(mixer, x).softmax(-1), left)
-    equal_with_gradients(mixer(x, Layout()), wanted, [*mixer.parameters()])
+    compare(mixer(x, Layout()), wanted, [*mixer.parameters()])
     with pytest.raises(ValueError, match=f"got heads=2, inner_width={inner + 1}; set model.mixer"):
         built(LightConv, inner_width=inner + 1)
 

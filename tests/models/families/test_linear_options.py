@@ -4,22 +4,20 @@ import pytest
 import torch
 
 from lra.models.families.linear import Denominator, FeatureChoice, LinearAttention, linear_attention
-from lra.models.mixer import Layout, Site, Unsupported, Variant
+from lra.models.mixer import Layout, Unsupported, Variant
 from lra.models.ops.linear.reference import (
     FEATURE_MAPS,
     efficient_attention as shares,
     linear_attention as literal,
 )
+from tests.attention import builder
 from tests.models.ops.linear.feature_forms import PADDED, compare, draw, holes, small_blocks
 
 __all__ = ["small_blocks"]
 elu1 = FEATURE_MAPS["elu1"]
 
 
-def make(causal=False, **options) -> LinearAttention:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return LinearAttention(Site(width=12, heads=3, max_length=24, causal=causal), **options)
+make = builder(LinearAttention)
 
 
 # softmax over the channels of queries and over the length of keys
@@ -55,7 +53,7 @@ def test_softmax_dims_cannot_be_causal():
 
 @pytest.mark.parametrize("feature_map", [FeatureChoice.elu1, FeatureChoice.softmax_dims])
 def test_the_mixer_attends_across(feature_map):
-    mixer = make(feature_map=feature_map).double()
+    mixer = make(feature_map=feature_map)
     generator = torch.Generator().manual_seed(2)
     x, source = (torch.randn(2, n, 12, generator=generator, dtype=torch.float64) for n in (7, 23))
     keep = holes(23)
@@ -73,7 +71,7 @@ def test_the_mixer_attends_across(feature_map):
 
 
 def test_the_lra_variant_adds_an_epsilon_and_attends_to_padding():
-    mixer = make(variant=Variant.lra).double()
+    mixer = make(variant=Variant.lra)
     q, k, v = mixer.project(torch.randn(2, 24, 12, dtype=torch.float64), Layout())
     q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from lra.models.backbone.requirements import checked_mixer
 from lra.models.contract.counting import count_operations, pretending
 from lra.models.families.linformer import Linformer
-from lra.models.mixer import Layout, Positions, Site, Unsupported, Variant
+from lra.models.mixer import Layout, Positions, Unsupported, Variant
 from lra.models.ops.exact import softmax_attention
 from lra.models.ops.low_rank import reference
 from lra.models.ops.low_rank.length_map import POOL, Projection, Sharing
 from tests import attention
-from tests.attention import drawn
+from tests.attention import builder, drawn, site
 
 compare = partial(attention.compare, looser=10)
 
@@ -31,18 +31,8 @@ SHARED = (288, 24, 12, 1, 144, 12)
 """Matrices of 12 layers of 12 heads."""
 
 
-def site(**facts) -> Site:
-    given = {"width": HEADS * WIDTH, "heads": HEADS, "max_length": LENGTH}
-    return Site(**(given | facts), generator=torch.Generator().manual_seed(7))
-
-
-def built(slots: int = 6, *, place: Site | None = None, **options) -> Linformer:
-    torch.manual_seed(3)
-    mixer = Linformer(place or site(), projected_length=[slots], **options).double().eval()
-    for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.out_proj):
-        if layer.bias is not None:
-            torch.nn.init.normal_(layer.bias)
-    return mixer
+def built(slots: int = 6, **given) -> Linformer:
+    return builder(Linformer, max_length=LENGTH, projected_length=[slots], moved=0.3)(**given)
 
 
 def heads(length: int = LENGTH) -> list[Tensor]:
@@ -96,7 +86,7 @@ def test_sharing_leaves_the_papers_number_of_matrices(sharing: Sharing, matrices
     shared: dict = {}
     layers = [
         Linformer(
-            Site(width=24, heads=12, max_length=50, layer=layer, depth=12, shared=shared),
+            site(width=24, heads=12, max_length=50, layer=layer, depth=12, shared=shared),
             projected_length=[5],
             sharing=sharing,
         )
@@ -111,7 +101,7 @@ def test_sharing_leaves_the_papers_number_of_matrices(sharing: Sharing, matrices
 @pytest.mark.parametrize("projection", MATRIX)
 def test_a_deviation_of_the_maps_is_what_they_are_drawn_with(projection) -> None:
     states = (
-        built(20, projection=projection, deviation=given).core.length_map.state_dict()
+        built(20, projection=projection, deviation=given, moved=0.0).core.length_map.state_dict()
         for given in (0.02, 0.04)
     )
     for small, large in zip(*(state.values() for state in states), strict=True):
@@ -135,12 +125,12 @@ def test_slots_of_x_equal_slots_of_keys_and_values(projection, normalised, bias,
 def test_slots_of_x_need_unrotated_keys_and_few_slots() -> None:
     assert built(24).early
     assert not built(25).early
-    assert not built(24, place=site(positions=Positions.rotary)).early
+    assert not built(24, positions=Positions.rotary).early
     assert not built(24, sharing=Sharing.none).early
     with pretending():
         counted = []
         for slots in (64, 129):
-            mixer = Linformer(Site(width=64, heads=1, max_length=8192), projected_length=[slots])
+            mixer = Linformer(site(width=64, heads=1, max_length=8192), projected_length=[slots])
             x = torch.empty(1, 8192, 64)
             counted.append(count_operations(lambda m=mixer, x=x: m(x, Layout())))
     n, d = 8192, 64
@@ -151,7 +141,7 @@ def test_slots_of_x_need_unrotated_keys_and_few_slots() -> None:
 
 
 def test_fewer_tokens_than_slots_are_projected_themselves() -> None:
-    mixer = Linformer(Site(width=64, heads=1, max_length=512), projected_length=[128])
+    mixer = Linformer(site(width=64, heads=1, max_length=512), projected_length=[128])
     assert mixer.early
     counted = {}
     for n in (127, 128):
@@ -195,8 +185,7 @@ def test_frozen_draws_come_from_the_site_and_stay() -> None:
     assert torch.equal(weight, second.core.length_map.keys)
     assert first.traits.random_draws
     assert not built().traits.random_draws
-    place = site(max_length=4000)
-    large = built(50, place=place, projection=Projection.frozen_jl).core.length_map
+    large = built(50, max_length=4000, projection=Projection.frozen_jl).core.length_map
     large = torch.cat((large.keys, large.values))
     assert large.std().item() == pytest.approx(50**-0.5, rel=0.01)
     assert abs(large.mean().item()) < 1e-3
@@ -249,19 +238,19 @@ def test_row_normalise_gives_rows_of_norm_one_over_the_tokens_that_count(project
 def test_each_layer_has_its_own_number_of_slots() -> None:
     options = {"projected_length": [9, 5]}
     for layer, slots in enumerate(options["projected_length"]):
-        mixer = Linformer(site(layer=layer, depth=2), **options)
+        mixer = Linformer(site(layer=layer, depth=2, max_length=LENGTH), **options)
         assert mixer.core.length_map.values.shape == (1, slots, LENGTH)
 
 
 def test_learned_maps_begin_xavier_uniform() -> None:
-    weight = built(20, place=site(max_length=700)).core.length_map.values
+    weight = built(20, max_length=700, moved=0.0).core.length_map.values
     bound = math.sqrt(6 / 720)
     assert weight.abs().max().item() == pytest.approx(bound, rel=1e-2)
     assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.02)
 
 
 def test_the_lra_form_has_16_slots_one_map_and_no_mask() -> None:
-    mixer = Linformer(site(), variant=Variant.lra).double()
+    mixer = Linformer(site(max_length=LENGTH), variant=Variant.lra).double()
     assert mixer.core.length_map.keys.shape == (1, 16, LENGTH)
     assert mixer.core.length_map.values is None
     x, keep = drawn(2, LENGTH, 12), torch.zeros(2, LENGTH, dtype=torch.bool)
@@ -275,7 +264,7 @@ def test_the_lra_form_has_16_slots_one_map_and_no_mask() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(Unsupported, match="choose a causal family"):
-        built(place=site(causal=True))
+        built(causal=True)
     with pytest.raises(ValueError, match="counts slots: got 0; use 1 or more"):
         built(0)
     with pytest.raises(ValueError, match="redraw_every counts steps: got -1"):

@@ -16,16 +16,11 @@ from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Site
 from lra.models.ops.convolution.blocks import BLOCK
-from tests.attention import drawn, holes
+from tests.attention import builder, drawn, holes
 
 SITE = {"width": 12, "heads": 2, "max_length": 32}
 LENGTH = 9
-
-
-def built(*, causal: bool = False, **options) -> LongShortRangeAttention:
-    torch.manual_seed(3)
-    site = Site(**SITE, causal=causal)
-    return LongShortRangeAttention(site, kernel=[5], **options).double().eval()
+built = builder(LongShortRangeAttention, **SITE, kernel=[5])
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -10,7 +10,7 @@ from lra.models.mixer import Layout, Positions, Site, Unsupported, Variant
 from lra.models.ops.sparse import key_sets, reference
 from lra.models.ops.sparse.reference import attention_in_sight as softmax_over, blocks_in_sight
 from lra.models.positions import alibi_slopes
-from tests.attention import Calls, Largest, compare, drawn, holes
+from tests.attention import Calls, Largest, builder, compare, drawn, holes
 
 # block, look_back, look_forward, causal
 PATTERNS = pytest.mark.parametrize(
@@ -84,15 +84,7 @@ def site(**facts) -> Site:
     return Site(**({"width": 12, "heads": 3, "max_length": 64} | facts))
 
 
-def built(*, block=8, look_back=0, look_forward=0, variant=Variant.faithful, **facts):
-    mixer = LocalAttention(
-        site(**facts),
-        block=block,
-        look_back=look_back,
-        look_forward=look_forward,
-        variant=variant,
-    )
-    return mixer.double().eval()
+built = builder(LocalAttention, block=8, look_back=0, look_forward=0)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -9,7 +9,7 @@ from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from lra.models.ops.banded.reference import longformer_attention
 from lra.models.positions import alibi_slopes, rotate
-from tests.attention import drawn
+from tests.attention import builder, drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 PLACES = [Positions.none, Positions.rotary, Positions.alibi]
@@ -20,15 +20,10 @@ def some(rate: float, length: int, seed: int = 5) -> Tensor:
     return torch.rand(2, length, generator=torch.Generator().manual_seed(seed)) < rate
 
 
-def built(*, apart: bool = True, **facts) -> Longformer:
+def built(*, apart: bool = True, **given) -> Longformer:
     """Return a mixer whose global projections have moved away from the others, if `apart`."""
-    options = {name: facts.pop(name) for name in [*facts] if name not in Site.__slots__}
-    mixer = Longformer(Site(**(SITE | facts)), **({"window": [5], "block": 4} | options)).double()
-    with torch.no_grad():
-        for i, parameter in enumerate(mixer.parameters()):
-            if apart:
-                parameter.add_(0.3 * drawn(*parameter.shape, seed=100 + i))
-    return mixer.eval()
+    usual = builder(Longformer, **SITE, window=[5], block=4)
+    return usual(**given, moved=0.3 if apart else 0.0)
 
 
 def literal(mixer: Longformer, x: Tensor, layout: Layout, *, window=5, dilation=(1,) * 4) -> Tensor:

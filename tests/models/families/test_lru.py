@@ -7,20 +7,14 @@ import torch
 from torch.nn import functional as F
 
 from lra.models.families.lru import LRU
-from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.mixer import Layout, Unsupported
 from lra.models.state import size_bytes
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
-
-
-def built(**options) -> LRU:
-    """Return a mixer of few states in evaluation mode, in float64."""
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
-    return LRU(Site(**(SITE | facts)), **{"states": 4} | options).double().eval()
+built = builder(LRU, **SITE, states=4)
 
 
 def equations(mixer, x):

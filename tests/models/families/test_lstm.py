@@ -7,20 +7,14 @@ from torch import nn
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions, TaskFacts
 from lra.models.backbone.networks import FeedForward
 from lra.models.families.lstm import LSTM
-from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.mixer import Flow, Layout, Unsupported
 from lra.models.ops.recurrent.reference import lstm as literal
-from tests.attention import drawn, holes
+from tests.attention import builder, drawn, holes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SITE = {"width": 8, "heads": 2, "max_length": 32}
 LENGTH = 13
-
-
-def built(**options) -> LSTM:
-    """Return a mixer in evaluation mode, in float64."""
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
-    return LSTM(Site(**(SITE | facts)), **options).double().eval()
+built = builder(LSTM, **SITE)
 
 
 def weights_of(mixer, cell):

@@ -9,23 +9,12 @@ from torch import Tensor, nn
 from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.stack import Stack, TransformerBlock
 from lra.models.families.luna import Activation, Luna, causal_luna
-from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.mixer import Flow, Layout, Unsupported
 from lra.models.ops.exact import softmax_attention
 from lra.models.ops.linear.running_product import running_product
-from tests.attention import drawn
+from tests.attention import builder, drawn
 
-
-def built(*, seed: int = 0, **facts) -> Luna:
-    place = {"width": 12, "heads": 3, "max_length": 64}
-    names = ("width", "heads", "max_length", "causal", "layer", "depth", "attention_dropout")
-    place |= {name: facts.pop(name) for name in (*names, "shared") if name in facts}
-    torch.manual_seed(seed)
-    mixer = Luna(Site(**place), **({"slots": 5} | facts)).double().eval()
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            if not parameter.any():
-                parameter.normal_(std=0.3)  # biases count
-    return mixer
+built = builder(Luna, slots=5, moved=0.3)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:

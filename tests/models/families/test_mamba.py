@@ -7,16 +7,10 @@ from torch.nn import functional as F
 from lra.models.families.mamba import Mamba
 from lra.models.mixer import Layout, Site
 from lra.models.ops.recurrent.selective_scan import selective_scan
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 
 LENGTH, WIDTH = 21, 12
-
-
-def built(**options) -> Mamba:
-    """Return a causal mixer in float64."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=3, max_length=64, causal=True)
-    return Mamba(site, **options).double().eval()
+built = builder(Mamba, causal=True)
 
 
 def literal(mixer, x):

@@ -6,16 +6,10 @@ from torch.nn import functional as F
 
 from lra.models.families.mamba2 import Mamba2
 from lra.models.mixer import Layout, Site, Unsupported
-from tests.attention import compare, drawn, streamed
+from tests.attention import builder, compare, drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 4
-
-
-def built(*, causal=True, **options) -> Mamba2:
-    """Return a mixer in float64, of chunks of 8."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal)
-    return Mamba2(site, **({"chunk": 8, "states": 5} | options)).double().eval()
+built = builder(Mamba2, heads=HEADS, causal=True, chunk=8, states=5)
 
 
 def silu(x):

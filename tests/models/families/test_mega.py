@@ -16,25 +16,16 @@ from lra.models.mixer import Flow, Layout, Site, Unsupported
 from lra.models.ops.state_space import reference
 from lra.models.state import size_bytes
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import compare, drawn, holes, streamed
+from tests.attention import builder, compare, drawn, holes, streamed
 from tests.models.families.released import mega as released
 
 WIDTH, CHUNK = 6, 4
 LENGTHS = (1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5)
 STORED = np.load(released.OUTPUTS)
-
-
-def built(**options) -> Mega:
-    """Return a mixer of few states in evaluation mode, in float64, far from where it starts."""
-    site = {"width": WIDTH, "heads": 2, "max_length": LENGTHS[-1]}
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
-    small = {"ema_states": 3, "value_width": 5, "key_width": 4}
-    mixer = Mega(Site(**(site | facts)), **small | options).double().eval()
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter += drawn(*parameter.shape, seed=parameter.numel()) / 2
-    return mixer
+built = builder(
+    Mega, width=WIDTH, heads=2, max_length=LENGTHS[-1], ema_states=3, value_width=5, key_width=4,
+    moved=0.5,
+)  # fmt: skip
 
 
 def average(mixer, x):

@@ -8,19 +8,10 @@ from lra.models.contract.counting import pretending, saved_bytes
 from lra.models.families.mesa_net import MesaNet, least_squares
 from lra.models.mixer import Layout, Site
 from lra.models.ops.gated.decayed_solve import decayed_solve
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 
 WIDTH, HEADS, CHUNK = 12, 3, 8
-
-
-def built(**options) -> MesaNet:
-    """Return a mixer in float64, whose parameters are no longer at their start."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True)
-    mixer = MesaNet(site, **({"chunk": CHUNK} | options)).double().eval()
-    for name in ("ridge", "beta_map.bias", "decay_map.bias"):
-        torch.nn.init.normal_(mixer.get_parameter(name))
-    return mixer
+built = builder(MesaNet, causal=True, chunk=CHUNK, moved=0.3)
 
 
 def literal(mixer, x):

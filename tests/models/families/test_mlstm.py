@@ -8,19 +8,10 @@ from lra.models.families.mlstm import MLSTM
 from lra.models.mixer import Layout, Site
 from lra.models.ops.gated import reference
 from lra.models.ops.gated.exponential_product import exponential_product
-from tests.attention import compare, drawn, holes
+from tests.attention import builder, compare, drawn, holes
 
 LENGTH, WIDTH, HEADS, CHUNK = 21, 12, 3, 8
-
-
-def built(**options) -> MLSTM:
-    """Return a causal mixer in float64, with gates that read their input."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True)
-    mixer = MLSTM(site, **({"chunk": CHUNK} | options)).double().eval()
-    for gate in (mixer.enter, mixer.forget):
-        torch.nn.init.normal_(gate.weight, std=0.3)
-    return mixer
+built = builder(MLSTM, causal=True, chunk=CHUNK, moved=0.3)
 
 
 def literal(mixer, x):

@@ -6,18 +6,16 @@ from torch import Tensor
 
 from lra.models.families.moba import Moba
 from lra.models.families.sdpa import SDPA
-from lra.models.mixer import Flow, Layout, Site
+from lra.models.mixer import Flow, Layout
 from lra.models.ops.sparse.reference import attention_in_sight, moba_pairs
-from tests.attention import compare, drawn, holes
+from tests.attention import builder, compare, drawn, holes
 
 WIDTH, HEADS = 12, 3
 BOTH = pytest.mark.parametrize("causal", [False, True])
 
 
-def built(*, causal=False, max_length=64, family=Moba, dtype=torch.float64, **options):
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=max_length, causal=causal)
-    return family(site, **options).to(dtype).eval()
+def built(*, family=Moba, dtype=torch.float64, **given):
+    return builder(family)(**given).to(dtype)
 
 
 def literal(mixer: Moba, x: Tensor, block: int, top: int) -> Tensor:

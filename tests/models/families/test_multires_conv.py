@@ -6,11 +6,11 @@ import torch
 from torch.nn import functional as F
 
 from lra.models.families.multires_conv import MultiresConv
-from lra.models.mixer import Flow, Layout, Site
+from lra.models.mixer import Flow, Layout
 from lra.models.ops.convolution.reference import dilated_tree
 from lra.models.state import size_bytes
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import compare, drawn, holes
+from tests.attention import builder, compare, drawn, holes
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, LONGEST, LENGTH = 6, 20, 13
@@ -20,13 +20,7 @@ CASES = pytest.mark.parametrize(
     [({}, 5), ({"taps": 4, "wide_skip": True}, 3), ({"levels": 2, "mixing": "linear"}, 2)],
 )
 STORED = np.load(released.OUTPUTS)
-
-
-def built(**options) -> MultiresConv:
-    """Return a mixer in evaluation mode, in float64."""
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
-    return MultiresConv(Site(**(SITE | facts)), **options).double().eval()
+built = builder(MultiresConv, **SITE)
 
 
 def equations(mixer, x):

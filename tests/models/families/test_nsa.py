@@ -9,7 +9,7 @@ from lra.models.families.nsa import NativeSparseAttention
 from lra.models.mixer import Flow, Layout, Site
 from lra.models.ops.banded.sliding_window import window_attention
 from lra.models.ops.sparse.reference import attention_in_sight, nsa_branches
-from tests.attention import Largest, compare, drawn, holes, streamed
+from tests.attention import Largest, builder, compare, drawn, holes, streamed
 
 WIDTH, HEADS = 16, 4
 BOTH = pytest.mark.parametrize("causal", [False, True])
@@ -32,14 +32,7 @@ CASES = pytest.mark.parametrize(
 )
 
 
-def built(*, causal=False, max_length=64, **options) -> NativeSparseAttention:
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=max_length, causal=causal)
-    mixer = NativeSparseAttention(site, **options).double().eval()
-    for parameter in mixer.parameters():  # biases and positions start at 0
-        if not parameter.any():
-            parameter.data.normal_(std=0.4)
-    return mixer
+built = builder(NativeSparseAttention, width=WIDTH, heads=HEADS, moved=0.3)
 
 
 def compressed(mixer: NativeSparseAttention, x: Tensor, *, keys: bool) -> Tensor:

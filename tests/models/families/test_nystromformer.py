@@ -20,7 +20,7 @@ from lra.models.ops.low_rank.iterative_inverse import (
 )
 from lra.models.ops.low_rank.reference import ridge_inverse, six_step_inverse
 from tests import attention
-from tests.attention import drawn
+from tests.attention import builder, drawn
 
 compare = partial(attention.compare, atol=1e-11, rtol=1e-10, looser=100)
 
@@ -177,10 +177,7 @@ def test_the_convolution_equals_the_framework_s(taps, length):
         compare(convolution(v, kept), wanted, inputs)
 
 
-def built(**options) -> Nystromformer:
-    torch.manual_seed(3)
-    site = Site(width=12, heads=3, max_length=64)
-    return Nystromformer(site, **({"landmarks": 4} | options)).double().eval()
+built = builder(Nystromformer, landmarks=4)
 
 
 def test_the_convolution_adds_itself_to_the_mixer():

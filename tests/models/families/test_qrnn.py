@@ -7,7 +7,7 @@ from lra.models.contract.counting import count_operations
 from lra.models.families.qrnn import QRNN, PoolingGates
 from lra.models.mixer import Layout, Site
 from lra.models.ops.recurrent.reference import qrnn as literal
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 
 POOLING = pytest.mark.parametrize("pooling", [*PoolingGates])
 KERNELS = pytest.mark.parametrize("kernel", [1, 2, 3])
@@ -16,10 +16,7 @@ LENGTH = 13
 
 
 def built(*, kernel=2, **options) -> QRNN:
-    """Return a mixer in evaluation mode, in float64."""
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
-    return QRNN(Site(**(SITE | facts)), kernel=[kernel], **options).double().eval()
+    return builder(QRNN, **SITE, kernel=[kernel])(**options)
 
 
 def equations(mixer, x, cell=0, **options):

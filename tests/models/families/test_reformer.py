@@ -7,23 +7,17 @@ import torch
 from torch import Tensor
 
 from lra.models.families.reformer import LogitScale, Reformer, Wrap, bucket_factors
-from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from lra.models.mixer import Flow, Layout, Positions, Unsupported, Variant
 from lra.models.ops.hashing.lsh import Rules
 from lra.models.ops.hashing.lsh_lists import hash_buckets
 from lra.models.ops.hashing.reference import lra_reformer_attention
 from lra.models.positions import alibi_slopes, rotate
-from tests.attention import drawn
+from tests.attention import builder, drawn
 from tests.models.ops.hashing.lsh_forms import literal, logits
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 FACTS = {"width": 12, "heads": 3, "max_length": 64}
-
-
-def built(*, seed: int = 0, **facts) -> Reformer:
-    options = {name: facts.pop(name) for name in list(facts) if name not in Site.__slots__}
-    generator = torch.Generator().manual_seed(seed)
-    torch.manual_seed(1)
-    return Reformer(Site(**(FACTS | facts), generator=generator), **options).double().eval()
+built = builder(Reformer, **FACTS)
 
 
 def projected(mixer: Reformer, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from lra.models.families.retnet import EPSILON, HeadDecay, HeadNorm, RetNet, log_decays
-from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.mixer import Flow, Layout, Unsupported
 from lra.models.ops.gated.delta_layer import StreamActivation
 from lra.models.ops.gated.head_norm import Gate
-from tests.attention import compare, drawn, streamed
+from tests.attention import builder, compare, drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 SITE = {"width": WIDTH, "heads": HEADS, "max_length": 64}
@@ -17,12 +17,8 @@ NORMS = pytest.mark.parametrize("norm", [HeadNorm.group, HeadNorm.rms])
 
 
 def built(**options) -> RetNet:
-    """Return a mixer in evaluation mode, in float64, of chunks of 8."""
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
-    site = Site(**(SITE | facts))
-    mixer = RetNet(site, **({"chunk": 8} | options)).double().eval()
-    mixer.place = site.layer, site.depth
+    mixer = builder(RetNet, chunk=8)(**options)
+    mixer.place = options.get("layer", 0), options.get("depth", 1)
     return mixer
 
 

@@ -6,24 +6,15 @@ import torch
 
 from lra.models.families.rwkv6 import RWKV6
 from lra.models.mixer import Layout, Site
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 from tests.models.families.released import rwkv6 as released
 
 WIDTH, HEADS, CHUNK = 12, 3, 8
 HEAD = WIDTH // HEADS
 STORED = np.load(released.OUTPUTS)
-
-
-def built(**options) -> RWKV6:
-    """Return a causal mixer in float64, whose every parameter differs from channel to channel."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True, layer=1, depth=3)
-    small = {"chunk": CHUNK, "mix_rank": 2, "decay_rank": 3}
-    mixer = RWKV6(site, **(small | options)).double().eval()
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return mixer
+built = builder(
+    RWKV6, causal=True, layer=1, depth=3, chunk=CHUNK, mix_rank=2, decay_rank=3, moved=0.3
+)
 
 
 def literal(mixer, x):

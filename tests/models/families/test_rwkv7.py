@@ -11,21 +11,16 @@ from lra.models.contract import CHECKS, Case
 from lra.models.families.rwkv7 import RWKV7
 from lra.models.mixer import Flow, Layout, Site
 from lra.models.ops.gated.delta_product import delta_product
-from tests.attention import drawn
+from tests.attention import builder, drawn
 
 WIDTH, HEADS, CHUNK = 12, 3, 8
 HEAD = WIDTH // HEADS
 
 
-def built(layer=0, depth=3, causal=True, **options) -> RWKV7:
-    """Return a mixer in float64, whose every parameter differs from channel to channel."""
-    torch.manual_seed(3 + layer)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal, layer=layer, depth=depth)
-    mixer = RWKV7(site, **({"chunk": CHUNK, "ranks": [2, 3, 4, 5]} | options)).double().eval()
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return mixer
+def built(layer=0, **options) -> RWKV7:
+    """Return a mixer whose every parameter differs from channel to channel, and layer to layer."""
+    usual = builder(RWKV7, causal=True, depth=3, chunk=CHUNK, ranks=[2, 3, 4, 5], moved=0.3)
+    return usual(layer=layer, seed=layer, **options)
 
 
 def literal(mixer, x, first=None):

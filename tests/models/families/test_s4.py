@@ -8,14 +8,14 @@ import torch
 from torch.nn import functional as F
 
 from lra.models.families.s4 import S4, Matrices
-from lra.models.mixer import Flow, Layout, Site
+from lra.models.mixer import Flow, Layout
 from lra.models.ops.state_space.discretisation import Discretisation
 from lra.models.ops.state_space.hippo import Initial
 from lra.models.ops.state_space.reference import diagonal, low_rank
 from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import compare, drawn, streamed
+from tests.attention import builder, compare, drawn, streamed
 from tests.models.families.released import s4 as released
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
@@ -31,11 +31,7 @@ FORMS = pytest.mark.parametrize(
 )
 
 
-def built(**options) -> S4:
-    """Return a mixer of few states in evaluation mode, in float64."""
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
-    return S4(Site(**(SITE | facts)), **{"states": 8} | options).double().eval()
+built = builder(S4, **SITE, states=8)
 
 
 def equations(mixer, x):

@@ -14,7 +14,7 @@ from lra.models.ops.state_space.hippo import legs_vectors
 from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
@@ -23,12 +23,7 @@ CUT = 4
 """Tokens of a chunk of the recurrence at the lengths 10 to 16."""
 
 
-def built(**options) -> S5:
-    """Return a mixer of few states in evaluation mode, in float64."""
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
-    chosen = {"states": 8, "blocks": 2} | options
-    return S5(Site(**(SITE | facts)), **chosen).double().eval()
+built = builder(S5, **SITE, states=8, blocks=2)
 
 
 def equations(mixer, x):

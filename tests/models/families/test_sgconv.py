@@ -8,12 +8,12 @@ import torch
 from torch.nn import functional as F
 
 from lra.models.families.sgconv import SGConv
-from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.mixer import Flow, Layout, Unsupported
 from lra.models.ops.convolution.reference import long_convolution, piecewise
 from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import compare, drawn, holes, streamed
+from tests.attention import builder, compare, drawn, holes, streamed
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, SMALLEST, LONGEST = 6, 4, 24
@@ -34,11 +34,9 @@ STORED = np.load(released.OUTPUTS)
 
 
 def built(**options) -> SGConv:
-    """Return a mixer with short kernels in evaluation mode, in float64."""
-    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
-    torch.manual_seed(3)
+    """Return a mixer with short kernels."""
     small = {} if options.get("kernel") == "free" else {"smallest": SMALLEST}
-    return SGConv(Site(**(SITE | facts)), **small | options).double().eval()
+    return builder(SGConv, **SITE, **small)(**options)
 
 
 def kernel_of(mixer, options):

@@ -10,19 +10,10 @@ from lra.models.families.sdpa import SDPA
 from lra.models.families.shortformer import Shortformer
 from lra.models.mixer import Flow, Layout, Positions, Site
 from lra.models.state import detach
-from tests.attention import drawn
+from tests.attention import builder, drawn
 
 WIDTH, HEADS, LENGTH, MEMORY = 12, 3, 5, 7
-
-
-def build(positions: Positions = Positions.position_infused) -> Shortformer:
-    torch.manual_seed(0)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True, positions=positions)
-    mixer = Shortformer(site).double()
-    with torch.no_grad():
-        for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.out_proj):
-            layer.bias.normal_()
-    return mixer
+build = builder(Shortformer, causal=True, positions=Positions.position_infused, moved=0.3)
 
 
 def table(place: int) -> Tensor:
@@ -92,7 +83,7 @@ def test_without_a_cache_positions_are_infused_as_elsewhere() -> None:
 
 
 def test_without_positions_the_cache_is_a_set() -> None:
-    mixer, (past, now) = build(Positions.none), drawn(2, 12, WIDTH).split([7, 5], dim=1)
+    mixer, (past, now) = build(positions=Positions.none), drawn(2, 12, WIDTH).split([7, 5], dim=1)
     order = torch.tensor([3, 0, 6, 2, 5, 1, 4])
     one, other = (read(mixer, [first, now], 7)[:, 7:] for first in (past, past[:, order]))
     torch.testing.assert_close(one, other, atol=1e-13, rtol=0)

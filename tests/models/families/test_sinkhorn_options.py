@@ -50,7 +50,7 @@ def test_noise_and_dropout_belong_to_training():
     assert not torch.allclose(first, second)
     quiet = built(gumbel=False).train()
     torch.testing.assert_close(quiet(x, Layout()), built(gumbel=False)(x, Layout()))
-    dropped = built(gumbel=False, dropout=0.3).train()
+    dropped = built(gumbel=False, attention_dropout=0.3).train()
     assert not torch.allclose(dropped(x, Layout()), quiet(x, Layout()))
 
 

@@ -24,7 +24,7 @@ from lra.models.ops.linear.reference import gaussian_weights as kernel
 from lra.models.ops.low_rank import reference
 from lra.models.ops.low_rank.iterative_inverse import Inverse, InverseRule
 from tests import attention
-from tests.attention import drawn, holes
+from tests.attention import builder, drawn, holes
 
 compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=100)
 
@@ -142,11 +142,7 @@ def test_stratified_choices_do_not_repeat():
             assert side.max() < total
 
 
-def built(**options) -> Skyformer:
-    torch.manual_seed(3)
-    seed = torch.Generator().manual_seed(options.pop("seed", 0))
-    site = Site(width=12, heads=3, max_length=64, generator=seed)
-    return Skyformer(site, **({"landmarks": 8} | options)).double().eval()
+built = builder(Skyformer, seed=0, landmarks=8)
 
 
 def test_landmarks_stay_until_their_time_has_come():

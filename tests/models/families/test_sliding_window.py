@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 
 from lra.models.families.sliding_window import SlidingWindow
-from lra.models.mixer import Site, Unsupported
+from lra.models.mixer import Unsupported
 from lra.models.ops.banded import layout as banded
 from lra.models.ops.banded.reference import window_attention as dense
 from lra.models.ops.banded.sliding_window import best_block, window_attention
-from tests.attention import drawn
+from tests.attention import builder, drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 
@@ -67,10 +67,7 @@ def test_rows_long_enough_for_passes_of_their_own(causal: bool) -> None:
     compare(heads(900), window=100, block=64, causal=causal)
 
 
-def built(**facts) -> SlidingWindow:
-    options = {name: facts.pop(name) for name in ("window", "block") if name in facts}
-    site = Site(**({"width": 12, "heads": 3, "max_length": 64} | facts))
-    return SlidingWindow(site, **options).double().eval()
+built = builder(SlidingWindow)
 
 
 @pytest.mark.parametrize("layer", [0, 1])

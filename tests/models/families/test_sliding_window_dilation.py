@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from lra.models.families.sliding_window import SlidingWindow
-from lra.models.mixer import Layout, Positions, Site
+from lra.models.mixer import Layout, Positions
 from lra.models.ops.banded.reference import window_attention as dense
 from lra.models.ops.banded.scores import GlobalKeys
 from lra.models.ops.banded.sliding_window import window_attention
 from lra.models.positions import alibi_slopes
-from tests.attention import drawn
+from tests.attention import builder, drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SLOPES = pytest.mark.parametrize("sloped", [False, True], ids=["plain", "alibi"])
@@ -88,11 +88,7 @@ def test_the_past_is_seen(length: int, dilation: int, sloped: bool) -> None:
             window_attention(*heads(length, 4 + length), block=8, **facts)
 
 
-def built(**facts) -> SlidingWindow:
-    names = ("window", "dilation", "block")
-    options = {name: facts.pop(name) for name in names if name in facts}
-    site = Site(**({"width": 12, "heads": 3, "max_length": 64} | facts))
-    return SlidingWindow(site, **options).double().eval()
+built = builder(SlidingWindow)
 
 
 @DIRECTIONS

@@ -7,20 +7,11 @@ from torch.nn import functional as F
 from lra.models.families.slstm import SLSTM, ForgetBias, RecurrentDraw
 from lra.models.mixer import Layout, Site
 from lra.models.ops.recurrent import reference
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 
 WIDTH, HEADS = 12, 3
 LENGTHS = [1, 7, 8, 9, 29]
-
-
-def built(*, causal=True, **options) -> SLSTM:
-    """Return a mixer in float64, whose heads look at what they gave."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal)
-    mixer = SLSTM(site, **({"recurrent": RecurrentDraw.uniform} | options)).double().eval()
-    for each in (mixer.recurrent, mixer.norm_weight):
-        torch.nn.init.normal_(each)
-    return mixer
+built = builder(SLSTM, causal=True, recurrent=RecurrentDraw.uniform, moved=0.3)
 
 
 def literal(mixer, x):

@@ -14,7 +14,7 @@ from lra.models.ops.exact import softmax_attention, visibility
 from lra.models.ops.reference.exact import softmax_attention as literal
 from lra.models.positions import alibi_slopes
 from lra.models.state import reset
-from tests.attention import drawn
+from tests.attention import builder, drawn, site
 
 
 def heads(length: int, *, scale: float = 1.0, width: int = 4) -> list[Tensor]:
@@ -102,10 +102,6 @@ def test_huge_scores_stay_finite() -> None:
     torch.testing.assert_close(o, v.gather(2, best[..., None].expand_as(v)))
 
 
-def site(**facts) -> Site:
-    return Site(**({"width": 12, "heads": 3, "max_length": 24} | facts))
-
-
 MEMORY = 7
 CUTS = [[24], [1] * 24, [7, 7, 7, 3], [6, 1, 8, 9]]
 
@@ -133,7 +129,7 @@ def window(mixer, x: Tensor, positions: Positions) -> Tensor:
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 @pytest.mark.parametrize("make", [SoftmaxAttention, SDPA])
 def test_a_full_memory_is_a_window_that_slides(make, cuts: list[int], positions) -> None:
-    mixer = make(site(causal=True, positions=positions)).double().eval()
+    mixer = builder(make, causal=True, positions=positions)()
     x = drawn(2, 24, 12).requires_grad_()
     state, seen, begin = mixer.initial_state(2, MEMORY), [], 0
     shapes = [part.shape for part in state]
@@ -153,7 +149,7 @@ def test_a_full_memory_is_a_window_that_slides(make, cuts: list[int], positions)
 
 def test_rows_of_different_age_slide_by_themselves() -> None:
     """One row's memory is full and has come round, the other's is new."""
-    mixer = SoftmaxAttention(site(causal=True)).double().eval()
+    mixer = builder(SoftmaxAttention, causal=True)()
     x = drawn(2, 24, 12)
     old = mixer.extend(Flow(x[:, :17], mixer.initial_state(2, MEMORY)), Layout()).state
     mixed = reset(old, mixer.initial_state(2, MEMORY), torch.tensor([True, False]))

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lra.models.families.sparse_transformer import HeadUse, SparseTransformer
-from lra.models.mixer import Layout, Positions, Site, Unsupported, Variant
+from lra.models.mixer import Layout, Positions, Unsupported, Variant
 from lra.models.ops.sparse import key_sets
 from lra.models.ops.sparse.reference import (
     attention_in_sight as dense,
@@ -15,7 +15,7 @@ from lra.models.ops.sparse.reference import (
 from lra.models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
 from lra.models.ops.sparse.union import union_attention
 from lra.models.positions import alibi_slopes
-from tests.attention import compare, drawn, holes
+from tests.attention import builder, compare, drawn, holes
 
 PATTERNS = pytest.mark.parametrize("pattern", list(SparsePattern))
 USES = pytest.mark.parametrize("use", list(HeadUse))
@@ -26,22 +26,10 @@ def heads(length: int, width: int = 4, count: int = 4) -> list[Tensor]:
     return [drawn(2, count, length, width, seed=s).requires_grad_() for s in range(3)]
 
 
-def built(
-    *,
-    pattern: SparsePattern = SparsePattern.fixed,
-    use: HeadUse = HeadUse.merged,
-    stride: int | None = 6,
-    summary: int | None = 2,
-    variant: Variant = Variant.faithful,
-    **facts,
-) -> SparseTransformer:
-    site = Site(**({"width": 16, "heads": 4, "max_length": 64} | facts))
-    if pattern is SparsePattern.strided:
-        summary = None  # which it has none of
-    mixer = SparseTransformer(
-        site, pattern=pattern, head_use=use, stride=stride, summary=summary, variant=variant
-    )
-    return mixer.double().eval()
+def built(**given) -> SparseTransformer:
+    fixed = given.get("pattern") is not SparsePattern.strided  # which has no summary
+    usual = builder(SparseTransformer, width=16, heads=4, stride=6, summary=2 if fixed else None)
+    return usual(**(given if fixed else given | {"summary": None}))
 
 
 def support(
@@ -78,7 +66,7 @@ def test_equals_dense_attention_with_the_mask_of_the_paper(
 ):
     use, layer = use_and_layer
     qkv, keep = heads(length), holes(length, real=0.4, end=length // 3) if padded else None
-    core = built(pattern=pattern, use=use, layer=layer, depth=4, causal=causal).core
+    core = built(pattern=pattern, head_use=use, layer=layer, depth=4, causal=causal).core
     wanted = dense(*qkv, support(length, pattern, use, layer, causal=causal), keep=keep)
     compare(core(*qkv, Layout(keep=keep)), wanted, qkv)
 
@@ -115,7 +103,7 @@ def test_the_union_is_the_two_sets_merged_by_their_sums(pattern, causal):
 def test_two_hops_reach_everything_that_may_be_seen(pattern, causal):
     first, second = (
         weights_of(
-            built(pattern=pattern, use=HeadUse.interleave, layer=r, depth=2, causal=causal), 40
+            built(pattern=pattern, head_use=HeadUse.interleave, layer=r, depth=2, causal=causal), 40
         )
         for r in (0, 1)
     )
@@ -137,13 +125,13 @@ def test_a_stride_that_covers_the_sequence_is_full_attention(use, pattern, causa
     everything = torch.ones(20, 20, dtype=torch.bool)
     wanted = dense(*qkv, everything.tril() if causal else everything)
     for stride in (20, 50):
-        core = built(pattern=pattern, use=use, stride=stride, causal=causal).core
+        core = built(pattern=pattern, head_use=use, stride=stride, causal=causal).core
         torch.testing.assert_close(core(*qkv, Layout()), wanted, atol=1e-12, rtol=0)
 
 
 @DIRECTIONS
 def test_far_heads_take_the_columns_of_a_block_in_turns(causal):
-    mixer = built(use=HeadUse.heads, heads=8, width=16, stride=7, summary=2, causal=causal)
+    mixer = built(head_use=HeadUse.heads, heads=8, width=16, stride=7, summary=2, causal=causal)
     seen = weights_of(mixer, 28)[0] > 0
     columns = [set((seen[h, 27, 14:21]).nonzero().flatten().tolist()) for h in range(4, 8)]
     assert columns == [{0, 5, 6}, {0, 3, 4}, {0, 1, 2}, {0, 5, 6}]
@@ -153,7 +141,7 @@ def test_far_heads_take_the_columns_of_a_block_in_turns(causal):
 @PATTERNS
 @USES
 def test_alibi_lowers_scores_with_distance(pattern, use, causal):
-    mixer = built(pattern=pattern, use=use, positions=Positions.alibi, causal=causal)
+    mixer = built(pattern=pattern, head_use=use, positions=Positions.alibi, causal=causal)
     qkv, keep = heads(29), holes(29, real=0.4, end=9)
     sees = support(29, pattern, use, 0, causal=causal)
     wanted = dense(*qkv, sees, keep=keep, slopes=alibi_slopes(4))
@@ -204,7 +192,10 @@ def test_the_stride_follows_the_longest_sequence_unless_it_is_given():
         ({"stride": 0}, r"stride counts tokens, at least 1: got 0"),
         ({"summary": 0}, r"summary counts tokens, at least 1: got 0"),
         ({"summary": 6}, r"got summary=6, stride=6; choose a smaller summary"),
-        ({"use": HeadUse.heads, "heads": 1}, r"got heads=1; set at least 2, or head_use=merged"),
+        (
+            {"head_use": HeadUse.heads, "heads": 1},
+            r"got heads=1; set at least 2, or",
+        ),
         (
             {"variant": Variant.lra, "pattern": SparsePattern.strided},
             r"variant=lra fixes pattern at fixed: got strided; .* or choose variant=faithful",

@@ -142,7 +142,7 @@ def test_variant_lra_mixes_heads_with_positions_in_dense_and_the_paper_does_not(
 
 @SMALL
 def test_dropout_acts_in_training_alone_and_keeps_the_mean():
-    mixer = built(Component.random, dropout=0.25)
+    mixer = built(Component.random, attention_dropout=0.25)
     assert torch.equal(mixer(drawn(2, 18, WIDTH), Layout()), mixer(drawn(2, 18, WIDTH), Layout()))
     table = drawn(HEADS, 60, 60)
     identity = torch.eye(60, dtype=torch.float64).expand(2, HEADS, 60, 60)

@@ -4,18 +4,12 @@ import pytest
 import torch
 
 from lra.models.families.talking_heads import TalkingHeads
-from lra.models.mixer import Layout, Positions, Site
+from lra.models.mixer import Layout, Positions
 from lra.models.positions import alibi_slopes
-from tests.attention import compare, drawn, holes
+from tests.attention import builder, compare, drawn, holes
 
-SITE = {"width": 12, "heads": 3, "max_length": 32}
 LENGTH = 9
-
-
-def built(*, facts=None, **options) -> TalkingHeads:
-    site = Site(**(SITE | (facts or {})))
-    torch.manual_seed(3)
-    return TalkingHeads(site, **options).double().eval()
+built = builder(TalkingHeads)
 
 
 def literal(mixer, x, *, causal=False, keep=None, slopes=None) -> torch.Tensor:
@@ -64,7 +58,7 @@ def literal(mixer, x, *, causal=False, keep=None, slopes=None) -> torch.Tensor:
 @pytest.mark.parametrize("heads", [{}, {"key_heads": 4, "value_heads": 2}])
 @pytest.mark.parametrize("padded", [False, True])
 def test_it_is_the_equations(causal, heads, padded):
-    mixer = built(facts={"causal": causal}, mixing="normal", **heads)
+    mixer = built(causal=causal, mixing="normal", **heads)
     x, keep = drawn(2, LENGTH, 12).requires_grad_(), holes(LENGTH) if padded else None
     found = mixer(x, Layout(keep=keep))
     blank = x if keep is None else x.masked_fill(~keep[..., None], 0)  # a query is its bias there
@@ -85,7 +79,7 @@ def test_permuted_weights_are_permuted_values():
 
 
 def test_positions_are_added_behind_the_first_map():
-    mixer = built(facts={"causal": True, "positions": Positions.alibi}, mixing="normal")
+    mixer = built(causal=True, positions=Positions.alibi, mixing="normal")
     x = drawn(1, LENGTH, 12)
     wanted = literal(mixer, x, causal=True, slopes=alibi_slopes(3).double())
     torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)

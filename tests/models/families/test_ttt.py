@@ -7,21 +7,11 @@ from torch.nn import functional as F
 from lra.models.families.ttt import TTT
 from lra.models.mixer import Flow, Layout, Site
 from lra.models.positions import ROTARY_BASE
-from tests.attention import compare, drawn
+from tests.attention import builder, compare, drawn
 
 WIDTH, HEADS, BLOCK = 12, 3, 4
 KEYS = WIDTH // HEADS
-
-
-def built(**options) -> TTT:
-    """Return a causal mixer in float64, whose parameters are no longer at their start."""
-    torch.manual_seed(3)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True)
-    mixer = TTT(site, **({"block": BLOCK} | options)).double().eval()
-    for name, parameter in mixer.named_parameters():
-        if "proj" not in name:
-            torch.nn.init.normal_(parameter, mean=float("norm_weight" in name), std=0.3)
-    return mixer
+built = builder(TTT, causal=True, block=BLOCK, moved=0.3)
 
 
 def turned(x, place):

@@ -27,7 +27,7 @@ from lra.models.ops.hashing.reference import (
 )
 from lra.models.ops.linear import gaussian_product
 from tests import attention
-from tests.attention import drawn, holes
+from tests.attention import builder, drawn, holes
 
 compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=10)
 
@@ -165,11 +165,7 @@ def test_a_query_whose_codes_meet_no_key_is_zero():
     assert not any(x.any() for x in torch.autograd.grad(out.sum(), inputs))
 
 
-def built(**options) -> Yoso:
-    torch.manual_seed(3)
-    facts = {"max_length": options.pop("max_length", 64)}
-    seed = torch.Generator().manual_seed(options.pop("seed", 0))
-    return Yoso(Site(width=12, heads=3, generator=seed, **facts), **options).double().eval()
+built = builder(Yoso, seed=0)
 
 
 @pytest.mark.parametrize(("length", "tau"), [(512, 9), (1024, 10), (2000, 11), (4000, 12)])

@@ -12,6 +12,7 @@ from lra.models.ops.hierarchical.attention import hierarchical_attention
 from lra.models.ops.hierarchical.clusters import Plan
 from lra.models.ops.hierarchical.state import Remembered, attend_next, filled, levels_for
 from lra.models.state import size_bytes
+from tests.attention import builder
 
 BATCH, HEADS, WIDTH = 2, 3, 5
 
@@ -54,10 +55,7 @@ def test_a_prompt_leaves_what_its_tokens_would(block: int, prompt: int) -> None:
         torch.testing.assert_close(o, wanted[:, :, t])
 
 
-def mixer(block: int = 4) -> HTransformer:
-    torch.manual_seed(0)
-    site = Site(width=16, heads=2, max_length=64, causal=True)
-    return HTransformer(site, block=block, relative_bias=True).double()
+mixer = builder(HTransformer, width=16, heads=2, causal=True, block=4, relative_bias=True)
 
 
 @pytest.mark.parametrize("block", [2, 6, 16])
