@@ -14,7 +14,7 @@ from lra.models.mixer import Layout, Site
 from lra.models.ops.span_attention import banded, span_attention, squared
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.groups import parameter_groups
-from tests.attention import builder, drawn
+from tests.attention import builder, compare, drawn
 from tests.models.families.released import adaptive_span as released
 
 STORED = np.load(released.OUTPUTS)
@@ -74,13 +74,7 @@ def test_equals_loops(spans: list[float], persistent: int, causal: bool) -> None
     mixer = build(spans, persistent=persistent, causal=causal)
     x = drawn(2, 30, WIDTH).requires_grad_()
     found, wanted = mixer(x, Layout()), literal(mixer, x)
-    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
-    g, leaves = drawn(*found.shape, seed=1), [x, *mixer.parameters()]
-    here, there = (
-        torch.autograd.grad((y * g).sum(), leaves, materialize_grads=True) for y in (found, wanted)
-    )
-    for one, other in zip(here, there, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+    compare(found, wanted, [x, *mixer.parameters()], looser=10)
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0, 10.0, 30.0])

@@ -9,7 +9,7 @@ from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.convbert import MixedAttention
 from lra.models.mixer import Layout, Positions
 from lra.runners.measurement.parts import cost_by_part
-from tests.attention import builder, drawn
+from tests.attention import builder, compare, drawn
 
 LENGTH = 11
 built = builder(MixedAttention, heads=4, max_length=32, kernel=5)
@@ -49,10 +49,7 @@ def test_it_is_the_equations(causal, ratio):
     assert mixer.heads == max(1, 4 // ratio)
     x.requires_grad_()
     found, wanted = mixer(x, Layout()), literal(mixer, x, causal=causal)
-    direction, leaves = drawn(*found.shape, seed=1), [x, *mixer.parameters()]
-    here, there = (torch.autograd.grad(y, leaves, direction) for y in (found, wanted))
-    for one, other in zip((found, *here), (wanted, *there), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+    compare(found, wanted, [x, *mixer.parameters()])
 
 
 def test_positions_turn_queries_of_attention_alone():

@@ -9,7 +9,7 @@ from torch import Tensor
 from lra.models.families.funnel import Funnel
 from lra.models.mixer import Layout, Positions, Site, Unsupported
 from lra.models.positions import At, Spacing
-from tests.attention import builder, drawn
+from tests.attention import builder, compare, drawn
 
 WIDTH, HEADS = 8, 2
 HEAD = WIDTH // HEADS
@@ -54,14 +54,7 @@ def literal(
 
 
 def agree(found: Tensor, wanted: Tensor, mixer: Funnel, *inputs: Tensor) -> None:
-    torch.testing.assert_close(found, wanted, atol=1e-10, rtol=0)
-    leaves = [*inputs, *mixer.parameters()]
-    direction = drawn(*wanted.shape, seed=3)
-    for one, other in zip(
-        *(torch.autograd.grad(y, leaves, direction, retain_graph=True) for y in (found, wanted)),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=0)
+    compare(found, wanted, [*inputs, *mixer.parameters()], atol=1e-10)
 
 
 @pytest.mark.parametrize("cls", [False, True])

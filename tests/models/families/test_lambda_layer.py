@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from lra.models.contract.counting import count_operations
 from lra.models.families.lambda_layer import LambdaLayer, local_lambda
 from lra.models.mixer import Flow, Layout, Site, Unsupported
-from tests.attention import builder, drawn, holes
+from tests.attention import builder, compare, drawn, holes
 from tests.models.families.released import lambda_layer as released
 
 SITE = {"width": 12, "heads": 2, "max_length": 48}
@@ -52,19 +52,12 @@ def literal(mixer: LambdaLayer, x: Tensor, keep: Tensor | None = None) -> Tensor
 )  # fmt: skip
 def test_outputs_and_gradients(causal, options):
     mixer, x = built(causal=causal, **options), drawn(2, LENGTH, 12).requires_grad_()
-    direction, inputs = drawn(2, LENGTH, 12, seed=1), [x, *mixer.parameters()]
     opening = holes(LENGTH)
     opening[0, :3] = False
     for keep in (None, opening):
         real = torch.ones(2, LENGTH, 1) if keep is None else keep[..., None]
         wanted, found = literal(mixer, x, keep), mixer(x, Layout(keep=keep))
-        torch.testing.assert_close(found * real, wanted * real, atol=1e-12, rtol=0)
-        here, there = (
-            torch.autograd.grad(y * real, inputs, direction, allow_unused=True)
-            for y in (found, wanted)
-        )
-        for one, other in zip(here, there, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+        compare(found * real, wanted * real, [x, *mixer.parameters()], looser=10)
 
 
 @pytest.mark.parametrize("case", released.CASES)

@@ -9,7 +9,7 @@ from lra.models.backbone.networks import FeedForward
 from lra.models.families.lstm import LSTM
 from lra.models.mixer import Flow, Layout, Unsupported
 from lra.models.ops.recurrent.reference import lstm as literal
-from tests.attention import builder, drawn, holes
+from tests.attention import builder, compare, drawn, holes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SITE = {"width": 8, "heads": 2, "max_length": 32}
@@ -38,11 +38,7 @@ def test_it_is_the_gates_of_the_definition(causal, padded, hidden_width):
     keep = holes(LENGTH, end=9) if padded else None
     x = drawn(2, LENGTH, 8).requires_grad_()
     found, wanted = mixer(x, Layout(keep=keep)), by_hand(mixer, x, keep)
-    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
-    direction, leaves = drawn(*wanted.shape, seed=9), [x, *mixer.parameters()]
-    here, there = (torch.autograd.grad(y, leaves, direction) for y in (found, wanted))
-    for one, other in zip(here, there, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+    compare(found, wanted, [x, *mixer.parameters()])
 
 
 def test_it_is_pytorchs_bidirectional_layer_on_packed_rows():

@@ -9,6 +9,7 @@ from lra.models.mixer import Unsupported
 from lra.models.ops.banded import layout as banded
 from lra.models.ops.banded.reference import window_attention as dense
 from lra.models.ops.banded.sliding_window import best_block, window_attention
+from tests import attention
 from tests.attention import builder, drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
@@ -21,11 +22,7 @@ def heads(length: int, width: int = 4) -> list[Tensor]:
 def compare(qkv: list[Tensor], *, window: int, block: int, causal: bool, keep=None) -> None:
     facts = {"window": window, "causal": causal, "keep": keep}
     seen, wanted = window_attention(*qkv, block=block, **facts), dense(*qkv, **facts)
-    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
-    g = drawn(*seen.shape, seed=7)
-    pairs = zip(torch.autograd.grad(seen, qkv, g), torch.autograd.grad(wanted, qkv, g), strict=True)
-    for one, other in pairs:
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+    attention.compare(seen, wanted, qkv)
 
 
 @DIRECTIONS

@@ -10,6 +10,7 @@ from lra.models.ops.banded.reference import window_attention as dense
 from lra.models.ops.banded.scores import GlobalKeys
 from lra.models.ops.banded.sliding_window import window_attention
 from lra.models.positions import alibi_slopes
+from tests import attention
 from tests.attention import builder, drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
@@ -23,13 +24,9 @@ def heads(length: int, total: int | None = None) -> list[Tensor]:
 
 def compare(qkv: list[Tensor], *, block: int = 8, **facts) -> None:
     seen, wanted = window_attention(*qkv, block=block, **facts), dense(*qkv, **facts)
-    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
     beyond = facts.get("beyond")
     leaves = qkv if beyond is None else [*qkv, beyond.keys, beyond.values]
-    g = drawn(*seen.shape, seed=7)
-    found = (torch.autograd.grad(o, leaves, g, materialize_grads=True) for o in (seen, wanted))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+    attention.compare(seen, wanted, leaves)
 
 
 def slopes(sloped: bool) -> Tensor | None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from lra.models.ops.hashing import lsh_lists
 from lra.models.ops.hashing.lsh import Rules, lsh_attention
 from lra.models.ops.hashing.lsh_lists import hash_buckets
+from tests import attention
 from tests.attention import drawn
 from tests.models.ops.hashing.lsh_forms import (
     drawn_buckets,
@@ -33,20 +34,11 @@ def holes(length: int) -> Tensor:
     return keep
 
 
-def same(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
-    """Compare values and gradients."""
-    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
-    g = drawn(*seen.shape, seed=7)
-    pairs = (torch.autograd.grad(one, inputs, g, retain_graph=True) for one in (seen, wanted))
-    for one, other in zip(*pairs, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
-
-
 def compare(length: int, rules: Rules, *, rounds: int, count: int = 4, **facts) -> None:
     u, v = tokens(length)
     buckets = drawn_buckets(2, 2, rounds, length, count=count)
     seen = lsh_attention(u, v, buckets, rules, **facts)
-    same(seen, literal(u, v, buckets, rules, **facts), [u, v])
+    attention.compare(seen, literal(u, v, buckets, rules, **facts), [u, v])
 
 
 @DIRECTIONS
@@ -87,9 +79,11 @@ def test_one_bucket_and_one_chunk_is_exact_attention(
     u, v = tokens(12)
     one_bucket = torch.zeros(2, 2, rounds, 12, dtype=torch.int64)
     rules = Rules(16, causal=causal, joint=joint)
-    same(lsh_attention(u, v, one_bucket, rules), exact(u, v, rules), [u, v])
+    attention.compare(lsh_attention(u, v, one_bucket, rules), exact(u, v, rules), [u, v])
     keep = holes(12)
-    same(lsh_attention(u, v, one_bucket, rules, keep=keep), exact(u, v, rules, keep), [u, v])
+    attention.compare(
+        lsh_attention(u, v, one_bucket, rules, keep=keep), exact(u, v, rules, keep), [u, v]
+    )
 
 
 def weights(u: Tensor, buckets: Tensor, rules: Rules) -> Tensor:
