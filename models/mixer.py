@@ -40,9 +40,9 @@ from lra.models.positions import (
     Spacing,
 )
 from lra.models.tuning import (
+    Roles as Roles,  # noqa: PLC0414  # handed on
     Tuned as Tuned,  # noqa: PLC0414  # handed on
     Tuning as Tuning,  # noqa: PLC0414  # handed on
-    no_matrices as no_matrices,  # noqa: PLC0414  # handed on
 )
 
 
@@ -424,7 +424,7 @@ def _refusing_idle(family: type, construct: Callable[..., None]) -> Callable[...
     return build
 
 
-class Family(ByName, nn.Module):
+class Family(ByName, Roles):
     """Base of the families of mixers.
 
     Options may be given by name, see `lra.conf.choices`; those that do not apply are refused, see

@@ -1,7 +1,7 @@
 """Position encodings: their names, what is added to the input, and what mixers apply."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum, auto
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lra.models.tuning import Tuning, no_matrices
+from lra.models.tuning import Roles
 
 
 class Positions(StrEnum):
@@ -165,11 +165,13 @@ def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
     return torch.tensor([2.0**-step for step in steps])
 
 
-class AxialPositions(nn.Module):
+class AxialPositions(Roles):
     """Position i of a grid with rows of n2: row i // n2's vector beside column i % n2's.
 
     n1 d1 + n2 d2 parameters instead of n d (Kitaev et al. 2020, arXiv:2001.04451), N(0, 0.02).
     """
+
+    no_matrices = ("rows_table", "columns_table")
 
     def __init__(
         self, max_length: int, width: int, shape: Sequence[int] = (), widths: Sequence[int] = ()
@@ -193,28 +195,22 @@ class AxialPositions(nn.Module):
         for table in (self.rows_table, self.columns_table):
             nn.init.normal_(table, std=0.02)
 
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "rows_table", "columns_table")
-
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Look the positions up."""
         row, column = ids // self.columns, ids % self.columns
         return torch.cat((self.rows_table[row], self.columns_table[column]), dim=-1)
 
 
-class LearnedPositions(nn.Module):
+class LearnedPositions(Roles):
     """A table of one vector per position, drawn from N(0, 0.02)."""
+
+    no_matrices = ("table",)
 
     def __init__(self, max_length: int, width: int) -> None:
         super().__init__()
         self.max_length = max_length
         self.table = nn.Parameter(torch.empty(max_length, width))
         nn.init.normal_(self.table, std=0.02)
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "table")
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Look the positions up."""

@@ -19,21 +19,21 @@ tokens follow and on however many ranks:
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lra.models.mixer import Positions, Site, Tuning, no_matrices
+from lra.models.mixer import Positions, Roles, Site
 from lra.models.positions import At, precise, sinusoid
 
 BUCKETS, LONGEST = 32, 128
 """T5's, at every size: buckets of distances, and the distance from which all are one bucket."""
 
 
-class RelativeScores(nn.Module, ABC):
+class RelativeScores(Roles, ABC):
     """Scores by distance, and by the queries where an encoding uses them (Shaw, Transformer-XL)."""
 
     def queries(self, q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
@@ -78,14 +78,12 @@ class BucketScores(RelativeScores):
     Differences: scores are divided by sqrt(k) before, as everywhere here; T5 does not.
     """
 
+    no_matrices = ("weight",)
+
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.causal = site.causal
         self.weight = drawn(site, (BUCKETS, site.heads), site.width**-0.5)
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "weight")
 
     def forward(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"], *, later: bool
@@ -194,6 +192,8 @@ class ShawScores(VectorScores):
     which the paper found to make no difference (table 3); causal, distances have one sign.
     """
 
+    no_matrices = ("weight",)
+
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.causal, self.scale = site.causal, site.head_width**-0.5
@@ -201,27 +201,21 @@ class ShawScores(VectorScores):
         rows = self.reach + 1 if site.causal else 2 * self.reach + 1
         self.weight = drawn(site, (rows, site.head_width), site.head_width**-0.5)
 
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "weight")
-
     def vectors(self, distance: Int[Tensor, " t"]) -> Float[Tensor, "1 t k"]:
         """Look them up."""
         least = 0 if self.causal else -self.reach
         return self.weight[distance.clamp(least, self.reach) - least][None]
 
 
-class GlobalBiases(nn.Module):
+class GlobalBiases(Roles):
     """Transformer-XL's u and v: what queries gain before they meet keys, and distances."""
+
+    no_matrices = ("content", "position")
 
     def __init__(self, site: Site) -> None:
         super().__init__()
         shape = (site.heads, site.head_width)
         self.content, self.position = (drawn(site, shape, 0.02) for _ in range(2))
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "content", "position")
 
 
 class SinusoidScores(VectorScores):

@@ -1,7 +1,7 @@
 """What a module says of its parameters to whatever optimises them."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -27,7 +27,16 @@ class Tuned(Protocol):
         ...
 
 
-def no_matrices(module: nn.Module, *names: str) -> dict[str, Tuning]:
-    """Return the tuning of the parameters of these names, as far as they are there: no matrices."""
-    parameters = dict(module.named_parameters())
-    return {name: Tuning(matrix=False) for name in names if name in parameters}
+class Roles(nn.Module):
+    """A module that names those of its parameters, as far as it has them, that are no matrices."""
+
+    no_matrices: ClassVar[tuple[str, ...]] = ()
+    undecayed: ClassVar[tuple[str, ...]] = ()
+    """Those that never decay; they are no matrices either."""
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Return the special treatment by local parameter name."""
+        special = dict.fromkeys(self.no_matrices, Tuning(matrix=False))
+        special |= dict.fromkeys(self.undecayed, Tuning(weight_decay=0.0, matrix=False))
+        there = dict(self.named_parameters())
+        return {name: tuning for name, tuning in special.items() if name in there}

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.backbone.heads import ADAPTIVE_ELEMENTS, TokenHead, no_smoothing
-from lra.models.tuning import Tuning, no_matrices
+from lra.models.tuning import Tuning
 
 
 class AdaptiveEmbedding(nn.Module):
@@ -53,7 +53,7 @@ class AdaptiveEmbedding(nn.Module):
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Say what is no matrix."""
-        return no_matrices(self, *(f"tables.{group}" for group in range(len(self.tables))))
+        return {f"tables.{group}": Tuning(matrix=False) for group in range(len(self.tables))}
 
     @property
     def weight(self) -> nn.Parameter:

@@ -53,10 +53,10 @@ from lra.models.backbone.stack import (
 from lra.models.idle import Need, defaults, format_value, idle
 from lra.models.mixer import INSIDE, MixerFactory, State, Unsupported
 from lra.models.state import size_bytes
-from lra.models.tuning import Tuning, no_matrices
+from lra.models.tuning import Roles
 
 
-class FactorisedEmbedding(nn.Module):
+class FactorisedEmbedding(Roles):
     """A narrow vector for each id, and a map to the model's width: Xavier weights, zero biases.
 
     Args:
@@ -66,16 +66,14 @@ class FactorisedEmbedding(nn.Module):
         scale: What the table's vectors are multiplied by; they are drawn from N(0, 1 / scale).
     """
 
+    no_matrices = ("weight",)
+
     def __init__(self, vocabulary: int, narrow: int, width: int, scale: float) -> None:
         super().__init__()
         self.scale = scale
         self.weight = nn.Parameter(torch.empty(vocabulary, narrow))
         nn.init.normal_(self.weight, std=1.0 / scale)
         self.map = widened(narrow, width)
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "weight")
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Look the vectors up, and lead them to the width."""

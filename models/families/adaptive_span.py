@@ -34,23 +34,21 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from lra.models.mixer import Growth, Layout, Site, State, Traits, Tuning, check_least, no_matrices
+from lra.models.mixer import Growth, Layout, Roles, Site, State, Traits, Tuning, check_least
 from lra.models.ops.segment_memory import Segment
 from lra.models.ops.segment_recurrence import SegmentRecurrence
 from lra.models.ops.span_attention import empty_slots, ramps, span_attention, window_of
 
 
-class SpanTable(nn.Module):
+class SpanTable(Roles):
     """One vector for each distance, N(0, 1), in the order of the keys."""
+
+    no_matrices = ("weight",)
 
     def __init__(self, span: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(span, width))
         nn.init.normal_(self.weight)
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "weight")
 
 
 class SpanCore(nn.Module):

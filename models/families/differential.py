@@ -17,7 +17,6 @@ Published  causal, heads of 128 channels, rotary positions, without biases, in b
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -25,14 +24,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Growth, Site, Tuning, no_matrices
+from lra.models.mixer import Growth, Roles, Site
 from lra.models.multi_head import HeadCounts, MultiHead
 from lra.models.ops.exact import ExactCore, sdpa
 from lra.models.ops.gated.head_norm import GatedHeadNorm
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 
-class TwoMaps(nn.Module):
+class TwoMaps(Roles):
     """The difference of two maps, normed by head.
 
     Args:
@@ -40,6 +39,8 @@ class TwoMaps(nn.Module):
         layer: Counted from 0.
         deviation: Of the vectors that lambda starts from.
     """
+
+    no_matrices = ("vectors",)
 
     def __init__(self, width: int, layer: int, deviation: float) -> None:
         super().__init__()
@@ -77,10 +78,6 @@ class TwoMaps(nn.Module):
         o = both[:, 0::2] - strength * both[:, 1::2]
         normed: Tensor = self.norm(o)
         return (1 - self.start) * normed
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep the vectors from decaying as a matrix."""
-        return no_matrices(self, "vectors")
 
 
 class Differential(MultiHead):

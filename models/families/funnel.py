@@ -22,7 +22,6 @@ Differs    All tokens are of one segment: pairs are two towers here. Queries may
            Scores in half precision are float32.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from jaxtyping import Float
@@ -35,10 +34,8 @@ from lra.models.mixer import (
     Need,
     Positions,
     Site,
-    Tuning,
     Unsupported,
     check_share,
-    no_matrices,
 )
 from lra.models.multi_head import MultiHead
 from lra.models.ops.exact import ExactCore
@@ -50,6 +47,7 @@ from lra.models.relative import SinusoidScores, drawn
 class FunnelScores(SinusoidScores):
     """Scores of sinusoids and of the kind of tokens, but to and from the CLS vector."""
 
+    no_matrices = ("kind_bias", "kind_vector")
     kind_bias: nn.Parameter | None
     kind_vector: nn.Parameter
 
@@ -59,10 +57,6 @@ class FunnelScores(SinusoidScores):
         for name in ("kind_bias", "kind_vector"):
             part = drawn(site, shape, 0.02) if site.cls else None
             self.register_parameter(name, part)
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "kind_bias", "kind_vector")
 
     def in_order(
         self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1, *, later: bool

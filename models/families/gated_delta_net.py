@@ -24,14 +24,12 @@ Published  causal, 4 taps, `value_expansion` 2, without biases, in blocks of a g
 Differs    A draw of A below 1e-6 is lifted to it.
 """
 
-from collections.abc import Mapping
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, Tuning
+from lra.models.mixer import Site
 from lra.models.multi_head import projection
 from lra.models.ops.gated.delta_layer import DeltaRule, KeyNorm, StreamActivation
 from lra.models.ops.gated.head_norm import Gate
@@ -48,6 +46,8 @@ class GatedDeltaNet(DeltaRule):
     Raises:
         ValueError: A number is none that it can be, or a token with `log_linear` writes more often.
     """
+
+    undecayed = ("log_rate", "step_bias", "level_scale")
 
     def __init__(
         self,
@@ -100,7 +100,3 @@ class GatedDeltaNet(DeltaRule):
             dtype = sum_dtype(x)
             steps = F.softplus(self.decay_map(x).to(dtype) + self.step_bias.to(dtype))
             return (-self.log_rate.to(dtype).exp() * steps).transpose(1, 2)
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep rates and biases of steps from decaying."""
-        return self.without_decay("log_rate", "step_bias")

@@ -23,14 +23,13 @@ State along time, when causal: two blocks of each level, 2 C (d_k + d_v) numbers
 level and head, so that it grows as log n. A step takes 8 C d operations per level.
 """
 
-from collections.abc import Mapping
 from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lra.models.mixer import Layout, Site, State, Traits, Tuning, no_matrices
+from lra.models.mixer import Layout, Roles, Site, State, Traits
 from lra.models.multi_head import MultiHead
 from lra.models.ops.hierarchical import state as hierarchy_state
 from lra.models.ops.hierarchical.attention import hierarchical_attention
@@ -38,8 +37,10 @@ from lra.models.ops.hierarchical.state import Remembered
 from lra.models.ops.numerics import sum_dtype
 
 
-class HTransformerCore(nn.Module):
+class HTransformerCore(Roles):
     """Hierarchical attention, and its relative bias where wanted."""
+
+    no_matrices = ("relative",)
 
     def __init__(self, site: Site, *, block: int, relative_bias: bool) -> None:
         super().__init__()
@@ -56,10 +57,6 @@ class HTransformerCore(nn.Module):
         self.traits = Traits(
             causal=site.causal, row_stochastic=True, weight_dropout=True, sees_order=not exact
         )
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "relative")
 
     def bias(self, dtype: torch.dtype) -> Float[Tensor, "h c s"] | None:
         """Return the bias of each cluster of a block with those of its neighbours and itself."""

@@ -15,7 +15,6 @@ Published  causal, with heads of 128 channels, without biases, in blocks of a ga
            RMSNorm, and no positions: model.backbone.positions=none.
 """
 
-from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -23,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, Tuning, check_least
+from lra.models.mixer import Roles, Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.head_norm import GatedHeadNorm
@@ -32,13 +31,15 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
-class LowerBounds(nn.Module):
+class LowerBounds(Roles):
     """What no decay of a layer falls below, learned for all layers together.
 
     Args:
         depth: Layers.
         width: Channels of the keys of all heads.
     """
+
+    undecayed = ("table",)
 
     def __init__(self, depth: int, width: int) -> None:
         super().__init__()
@@ -47,10 +48,6 @@ class LowerBounds(nn.Module):
     def forward(self, layer: int, dtype: torch.dtype) -> Float[Tensor, " e"]:
         """Return the bounds of a layer behind the first."""
         return self.table.to(dtype).softmax(0)[1 : layer + 1].sum(0)
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep the table from decaying."""
-        return {"table": Tuning(weight_decay=0.0, matrix=False)}
 
 
 class HGRN2(GatedMixer):

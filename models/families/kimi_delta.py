@@ -17,14 +17,12 @@ Published  causal, 4 taps, heads of 128 channels, without biases but c; three su
            full attention without positions, model.backbone.positions=none.
 """
 
-from collections.abc import Mapping
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, Tuning
+from lra.models.mixer import Site
 from lra.models.multi_head import projection
 from lra.models.ops.gated.delta_layer import DeltaRule
 from lra.models.ops.gated.head_norm import Gate
@@ -42,6 +40,7 @@ class KimiDelta(DeltaRule):
         bound: Logarithm of the strongest decay, below 0; None: there is no bound.
     """
 
+    undecayed = ("log_rate", "step_bias")
     needs = (BOTH_WAYS,)
 
     def __init__(
@@ -102,7 +101,3 @@ class KimiDelta(DeltaRule):
             if self.bound is None:
                 return -rates * F.softplus(by_head(steps, self.heads))
             return self.bound * (rates * by_head(steps, self.heads)).sigmoid()
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep rates and biases of steps from decaying."""
-        return self.without_decay("log_rate", "step_bias")

@@ -24,7 +24,6 @@ Differs    LayerNorm in place of batch normalisation; `norm=none` leaves both ou
            that are summed over.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum, auto
 from typing import cast
 
@@ -42,11 +41,9 @@ from lra.models.mixer import (
     Site,
     State,
     Traits,
-    Tuning,
     Unsupported,
     blanked,
     check_least,
-    no_matrices,
 )
 from lra.models.multi_head import projection
 from lra.models.ops.convolution.dynamic import dynamic_convolution
@@ -130,6 +127,8 @@ class LambdaLayer(Family):
         ValueError: Heads do not divide the width, or a number is out of range.
     """
 
+    no_matrices = ("offsets",)
+
     def __init__(
         self,
         site: Site,
@@ -176,10 +175,6 @@ class LambdaLayer(Family):
             memory=growth,
             sees_order=site.causal or window != 1,
         )
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "offsets")
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue behind the map of the content so far and the values that a window still sees."""

@@ -27,7 +27,6 @@ Projections are drawn Xavier-uniform with gain 2^(-1/2), the output's with 1, as
 """
 
 import math
-from collections.abc import Mapping
 from enum import StrEnum, auto
 from typing import NamedTuple, cast
 
@@ -41,13 +40,12 @@ from lra.models.mixer import (
     Flow,
     Layout,
     Need,
+    Roles,
     Site,
     State,
     Traits,
-    Tuning,
     Unsupported,
     blanked,
-    no_matrices,
 )
 from lra.models.multi_head import APPLIED, biases
 from lra.models.ops.exact import sdpa
@@ -103,16 +101,14 @@ def causal_luna(
     return o, LunaState(packed, values, count[:, -1].clone())
 
 
-class Slots(nn.Module):
+class Slots(Roles):
     """The slots that the first layer begins with, N(0, 1 / width)."""
+
+    no_matrices = ("weight",)
 
     def __init__(self, slots: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(slots, width).normal_(std=width**-0.5))
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "weight")
 
 
 class Luna(Family):

@@ -17,7 +17,6 @@ Published  causal, e = 2 d, N = 16, 4 taps with biases, steps of rank ceil(d / 1
            model.backbone.positions=none.
 """
 
-from collections.abc import Mapping
 from typing import cast
 
 import torch
@@ -25,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, Tuning, check_least
+from lra.models.mixer import Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
 from lra.models.ops.gated.steps import step_biases
@@ -46,6 +45,7 @@ class Mamba(GatedMixer):
         step_max: Longest dt to start from.
     """
 
+    undecayed = ("log_rate", "step_bias", "skip")
     needs = (BOTH_WAYS,)
 
     def __init__(
@@ -104,8 +104,3 @@ class Mamba(GatedMixer):
     ) -> Float[Tensor, "b l d"]:
         """Gate and project what tokens read."""
         return cast(Tensor, self.out_proj(o * F.silu(self.gate_proj(x))))
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep rates, steps and the skip from decaying."""
-        special = Tuning(weight_decay=0.0, matrix=False)
-        return dict.fromkeys(("log_rate", "step_bias", "skip"), special)

@@ -32,7 +32,6 @@ Published  causal, e = 2 d, heads of 64 channels (heads = 2 d / 64), N = 128, on
 Differs    The norm is over all groups together.
 """
 
-from collections.abc import Mapping
 from typing import cast
 
 import torch
@@ -40,7 +39,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Need, Site, Tuning, Unsupported, check_least
+from lra.models.mixer import Need, Site, Unsupported, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.head_norm import GatedHeadNorm
@@ -68,6 +67,7 @@ class Mamba2(LogLinearMixer):
         Unsupported: `quasi_separable` for a causal model.
     """
 
+    undecayed = ("log_rate", "step_bias", "skip", "level_scale")
     needs = (
         BOTH_WAYS,
         Need("quasi_separable", bidirectional=True),
@@ -177,7 +177,3 @@ class Mamba2(LogLinearMixer):
         gate = F.silu(self.gate_proj(x))
         y = self.norm(o) * gate if self.sides == 2 else self.norm(o * gate)
         return cast(Tensor, self.out_proj(y))
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep rates, steps and the skip from decaying."""
-        return self.without_decay("log_rate", "step_bias", "skip")

@@ -28,7 +28,7 @@ Differs    That code's constants of laplace are rounded to six digits. A query t
            reads 0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum, auto
 from math import pi
 from typing import cast
@@ -47,11 +47,9 @@ from lra.models.mixer import (
     Site,
     State,
     Traits,
-    Tuning,
     Unsupported,
     blanked,
     check_least,
-    no_matrices,
 )
 from lra.models.ops import window_cache
 from lra.models.ops.exact import weighted_values
@@ -142,6 +140,7 @@ class Mega(Family):
         truncation: Lags after which the average of either direction ends; None: none.
     """
 
+    no_matrices = ("scale", "shift")
     needs = (
         BOTH_WAYS,
         Need("truncation", causal=False),
@@ -333,7 +332,3 @@ class Mega(Family):
             like.new_zeros(batch_size, *like.shape[1:]),
             window_cache.empty(shape, remembered, self.scale),
         )
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "scale", "shift")

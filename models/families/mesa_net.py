@@ -21,14 +21,12 @@ Differs    Queries and keys are divided by the root of Lambda, which leaves 1 in
            number of steps is fixed when decoding, too.
 """
 
-from collections.abc import Mapping
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, Tuning, check_least
+from lra.models.mixer import Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.decayed_solve import decayed_solve
@@ -87,6 +85,8 @@ class MesaNet(GatedMixer):
         ValueError: A number is none that it can be.
     """
 
+    undecayed = ("ridge",)
+
     def __init__(
         self,
         site: Site,
@@ -142,7 +142,3 @@ class MesaNet(GatedMixer):
         """Return zeros for H, G and inputs of convolutions."""
         of_keys, *tails = super().empty(batch_size)
         return of_keys, of_keys, *tails
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep Lambda from decaying."""
-        return {"ridge": Tuning(weight_decay=0.0, matrix=False)}

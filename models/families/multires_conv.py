@@ -22,7 +22,6 @@ Differs    Filters of wavelets at the start and the memory of equal resolution
            are left out of the distances.
 """
 
-from collections.abc import Mapping
 from typing import cast
 
 import torch
@@ -38,10 +37,8 @@ from lra.models.mixer import (
     Site,
     State,
     Traits,
-    Tuning,
     blanked,
     check_share,
-    no_matrices,
 )
 from lra.models.ops.channel_map import ChannelMixing, channel_projection, gated
 from lra.models.ops.convolution.tree import depth_for, dilated_tree
@@ -74,6 +71,8 @@ class MultiresConv(Family):
         mixing: The map behind.
         dropout: Share of the channels that the tree gives which is dropped for a whole row.
     """
+
+    no_matrices = ("low", "high", "weights")
 
     def __init__(
         self,
@@ -144,7 +143,3 @@ class MultiresConv(Family):
             self.low.new_zeros(batch_size, (taps - 1) << level, width, dtype=dtype)
             for level in range(levels)
         )
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Taps and weights of levels are no matrices."""
-        return no_matrices(self, "low", "high", "weights")

@@ -60,12 +60,10 @@ from lra.models.mixer import (
     Need,
     Site,
     Traits,
-    Tuning,
     Unsupported,
     Variant,
     blanked,
     check_least,
-    no_matrices,
 )
 from lra.models.multi_head import MultiHead
 from lra.models.ops import sorting
@@ -289,6 +287,7 @@ class Sinkhorn(MultiHead):
     the noise in training.
     """
 
+    no_matrices = ("sort_bias", "core.null_key", "core.null_value")
     needs = (
         Need("iterations", sort=Sort.sinkhorn),
         Need("top_blocks", sort=Sort.topk),
@@ -348,10 +347,6 @@ class Sinkhorn(MultiHead):
             for matrix in (self.sort_in.weight, *self.sort_out):
                 nn.init.xavier_uniform_(matrix)
             nn.init.zeros_(self.sort_in.bias)
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "sort_bias", "core.null_key", "core.null_value")
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""

@@ -15,7 +15,6 @@ Published  causal, 4 heads, 4 taps, no map behind the norm; blocks of LayerNorm 
            of GELU, about 4/3 d wide, and no positions, model.backbone.positions=none.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum, auto
 
@@ -24,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, Tuning
+from lra.models.mixer import Site
 from lra.models.ops.block_map import BlockMap
 from lra.models.ops.gated.head_norm import normed_heads
 from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
@@ -62,6 +61,7 @@ class SLSTM(GatedMixer):
         recurrent: What maps of the last outputs begin with.
     """
 
+    undecayed = ("bias",)
     needs = (BOTH_WAYS,)
 
     def __init__(
@@ -126,7 +126,3 @@ class SLSTM(GatedMixer):
         """Return zeros for h, C, n and m, in float32 at least, and for the convolution."""
         shape, dtype = (batch_size, *self.state_shape), sum_dtype(self.bias)
         return self.bias.new_zeros(shape, dtype=dtype), *self.convolutions.empty(batch_size)
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep biases from decaying."""
-        return {"bias": Tuning(weight_decay=0.0, matrix=False)}

@@ -40,7 +40,6 @@ the logits of another position: neither padding nor a causal model is possible.
 """
 
 import math
-from collections.abc import Mapping
 from enum import StrEnum, auto
 from typing import Any, cast
 
@@ -59,12 +58,10 @@ from lra.models.mixer import (
     Site,
     State,
     Traits,
-    Tuning,
     Unsupported,
     Variant,
     blanked,
     check_least,
-    no_matrices,
 )
 from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops import kv_cache
@@ -108,6 +105,7 @@ def drawn(*shape: int) -> nn.Parameter:
 class Synthesizer(Family):
     """Synthetic attention between a value and an output projection, its `components` mixed."""
 
+    no_matrices = ("alpha", "dense_bias")
     table: Float[Tensor, "h n n"]
     slopes: Float[Tensor, " h"] | None
     lra_version = 1
@@ -177,10 +175,6 @@ class Synthesizer(Family):
             random_draws=Component.fixed_random in has,
             sees_order=site.causal or site.positions != Positions.none or has != {Component.dot},
         )
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "alpha", "dense_bias")
 
     def _add(self, component: Component, site: Site, rank: int, bias: bool) -> None:
         width, heads, longest = site.width, site.heads, site.max_length

@@ -19,7 +19,7 @@ Published  causal, without biases, positions or a gate in blocks of a Transforme
 Differs    Rotated pairs are channels i and i + k / 2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, Tuning, check_least, no_matrices
+from lra.models.mixer import Site, check_least
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
 from lra.models.ops.numerics import full_precision, sum_dtype
@@ -52,6 +52,7 @@ class TTT(GatedMixer):
         ValueError: A number is none that it can be, or the width of a head is odd.
     """
 
+    no_matrices = ("bias", "norm_weight", "norm_bias")
     needs = (BOTH_WAYS,)
 
     def __init__(
@@ -164,10 +165,6 @@ class TTT(GatedMixer):
         """Return zeros for what was learned, sums of an open block, its tokens, and inputs."""
         trained, *tails = super().empty(batch_size)
         return trained, trained, trained.new_zeros(batch_size, 1), *tails
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep what is no matrix from decaying as one."""
-        return no_matrices(self, "bias", "norm_weight", "norm_bias")
 
 
 def _normed(x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r k"], Float[Tensor, "*r 1"]]:

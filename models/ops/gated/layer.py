@@ -12,7 +12,7 @@ remembered too. Rows are read document after document and then padding, see `rea
 nothing stands in a gap. Ranks that share rows hand on what a row is remembered by.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, Tuning, blanked, no_matrices
+from lra.models.mixer import Family, Flow, Layout, Roles, Site, State, Traits, blanked
 from lra.models.multi_head import APPLIED
 from lra.models.ops.convolution.short import short_convolution
 from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm
@@ -169,7 +169,7 @@ class GatedMixer(Family):
         return self.empty(batch_size)
 
 
-class ShortConvolution(nn.Module):
+class ShortConvolution(Roles):
     """A causal convolution of every channel with taps of its own, drawn as PyTorch draws them.
 
     Args:
@@ -177,6 +177,8 @@ class ShortConvolution(nn.Module):
         taps: Tokens that one sees, its own included.
         bias: Whether a number is added to each channel.
     """
+
+    no_matrices = ("weight",)
 
     def __init__(self, width: int, taps: int, *, bias: bool) -> None:
         super().__init__()
@@ -233,10 +235,6 @@ class ShortConvolution(nn.Module):
                 reached = reached * (around[:, tap : tap + length] == ids)[..., None]
             y = y + reached * weight[:, tap].to(x.dtype)
         return y
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Keep taps from decaying as a matrix."""
-        return no_matrices(self, "weight")
 
     def empty(self, batch_size: int) -> Float[Tensor, "b m d"]:
         """Return zeros for the inputs before the first."""

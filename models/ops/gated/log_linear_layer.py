@@ -6,7 +6,6 @@ The state of a row holds a sum for each level but 0, and the place of its next t
 not supported with it, levels being those of places in a row.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -14,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Growth, Site, Tuning
+from lra.models.mixer import Growth, Site
 from lra.models.multi_head import projection
 from lra.models.ops.gated.layer import Borders, GatedMixer, Parts
 from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
@@ -89,8 +88,3 @@ class LogLinearMixer(GatedMixer):
         if not self.levels:
             return states, *tails
         return states, states.new_zeros(batch_size, dtype=torch.int64), *tails
-
-    def without_decay(self, *names: str) -> Mapping[str, Tuning]:
-        """Keep parameters, and L, from decaying."""
-        special = Tuning(weight_decay=0.0, matrix=False)
-        return dict.fromkeys((*names, *(["level_scale"] if self.levels else [])), special)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lra.models.mixer import Tuning
+from lra.models.mixer import Roles
 from lra.models.multi_head import projection
 from lra.models.ops.sparse.block_table import block_means
 
@@ -29,7 +29,7 @@ class BlockMean(nn.Module):
         return block_means(x, filled).to(x.dtype)
 
 
-class BlockNetwork(nn.Module):
+class BlockNetwork(Roles):
     """A network of two layers on each block.
 
     Args:
@@ -38,15 +38,13 @@ class BlockNetwork(nn.Module):
         width: Channels of a head.
     """
 
+    no_matrices = ("positions",)
+
     def __init__(self, groups: int, block: int, width: int) -> None:
         super().__init__()
         self.positions = nn.Parameter(torch.zeros(groups, block, width))
         self.inner = projection(block * width, 4 * width, bias=True)
         self.outer = projection(4 * width, width, bias=True)
-
-    def tuning(self) -> dict[str, Tuning]:
-        """Say that positions are no matrices."""
-        return {"positions": Tuning(matrix=False)}
 
     def forward(
         self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None

@@ -10,13 +10,10 @@ Cost       O(n N d) operations for the kernel, once for all rows, and O(n d log 
 Source     Ma et al. 2022, arXiv:2209.10655, section 3.1; initial values of the code with it.
 """
 
-from collections.abc import Mapping
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lra.models.mixer import Tuning, no_matrices
 from lra.models.ops.convolution.long import long_convolution
 from lra.models.ops.state_space.kernels import exponential, polynomial, power
 from lra.models.ops.state_space.unrounded import Unrounded
@@ -32,6 +29,8 @@ class MovingAverage(Unrounded):
         truncation: Lags of each; None: all.
     """
 
+    no_matrices = ("delta", "alpha", "beta", "gamma")
+
     def __init__(self, width: int, states: int, directions: int, truncation: int | None) -> None:
         super().__init__()
         shape = (directions, width, states)
@@ -46,10 +45,6 @@ class MovingAverage(Unrounded):
             nn.init.normal_(part)
         with torch.no_grad():
             self.beta.add_(1 - 2 * (torch.arange(states) % 2))
-
-    def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
-        return no_matrices(self, "delta", "alpha", "beta", "gamma")
 
     def forward(
         self, x: Float[Tensor, "b l d"], before: Float[Tensor, "b d s"] | None

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Self
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from lra.models.mixer import Roles
 from lra.models.ops.numerics import sum_dtype
 
 
-class Unrounded(nn.Module):
+class Unrounded(Roles):
     """Keeps its parameters in float32 or float64.
 
     A phase is the product of a frequency and a distance: it turns by many radians where the first

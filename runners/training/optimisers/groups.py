@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from lra.models.tuning import Tuned, Tuning, no_matrices
+from lra.models.tuning import Tuned, Tuning
 from lra.runners.training.optim import DecayedWeights, OptimConfig
 
 
@@ -20,7 +20,7 @@ def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
         if isinstance(module, Tuned):
             treatments = {**module.tuning()}
         elif isinstance(module, nn.Embedding):  # PyTorch's table, which cannot say so
-            treatments = no_matrices(module, "weight")
+            treatments = {"weight": Tuning(matrix=False)}
         for key, tuning in treatments.items():
             if key not in parameters:
                 raise ValueError(

@@ -15,10 +15,12 @@ from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
 from lra.models.backbone.model import Backbone
 from lra.models.backbone.networks import GroupedLinear
 from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.gated_delta_net import GatedDeltaNet
 from lra.models.families.h_transformer import HTransformer
+from lra.models.families.mamba2 import Mamba2
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.families.synthesizer import Synthesizer
-from lra.models.mixer import Positions, Site, Tuning, Unsupported
+from lra.models.mixer import Positions, Roles, Site, Tuning, Unsupported
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.groups import parameter_groups, tunings
 
@@ -82,6 +84,7 @@ KNOWN_MAPS = {
 SPECIAL = [
     partial(AdaptiveSpan, persistent=2), partial(HTransformer, relative_bias=True),
     partial(Synthesizer, components=["dense", "random"]),
+    partial(GatedDeltaNet, log_linear=True), partial(Mamba2, log_linear=True),
 ]  # fmt: skip
 
 
@@ -126,6 +129,17 @@ def test_whatever_looks_like_a_matrix_is_one_or_says_that_it_is_none() -> None:
                     (maps if where in KNOWN_MAPS else unknown).add(where)
     assert unknown == set()
     assert maps == KNOWN_MAPS
+
+
+def test_every_name_that_a_class_gives_is_a_parameter_somewhere() -> None:
+    named, there = set(), set()
+    for mixer in mixers():
+        for module in mixer.modules():
+            if isinstance(module, Roles):
+                names = (*module.no_matrices, *module.undecayed)
+                named |= {(type(module), name) for name in names}
+                there |= {(type(module), name) for name, _ in module.named_parameters()}
+    assert named - there == set()
 
 
 def test_what_modules_say_is_added_up() -> None:
