@@ -1,5 +1,6 @@
 """Every family and every choice it offers: batches without rows, wild padding, long vectors."""
 
+import contextlib
 import functools
 from itertools import product
 
@@ -163,11 +164,24 @@ def compare_padding(mixer):
 
 
 @pytest.mark.parametrize("variant", [family.__name__ for family in MIXERS])
-def test_a_state_belongs_to_what_looks_back_alone(variant):
-    mixer = built(variant, causal=False)
-    if mixer is not None and hasattr(mixer, "initial_state") and not mixer.traits.causal:
-        with pytest.raises(Unsupported, match=r"set causal|no state"):
-            mixer.initial_state(2, 8)
+def test_a_state_belongs_to_full_rows_of_what_looks_back_alone(variant):
+    x = torch.zeros(2, 3, WIDTH)
+    keep = torch.ones(2, 3, dtype=torch.bool)
+    for mixer in directions(variant):
+        if not hasattr(mixer, "initial_state"):
+            continue
+        if not mixer.traits.causal:
+            for ask in (
+                lambda m: m.initial_state(2, 8),
+                lambda m: m.extend(Flow(x, (x,)), Layout()),
+            ):
+                with pytest.raises(Unsupported, match="where later tokens are seen: set causal"):
+                    ask(mixer)
+            continue
+        with contextlib.suppress(Unsupported):
+            flow = Flow(x, mixer.initial_state(2, 8))
+            with pytest.raises(ValueError, match="takes full rows: pass keep=None"):
+                mixer.extend(flow, Layout(keep=keep))
 
 
 def give_ones(mixer):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lra.models.families.hyena import Hyena
-from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.mixer import Layout, Site
 from lra.models.ops.convolution.reference import (
     implicit,
     implicit_positions,
@@ -18,7 +18,7 @@ from lra.models.ops.convolution.reference import (
 from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import builder, compare, drawn, holes, streamed
+from tests.attention import builder, compare, drawn, streamed
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, LONGEST, LENGTH = 6, 20, 13
@@ -204,7 +204,3 @@ def test_more_tokens_than_lags_are_refused():
         mixer(drawn(1, LONGEST + 1, WIDTH), Layout())
     with pytest.raises(ValueError, match=message):
         mixer.initial_state(1, LONGEST + 1)
-    with pytest.raises(Unsupported, match="set causal"):
-        built(bidirectional=True).initial_state(2, 8)
-    with pytest.raises(ValueError, match="pass keep=None"):
-        mixer.extend(Flow(drawn(2, 3, WIDTH), mixer.initial_state(2, 8)), Layout(keep=holes(3)))

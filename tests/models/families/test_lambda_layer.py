@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from lra.models.contract.counting import count_operations
 from lra.models.families.lambda_layer import LambdaLayer, local_lambda
-from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.mixer import Layout, Site, Unsupported
 from tests.attention import builder, compare, drawn, holes
 from tests.models.families.released import lambda_layer as released
 
@@ -148,9 +148,3 @@ def test_what_has_no_state_says_so():
     assert built(causal=True, window=4).window == 4
     with pytest.raises(Unsupported, match=r"set model\.mixer\.window to a number"):
         built(causal=True, window=None).initial_state(1, 8)
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(1, 8)
-    causal, layout = built(causal=True), Layout(keep=torch.ones(1, 2, dtype=torch.bool))
-    flow = Flow(drawn(1, 2, 12), causal.initial_state(1, 8))
-    with pytest.raises(ValueError, match="pass keep=None"):
-        causal.extend(flow, layout)

@@ -177,8 +177,6 @@ def test_refusals_name_the_way_out():
         built(causal=True, look_forward=1)
     with pytest.raises(Unsupported, match="set variant=faithful"):
         built(causal=True, variant=Variant.lra)
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(1, 8)
     with pytest.raises(ValueError, match=r"up to 16 tokens: got 17.*larger max_length"):
         built(variant=Variant.lra, max_length=16)(drawn(1, 17, 12), Layout())
 

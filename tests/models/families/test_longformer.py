@@ -181,8 +181,6 @@ def test_what_cannot_be_is_refused() -> None:
         built()(drawn(2, 9, 16), Layout(is_global=some(0.5, 9)))
     with pytest.raises(Unsupported, match="set global_cls=false"):
         built(causal=True, cls=True).initial_state(2, 30)
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(2, 30)
     mixer = built(causal=True, global_mask=True)
     with pytest.raises(Unsupported, match="pass is_global=None"):
         mixer.extend(

@@ -109,8 +109,6 @@ def test_what_cannot_be_is_refused(options, why):
         built(**options)
 
 
-def test_two_directions_have_no_state():
-    with pytest.raises(Unsupported, match="set causal"):
-        built(bidirectional=True).initial_state(1, 8)
+def test_one_direction_is_none_to_choose():
     with pytest.raises(Unsupported, match="bidirectional"):
         built(bidirectional=False, causal=True)

@@ -204,14 +204,6 @@ def test_what_cannot_be_is_refused(options, message):
         built(**options)
 
 
-def test_a_state_belongs_to_one_direction_and_to_full_rows():
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(2, 8)
-    mixer, keep = built(causal=True), torch.ones(2, 4, dtype=torch.bool)
-    with pytest.raises(ValueError, match="pass keep=None"):
-        mixer.extend(Flow(drawn(2, 4, 8), mixer.initial_state(2, 8)), Layout(keep=keep))
-
-
 def test_penalties_are_nothing_for_reversible_layers():
     config = BackboneConfig(width=8, positions=Positions.none, residual="reversible")
     facts = TaskFacts(head=Head.language_modelling, vocabulary=11, classes=0, max_length=9)

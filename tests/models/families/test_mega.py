@@ -268,11 +268,6 @@ def test_lengths_above_the_table_are_refused():
         mixer.initial_state(1, 18)
     with pytest.raises(ValueError, match="at least the newest: got 0"):
         mixer.initial_state(1, 0)
-    with pytest.raises(ValueError, match="full rows"):
-        mixer.extend(
-            Flow(drawn(1, 3, WIDTH), mixer.initial_state(1, 8)),
-            Layout(keep=torch.ones(1, 3, dtype=torch.bool)),
-        )
     assert built(relative="rotary")(drawn(1, 18, WIDTH), Layout()).shape == (1, 18, WIDTH)
 
 

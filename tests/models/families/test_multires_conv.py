@@ -10,7 +10,7 @@ from lra.models.mixer import Flow, Layout
 from lra.models.ops.convolution.reference import dilated_tree
 from lra.models.state import size_bytes
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import builder, compare, drawn, holes
+from tests.attention import builder, compare, drawn
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, LONGEST, LENGTH = 6, 20, 13
@@ -123,10 +123,8 @@ def test_what_cannot_be_is_refused(options, message):
         built(**options)
 
 
-def test_a_stream_is_one_document_of_full_rows():
+def test_a_stream_is_one_document():
     mixer, x = built(causal=True), drawn(2, 3, WIDTH)
     flow = Flow(x, mixer.initial_state(2, 8))
-    with pytest.raises(ValueError, match="pass keep=None"):
-        mixer.extend(flow, Layout(keep=holes(3)))
     with pytest.raises(ValueError, match="pass document=None"):
         mixer.extend(flow, Layout(document=torch.zeros(2, 3, dtype=torch.int64)))

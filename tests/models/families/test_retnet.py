@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lra.models.families.retnet import EPSILON, HeadDecay, HeadNorm, RetNet, log_decays
-from lra.models.mixer import Flow, Layout, Unsupported
+from lra.models.mixer import Layout, Unsupported
 from lra.models.ops.gated.delta_layer import StreamActivation
 from lra.models.ops.gated.head_norm import Gate
 from tests.attention import builder, compare, drawn, streamed
@@ -204,13 +204,5 @@ def test_what_it_cannot_do_is_refused():
     with pytest.raises(ValueError, match="rotary=true turns pairs"):
         built(heads=4)
     built(heads=4, rotary=False)
-    with pytest.raises(Unsupported, match="no state along time"):
-        built().initial_state(1, 8)
     with pytest.raises(Unsupported, match="bidirectional"):
         built(causal=True, bidirectional=False)
-    mixer = built(causal=True)
-    with pytest.raises(ValueError, match="keep=None"):
-        mixer.extend(
-            Flow(drawn(1, 2, WIDTH), mixer.initial_state(1, 8)),
-            Layout(keep=torch.ones(1, 2, dtype=torch.bool)),
-        )

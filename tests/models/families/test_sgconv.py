@@ -8,12 +8,12 @@ import torch
 from torch.nn import functional as F
 
 from lra.models.families.sgconv import SGConv
-from lra.models.mixer import Flow, Layout, Unsupported
+from lra.models.mixer import Layout
 from lra.models.ops.convolution.reference import long_convolution, piecewise
 from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import builder, compare, drawn, holes, streamed
+from tests.attention import builder, compare, drawn, streamed
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, SMALLEST, LONGEST = 6, 4, 24
@@ -239,7 +239,3 @@ def test_more_tokens_than_lags_are_refused():
         mixer(drawn(1, LONGEST + 1, WIDTH), Layout())
     with pytest.raises(ValueError, match=message):
         mixer.initial_state(1, LONGEST + 1)
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(2, 8)
-    with pytest.raises(ValueError, match="pass keep=None"):
-        mixer.extend(Flow(drawn(2, 3, WIDTH), mixer.initial_state(2, 8)), Layout(keep=holes(3)))

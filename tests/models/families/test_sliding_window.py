@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from lra.models.families.sliding_window import SlidingWindow
-from lra.models.mixer import Unsupported
 from lra.models.ops.banded import layout as banded
 from lra.models.ops.banded.reference import window_attention as dense
 from lra.models.ops.banded.sliding_window import best_block, window_attention
@@ -79,5 +78,3 @@ def test_what_cannot_be_is_refused() -> None:
         built(window=[0])
     with pytest.raises(ValueError, match="block must be at least 1"):
         built(block=0)
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(2, 30)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported
+from lra.models.mixer import Flow, Layout, Positions, Site
 from lra.models.ops import kv_cache
 from lra.models.ops.exact import softmax_attention, visibility
 from lra.models.ops.reference.exact import softmax_attention as literal
@@ -157,5 +157,3 @@ def test_extend_refuses_what_the_memory_cannot_know() -> None:
     mixer = SoftmaxAttention(site(causal=True)).double()
     with pytest.raises(ValueError, match="reset rows where documents begin"):
         mixer.extend(Flow(drawn(2, 7, 12), mixer.initial_state(2, 12)), Layout(document=DOCUMENT))
-    with pytest.raises(Unsupported, match="set causal"):
-        SoftmaxAttention(site()).initial_state(2, 12)

@@ -210,5 +210,3 @@ def test_bad_options_say_what_is_wanted(wrong, message):
 def test_refusals_name_the_way_out():
     with pytest.raises(Unsupported, match="choose another pooling, or variant=faithful"):
         built(variant=Variant.lra, cls=True, causal=True)
-    with pytest.raises(Unsupported, match="set causal"):
-        built().initial_state(1, 8)

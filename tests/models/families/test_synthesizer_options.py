@@ -5,7 +5,7 @@ import torch
 
 from lra.models.contract.counting import count_operations, pretending, saved_bytes
 from lra.models.families.synthesizer import Component, Synthesizer, factors
-from lra.models.mixer import Flow, Layout, Site, Unsupported, Variant
+from lra.models.mixer import Layout, Site, Unsupported, Variant
 from tests.attention import drawn
 from tests.models.families.synthesizer_forms import (
     COMMON,
@@ -83,12 +83,7 @@ def test_what_cannot_be_is_refused():
     assert built(Component.random).traits.max_length == LONGEST
 
 
-def test_a_state_that_cannot_be():
-    with pytest.raises(Unsupported, match="set causal"):
-        built(Component.dense).initial_state(2, 8)
+def test_later_tokens_need_a_state():
     mixer, x = built(Component.dense, causal=True), drawn(2, 3, WIDTH)
-    state, keep = mixer.initial_state(2, 8), torch.ones(2, 3, dtype=torch.bool)
-    with pytest.raises(ValueError, match="full rows: pass keep=None"):
-        mixer.extend(Flow(x, state), Layout(keep=keep))
     with pytest.raises(Unsupported, match="need the state behind those before"):
         mixer(x, Layout(start=torch.tensor([4, 4])))

@@ -221,5 +221,3 @@ def test_what_cannot_be_is_refused() -> None:
         build(position_dropout=1.0)
     with pytest.raises(Unsupported, match="positions=transformer_xl"):
         build(Positions.rotary, clamp=3)
-    with pytest.raises(Unsupported, match="set causal"):
-        build(causal=False).initial_state(1, 4)

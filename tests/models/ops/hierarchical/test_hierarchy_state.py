@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lra.models.contract.counting import count_operations
 from lra.models.families.h_transformer import HTransformer
-from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.mixer import Flow, Layout
 from lra.models.ops.hierarchical import state as hierarchy_state
 from lra.models.ops.hierarchical.attention import hierarchical_attention
 from lra.models.ops.hierarchical.clusters import Plan
@@ -82,6 +82,3 @@ def test_what_it_cannot_remember() -> None:
     state = made.initial_state(1, 30)
     with pytest.raises(ValueError, match="reach 32 tokens: it has seen 0 and 33 more came"):
         made.extend(Flow(torch.zeros(1, 33, 16, dtype=torch.float64), state), Layout())
-    both = HTransformer(Site(width=16, heads=2, max_length=64))
-    with pytest.raises(Unsupported, match="set causal"):
-        both.initial_state(1, 8)
