@@ -54,14 +54,6 @@ def test_it_is_the_paper_token_by_token(length):
     compare(mixer(x, Layout()), literal(mixer, x), leaves, atol=1e-10)
 
 
-def test_a_document_begins_without_the_state_and_the_token_before_it():
-    mixer, x = built(), drawn(1, 13, WIDTH)
-    ids = torch.tensor([[0] * 5 + [1] + [2] * 7])
-    seen = mixer(x, Layout(document=ids))
-    alone = torch.cat([literal(mixer, x[:, ids[0] == number]) for number in range(3)], 1)
-    torch.testing.assert_close(seen, alone, atol=1e-10, rtol=0)
-
-
 def at_released_size() -> RWKV6:
     heads = released.WIDTH // released.HEAD
     site = Site(

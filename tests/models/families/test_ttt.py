@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from lra.models.families.ttt import TTT
-from lra.models.mixer import Flow, Layout, Site
+from lra.models.mixer import Layout, Site
 from lra.models.positions import ROTARY_BASE
 from tests.attention import builder, compare, drawn
 
@@ -65,19 +65,6 @@ def test_it_is_the_paper_token_by_token(length, options):
     mixer, x = built(**options), drawn(2, length, WIDTH).requires_grad_()
     seen, wanted = mixer(x, Layout()), literal(mixer, x)
     compare(seen, wanted, [x, *mixer.parameters()], atol=1e-10, looser=10)
-
-
-def test_rows_may_stand_at_different_places_of_their_blocks():
-    mixer, x = built(), drawn(2, 12, WIDTH)
-    states = [
-        mixer.extend(Flow(x[row : row + 1, :length], mixer.initial_state(1, 12)), Layout()).state
-        for row, length in ((0, 7), (1, 2))
-    ]
-    state = tuple(torch.cat(parts) for parts in zip(*states, strict=True))
-    behind = mixer.extend(Flow(x[:, 7:], state), Layout()).x
-    torch.testing.assert_close(behind[:1], mixer(x[:1], Layout())[:, 7:], atol=1e-12, rtol=0)
-    short = torch.cat((x[1:, :2], x[1:, 7:]), 1)
-    torch.testing.assert_close(behind[1:], mixer(short, Layout())[:, 2:], atol=1e-12, rtol=0)
 
 
 def test_parameters_and_state_are_those_of_the_released_layer():
