@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -10,11 +11,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lra.models.mixer import Flow, Layout, Site, State
 from lra.models.state import size_bytes
 
+DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+
 
 def drawn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
     """Return N(0, scale) in float64, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64) * scale
+
+
+def heads(length: int, width: int = 4, *, number: int = 3, scale: float = 1.0) -> list[Tensor]:
+    """Return q, k and v of two rows, all heads of a token side by side as projections give them."""
+    shape = 2, length, number, width
+    return [
+        drawn(*shape, seed=seed, scale=scale).transpose(1, 2).requires_grad_() for seed in range(3)
+    ]
 
 
 def holes(length: int, *, real: float = 0.6, end: int | None = None) -> Tensor:

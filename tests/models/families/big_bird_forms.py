@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -11,18 +10,15 @@ from lra.models.mixer import Site, Variant
 from lra.models.ops.sparse.reference import attention_in_sight, big_bird_pairs
 from lra.models.positions import alibi_slopes
 from tests import attention
-from tests.attention import drawn
 
 agree = partial(attention.compare, looser=10)
 
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 HEADS, WIDTH = 2, 4
 PLAN = [[12, 4], [10, 3], [3, 1]]
 """What rows 7 to 9 of head 0 draw with seed 0."""
 
 
-def heads(length: int) -> list[Tensor]:
-    return [drawn(2, HEADS, length, WIDTH, seed=s).requires_grad_() for s in range(3)]
+heads = partial(attention.heads, number=HEADS)
 
 
 def built(max_length: int = 64, *, block: int = 4, random_blocks: int = 2, **facts) -> BigBird:

@@ -6,16 +6,11 @@ from torch import Tensor
 
 from lra.models.families.sinkhorn import Sinkhorn, Sort, SortNet
 from lra.models.ops.reference.sorting import sinkhorn_attention
-from tests.attention import builder, drawn
+from tests.attention import builder
 
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SORTS = pytest.mark.parametrize("sort", list(Sort))
 NETS = pytest.mark.parametrize("sort_net", list(SortNet))
 BLOCK = 4
-
-
-def heads(length: int, width: int = 5) -> list[Tensor]:
-    return [drawn(2, 3, length, width, seed=s).requires_grad_() for s in range(3)]
 
 
 built = builder(Sinkhorn, block=BLOCK)

@@ -8,7 +8,6 @@ from lra.models.families.synthesizer import Component, Synthesizer
 from lra.models.ops.reference import synthetic as reference
 from tests.attention import builder
 
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 EACH = [[component] for component in Component]
 MIXTURES = [
     [Component.random, Component.dot],

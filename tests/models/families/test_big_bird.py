@@ -10,14 +10,8 @@ from lra.models.mixer import Layout, PaddingRule, Positions
 from lra.models.ops.exact import softmax_attention
 from lra.models.ops.sparse import block_lists
 from lra.models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
-from tests.models.families.big_bird_forms import (
-    DIRECTIONS,
-    agree,
-    built,
-    dense,
-    heads,
-    table,
-)
+from tests.attention import DIRECTIONS
+from tests.models.families.big_bird_forms import agree, built, dense, heads, table
 
 
 @DIRECTIONS

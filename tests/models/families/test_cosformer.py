@@ -12,9 +12,8 @@ from lra.models.ops.linear.reference import (
     counting_weights,
     weighted_mean as mean,
 )
-from tests.attention import builder
+from tests.attention import DIRECTIONS, builder
 from tests.models.ops.linear.feature_forms import (
-    DIRECTIONS,
     PADDED,
     WIDTH,
     attend,

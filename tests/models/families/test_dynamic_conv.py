@@ -5,7 +5,7 @@ import torch
 
 from lra.models.families.dynamic_conv import DynamicConv
 from lra.models.mixer import Layout
-from tests.attention import compare, drawn
+from tests.attention import DIRECTIONS, compare, drawn
 from tests.models.families.convolution_cases import (
     LENGTH,
     as_released,
@@ -15,10 +15,8 @@ from tests.models.families.convolution_cases import (
 )
 from tests.models.families.released import convolutions as released
 
-BOTH = pytest.mark.parametrize("causal", [False, True])
 
-
-@BOTH
+@DIRECTIONS
 @pytest.mark.parametrize("kernel", [2, 5, 6])
 @pytest.mark.parametrize("inner", [None, 10])
 def test_it_is_the_sum_over_taps(causal, kernel, inner):

@@ -10,9 +10,7 @@ from lra.models.ops.hierarchical.attention import hierarchical_attention
 from lra.models.ops.hierarchical.clusters import Plan
 from lra.models.ops.hierarchical.reference import hierarchical_attention as literal
 from tests import attention
-from tests.attention import builder, drawn, holes
-
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+from tests.attention import DIRECTIONS, builder, drawn, holes
 
 
 def heads(length: int, *, width: int = 5, values: int = 4) -> list[Tensor]:

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from lra.models.families.light_conv import LightConv
 from lra.models.mixer import Layout, Site
-from tests.attention import compare, drawn
+from tests.attention import DIRECTIONS, compare, drawn
 from tests.models.families.convolution_cases import (
     LENGTH,
     SITE,
@@ -16,7 +16,6 @@ from tests.models.families.convolution_cases import (
 )
 from tests.models.families.released import convolutions as released
 
-BOTH = pytest.mark.parametrize("causal", [False, True])
 KERNELS = pytest.mark.parametrize("kernel", [1, 2, 5, 6])
 
 
@@ -24,7 +23,7 @@ def logits(mixer: LightConv, x: torch.Tensor) -> torch.Tensor:
     return mixer.weight[None].expand(len(x), mixer.heads, x.shape[1], mixer.taps)
 
 
-@BOTH
+@DIRECTIONS
 @KERNELS
 def test_it_is_the_sum_over_taps(causal, kernel):
     mixer, x = built(LightConv, causal=causal, kernel=kernel), drawn(2, LENGTH, 6)
@@ -35,7 +34,7 @@ def test_it_is_the_sum_over_taps(causal, kernel):
     compare(mixer(x, Layout()), wanted, leaves)
 
 
-@BOTH
+@DIRECTIONS
 @pytest.mark.parametrize("inner", [4, 10])
 def test_the_convolution_may_have_a_width_of_its_own(causal, inner):
     mixer, x = built(LightConv, causal=causal, inner_width=inner), drawn(2, LENGTH, 6)

@@ -11,16 +11,8 @@ from lra.models.mixer import Site
 from lra.models.ops.linear import features as blocked, reference
 from lra.models.ops.linear.features import FeatureMaps
 from lra.models.ops.linear.reference import FEATURE_MAPS
-from tests.attention import Calls
-from tests.models.ops.linear.feature_forms import (
-    DIRECTIONS,
-    PADDED,
-    attend,
-    compare,
-    draw,
-    holes,
-    small_blocks,
-)
+from tests.attention import DIRECTIONS, Calls
+from tests.models.ops.linear.feature_forms import PADDED, attend, compare, draw, holes, small_blocks
 
 __all__ = ["small_blocks"]
 LITERAL = {FeatureChoice(name): phi for name, phi in FEATURE_MAPS.items()}

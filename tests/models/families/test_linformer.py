@@ -16,7 +16,7 @@ from lra.models.ops.exact import softmax_attention
 from lra.models.ops.low_rank import reference
 from lra.models.ops.low_rank.length_map import POOL, Projection, Sharing
 from tests import attention
-from tests.attention import builder, drawn, site
+from tests.attention import builder, drawn, heads, site
 
 compare = partial(attention.compare, looser=10)
 
@@ -33,10 +33,6 @@ SHARED = (288, 24, 12, 1, 144, 12)
 
 def built(slots: int = 6, **given) -> Linformer:
     return builder(Linformer, max_length=LENGTH, projected_length=[slots], moved=0.3)(**given)
-
-
-def heads(length: int = LENGTH) -> list[Tensor]:
-    return [drawn(2, HEADS, length, WIDTH, seed=s).requires_grad_() for s in range(3)]
 
 
 def literal_slots(mixer: Linformer, number: int, x: Tensor) -> Tensor:

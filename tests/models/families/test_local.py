@@ -10,7 +10,7 @@ from lra.models.mixer import Layout, Positions, Site, Unsupported, Variant
 from lra.models.ops.sparse import key_sets, reference
 from lra.models.ops.sparse.reference import attention_in_sight as softmax_over, blocks_in_sight
 from lra.models.positions import alibi_slopes
-from tests.attention import Calls, Largest, builder, compare, drawn, holes
+from tests.attention import Calls, Largest, builder, compare, drawn, heads, holes
 
 # block, look_back, look_forward, causal
 PATTERNS = pytest.mark.parametrize(
@@ -18,10 +18,6 @@ PATTERNS = pytest.mark.parametrize(
     [(8, 0, 0, False), (8, 0, 0, True), (8, 1, 1, False), (5, 2, 0, True), (4, 3, 1, False)],
     ids=str,
 )
-
-
-def heads(length: int, width: int = 4) -> list[Tensor]:
-    return [drawn(2, 3, length, width, seed=s).requires_grad_() for s in range(3)]
 
 
 def support(length: int, pattern: tuple[int, int, int, bool]) -> Tensor:

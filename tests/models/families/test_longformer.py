@@ -10,9 +10,8 @@ from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from lra.models.ops.banded.reference import longformer_attention
 from lra.models.positions import alibi_slopes, rotate
 from tests import attention
-from tests.attention import builder, drawn
+from tests.attention import DIRECTIONS, builder, drawn
 
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 PLACES = [Positions.none, Positions.rotary, Positions.alibi]
 SITE = {"width": 16, "heads": 4, "max_length": 64}
 

@@ -9,9 +9,8 @@ from lra.models.backbone.networks import FeedForward
 from lra.models.families.lstm import LSTM
 from lra.models.mixer import Flow, Layout, Unsupported
 from lra.models.ops.recurrent.reference import lstm as literal
-from tests.attention import builder, compare, drawn, holes
+from tests.attention import DIRECTIONS, builder, compare, drawn, holes
 
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SITE = {"width": 8, "heads": 2, "max_length": 32}
 LENGTH = 13
 built = builder(LSTM, **SITE)

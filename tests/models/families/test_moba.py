@@ -8,10 +8,9 @@ from lra.models.families.moba import Moba
 from lra.models.families.sdpa import SDPA
 from lra.models.mixer import Flow, Layout
 from lra.models.ops.sparse.reference import attention_in_sight, moba_pairs
-from tests.attention import builder, compare, drawn, holes
+from tests.attention import DIRECTIONS, builder, compare, drawn, holes
 
 WIDTH, HEADS = 12, 3
-BOTH = pytest.mark.parametrize("causal", [False, True])
 
 
 def built(*, family=Moba, dtype=torch.float64, **given):
@@ -36,7 +35,7 @@ def of_parts(mixer: Moba, x: Tensor, parts: Tensor, *options: int) -> Tensor:
     return y
 
 
-@BOTH
+@DIRECTIONS
 @pytest.mark.parametrize(
     ("length", "block", "top"), [(19, 4, 2), (24, 4, 3), (13, 3, 1), (9, 1, 3)]
 )
@@ -55,7 +54,7 @@ def test_it_is_the_paper(causal, length, block, top, padded):
     compare(seen, wanted, [x, *mixer.parameters()], atol=1e-11)
 
 
-@BOTH
+@DIRECTIONS
 @pytest.mark.parametrize(("block", "top"), [(4, 5), (4, 50), (19, 1), (1000, 1), (1, 19)])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_with_all_blocks_chosen_it_is_exact_attention_to_the_bit(causal, block, top, padded):
@@ -79,7 +78,7 @@ def test_lists_of_all_blocks_that_a_query_may_see_are_exact_attention():
     assert not torch.allclose(seen[:, 16:], full[:, 16:])
 
 
-@BOTH
+@DIRECTIONS
 def test_what_is_not_chosen_changes_nothing(causal):
     mixer = built(causal=causal, block=4, top=2)
     q, k, v = mixer.project(drawn(1, 24, WIDTH), Layout())
@@ -92,7 +91,7 @@ def test_what_is_not_chosen_changes_nothing(causal):
         assert not torch.equal(moved[0, h], o[0, h])
 
 
-@BOTH
+@DIRECTIONS
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_each_document_gives_what_it_gives_alone(causal, padded):
     mixer, x = built(causal=causal, block=3, top=2), drawn(2, 23, WIDTH).requires_grad_()

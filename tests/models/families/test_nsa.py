@@ -9,10 +9,9 @@ from lra.models.families.nsa import NativeSparseAttention
 from lra.models.mixer import Flow, Layout, Site
 from lra.models.ops.banded.sliding_window import window_attention
 from lra.models.ops.sparse.reference import attention_in_sight, nsa_branches
-from tests.attention import Largest, builder, compare, drawn, holes, streamed
+from tests.attention import DIRECTIONS, Largest, builder, compare, drawn, holes, streamed
 
 WIDTH, HEADS = 16, 4
-BOTH = pytest.mark.parametrize("causal", [False, True])
 CASES = pytest.mark.parametrize(
     "options",
     [
@@ -84,7 +83,7 @@ def of_parts(mixer: NativeSparseAttention, x: Tensor, parts: Tensor) -> Tensor:
     return y
 
 
-@BOTH
+@DIRECTIONS
 @CASES
 @pytest.mark.parametrize(("length", "padded"), [(18, True), (20, False)])
 def test_it_is_the_paper(causal, options, padded, length):
@@ -98,7 +97,7 @@ def test_it_is_the_paper(causal, options, padded, length):
     compare(seen, of_parts(mixer, x, parts), [x, *mixer.parameters()], atol=1e-10)
 
 
-@BOTH
+@DIRECTIONS
 @CASES
 def test_each_document_gives_what_it_gives_alone_under_padding(causal, options):
     mixer, x = built(causal=causal, **options), drawn(2, 23, WIDTH).requires_grad_()
@@ -124,7 +123,7 @@ def branches(mixer: NativeSparseAttention, x: Tensor, monkeypatch) -> tuple[list
 
 
 @pytest.mark.parametrize("window", [1, 3, 8, 30])
-@BOTH
+@DIRECTIONS
 def test_the_third_branch_is_a_window(causal, window, monkeypatch):
     mixer = built(causal=causal, block=4, window=window, key_value_heads=4)
     (*_, near), (q, k, v) = branches(mixer, drawn(2, 22, WIDTH), monkeypatch)
@@ -138,7 +137,7 @@ def test_the_third_branch_is_a_window(causal, window, monkeypatch):
 
 
 @pytest.mark.parametrize(("block", "top"), [(4, 6), (4, 60), (100, 3)])
-@BOTH
+@DIRECTIONS
 def test_with_all_blocks_the_second_branch_is_exact_attention(causal, block, top, monkeypatch):
     mixer = built(causal=causal, block=block, top=top, key_value_heads=2)
     (_, inside, _), (q, k, v) = branches(mixer, drawn(2, 22, WIDTH), monkeypatch)

@@ -20,7 +20,7 @@ from lra.models.ops.low_rank.iterative_inverse import (
 )
 from lra.models.ops.low_rank.reference import ridge_inverse, six_step_inverse
 from tests import attention
-from tests.attention import builder, drawn
+from tests.attention import builder, drawn, heads
 
 compare = partial(attention.compare, atol=1e-11, rtol=1e-10, looser=100)
 
@@ -31,10 +31,6 @@ RULES = {
     "ridge": InverseRule(inverse=Inverse.ridge, ridge=0.1),
     "together": InverseRule(initialisation=Initialisation.original),
 }
-
-
-def heads(length: int, width: int = 6) -> list[Tensor]:
-    return [drawn(2, length, 3, width, seed=s).transpose(1, 2).requires_grad_() for s in range(3)]
 
 
 INVERSES = {

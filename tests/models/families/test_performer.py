@@ -10,15 +10,8 @@ from lra.models.ops.linear import features as blocked
 from lra.models.ops.linear.reference import (
     performer_features as features,
 )
-from tests.models.ops.linear.feature_forms import (
-    DIRECTIONS,
-    PADDED,
-    attend,
-    compare,
-    draw,
-    holes,
-    small_blocks,
-)
+from tests.attention import DIRECTIONS
+from tests.models.ops.linear.feature_forms import PADDED, attend, compare, draw, holes, small_blocks
 from tests.models.ops.linear.performer_forms import KERNELS, dense, projection
 
 __all__ = ["small_blocks"]

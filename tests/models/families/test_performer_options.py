@@ -7,13 +7,8 @@ from lra.models.families.linear import linear_attention
 from lra.models.families.performer import Kernel, KeyMax, Stabiliser
 from lra.models.mixer import Layout, PaddingRule, Unsupported, Variant
 from lra.models.ops.linear import reference
-from tests.models.ops.linear.feature_forms import (
-    DIRECTIONS,
-    PADDED,
-    compare,
-    holes,
-    small_blocks,
-)
+from tests.attention import DIRECTIONS
+from tests.models.ops.linear.feature_forms import PADDED, compare, holes, small_blocks
 from tests.models.ops.linear.performer_forms import FUNCTIONS, dense, make
 
 __all__ = ["small_blocks"]

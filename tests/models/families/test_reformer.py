@@ -12,10 +12,9 @@ from lra.models.ops.hashing.lsh import Rules
 from lra.models.ops.hashing.lsh_lists import hash_buckets
 from lra.models.ops.hashing.reference import lra_reformer_attention
 from lra.models.positions import alibi_slopes, rotate
-from tests.attention import builder, drawn
+from tests.attention import DIRECTIONS, builder, drawn
 from tests.models.ops.hashing.lsh_forms import literal, logits
 
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 FACTS = {"width": 12, "heads": 3, "max_length": 64}
 built = builder(Reformer, **FACTS)
 

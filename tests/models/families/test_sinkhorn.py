@@ -7,17 +7,8 @@ from lra.models.families.sinkhorn import Sort, SortNet
 from lra.models.mixer import Layout
 from lra.models.ops import sorting
 from lra.models.ops.exact import softmax_attention
-from tests.attention import compare, drawn
-from tests.models.families.sinkhorn_forms import (
-    BLOCK,
-    DIRECTIONS,
-    NETS,
-    SORTS,
-    built,
-    heads,
-    literal,
-    padding,
-)
+from tests.attention import DIRECTIONS, compare, drawn, heads
+from tests.models.families.sinkhorn_forms import BLOCK, NETS, SORTS, built, literal, padding
 
 
 @DIRECTIONS
@@ -25,7 +16,7 @@ from tests.models.families.sinkhorn_forms import (
 @pytest.mark.parametrize(("length", "padded"), [(3, False), (8, False), (10, False), (10, True)])
 def test_outputs_and_gradients_equal_the_loops(sort, causal, length, padded):
     mixer = built(causal=causal, sort=sort)
-    q, k, v = heads(length, width=4)
+    q, k, v = heads(length)
     n = -(-length // BLOCK)
     scores = (2 * drawn(2, 3, n, n + causal, seed=7)).requires_grad_()
     keep = padding(length) if padded else None
@@ -61,7 +52,7 @@ def test_sortcut_shows_every_query_the_first_sorted_blocks(sort, padded):
     )
     flat = (x[:, :, :2].flatten(2, 3) for x in (keys, values, some[..., None]))
     keys, values, some = flat
-    weights = torch.where(some.mT, q @ keys.mT / 5**0.5, -torch.inf).softmax(-1).nan_to_num()
+    weights = torch.where(some.mT, q @ keys.mT / 4**0.5, -torch.inf).softmax(-1).nan_to_num()
     torch.testing.assert_close(seen, weights @ values, rtol=1e-11, atol=1e-12)
 
 
@@ -78,7 +69,7 @@ def test_two_best_blocks_are_the_two_largest_by_turns():
 
 def test_where_no_second_block_is_free_the_null_block_stands_in():
     mixer = built(causal=True, sort=Sort.topk, top_blocks=2)
-    q, k, v = heads(8, width=4)
+    q, k, v = heads(8)
     keys, _, seen = mixer.core.arrange(
         *(sorting.cut(x, BLOCK) for x in (k, v)), None, drawn(2, 3, 2, 3)
     )
@@ -146,10 +137,10 @@ def test_mean_scores_leave_padding_out():
     blocks = [sorting.cut(x, BLOCK) for x in (q, k)]
     seen = sorting.mean_scores(*blocks, real, causal=False)
     mean = [x[0, 0, 12:16][keep[0, 12:16]].mean(0) for x in (q, k)]
-    torch.testing.assert_close(seen[0, 0, 3, 3], mean[0] @ mean[1] / 5**0.5)
+    torch.testing.assert_close(seen[0, 0, 3, 3], mean[0] @ mean[1] / 4**0.5)
     seen = sorting.mean_scores(*blocks, None, causal=True)
     before, block = q[1, 2, : 2 * BLOCK + 1].mean(0), k[1, 2, BLOCK : 2 * BLOCK].mean(0)
-    torch.testing.assert_close(seen[1, 2, 2, 2], before @ block / 5**0.5)
+    torch.testing.assert_close(seen[1, 2, 2, 2], before @ block / 4**0.5)
     assert not seen[..., 0].any()
 
 

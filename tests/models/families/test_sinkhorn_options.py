@@ -7,19 +7,14 @@ from lra.models.families.sinkhorn import Sinkhorn, SortNet, balanced_block
 from lra.models.mixer import Layout, Site, Unsupported, Variant
 from lra.models.ops import sorting
 from lra.models.ops.exact import softmax_attention
-from tests.attention import drawn
-from tests.models.families.sinkhorn_forms import (
-    BLOCK,
-    DIRECTIONS,
-    built,
-    heads,
-)
+from tests.attention import DIRECTIONS, drawn, heads
+from tests.models.families.sinkhorn_forms import BLOCK, built
 
 
 @DIRECTIONS
 def test_local_heads_attend_to_their_neighbours(causal):
     mixer = built(causal=causal, local_heads=2)
-    q, k, v = heads(30, width=4)
+    q, k, v = heads(30)
     o = mixer.core(q, k, v, Layout())
     distance = torch.arange(30)[:, None] - torch.arange(30)
     near = (distance.abs() <= BLOCK) & (distance >= 0 if causal else True)
@@ -30,7 +25,7 @@ def test_local_heads_attend_to_their_neighbours(causal):
 
 @DIRECTIONS
 def test_mixture_adds_exact_attention(causal):
-    q, k, v = heads(18, width=4)
+    q, k, v = heads(18)
     scores = drawn(2, 3, 5, 5 + causal)
     plain, both = (
         built(causal=causal, mixture=on).core(q, k, v, Layout(), scores) for on in (False, True)
@@ -71,7 +66,7 @@ def test_variant_lra_is_what_its_code_computes(length):
     permutation = drawn(n, n).softmax(-1)
     sums = []
     for x in (k, v):
-        padded = torch.cat((x, x.new_zeros(2, 3, n * BLOCK - length, 5)), 2)
+        padded = torch.cat((x, x.new_zeros(2, 3, n * BLOCK - length, 4)), 2)
         sums.append(torch.einsum("bhskd,nl->bhsnd", padded[:, :, full], permutation))
     some = full[:, 0] < length
     for t in range(length):
@@ -81,7 +76,7 @@ def test_variant_lra_is_what_its_code_computes(length):
             (k[:, :, own], v[:, :, own]),
             tuple(x[:, :, :, t % n][:, :, some] for x in sums),
         ):
-            p = (torch.einsum("bhd,bhsd->bhs", q[:, :, t], keys) / 5**0.5).softmax(-1)
+            p = (torch.einsum("bhd,bhsd->bhs", q[:, :, t], keys) / 4**0.5).softmax(-1)
             wanted[:, :, t] = wanted[:, :, t] + torch.einsum("bhs,bhsd->bhd", p, values)
     mixer = built(variant=Variant.lra)
     o = mixer.core(q, k, v, Layout())

@@ -24,18 +24,11 @@ from lra.models.ops.linear.reference import gaussian_weights as kernel
 from lra.models.ops.low_rank import reference
 from lra.models.ops.low_rank.iterative_inverse import Inverse, InverseRule
 from tests import attention
-from tests.attention import builder, drawn, holes
+from tests.attention import builder, drawn, heads, holes
 
 compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=100)
 
 EXACT = InverseRule(inverse=Inverse.exact)
-
-
-def heads(length: int, width: int = 5, scale: float = 1.0) -> list[Tensor]:
-    return [
-        (scale * drawn(2, length, 3, width, seed=s)).transpose(1, 2).requires_grad_()
-        for s in range(3)
-    ]
 
 
 def literal(qkv: list[Tensor], draws: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -58,8 +51,8 @@ def test_the_product_equals_the_literal_form(length, keys, small, padded, monkey
 
 def test_gaussian_weights_are_rescaled_exponentials():
     q, k, v = heads(20, scale=0.5)
-    weights = torch.exp(q @ k.mT / math.sqrt(5))
-    by_query, by_key = (torch.exp(-x.square().sum(-1) / (2 * math.sqrt(5))) for x in (q, k))
+    weights = torch.exp(q @ k.mT / math.sqrt(4))
+    by_query, by_key = (torch.exp(-x.square().sum(-1) / (2 * math.sqrt(4))) for x in (q, k))
     wanted = (by_query[..., None] * weights * by_key[..., None, :]) @ v
     compare(gaussian_product(q, k, v), wanted, [q, k, v])
 

@@ -9,13 +9,7 @@ from lra.models.ops.banded import layout as banded
 from lra.models.ops.banded.reference import window_attention as dense
 from lra.models.ops.banded.sliding_window import best_block, window_attention
 from tests import attention
-from tests.attention import builder, drawn
-
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-
-
-def heads(length: int, width: int = 4) -> list[Tensor]:
-    return [drawn(2, 3, length, width, seed=s).requires_grad_() for s in range(3)]
+from tests.attention import DIRECTIONS, builder, heads, holes
 
 
 def compare(qkv: list[Tensor], *, window: int, block: int, causal: bool, keep=None) -> None:
@@ -35,8 +29,7 @@ def test_equals_the_dense_band(length: int, window: int, block: int, causal: boo
 @DIRECTIONS
 @pytest.mark.parametrize("window", [1, 5, 40, 200])
 def test_padding_is_hidden_and_rows_without_keys_are_zero(window: int, causal: bool) -> None:
-    keep = torch.rand(2, 63, generator=torch.Generator().manual_seed(5)) < 0.3
-    keep[1, 20:] = False
+    keep = holes(63, real=0.3, end=20)
     compare(heads(63), window=window, block=8, causal=causal, keep=keep)
     o = window_attention(*heads(63), window=5, block=8, causal=causal, keep=keep)
     assert (o[1, :, 26:] == 0).all()

@@ -11,9 +11,8 @@ from lra.models.ops.banded.scores import GlobalKeys
 from lra.models.ops.banded.sliding_window import window_attention
 from lra.models.positions import alibi_slopes
 from tests import attention
-from tests.attention import builder, drawn
+from tests.attention import DIRECTIONS, builder, drawn, holes
 
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SLOPES = pytest.mark.parametrize("sloped", [False, True], ids=["plain", "alibi"])
 
 
@@ -33,12 +32,6 @@ def slopes(sloped: bool) -> Tensor | None:
     return alibi_slopes(3) if sloped else None
 
 
-def padding(length: int) -> Tensor:
-    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(5)) < 0.4
-    keep[1, length // 3 :] = False
-    return keep
-
-
 @DIRECTIONS
 @SLOPES
 @pytest.mark.parametrize("length", [2, 101])
@@ -47,7 +40,7 @@ def padding(length: int) -> Tensor:
 def test_equals_the_dense_dilated_band(length, window, dilation, sloped, causal) -> None:
     facts = {"window": window, "dilation": dilation, "causal": causal, "slopes": slopes(sloped)}
     compare(heads(length), **facts)
-    compare(heads(length), **facts, keep=padding(length))
+    compare(heads(length), **facts, keep=holes(length, real=0.4, end=length // 3))
 
 
 @DIRECTIONS
@@ -55,7 +48,8 @@ def test_equals_the_dense_dilated_band(length, window, dilation, sloped, causal)
 @pytest.mark.parametrize("dilation", [1, 3])
 @pytest.mark.parametrize("length", [1, 75])
 def test_keys_beyond_the_window_share_its_softmax(length, dilation, sloped, causal) -> None:
-    keep, place = padding(length), torch.tensor([[-9, 0, 12], [-2, -1, length - 1]])
+    keep = holes(length, real=0.4, end=length // 3)
+    place = torch.tensor([[-9, 0, 12], [-2, -1, length - 1]])
     real = torch.tensor([[True, False, True], [True, True, True]])
     facts = {"window": 6, "dilation": dilation, "causal": causal, "slopes": slopes(sloped)}
     for chosen in (None, real):
@@ -68,7 +62,7 @@ def test_keys_beyond_the_window_share_its_softmax(length, dilation, sloped, caus
 @DIRECTIONS
 @pytest.mark.parametrize("window", [1, 6, 20, 200])
 def test_a_window_may_be_smaller_behind(window: int, causal: bool) -> None:
-    for keep in (None, padding(21)):
+    for keep in (None, holes(21, real=0.4, end=7)):
         compare(heads(21), window=window, behind=window - 1, causal=causal, keep=keep)
 
 
@@ -79,7 +73,9 @@ def test_the_past_is_seen(length: int, dilation: int, sloped: bool) -> None:
     facts = {"window": 5, "dilation": dilation, "causal": True, "slopes": slopes(sloped)}
     for past in (5 * dilation, 2 * dilation):
         compare(heads(length, past + length), **facts)
-        compare(heads(length, past + length), **facts, keep=padding(past + length))
+        compare(
+            heads(length, past + length), **facts, keep=holes(past + length, real=0.4, end=length)
+        )
     if dilation > 1:
         with pytest.raises(ValueError, match="multiple of dilation=3 tokens: got 4; pad it"):
             window_attention(*heads(length, 4 + length), block=8, **facts)

@@ -14,12 +14,7 @@ from lra.models.ops.exact import softmax_attention, visibility
 from lra.models.ops.reference.exact import softmax_attention as literal
 from lra.models.positions import alibi_slopes
 from lra.models.state import reset
-from tests.attention import builder, compare, drawn, site
-
-
-def heads(length: int, *, scale: float = 1.0, width: int = 4) -> list[Tensor]:
-    return [drawn(2, 3, length, width, seed=s, scale=scale).requires_grad_() for s in range(3)]
-
+from tests.attention import builder, compare, drawn, heads, site
 
 KEEP = torch.tensor([[0, 1, 1, 0, 1, 1, 0], [1, 1, 1, 1, 0, 0, 0]], dtype=torch.bool)
 DOCUMENT = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [5, 5, 5, 5, 5, 5, 5]])

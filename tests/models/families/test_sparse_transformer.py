@@ -1,5 +1,7 @@
 """Both patterns against dense masks, their union against merged sums, reach, LRA's mask."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -15,15 +17,14 @@ from lra.models.ops.sparse.reference import (
 from lra.models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
 from lra.models.ops.sparse.union import union_attention
 from lra.models.positions import alibi_slopes
-from tests.attention import builder, compare, drawn, holes
+from tests import attention
+from tests.attention import DIRECTIONS, builder, compare, holes
 
 PATTERNS = pytest.mark.parametrize("pattern", list(SparsePattern))
 USES = pytest.mark.parametrize("use", list(HeadUse))
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 
 
-def heads(length: int, width: int = 4, count: int = 4) -> list[Tensor]:
-    return [drawn(2, count, length, width, seed=s).requires_grad_() for s in range(3)]
+heads = partial(attention.heads, number=4)
 
 
 def built(**given) -> SparseTransformer:
@@ -49,7 +50,7 @@ def support(
 def weights_of(mixer: SparseTransformer, length: int) -> Tensor:
     """The matrix of weights of every head, by values of an identity."""
     count = mixer.heads
-    q, k, _ = heads(length, width=length, count=count)
+    q, k, _ = heads(length, width=length, number=count)
     identity = torch.eye(length, dtype=torch.float64).expand(2, count, length, length)
     return mixer.core(q, k, identity, Layout())
 
@@ -77,7 +78,7 @@ def test_equals_dense_attention_with_the_mask_of_the_paper(
 def test_long_rows_in_passes_of_any_size(elements, pattern, causal, monkeypatch):
     monkeypatch.setitem(key_sets.PASS_ELEMENTS, "cpu", elements)
     monkeypatch.setattr(key_sets, "FINEST", 4)  # a staircase of many steps
-    qkv = heads(61, count=2)
+    qkv = heads(61, number=2)
     core = built(pattern=pattern, stride=7, summary=3, causal=causal, heads=2).core
     sees = near(61, pattern, 7, causal=causal) | far(61, pattern, 7, 3, causal=causal)
     compare(core(*qkv, Layout()), dense(*qkv, sees), qkv)

@@ -9,9 +9,8 @@ from lra.models.ops import synthetic as blocked
 from lra.models.ops.exact import softmax_attention
 from lra.models.ops.synthetic import Logits, fused_attention, synthetic_attention
 from lra.models.positions import alibi_slopes, rotate
-from tests.attention import compare, drawn
+from tests.attention import DIRECTIONS, compare, drawn
 from tests.models.families.synthesizer_forms import (
-    DIRECTIONS,
     HEADS,
     KINDS,
     LONGEST,

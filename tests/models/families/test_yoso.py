@@ -27,16 +27,12 @@ from lra.models.ops.hashing.reference import (
 )
 from lra.models.ops.linear import gaussian_product
 from tests import attention
-from tests.attention import builder, drawn, holes
+from tests.attention import builder, drawn, heads, holes
 
 compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=10)
 
 
-def heads(length: int, width: int = 5) -> list[Tensor]:
-    return [drawn(2, length, 3, width, seed=s).transpose(1, 2).requires_grad_() for s in range(3)]
-
-
-def planes(hashes: int, tau: int, width: int = 5, seed: int = 0) -> Tensor:
+def planes(hashes: int, tau: int, width: int = 4, seed: int = 0) -> Tensor:
     return draw_planes(3, width, hashes * tau, torch.Generator().manual_seed(seed))
 
 
@@ -101,7 +97,7 @@ def test_more_hashes_come_nearer_to_the_expectation_as_their_root():
 
 
 def test_codes_are_bits_of_signs():
-    x, directions = drawn(6, 50, 5), planes(4, 7)
+    x, directions = drawn(6, 50, 4), planes(4, 7)
     codes = hash_codes(x, directions, 7)
     assert codes.shape == (6, 4, 50)
     assert 0 <= codes.min() < codes.max() < 2**7
@@ -157,7 +153,7 @@ def test_equal_vectors_in_single_precision_give_no_nan():
 
 
 def test_a_query_whose_codes_meet_no_key_is_zero():
-    q = drawn(1, 3, 4, 5)
+    q = drawn(1, 3, 4, 4)
     keys = -q.mean(2, keepdim=True).expand_as(q)
     inputs = [x.clone().requires_grad_() for x in (keys.neg(), keys, q)]
     out = yoso_attention(*inputs, Rule(2, planes(3, 2)))

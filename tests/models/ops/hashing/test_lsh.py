@@ -10,7 +10,7 @@ from lra.models.ops.hashing import lsh_lists
 from lra.models.ops.hashing.lsh import Rules, lsh_attention
 from lra.models.ops.hashing.lsh_lists import hash_buckets
 from tests import attention
-from tests.attention import drawn
+from tests.attention import DIRECTIONS, drawn, holes
 from tests.models.ops.hashing.lsh_forms import (
     drawn_buckets,
     exact,
@@ -19,19 +19,11 @@ from tests.models.ops.hashing.lsh_forms import (
     meetings,
 )
 
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SLOPES = torch.tensor([0.5, 0.0625])
 
 
 def tokens(length: int, *, batch: int = 2, width: int = 3) -> list[Tensor]:
     return [drawn(batch, 2, length, width, seed=s).requires_grad_() for s in range(2)]
-
-
-def holes(length: int) -> Tensor:
-    """Padding anywhere in one row, behind two tokens in the other."""
-    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(5)) < 0.6
-    keep[1, 2:] = False
-    return keep
 
 
 def compare(length: int, rules: Rules, *, rounds: int, count: int = 4, **facts) -> None:
@@ -48,7 +40,7 @@ def compare(length: int, rules: Rules, *, rounds: int, count: int = 4, **facts) 
 def test_equals_the_paper(length: int, sides: tuple[int, int], joint: bool, causal: bool) -> None:
     rules = Rules(4, *sides, causal=causal, scale=0.7, joint=joint)
     compare(length, rules, rounds=3)
-    compare(length, rules, rounds=3, keep=holes(length), slopes=SLOPES)
+    compare(length, rules, rounds=3, keep=holes(length, end=2), slopes=SLOPES)
 
 
 @DIRECTIONS
@@ -60,14 +52,14 @@ def test_what_buckets_and_duplicates_change(
 ) -> None:
     rules = Rules(4, 1, 1, causal=causal, joint=joint, across_buckets=across, duplicates=duplicates)
     compare(13, rules, rounds=3, count=3)
-    compare(13, rules, rounds=2, count=3, keep=holes(13))
+    compare(13, rules, rounds=2, count=3, keep=holes(13, end=2))
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_keys_as_they_are_and_self_in_sight(rounds: int) -> None:
     rules = Rules(4, unit_keys=False, exclude_self=False, scale=2.0)
     compare(13, rules, rounds=rounds)
-    compare(13, rules, rounds=rounds, keep=holes(13))
+    compare(13, rules, rounds=rounds, keep=holes(13, end=2))
 
 
 @DIRECTIONS
@@ -80,7 +72,7 @@ def test_one_bucket_and_one_chunk_is_exact_attention(
     one_bucket = torch.zeros(2, 2, rounds, 12, dtype=torch.int64)
     rules = Rules(16, causal=causal, joint=joint)
     attention.compare(lsh_attention(u, v, one_bucket, rules), exact(u, v, rules), [u, v])
-    keep = holes(12)
+    keep = holes(12, end=2)
     attention.compare(
         lsh_attention(u, v, one_bucket, rules, keep=keep), exact(u, v, rules, keep), [u, v]
     )

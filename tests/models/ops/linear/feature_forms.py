@@ -10,7 +10,6 @@ from lra.models.ops.linear.feature_product import feature_product
 from lra.models.ops.linear.features import FeatureMaps
 from tests import attention
 
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 WIDTH = 5
 

@@ -10,15 +10,8 @@ from lra.models.ops.linear.exponent_sums import Exponential, faint
 from lra.models.ops.linear.features import FeatureMaps
 from lra.models.ops.linear.random_features import Kernel, draw_projection, performer_maps
 from lra.models.ops.linear.reference import attention_from_exponents
-from tests.models.ops.linear.feature_forms import (
-    DIRECTIONS,
-    PADDED,
-    WIDTH,
-    attend,
-    compare,
-    draw,
-    holes,
-)
+from tests.attention import DIRECTIONS
+from tests.models.ops.linear.feature_forms import PADDED, WIDTH, attend, compare, draw, holes
 
 FEATURES = 7
 SIZES = pytest.mark.parametrize("size", [10, 30])

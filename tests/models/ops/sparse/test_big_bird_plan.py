@@ -11,14 +11,7 @@ from lra.models.mixer import Growth, Layout, PaddingRule, Unsupported, Variant
 from lra.models.ops.exact import softmax_attention
 from lra.models.ops.sparse.big_bird_plan import PlanChoice, choose
 from tests.attention import drawn
-from tests.models.families.big_bird_forms import (
-    HEADS,
-    PLAN,
-    agree,
-    built,
-    heads,
-    table,
-)
+from tests.models.families.big_bird_forms import HEADS, PLAN, agree, built, heads, table
 
 
 @pytest.mark.parametrize("random_blocks", [0, 1, 3])
