@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lra.models.mixer import Flow, Layout, Site, State
-from lra.models.state import size_bytes
+from lra.models.state import detach, size_bytes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 
@@ -89,13 +89,18 @@ def compare(
         torch.testing.assert_close(one, other, atol=looser * atol, rtol=looser * rtol)
 
 
-def streamed(mixer: Any, x: Tensor, cuts: list[int], memory: int) -> tuple[Tensor, State]:
-    """Return what a stream of rows gives, so cut, and its state, whose size stays the same."""
+def streamed(
+    mixer: Any, x: Tensor, cuts: list[int] | int, memory: int, *, detached: bool = False
+) -> tuple[Tensor, State]:
+    """Return what a stream of rows gives, so cut, and its state, whose size stays the same.
+
+    With `detached`, gradients end where it is cut.
+    """
     state, outputs = mixer.initial_state(len(x), memory), []
     size = size_bytes(state)
     for piece in x.split(cuts, dim=1):
         flow = mixer.extend(Flow(piece, state), Layout())
-        outputs, state = [*outputs, flow.x], flow.state
+        outputs, state = [*outputs, flow.x], detach(flow.state) if detached else flow.state
         assert size_bytes(state) == size
     return torch.cat(outputs, dim=1), state
 

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from lra.models.families.sdpa import SDPA
 from lra.models.families.shortformer import Shortformer
-from lra.models.mixer import Flow, Layout, Positions, Site
-from lra.models.state import detach
-from tests.attention import builder, compare, drawn
+from lra.models.mixer import Layout, Positions, Site
+from tests.attention import builder, compare, drawn, streamed
 
 WIDTH, HEADS, LENGTH, MEMORY = 12, 3, 5, 7
 build = builder(Shortformer, causal=True, positions=Positions.position_infused, moved=0.3)
@@ -22,7 +21,7 @@ def table(place: int) -> Tensor:
     return torch.tensor(found, dtype=torch.float64)
 
 
-def literal(mixer: Shortformer, pieces: list[Tensor], memory: int) -> Tensor:
+def literal(mixer: Shortformer, pieces: tuple[Tensor, ...], memory: int) -> Tensor:
     """Every segment by itself: cached inputs get places 0 to m - 1, its tokens those behind."""
     cache, out = pieces[0].new_zeros(len(pieces[0]), 0, WIDTH), []
     for x in pieces:
@@ -41,21 +40,13 @@ def literal(mixer: Shortformer, pieces: list[Tensor], memory: int) -> Tensor:
     return torch.cat(out, 1)
 
 
-def read(mixer, pieces: list[Tensor], memory: int) -> Tensor:
-    state, out = mixer.initial_state(len(pieces[0]), memory), []
-    for piece in pieces:
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = detach(flow.state)
-        out.append(flow.x)
-    return torch.cat(out, dim=1)
-
-
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("memory", [LENGTH, MEMORY])
 def test_equals_the_equations(training: bool, memory: int) -> None:
     mixer = build().train(training)
-    pieces = list(drawn(2, 4 * LENGTH, WIDTH).split(LENGTH, dim=1))
-    found, wanted = read(mixer, pieces, memory), literal(mixer, pieces, memory)
+    x = drawn(2, 4 * LENGTH, WIDTH)
+    found, _ = streamed(mixer, x, LENGTH, memory, detached=True)
+    wanted = literal(mixer, x.split(LENGTH, dim=1), memory)
     torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
     if training:
         compare(found, wanted, mixer.parameters(), looser=10)
@@ -69,7 +60,7 @@ def test_without_a_cache_positions_are_infused_as_elsewhere() -> None:
     plain.load_state_dict(mixer.state_dict())
     x = drawn(2, 9, WIDTH)
     torch.testing.assert_close(mixer(x, Layout()), plain(x, Layout()), atol=1e-13, rtol=0)
-    torch.testing.assert_close(literal(mixer, [x], 1), plain(x, Layout()), atol=1e-12, rtol=0)
+    torch.testing.assert_close(literal(mixer, (x,), 1), plain(x, Layout()), atol=1e-12, rtol=0)
     # only queries and keys carry positions: a token alone gives the same wherever it stands
     late = torch.tensor([5, 9])
     torch.testing.assert_close(
@@ -78,10 +69,11 @@ def test_without_a_cache_positions_are_infused_as_elsewhere() -> None:
 
 
 def test_without_positions_the_cache_is_a_set() -> None:
-    mixer, (past, now) = build(positions=Positions.none), drawn(2, 12, WIDTH).split([7, 5], dim=1)
-    order = torch.tensor([3, 0, 6, 2, 5, 1, 4])
-    one, other = (read(mixer, [first, now], 7)[:, 7:] for first in (past, past[:, order]))
-    torch.testing.assert_close(one, other, atol=1e-13, rtol=0)
-    infused = build()
-    one, other = (read(infused, [first, now], 7)[:, 7:] for first in (past, past[:, order]))
+    x, order = drawn(2, 12, WIDTH), torch.tensor([3, 0, 6, 2, 5, 1, 4, *range(7, 12)])
+
+    def now(mixer):
+        return [streamed(mixer, tokens, [7, 5], 7)[0][:, 7:] for tokens in (x, x[:, order])]
+
+    torch.testing.assert_close(*now(build(positions=Positions.none)), atol=1e-13, rtol=0)
+    one, other = now(build())
     assert (one - other).abs().max() > 1e-3

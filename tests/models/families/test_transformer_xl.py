@@ -10,9 +10,8 @@ from torch import Tensor
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.families.transformer_xl import SameLength, TransformerXL
-from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported
-from lra.models.state import detach
-from tests.attention import drawn
+from lra.models.mixer import Layout, Positions, Site, Unsupported
+from tests.attention import drawn, streamed
 from tests.models.families.released import transformer_xl as released
 
 STORED = np.load(released.OUTPUTS)
@@ -26,15 +25,6 @@ def build(positions: Positions = Positions.transformer_xl, **options) -> Transfo
     )  # fmt: skip
     torch.manual_seed(0)
     return TransformerXL(site, **options).double()
-
-
-def read(mixer, pieces: list[Tensor], memory: int, *, cut: bool = True) -> Tensor:
-    state, out = mixer.initial_state(len(pieces[0]), memory), []
-    for piece in pieces:
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = detach(flow.state) if cut else flow.state
-        out.append(flow.x)
-    return torch.cat(out, dim=1)
 
 
 def literal(
@@ -81,8 +71,9 @@ def literal(
 def test_equals_the_equations(training: bool, same_length: bool, clamp: int | None) -> None:
     when = SameLength.always if same_length else SameLength.never
     mixer = build(same_length=when, clamp=clamp).train(training)
-    pieces = list(drawn(2, 3 * LENGTH, WIDTH).split(LENGTH, dim=1))
-    found = read(mixer, pieces, MEMORY)
+    x = drawn(2, 3 * LENGTH, WIDTH)
+    found, _ = streamed(mixer, x, LENGTH, MEMORY, detached=True)
+    pieces = [*x.split(LENGTH, dim=1)]
     wanted = literal(mixer, pieces, MEMORY, same_length=same_length, clamp=clamp)
     torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
     if training:  # evaluation remembers keys and values, whose projections then learn less
@@ -116,7 +107,8 @@ def test_equals_the_released_code(case: str) -> None:
             layer.weight.copy_(weight)
         relative.biases.content.copy_(theirs["r_w_bias"])
         relative.biases.position.copy_(theirs["r_r_bias"])
-    y = read(mixer, released.stream(), released.MEMORY)
+    x = torch.cat(released.stream(), 1)
+    y, _ = streamed(mixer, x, released.LENGTH, released.MEMORY, detached=True)
     np.testing.assert_allclose(y.detach(), STORED[f"{case}.y"], atol=1e-12)
     (y * drawn(*y.shape, seed=7)).sum().backward()
     joined = torch.cat([layer.weight.grad for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj)])
@@ -189,14 +181,15 @@ def test_of_the_same_length_any_cut_gives_the_same() -> None:
 
 @pytest.mark.parametrize("positions", [p for p in Positions if p.value in build().traits.positions])
 def test_any_positions_inside_are_read_along_segments(positions: Positions) -> None:
-    mixer = build(positions).train()
-    pieces = list(drawn(2, 12, WIDTH).split([5, 1, 6], dim=1))
-    whole = mixer(torch.cat(pieces, 1), Layout())
-    torch.testing.assert_close(read(mixer, pieces, 12, cut=False), whole, atol=1e-12, rtol=0)
+    mixer, x, cuts = build(positions).train(), drawn(2, 12, WIDTH), [5, 1, 6]
+    found, _ = streamed(mixer, x, cuts, 12)
+    torch.testing.assert_close(found, mixer(x, Layout()), atol=1e-12, rtol=0)
     # evaluation remembers keys and values, with the same numbers, when memory has to forget, too
     for memory in (12, 4):
-        projected = read(build(positions, same_length=SameLength.always).eval(), pieces, memory)
-        again = read(build(positions, same_length=SameLength.always).train(), pieces, memory)
+        mixer = build(positions, same_length=SameLength.always)
+        projected, again = (
+            streamed(mixer.train(training), x, cuts, memory)[0] for training in (False, True)
+        )
         torch.testing.assert_close(projected, again, atol=1e-12, rtol=0)
 
 
