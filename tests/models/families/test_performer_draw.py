@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lra.models.families.linear import Exponential
 from lra.models.families.performer import Kernel, Norms, draw_projection, performer_maps
-from lra.models.mixer import AfterStep, Layout, Unsupported
+from lra.models.mixer import Layout, Unsupported
 from lra.models.ops.linear.random_features import PositiveFeatures
 from lra.models.ops.linear.reference import performer_features as features
 from tests.models.ops.linear.feature_forms import attend, draw
@@ -169,31 +169,6 @@ def test_attention_approaches_softmax():
 
 
 # the mixer
-
-
-def test_redrawing_changes_only_the_buffer_and_repeats():
-    mixer, twin = make(redraw_every=3), make(redraw_every=3)
-    assert isinstance(mixer, AfterStep)
-    before = {name: value.clone() for name, value in mixer.state_dict().items()}
-
-    for step in (1, 2):
-        mixer.after_step(step, torch.Generator().manual_seed(step))
-    assert all(torch.equal(value, before[name]) for name, value in mixer.state_dict().items())
-
-    state = torch.get_rng_state()
-    mixer.after_step(3, torch.Generator().manual_seed(3))
-    twin.after_step(3, torch.Generator().manual_seed(3))
-    assert torch.equal(torch.get_rng_state(), state)
-    changed = [n for n, value in mixer.state_dict().items() if not torch.equal(value, before[n])]
-    assert changed == ["core.projection"]
-    assert torch.equal(mixer.core.projection, twin.core.projection)
-
-
-def test_redrawing_can_be_off():
-    mixer = make(redraw_every=0)
-    before = mixer.core.projection.clone()
-    mixer.after_step(1000, torch.Generator())
-    assert torch.equal(mixer.core.projection, before)
 
 
 def test_redrawing_after_forward_leaves_its_backward_alone():

@@ -15,8 +15,7 @@ from lra.models.positions import alibi_slopes, rotate
 from tests.attention import DIRECTIONS, builder, drawn
 from tests.models.ops.hashing.lsh_forms import literal, logits
 
-FACTS = {"width": 12, "heads": 3, "max_length": 64}
-built = builder(Reformer, **FACTS)
+built = builder(Reformer)
 
 
 def projected(mixer: Reformer, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,24 +85,6 @@ def test_a_later_token_can_move_earlier_outputs_and_that_is_declared() -> None:
     assert any(moved)
     assert mixer.traits.selection_leak
     assert not built().traits.selection_leak
-
-
-def test_rotations_are_drawn_from_the_site_and_again_when_their_time_has_come() -> None:
-    mixer, x = built(chunk=4, redraw_every=3), drawn(1, 40, 12)
-    assert torch.equal(mixer.rotations, built(chunk=4).rotations)
-    assert not torch.equal(mixer.rotations, built(chunk=4, seed=1).rotations)
-    first, generator = mixer(x, Layout()), torch.Generator().manual_seed(9)
-    for step in (1, 2):
-        mixer.after_step(step, generator)
-    assert torch.equal(mixer(x, Layout()), first)
-    mixer.after_step(3, generator)
-    again = mixer.rotations.clone()
-    assert not torch.allclose(mixer(x, Layout()), first)
-    mixer.after_step(4, generator)
-    assert torch.equal(mixer.rotations, again)
-    never = built(chunk=4, redraw_every=0)
-    never.after_step(3, generator)
-    assert torch.equal(never.rotations, built(chunk=4).rotations)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 4])

@@ -135,21 +135,7 @@ def test_stratified_choices_do_not_repeat():
             assert side.max() < total
 
 
-built = builder(Skyformer, seed=0, landmarks=8)
-
-
-def test_landmarks_stay_until_their_time_has_come():
-    mixer, x = built(redraw_every=3), drawn(2, 20, 12)
-    first = mixer(x, Layout())
-    for step in (1, 2):
-        mixer.after_step(step, torch.Generator().manual_seed(step))
-    assert torch.equal(mixer(x, Layout()), first)
-    mixer.after_step(3, torch.Generator().manual_seed(3))
-    assert not torch.allclose(mixer(x, Layout()), first)
-    assert torch.equal(mixer.core.draws, built(seed=3).core.draws)
-    never = built(redraw_every=0)
-    never.after_step(3, torch.Generator().manual_seed(3))
-    assert torch.equal(never.core.draws, built().core.draws)
+built = builder(Skyformer, landmarks=8)
 
 
 def test_kernelised_attention_has_no_draws_and_takes_another_source():
