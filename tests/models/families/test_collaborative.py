@@ -163,16 +163,3 @@ def test_scores_cost_heads_times_those_of_concatenated_heads():
     )
     projections, mixed = 2 * 2 * LENGTH * 12, 3 * 2 * LENGTH * LENGTH
     assert many - few == projections + mixed
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"key_width": 0}, "key_width must be at least 1, or null: got 0"),
-        ({"key_width": 4}, "leave some of 3 heads without one of 4 shared columns"),
-        ({"mixing": "random"}, "mixing"),
-    ],
-)
-def test_what_it_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)

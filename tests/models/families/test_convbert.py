@@ -72,21 +72,6 @@ def test_equal_tokens_in_other_places_have_other_kernels():
     assert reached.nonzero().flatten().tolist() == list(range(LENGTH // 2 + 2, LENGTH))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kernel": 4}, "kernel counts taps, an odd number of at most 63.*: got 4"),
-        ({"kernel": 65}, "got 65"),
-        ({"kernel": 33, "causal": True}, "at most 32 for inputs of up to 32 .*: got 33"),
-        ({"head_ratio": 0}, "head_ratio must be at least 1: got 0"),
-        ({"head_ratio": 8}, "head_ratio has nothing to act on without as many heads"),
-    ],
-)
-def test_what_it_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 VOCABULARY, POSITIONS = 30_522, 512
 PUBLISHED = [
     ({"width": 256, "heads": 4, "feed_forward_width": 1024, "embedding_width": 128}, 13_143_768),

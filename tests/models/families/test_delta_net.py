@@ -192,20 +192,6 @@ def test_steps_are_drawn_between_the_shortest_and_the_longest():
     assert abs(steps.log().mean() - math.log(0.01)) < 0.1
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"chunk": 0}, "chunk must be at least 1: got 0"),
-        ({"householders": 0}, "householders must be at least 1: got 0"),
-        ({"value_expansion": 0}, "value_expansion must be at least 1: got 0"),
-        ({"convolution": 1}, "convolution counts taps, at least 2, or null: got 1"),
-    ],
-)
-def test_bad_options_say_what_is_wanted(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(DeltaNet, **wrong)
-
-
 def test_levels_are_of_tokens_that_write_once():
     with pytest.raises(ValueError, match="weighs what a token writes once: got householders=2"):
         built(GatedDeltaNet, log_linear=True, householders=2)

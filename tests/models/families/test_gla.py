@@ -127,19 +127,3 @@ def test_lower_bounds_grow_from_nothing_in_equal_steps_and_are_shared():
 def test_a_state_has_the_numbers_that_are_written_down(family, numbers):
     site = Site(width=128, heads=4, max_length=64, causal=True)
     assert family(site).initial_state(1, 999)[0].numel() == numbers
-
-
-@pytest.mark.parametrize(
-    ("family", "wrong", "message"),
-    [
-        (GLA, {"key_expansion": 0.4}, "a whole number of channels: got 0.4 of 4"),
-        (GLA, {"gate_divisor": 0.0}, "gate_divisor must be positive: got 0.0"),
-        (GLA, {"gate_rank": 0}, "gate_rank must be at least 1: got 0"),
-        (HGRN2, {"chunk": 0}, "chunk must be at least 1: got 0"),
-        (KimiDelta, {"bound": 0.0}, "bound is a logarithm below 0, or null: got 0.0"),
-        (KimiDelta, {"gate_rank": 0}, "gate_rank must be at least 1, or null: got 0"),
-    ],
-)
-def test_bad_options_say_what_is_wanted(family, wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(family, **wrong)

@@ -178,26 +178,6 @@ def test_the_network_learns_without_decay_and_its_table_slowly():
     assert special["in_proj.weight"].matrix
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"order": 1}, "order must be at least 2: got 1"),
-        ({"filter_width": 0}, "filter_width must be at least 1: got 0"),
-        ({"bands": 0}, "bands must be at least 1: got 0"),
-        ({"inner_layers": -1}, "inner_layers must be at least 0: got -1"),
-        ({"convolution": 0}, "convolution must be at least 1: got 0"),
-        ({"fast_decay": 2.0}, "the fastest first: got fast_decay=2.0, slow_decay=1.5"),
-        ({"target": 1.0}, r"target must lie in \(0, 1\): got 1.0"),
-        ({"rate": 0.0}, "rate must be positive: got 0.0"),
-        ({"rate_of_positions": 0.0}, "rate_of_positions must be positive: got 0.0"),
-        ({"causal": True, "bidirectional": True}, "bidirectional has nothing to act on"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 def test_more_tokens_than_lags_are_refused():
     mixer, message = built(causal=True), re.escape(f"up to {LONGEST} tokens: got {LONGEST + 1}")
     with pytest.raises(ValueError, match=message):

@@ -127,21 +127,6 @@ def test_the_map_of_no_token_is_formed():
     assert 1.5 * less < count_operations(as_convolution)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"key_width": 0}, "key_width must be at least 1: got 0"),
-        ({"intra_depth": 0}, "intra_depth must be at least 1: got 0"),
-        ({"window": 0}, "use 1 to 95, or null for all"),
-        ({"window": 97}, "have 95 in reach: got 97"),
-        ({"window": 4}, "window must be odd.*: got 4; use 3"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 def test_what_has_no_state_says_so():
     with pytest.raises(ValueError, match="heads must divide width: got heads=2, width=13"):
         LambdaLayer(Site(width=13, heads=2, max_length=8))

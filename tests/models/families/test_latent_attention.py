@@ -149,19 +149,6 @@ def test_another_source_is_more_keys(positions):
             mixer.attend(x, Layout(), source, Layout())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kv_width": 0}, "kv_width must be at least 1, or null: got 0"),
-        ({"query_width": 0}, "query_width must be at least 1, or null: got 0"),
-        ({"rotary_width": 3}, "rotary_width must be even, at least 2, or null: got 3"),
-    ],
-)
-def test_what_it_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 def test_a_rotary_part_needs_rotary_positions():
     with pytest.raises(Unsupported, match="rotary_width has nothing to act on without rotary"):
         built(positions=Positions.none, rotary_width=4)

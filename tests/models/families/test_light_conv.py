@@ -68,18 +68,3 @@ def test_without_a_gate():
 def test_layers_have_kernels_of_their_own():
     sites = [Site(**SITE, layer=layer, depth=3) for layer in range(3)]
     assert [LightConv(site, kernel=[3, 7, 15]).taps for site in sites] == [3, 7, 15]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kernel": 0}, "kernel counts taps"),
-        ({"kernel": 64}, "of which no token of up to 32 reaches more than 63: got 64"),
-        ({"kernel": 33, "causal": True}, "no token of up to 32 reaches more than 32: got 33"),
-        ({"heads": 4}, "heads share the channels evenly"),
-        ({"input_dropout": 1.0}, r"input_dropout must lie in \[0, 1\): got 1.0"),
-    ],
-)
-def test_what_it_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(LightConv, **options)

@@ -70,20 +70,6 @@ def test_projections_cost_half_of_those_of_attention_and_a_gate():
     assert square == 32 * 64**2 * (2 * 4 / 4 + 2 * (2 + 1) / 4)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"attention_width": 0}, "attention_width parts the channels.*: got 0 of 12"),
-        ({"attention_width": 12}, "got 12 of 12"),
-        ({"attention_width": 5}, "a multiple of heads=2: got 5 of 12"),
-        ({"convolution": "wide"}, "convolution"),
-    ],
-)
-def test_what_it_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 KERNELS = [3, 7, 15, 31, 31, 31]
 TOKENS = 30
 """Of the source, and of the target: what the paper counts multiply-adds for."""

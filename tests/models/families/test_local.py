@@ -151,23 +151,6 @@ def test_the_lra_variant_hides_other_tokens_than_padding():
     torch.testing.assert_close(here[:, 7:8], mean, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"block": 0}, r"block is the number of tokens.*at least 1: got 0"),
-        ({"look_back": -1}, r"look_back counts blocks, at least 0: got -1"),
-        ({"look_forward": -2}, r"look_forward counts blocks, at least 0: got -2"),
-        (
-            {"look_back": 1, "variant": Variant.lra},
-            r"variant=lra fixes look_back at 0: got 1; leave it .*, or choose variant=faithful",
-        ),
-    ],
-)
-def test_bad_options_say_what_is_wanted(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(**wrong)
-
-
 def test_refusals_name_the_way_out():
     with pytest.raises(Unsupported, match="got look_forward=1; set it to 0"):
         built(causal=True, look_forward=1)

@@ -93,22 +93,6 @@ def test_phases_survive_a_move_to_half_precision():
     assert {parameter.dtype for parameter in parts.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"states": 0}, "states must be at least 1"),
-        ({"radius_min": 0.9, "radius_max": 0.9}, "wanted 0 <= radius_min < radius_max <= 1"),
-        ({"radius_max": 1.1}, "wanted 0 <= radius_min < radius_max <= 1"),
-        ({"phase_max": 0.0}, "phase_max must lie in"),
-        ({"rate": 0.0}, "rate must be positive"),
-        ({"dropout": 1.0}, "dropout must lie in"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, why):
-    with pytest.raises(ValueError, match=why):
-        built(**options)
-
-
 def test_one_direction_is_none_to_choose():
     with pytest.raises(Unsupported, match="bidirectional"):
         built(bidirectional=False, causal=True)

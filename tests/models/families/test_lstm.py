@@ -186,23 +186,6 @@ def test_one_direction_answers_at_the_last_token():
     assert Backbone(config, facts, one_way, seed=0).stack.blocks[0].mixer.traits.causal
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"width": 9, "heads": 3}, "share the width in halves: got model.backbone.width=9"),
-        ({"hidden_width": 0}, "hidden_width must be at least 1, or null: got 0"),
-        ({"weight_drop": 1.0}, r"weight_drop must lie in \[0, 1\): got 1.0"),
-        ({"input_dropout": [-0.1]}, r"input_dropout must lie in \[0, 1\): got -0.1"),
-        ({"output_dropout": [0.1, 0.2]}, "1 value or depth=1 values: got 2"),
-        ({"activation_penalty": -1.0}, "activation_penalty must be 0 or positive: got -1.0"),
-        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 def test_penalties_are_nothing_for_reversible_layers():
     config = BackboneConfig(width=8, positions=Positions.none, residual="reversible")
     facts = TaskFacts(head=Head.language_modelling, vocabulary=11, classes=0, max_length=9)

@@ -70,17 +70,3 @@ def test_autograd_keeps_no_state_of_every_token():
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         selective_scan(u, dt, rates, write, read)
     assert max((x.numel() for x in kept), default=0) <= u.numel()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"states": 0}, "states must be at least 1: got 0"),
-        ({"step_rank": 0}, "step_rank must be at least 1: got 0"),
-        ({"step_max": 0.0001}, "steps must be positive, the shortest first"),
-        ({"convolution": 0}, "convolution counts taps, at least 2, or null: got 0"),
-    ],
-)
-def test_bad_options_say_what_is_wanted(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(**wrong)

@@ -156,24 +156,6 @@ def test_parameters_and_state_are_those_of_the_paper():
     assert sum(tail.numel() for tail in tails) == 3 * (256 + 2 * 64)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"states": 0}, "states must be at least 1: got 0"),
-        ({"groups": 3}, "groups share heads evenly: got 3 groups of 4 heads"),
-        ({"step_min": 0.0}, "steps must be positive, the shortest first: got step_min=0.0"),
-        ({"step_min": 0.2}, "steps must be positive, the shortest first: got step_min=0.2"),
-        (
-            {"quasi_separable": True, "convolution": 4, "causal": False},
-            "a centred convolution has an odd number of taps: got 4; 7 is usual",
-        ),
-    ],
-)
-def test_bad_options_say_what_is_wanted(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(**wrong)
-
-
 def test_a_causal_hydra_is_refused():
     with pytest.raises(Unsupported, match="quasi_separable sees both sides"):
         built(quasi_separable=True, convolution=7)

@@ -241,25 +241,6 @@ def test_what_is_no_matrix_is_said():
     assert wide - special == {"v_proj.weight", "mx_proj.weight", "h_proj.weight"}
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"ema_states": 0}, "ema_states must be at least 1"),
-        ({"value_width": 0}, "value_width must be at least 1"),
-        ({"key_width": -1}, "key_width must be at least 1"),
-        ({"chunk_length": 0}, "chunk_length must be at least 1"),
-        ({"truncation": 0}, "truncation must be at least 1"),
-        ({"relative": "rotary", "key_width": 5}, "got key_width=5; make it even"),
-        ({"truncation": 4, "causal": True}, "truncation has nothing to act on"),
-        ({"truncation": 4, "bidirectional": False}, "truncation has nothing to act on"),
-        ({"bidirectional": False, "causal": True}, "bidirectional"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, why):
-    with pytest.raises(ValueError, match=why):
-        built(**options)
-
-
 def test_lengths_above_the_table_are_refused():
     mixer = built(causal=True)
     with pytest.raises(ValueError, match=r"up to 17 tokens: got 18; truncate"):

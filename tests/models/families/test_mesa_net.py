@@ -151,18 +151,3 @@ def test_parameters_and_state_are_those_of_the_released_layer():
     of_keys, of_values, *inputs_ = mixer.initial_state(1, 999)
     assert of_keys.numel() == of_values.numel() == 4 * 32 * 32
     assert [each.numel() for each in inputs_] == [3 * 128] * 2
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"steps": 0}, "steps must be at least 1: got 0"),
-        ({"chunk": 0}, "chunk must be at least 1: got 0"),
-        ({"ridge_min": 0.0}, "ridge_min must lie between 0 and 1: got 0.0"),
-        ({"ridge_min": 1.0}, "ridge_min must lie between 0 and 1: got 1.0"),
-        ({"convolution": 1}, "convolution counts taps, at least 2, or null: got 1"),
-    ],
-)
-def test_bad_options_say_what_is_wanted(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(**wrong)

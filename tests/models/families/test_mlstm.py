@@ -80,15 +80,3 @@ def test_parameters_and_state_are_those_of_the_package():
     state, level, tail = mixer.initial_state(1, 999)
     assert state.numel() + level.numel() == 4 * (64 * 64 + 64 + 1)
     assert tail.numel() == 3 * 256
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"expansion": 0}, "expansion must be at least 1: got 0"),
-        ({"block_size": 5}, "block_size must divide the 24 channels of all heads: got 5"),
-    ],
-)
-def test_bad_options_say_what_is_wanted(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(**wrong)

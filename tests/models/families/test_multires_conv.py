@@ -108,21 +108,6 @@ def test_taps_are_no_matrices():
     assert matrices == {"out_proj.weight", "out_proj.bias"}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"taps": 1}, "taps must be at least 2, which can stand apart: got 1"),
-        ({"levels": 0}, "levels must lie in 1 to 5, which reach over 20 tokens: got 0"),
-        ({"levels": 6}, "levels must lie in 1 to 5"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
-        ({"mixing": "gated"}, "mixing"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 def test_a_stream_is_one_document():
     mixer, x = built(causal=True), drawn(2, 3, WIDTH)
     flow = Flow(x, mixer.initial_state(2, 8))

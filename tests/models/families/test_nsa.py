@@ -203,28 +203,6 @@ def test_work_is_what_the_numbers_say():
     assert done == maps + whole + pairs * block * 4 * width
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"block": 0}, "block must be at least 1: got 0"),
-        ({"compressed_block": 0}, "at least 1 and at most block=32: got 0; change one of them"),
-        ({"compressed_block": 64}, "at least 1 and at most block=32: got 64; change one of them"),
-        ({"stride": 5}, "must divide compressed_block=32 and block=32: got 5; 1 does"),
-        ({"block": 9, "compressed_block": 6}, "compressed_block=6 and block=9: got 6; 1 does"),
-        ({"stride": 0}, "must divide compressed_block=32 and block=32: got 0; 1 does"),
-        ({"window": 0}, "window must be at least 1: got 0"),
-        ({"first": -1}, "first must be at least 0: got -1"),
-        ({"local": 0}, "local must be at least 1: got 0"),
-        ({"top": 2}, "top counts the blocks of first=1 and local=2 too: got 2; use 3 or more"),
-        ({"key_value_heads": 3}, "key_value_heads must divide the heads of queries: got 3 of 4"),
-        ({"key_value_heads": 0}, "key_value_heads must divide the heads of queries: got 0 of 4"),
-    ],
-)
-def test_bad_options_say_what_is_wanted(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(**wrong)
-
-
 def test_a_stream_has_no_documents():
     mixer, document = built(causal=True, block=4), torch.zeros(1, 3, dtype=torch.int64)
     with pytest.raises(ValueError, match="reset rows where documents begin"):

@@ -188,21 +188,6 @@ def test_the_convolution_adds_itself_to_the_mixer():
         torch.testing.assert_close(mixer(x, layout), wanted, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"landmarks": 0}, "landmarks must be at least 1: got 0"),
-        ({"conv_kernel": 4}, "odd, to have a middle, or 0 for none: got 4; use 5"),
-        ({"conv_kernel": -1}, "got -1"),
-        ({"iterations": 0}, "iterations must be at least 1: got 0"),
-        ({"inverse": Inverse.ridge, "ridge": 0.0}, "got 0.0; without one choose inverse=exact"),
-    ],
-)
-def test_wrong_numbers_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 def test_what_averages_the_future_is_not_causal():
     with pytest.raises(Unsupported, match="cannot be causal"):
         Nystromformer(Site(width=12, heads=3, max_length=64, causal=True))

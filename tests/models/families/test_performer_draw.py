@@ -191,20 +191,6 @@ def test_features_none_takes_k_ln_k():
     assert make(features=None).core.projection.shape == (round(8 * math.log(8)), 8)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"features": 0}, "got 0"),
-        ({"redraw_every": -1}, "got -1"),
-        ({"feature_epsilon": -0.1}, "got feature_epsilon=-0.1"),
-        ({"chunk": 0}, "got 0"),
-    ],
-)
-def test_impossible_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        make(**options)
-
-
 def test_traits_say_what_the_instance_does():
     assert make().traits.row_stochastic
     assert not make(kernel=Kernel.relu, renormalise=False).traits.row_stochastic

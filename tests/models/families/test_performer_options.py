@@ -266,19 +266,3 @@ def test_the_mixer_attends_across(options):
     else:
         wanted = dense(q, k, v, W, options.get("kernel", Kernel.softmax), keep=keep)
     torch.testing.assert_close(found, mixer.merge(wanted), rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"projected": False}, "got kernel=softmax"),
-        ({"renormalise": False}, "kernel=relu"),
-        ({"renormalise": False, "kernel": Kernel.trigonometric}, "kernel=trigonometric"),
-        ({"feature_epsilon": 1e-6}, "leave it null, or choose stabiliser=reference"),
-        ({"stabiliser": Stabiliser.reference, "kernel": Kernel.relu}, "got kernel=relu"),
-        ({"stabiliser": Stabiliser.reference, "causal": True}, "choose key_max=global"),
-    ],
-)
-def test_contradictions_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        make(**options)

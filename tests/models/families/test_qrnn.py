@@ -69,19 +69,3 @@ def test_layers_have_kernels_of_their_own():
         for layer in range(3)
     ]
     assert kernels == [2, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kernel": 0}, "kernel counts tokens, at least 1: got 0"),
-        ({"zoneout": 1.5}, r"zoneout must lie in \[0, 1\): got 1.5"),
-        ({"zoneout": 0.1, "pooling": "ifo"}, "zoneout has nothing to act on under pooling=ifo"),
-        ({"pooling": "none"}, "pooling"),
-        ({"width": 7, "heads": 1}, "share the width in halves"),
-        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)

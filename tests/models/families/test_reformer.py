@@ -147,22 +147,6 @@ def test_one_chunk_is_exact_attention_with_shared_queries_and_keys() -> None:
     torch.testing.assert_close(mixer(x, Layout())[0], wanted, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("rounds", 0, "rounds must be at least 1: got 0"),
-        ("chunk", 0, "chunk must be at least 1: got 0"),
-        ("before", -1, "before must be at least 0: got -1"),
-        ("redraw_every", -1, "redraw_every must be at least 0: got -1"),
-        ("buckets", [7], r"each even: got buckets=\[7\]; write \[64\]"),
-        ("buckets", [], "one factor or more"),
-    ],
-)
-def test_wrong_numbers_are_refused(option: str, value: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        built(**{option: value})
-
-
 def test_what_it_cannot_do_is_refused() -> None:
     with pytest.raises(ValueError, match="even head width: got 3"):
         built(heads=4, positions=Positions.rotary)

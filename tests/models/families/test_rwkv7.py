@@ -186,16 +186,3 @@ def test_it_begins_where_the_published_model_begins():
     assert mixer.tuning()["decay.base"].learning_rate_scale == 2
     state, token = mixer.initial_state(1, 999)
     assert (state.numel(), token.numel()) == (64 * 768, 768)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"chunk": 0}, "chunk must be at least 1: got 0"),
-        ({"ranks": [1, 2, 3]}, r"ranks are four numbers, at least 1, or null: got \[1, 2, 3\]"),
-        ({"ranks": [1, 2, 3, 0]}, r"ranks are four numbers, at least 1, or null"),
-    ],
-)
-def test_bad_options_say_what_is_wanted(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(**wrong)

@@ -214,32 +214,6 @@ def test_dynamics_learn_slowly_and_do_not_decay():
     assert said["skip"] == Tuning()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"states": 7}, "states come in pairs: got states=7"),
-        ({"independent": 4}, "independent must divide width: got independent=4, width=6"),
-        ({"step_min": 0.2}, "the shortest first: got step_min=0.2, step_max=0.1"),
-        ({"rate": 0.0}, "rate must be positive: got 0.0"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
-        ({"rate_of_readout": 0.0}, "rate_of_readout must be positive: got 0.0"),
-        ({"input_limit": 0.0}, "input_limit must be positive: got 0.0"),
-        ({"convolution_dropout": 1.0}, r"convolution_dropout must lie in \[0, 1\): got 1.0"),
-        ({"init": "fourier"}, "init"),
-        ({"kernel": "dplr", "init": "linear"}, "init has nothing to act on under kernel=dplr"),
-        ({"kernel": "dplr", "discretisation": "bilinear"}, "under kernel=dplr: got bilinear"),
-        ({"kernel": "dss_exp", "discretisation": "bilinear"}, "under kernel=dss_exp"),
-        ({"kernel": "dss_exp", "input_limit": 2.0}, "input_limit has nothing to act on"),
-        ({"init": "linear", "input_limit": 2.0}, "input_limit has nothing to act on under init"),
-        ({"tied_dropout": True}, "tied_dropout has nothing to act on without dropout above 0"),
-        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 def as_released(case):
     """Return a mixer with the weights of a released block, whose Lambda are the conjugates."""
     options = dict(released.CASES[case])

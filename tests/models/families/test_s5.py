@@ -258,25 +258,3 @@ def test_parameters_learn_by_the_sets_of_the_released_code(options, entry, step)
     assert found["dynamics.real"] == found["dynamics.frequency"] == SLOW
     assert (found["dynamics.entry"], found["dynamics.log_step"]) == (entry, step)
     assert found["readout"] == found["skip"] == found["out_proj.weight"] == Tuning()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"states": 7}, "states come in pairs: got states=7; use 2"),
-        ({"states": 0}, "states come in pairs: got states=0"),
-        ({"blocks": 3}, "blocks must cut states into even parts: got blocks=3, states=8; use"),
-        ({"blocks": 8}, "blocks must cut states into even parts: got blocks=8, states=8"),
-        ({"blocks": 0}, "got blocks=0"),
-        ({"step_min": 0.0}, "steps must be positive, the shortest first: got step_min=0.0"),
-        ({"step_min": 0.2}, "got step_min=0.2, step_max=0.1"),
-        ({"rate": 0.0}, "rate must be positive: got 0.0"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
-        ({"output": "normal"}, "output"),
-        ({"decay_input": True, "fast_input": True}, "decay_input has nothing to act on"),
-        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)

@@ -207,32 +207,6 @@ def test_the_kernel_learns_slowly(kernel, decay):
     assert special["skip"] == Tuning()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"smallest": 0}, "smallest must be at least 1: got 0"),
-        ({"kernels": 0}, "kernels must be at least 1: got 0"),
-        ({"stretch": 3}, "stretch must be a power of two: got 3"),
-        ({"decay_min": 2.5}, "the smallest first: got decay_min=2.5, decay_max=2.0"),
-        ({"decay_min": 0.0}, "decays must be positive"),
-        ({"threshold": -1.0, "kernel": "free"}, "threshold must be 0 or positive: got -1.0"),
-        ({"rate": 0.0}, "rate must be positive: got 0.0"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
-        ({"kernel_dropout": 0.1}, "kernel_dropout has nothing to act on under kernel=pieces"),
-        (
-            {"smallest": 24, "decay_max": 3.0},
-            "decay_max has nothing to act on without a kernel that",
-        ),
-        ({"kernel": "free", "stretch": 2}, "stretch has nothing to act on under kernel=free"),
-        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
-        ({"init": "zeros"}, "init"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 def test_more_tokens_than_lags_are_refused():
     mixer, message = built(causal=True), re.escape(f"up to {LONGEST} tokens: got {LONGEST + 1}")
     with pytest.raises(ValueError, match=message):

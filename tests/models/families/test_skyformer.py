@@ -151,22 +151,6 @@ def test_kernelised_attention_has_no_draws_and_takes_another_source():
     torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"landmarks": 7}, "even and above 0: got 7; use 8"),
-        ({"landmarks": 0}, "got 0; use 2"),
-        ({"gamma": -0.1}, "got -0.1"),
-        ({"redraw_every": -1}, "got -1; use 0 for never"),
-        ({"inverse": Inverse.ridge}, "gamma is the ridge"),
-        ({"iterations": 0}, "iterations must be at least 1: got 0"),
-    ],
-)
-def test_wrong_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 @pytest.mark.parametrize("form", list(SkyformerForm))
 def test_neither_form_is_causal(form):
     with pytest.raises(Unsupported, match=f"{form} attention has no causal form"):

@@ -187,27 +187,6 @@ def test_the_stride_follows_the_longest_sequence_unless_it_is_given():
     assert (lra.stride, lra.summary) == (50, 10)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"stride": 0}, r"stride counts tokens, at least 1: got 0"),
-        ({"summary": 0}, r"summary counts tokens, at least 1: got 0"),
-        ({"summary": 6}, r"got summary=6, stride=6; choose a smaller summary"),
-        (
-            {"head_use": HeadUse.heads, "heads": 1},
-            r"got heads=1; set at least 2, or",
-        ),
-        (
-            {"variant": Variant.lra, "pattern": SparsePattern.strided},
-            r"variant=lra fixes pattern at fixed: got strided; .* or choose variant=faithful",
-        ),
-    ],
-)
-def test_bad_options_say_what_is_wanted(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(**wrong)
-
-
 def test_refusals_name_the_way_out():
     with pytest.raises(Unsupported, match="choose another pooling, or variant=faithful"):
         built(variant=Variant.lra, cls=True, causal=True)

@@ -83,16 +83,3 @@ def test_positions_are_added_behind_the_first_map():
     x = drawn(1, LENGTH, 12)
     wanted = literal(mixer, x, causal=True, slopes=alibi_slopes(3).double())
     torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"key_heads": 0}, "key_heads must be at least 1, or null: got 0"),
-        ({"key_heads": 4}, "mixing=identity needs as many heads of each kind: got 4 to 3"),
-        ({"mixing": "random"}, "mixing"),
-    ],
-)
-def test_what_it_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)

@@ -78,18 +78,6 @@ def test_parameters_and_state_are_those_of_the_released_layer():
     assert place.numel() == 1
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"block": 0}, "block must be at least 1: got 0"),
-        ({"rate": 0.0}, "rate must be above 0: got 0"),
-    ],
-)
-def test_bad_options_say_what_is_wanted(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        built(**wrong)
-
-
 def test_heads_of_odd_width_are_refused():
     with pytest.raises(ValueError, match="got heads of 5; change heads or head_width"):
         TTT(Site(width=15, heads=3, max_length=8))

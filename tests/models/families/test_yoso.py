@@ -199,22 +199,6 @@ def test_another_source_may_be_attended():
     torch.testing.assert_close(found, mixer.merge(F.normalize(y, dim=-1)))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tau": 25}, "tau must lie between 0 and 24: got 25"),
-        ({"tau": -1}, "got -1; null takes log2"),
-        ({"hashes": 0}, "hashes must be at least 1: got 0"),
-        ({"redraw_every": -1}, "got -1; use 0 for never"),
-        ({"gradient": Gradient.true}, "needs mode=expectation"),
-        ({"conv_kernel": 2}, "got 2; use 3"),
-    ],
-)
-def test_wrong_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        built(**options)
-
-
 def test_it_is_not_causal():
     with pytest.raises(Unsupported, match="no causal form"):
         Yoso(Site(width=12, heads=3, max_length=64, causal=True))
