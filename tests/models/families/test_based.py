@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lra.models.families.based import Based, TaylorFeatures
-from lra.models.mixer import Layout, Positions, Site
+from lra.models.mixer import Layout, Positions
 from lra.models.positions import rotate
 from tests.attention import builder, compare, drawn
 
@@ -70,11 +70,6 @@ def test_features_pull_gradients_as_autograd_does():
     (wanted,) = torch.autograd.grad(phi, x, given)
     seen = TaylorFeatures().pull(given.clone(), phi.detach(), x.detach())
     torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
-
-
-def test_a_state_has_the_numbers_that_are_written_down():
-    site = Site(width=128, heads=4, max_length=64, causal=True)
-    assert Based(site).initial_state(1, 999)[0].numel() == 4 * 153 * (32 + 1)
 
 
 def test_bad_options_say_what_is_wanted():

@@ -118,12 +118,3 @@ def test_lower_bounds_grow_from_nothing_in_equal_steps_and_are_shared():
     for layer in (1, 2, 3):
         wanted = torch.full((12,), layer / 4)
         torch.testing.assert_close(layers[layer].bounds(layer, torch.float32), wanted)
-
-
-@pytest.mark.parametrize(
-    ("family", "numbers"),
-    [(GLA, 128**2 // 8), (HGRN2, 128 * 32), (KimiDelta, 128**2 // 4)],
-)
-def test_a_state_has_the_numbers_that_are_written_down(family, numbers):
-    site = Site(width=128, heads=4, max_length=64, causal=True)
-    assert family(site).initial_state(1, 999)[0].numel() == numbers

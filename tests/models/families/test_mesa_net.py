@@ -143,11 +143,5 @@ def test_steps_keep_nothing_for_backward():
     assert kept(2) == kept(40)
 
 
-def test_parameters_and_state_are_those_of_the_released_layer():
-    """d 128, 4 heads of 32: four maps, two of 4 with biases, 8 taps, Lambda and a norm's 32."""
-    mixer = MesaNet(Site(width=128, heads=4, max_length=64, causal=True))
-    assert sum(each.numel() for each in mixer.parameters()) == 4 * 128**2 + 1032 + 8 * 128 + 160
-    torch.testing.assert_close(F.softplus(mixer.ridge) + 0.25, torch.ones(4, 32))
-    of_keys, of_values, *inputs_ = mixer.initial_state(1, 999)
-    assert of_keys.numel() == of_values.numel() == 4 * 32 * 32
-    assert [each.numel() for each in inputs_] == [3 * 128] * 2
+def test_lambda_begins_at_one():
+    torch.testing.assert_close(F.softplus(built(moved=0.0).ridge) + 0.25, torch.ones(3, 4).double())

@@ -75,15 +75,6 @@ def test_maps_of_the_last_outputs_begin_as_asked_for():
     assert 0.12 < drawn_.max() <= 0.125
 
 
-def test_parameters_and_state_are_those_that_are_written_down():
-    """Both maps of four gates within heads, biases, the norm, taps; 4 d numbers, and 3 inputs."""
-    mixer = SLSTM(Site(width=128, heads=4, max_length=64, causal=True))
-    maps = 2 * 4 * 128 * 32
-    assert sum(each.numel() for each in mixer.parameters()) == maps + 4 * 128 + 128 + 5 * 128
-    state, tail = mixer.initial_state(1, 999)
-    assert (state.numel(), tail.numel()) == (4 * 128, 3 * 128)
-
-
 def test_bad_options_say_what_is_wanted():
     with pytest.raises(ValueError, match="convolution counts taps, at least 2, or null: got 1"):
         built(convolution=1)

@@ -67,17 +67,6 @@ def test_it_is_the_paper_token_by_token(length, options):
     compare(seen, wanted, [x, *mixer.parameters()], atol=1e-10, looser=10)
 
 
-def test_parameters_and_state_are_those_of_the_released_layer():
-    """d 128, 4 heads, ttt-lm-pytorch's TTTLinear: 70,804, and 72,084 in blocks of Mamba's kind."""
-    site = Site(width=128, heads=4, max_length=64, causal=True)
-    plain, mamba = TTT(site), TTT(site, share_query_key=True, gate=True)
-    assert sum(each.numel() for each in plain.parameters()) == 70_804
-    assert sum(each.numel() for each in mamba.parameters()) == 72_084
-    trained, sums, place = plain.initial_state(1, 999)
-    assert trained.numel() == sums.numel() == 4 * 33 * 32
-    assert place.numel() == 1
-
-
 def test_heads_of_odd_width_are_refused():
     with pytest.raises(ValueError, match="got heads of 5; change heads or head_width"):
         TTT(Site(width=15, heads=3, max_length=8))

@@ -1,0 +1,45 @@
+"""How many parameters layers have, and numbers their states, by hand or as in released layers."""
+
+import pytest
+
+from tests.attention import builder
+from tests.contracts.choices_of_configs import MODELS
+
+ONE_SIZE = 999
+"""Tokens of memory, which such a state does not grow with."""
+D, HEAD = 128, 32
+"""Channels of a layer, in 4 heads."""
+SIZES = [
+    ("based", {}, None, [4 * 153 * (HEAD + 1)]),
+    # k v numbers a head, and 3 inputs of the convolutions of q, k and v.
+    ("delta_net", {}, None, [D * HEAD, 3 * D, 3 * D, 3 * D]),
+    ("gated_delta_net", {}, None, [2 * D * HEAD, 3 * D, 3 * D, 3 * 2 * D]),
+    ("kimi_delta", {}, None, [D * HEAD, 3 * D, 3 * D, 3 * D]),
+    ("gla", {}, None, [D * HEAD // 2]),
+    ("hgrn2", {}, None, [D * HEAD]),
+    # As counted in the released layer: N e numbers, and 3 e inputs.
+    ("mamba", {}, 116_480, [16 * 2 * D, 3 * 2 * D]),
+    # As counted in the released layer.
+    ("mamba2", {"states": 64}, 117_388, [64 * 2 * D, 3 * 2 * D, 3 * 64, 3 * 64]),
+    # Four maps, two of 4 with biases, 8 taps, Lambda and a norm's 32.
+    ("mesa_net", {}, 4 * D**2 + 1032 + 8 * D + 160, [D * HEAD, D * HEAD, 3 * D, 3 * D]),
+    # As counted in xlstm's layer: k v + k + 1 numbers a head.
+    ("mlstm", {}, 109_320, [4 * (64 * 64 + 64), 4, 3 * 2 * D]),
+    # Both maps of four gates within heads, biases, the norm, taps.
+    ("slstm", {}, 2 * 4 * D * HEAD + 4 * D + D + 5 * D, [4 * D, 3 * D]),
+    # As counted in ttt-lm-pytorch's TTTLinear, also in blocks of Mamba's kind.
+    ("ttt", {}, 70_804, [4 * (HEAD + 1) * HEAD, 4 * (HEAD + 1) * HEAD, 1]),
+    ("ttt", {"share_query_key": True, "gate": True}, 72_084, [4 * (HEAD + 1) * HEAD] * 2),
+    # A layer of the 1.6 B parameters.
+    ("rwkv6", {"width": 2048, "heads": 32},
+     5 * 2048**2 + 2 * 2048 * (160 + 64) + 10 * 2048, [64 * 2048, 2048]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "options", "parameters", "numbers"), SIZES)
+def test_a_layer_and_its_state_are_as_large_as_is_said(family, options, parameters, numbers):
+    mixer = builder(MODELS[family], width=D, heads=4, causal=True)(**options)
+    if parameters is not None:
+        assert sum(each.numel() for each in mixer.parameters()) == parameters
+    state = mixer.initial_state(1, ONE_SIZE)
+    assert [part.numel() for part in state][: len(numbers)] == numbers
