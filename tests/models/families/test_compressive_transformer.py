@@ -15,7 +15,6 @@ from lra.models.state import detach, join, select
 from tests.attention import drawn
 
 WIDTH, HEADS, K, RATE, LENGTH = 12, 3, 4, 3, 6
-NUMBERS = list(Compression)
 
 
 def site(*, causal: bool = True) -> Site:

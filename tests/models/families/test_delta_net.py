@@ -19,7 +19,6 @@ from lra.models.ops.gated.steps import step_biases
 from tests.attention import builder, compare, drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
-FAMILIES = pytest.mark.parametrize("family", [DeltaNet, GatedDeltaNet])
 OPTIONS = [
     {},
     {"convolution": None, "gate": Gate.sigmoid},

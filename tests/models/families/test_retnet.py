@@ -12,7 +12,6 @@ from lra.models.ops.gated.head_norm import Gate
 from tests.attention import builder, compare, drawn, streamed
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
-SITE = {"width": WIDTH, "heads": HEADS, "max_length": 64}
 NORMS = pytest.mark.parametrize("norm", [HeadNorm.group, HeadNorm.rms])
 
 

@@ -21,7 +21,6 @@ from tests.models.families.released import s4 as released
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
 STORED = np.load(released.OUTPUTS)
-RULES = pytest.mark.parametrize("rule", [*Discretisation])
 FORMS = pytest.mark.parametrize(
     "form",
     [

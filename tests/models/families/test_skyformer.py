@@ -24,7 +24,7 @@ from lra.models.ops.linear.reference import gaussian_weights as kernel
 from lra.models.ops.low_rank import reference
 from lra.models.ops.low_rank.iterative_inverse import Inverse, InverseRule
 from tests import attention
-from tests.attention import builder, drawn, heads, holes
+from tests.attention import drawn, heads, holes
 
 compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=100)
 
@@ -133,9 +133,6 @@ def test_stratified_choices_do_not_repeat():
         for side in chosen[:, 0]:
             assert len(side.unique()) == 16
             assert side.max() < total
-
-
-built = builder(Skyformer, landmarks=8)
 
 
 def test_kernelised_attention_has_no_draws_and_takes_another_source():
