@@ -9,23 +9,18 @@ from torch.nn import functional as F
 
 from lra.models.families.compressive_transformer import CompressiveTransformer, Reconstruction
 from lra.models.families.transformer_xl import SameLength, TransformerXL
-from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported
+from lra.models.mixer import Flow, Layout, Positions, Unsupported
 from lra.models.ops.compression import Compression, most_used
 from lra.models.state import detach, join, select
-from tests.attention import drawn
+from tests.attention import builder, drawn, site
 
 WIDTH, HEADS, K, RATE, LENGTH = 12, 3, 4, 3, 6
-
-
-def site(*, causal: bool = True) -> Site:
-    return Site(
-        width=WIDTH, heads=HEADS, max_length=64, causal=causal, positions=Positions.transformer_xl
-    )
+PLACE = {"causal": True, "positions": Positions.transformer_xl}
 
 
 def build(**options) -> CompressiveTransformer:
-    torch.manual_seed(0)
-    return CompressiveTransformer(site(), **{"rate": RATE, **options}).double()
+    usual = builder(CompressiveTransformer, **PLACE, rate=RATE)
+    return usual(**options).train()
 
 
 def read(mixer, pieces: list[Tensor], memory: int) -> tuple[Tensor, list, list[Tensor]]:
@@ -181,7 +176,7 @@ def with_weights_of(mixer, other):
 def test_it_is_transformer_xl_where_nothing_is_compressed(rate, size, training) -> None:
     """Rate 1 only remembers longer; a compressed memory of no rows only forgets."""
     mixer = build(rate=rate, compressed=size, compression=Compression.mean).train(training)
-    plain = TransformerXL(site(), same_length=SameLength.never).double().train(training)
+    plain = TransformerXL(site(**PLACE), same_length=SameLength.never).double().train(training)
     with_weights_of(mixer, plain)
     pieces = list(drawn(2, 20, WIDTH).split([5, 1, 7, 3, 4], dim=1))
     found, _, _ = read(mixer, pieces, 5)
@@ -257,4 +252,4 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(Unsupported, match="compression=convolution or dilated"):
         build(compression=Compression.mean, reconstruction=Reconstruction.autoencoding)
     with pytest.raises(Unsupported, match="a causal model"):
-        CompressiveTransformer(site(causal=False), rate=2)
+        CompressiveTransformer(site(**PLACE | {"causal": False}), rate=2)

@@ -11,7 +11,7 @@ from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.families.transformer_xl import SameLength, TransformerXL
 from lra.models.mixer import Layout, Positions, Site, Unsupported
-from tests.attention import drawn, streamed
+from tests.attention import builder, drawn, streamed
 from tests.models.families.released import transformer_xl as released
 
 STORED = np.load(released.OUTPUTS)
@@ -19,12 +19,8 @@ WIDTH, HEADS, LENGTH, MEMORY = 12, 3, 5, 7
 
 
 def build(positions: Positions = Positions.transformer_xl, **options) -> TransformerXL:
-    site = Site(
-        width=WIDTH, heads=HEADS, max_length=64, causal=options.pop("causal", True),
-        positions=positions,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    return TransformerXL(site, **options).double()
+    usual = builder(TransformerXL, causal=True, positions=positions)
+    return usual(**options).train()
 
 
 def literal(

@@ -5,13 +5,13 @@ import torch
 from torch import Tensor
 
 from lra.models.families.performer import Kernel, Performer, draw_projection
-from lra.models.mixer import Site
 from lra.models.ops.linear.reference import (
     GENERALISED_KERNELS,
     SOFTMAX_KERNELS,
     linear_attention,
     performer_features,
 )
+from tests.attention import builder
 from tests.models.ops.linear.feature_forms import WIDTH
 
 MAIN = [Kernel.softmax, Kernel.trigonometric, Kernel.relu]
@@ -33,11 +33,4 @@ def dense(q, k, v, W, kernel, *, keep=None, causal=False):
 
 
 def make(causal: bool = False, **options) -> Performer:
-    """Return a small mixer, always with the same draws."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        site = Site(
-            width=16, heads=2, max_length=64, causal=causal,
-            generator=torch.Generator().manual_seed(0),
-        )  # fmt: skip
-        return Performer(site, **options).double()
+    return builder(Performer, width=16, heads=2, causal=causal)(**options)
