@@ -89,6 +89,11 @@ def compare(
         torch.testing.assert_close(one, other, atol=looser * atol, rtol=looser * rtol)
 
 
+def joined(*parts: Tensor) -> Tensor:
+    """Return all numbers of several results, to be compared as one."""
+    return torch.cat([part.flatten() for part in parts])
+
+
 def streamed(
     mixer: Any, x: Tensor, cuts: list[int] | int, memory: int, *, detached: bool = False
 ) -> tuple[Tensor, State]:

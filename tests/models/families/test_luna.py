@@ -12,7 +12,7 @@ from lra.models.families.luna import Activation, Luna, causal_luna
 from lra.models.mixer import Flow, Layout, Unsupported
 from lra.models.ops.exact import softmax_attention
 from lra.models.ops.linear.running_product import running_product
-from tests.attention import builder, compare, drawn
+from tests.attention import builder, compare, drawn, joined
 
 built = builder(Luna, slots=5, moved=0.3)
 
@@ -53,15 +53,7 @@ def test_outputs_and_gradients_equal_the_equations(length, options):
     pairs = [nested(mixer, *row) for row in zip(x, p, strict=True)]
     wanted = [torch.stack(part) for part in zip(*pairs, strict=True)]
     inputs = [x, p, *(w for name, w in mixer.named_parameters() if not name.startswith("slots"))]
-    cotangents = [drawn(*each.shape, seed=2) for each in wanted]
-    for found, want in zip((flow.x, flow.stream), wanted, strict=True):
-        torch.testing.assert_close(found, want, rtol=0, atol=1e-12)
-    for found, want in zip(
-        torch.autograd.grad((flow.x, flow.stream), inputs, cotangents),
-        torch.autograd.grad(wanted, inputs, cotangents),
-        strict=True,
-    ):
-        torch.testing.assert_close(found, want, rtol=0, atol=1e-11)
+    compare(joined(flow.x, flow.stream), joined(*wanted), inputs, looser=10)
 
 
 def test_the_first_layer_begins_with_the_parameter():
@@ -141,14 +133,7 @@ def test_the_running_product_is_that_with_a_triangle(length, chunk):
     sums = drawn(2, 3, 5, 6, seed=7).requires_grad_()
     out, after = running_product(x, y, z, chunk, sums)
     wanted = (x @ y.mT).tril() @ z + x @ sums, sums + y.mT @ z
-    cotangents = [drawn(*each.shape, seed=8) for each in wanted]
-    inputs = (x, y, z, sums)
-    for found, want in zip(
-        (out, after, *torch.autograd.grad((out, after), inputs, cotangents)),
-        (*wanted, *torch.autograd.grad(wanted, inputs, cotangents)),
-        strict=True,
-    ):
-        torch.testing.assert_close(found, want, rtol=0, atol=1e-12)
+    compare(joined(out, after), joined(*wanted), (x, y, z, sums))
 
 
 def step_by_step(q, k, v, packing, keep=None):

@@ -8,7 +8,7 @@ from lra.models.contract.counting import pretending, saved_bytes
 from lra.models.families.mesa_net import MesaNet, least_squares
 from lra.models.mixer import Layout, Site
 from lra.models.ops.gated.decayed_solve import decayed_solve
-from tests.attention import builder, compare, drawn
+from tests.attention import builder, compare, drawn, joined
 
 WIDTH, HEADS, CHUNK = 12, 3, 8
 built = builder(MesaNet, causal=True, chunk=CHUNK, moved=0.3)
@@ -78,8 +78,8 @@ def test_a_state_is_carried_with_its_gradients():
     for cut in (slice(0, 3), slice(3, 4), slice(4, 21)):
         o, now = decayed_solve(*(each[:, :, cut] for each in given), state=now, chunk=8)
         parts.append(o)
-    found = torch.cat((torch.cat(parts, 2).flatten(), now.flatten()))
-    wanted = torch.cat((whole.flatten(), last.flatten()))
+    found = joined(torch.cat(parts, 2), now)
+    wanted = joined(whole, last)
     compare(found, wanted, [*given, root], atol=1e-11)
     q, k, beta, g = given
     matrix = torch.zeros_like(state) + state
@@ -88,7 +88,7 @@ def test_a_state_is_carried_with_its_gradients():
         outer = k[:, :, t, :, None] * k[:, :, t, None]
         matrix = g[:, :, t, None, None].exp() * matrix + beta[:, :, t, None, None] * outer
         rows.append(torch.linalg.solve(torch.eye(5).double() + matrix, q[:, :, t]))
-    literal = torch.cat((torch.stack(rows, 2).flatten(), matrix.flatten()))
+    literal = joined(torch.stack(rows, 2), matrix)
     compare(wanted, literal, [*given, root], atol=1e-10)
 
 

@@ -11,7 +11,8 @@ from lra.models.ops.gated import reference
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.pairs import decays
-from tests.attention import Largest, drawn, holes
+from tests import attention
+from tests.attention import Largest, drawn, holes, joined
 
 CHUNK = 8
 LENGTHS = pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
@@ -53,13 +54,10 @@ def compare(length, *, rule, vector, chunk=CHUNK, keep=None, given=None):
     product, literal = PRODUCTS[rule]
     seen = product(*tokens, state=state, chunk=chunk, keep=keep)
     wanted = literal(*tokens, state=state, keep=keep)
-    directions = [drawn(*x.shape, seed=9) for x in wanted]
     if keep is not None:
         real = keep[:, None, :, None]
         seen, wanted = ((o * real, last) for o, last in (seen, wanted))
-    torch.testing.assert_close(seen, wanted, atol=1e-10, rtol=0)
-    here, there = (torch.autograd.grad(both, leaves, directions) for both in (seen, wanted))
-    torch.testing.assert_close(here, there, atol=1e-10, rtol=0)
+    attention.compare(joined(*seen), joined(*wanted), leaves, atol=1e-10)
 
 
 @LENGTHS
