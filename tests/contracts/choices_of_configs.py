@@ -12,12 +12,12 @@ from typing import Union, get_args, get_origin
 
 import pytest
 import torch
-import yaml
 
 from lra import conf
 from lra.composition.binding import schema
 from lra.composition.compose import locate
 from lra.composition.runner_class import bundled
+from lra.composition.yaml_text import load
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Site, Unsupported
@@ -29,10 +29,7 @@ FOLDER = Path(*conf.__path__)
 
 
 def nodes(group):
-    return {
-        file.stem: yaml.safe_load(file.read_text())
-        for file in sorted((FOLDER / group).glob("*.yaml"))
-    }
+    return {file.stem: load(file) for file in sorted((FOLDER / group).glob("*.yaml"))}
 
 
 MODELS = {

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from lra import conf
 from lra.composition.binding import make
 from lra.composition.compose import core_of, group_file
+from lra.composition.yaml_text import load
 from lra.models.backbone.config import TOKEN_HEADS
 from lra.models.backbone.model import (
     Backbone,
@@ -33,7 +33,7 @@ LENGTH, VOCABULARY = 40, 11
 @cache
 def core(family: str):
     """Return the mixers and the stack, with what the family needs of the backbone."""
-    node = yaml.safe_load((FOLDER / f"{family}.yaml").read_text())
+    node = load(FOLDER / f"{family}.yaml")
     mixers, stack, _ = core_of(node, ())
     return mixers, stack, node.get("backbone", {})
 

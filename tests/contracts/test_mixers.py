@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from lra import conf
 from lra.composition.compose import mixer_factory
+from lra.composition.yaml_text import load
 from lra.models.contract import CHECKS, costs, verify
 from lra.models.contract.case import Case
 from lra.models.contract.suite import direction
 from lra.models.mixer import INSIDE, SCORED, Layout, Positions, Unsupported
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
-MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}
+MODELS = {path.stem: load(path) for path in FOLDER.glob("*.yaml")}
 FAMILIES = sorted(name for name, model in MODELS.items() if "mixer" in model)
 
 
