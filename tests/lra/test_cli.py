@@ -14,35 +14,6 @@ def python(code, *, cwd, **variables):
     return lra_process.python("-c", code, cwd=cwd, PYTHONPATH=str(HOME), **variables)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["--version"],
-        ["list"],
-        ["list", "models"],
-        ["run", "--help"],
-        ["list", "--help"],
-        ["data", "--help"],
-        ["doctor", "--help"],
-        ["verify", "--help"],
-        ["show", "--help"],
-        ["report", "--help"],
-    ],
-)
-def test_what_needs_no_torch_does_not_import_it(tmp_path, words):
-    code = (
-        "import sys\nfrom lra.cli import main\n"
-        f"try:\n    code = main({words!r})\nexcept SystemExit as leave:\n    code = leave.code\n"
-        "heavy = {'torch', 'hydra', 'matplotlib', 'scipy', 'wandb', 'datasets'}\n"
-        "print('heavy:', sorted(heavy & sys.modules.keys()))\nsys.exit(code)"
-    )
-    done = python(code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("heavy: []\n")
-    assert len(done.stdout.splitlines()) > 1
-
-
 def test_importing_the_program_is_light(tmp_path):
     done = python("import sys, lra.__main__; print(len(sys.modules), *sys.modules)", cwd=tmp_path)
     loaded = set(done.stdout.split())

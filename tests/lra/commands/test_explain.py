@@ -12,7 +12,6 @@ from lra.choices.explain import Option, choice_options, lines, sets, shared_opti
 from lra.cli import main
 from lra.composition.catalogue import choices, groups
 from lra.composition.option_sources import arguments, comments, parameters
-from tests.lra_process import python
 
 TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster", "search")
 
@@ -120,14 +119,6 @@ def test_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     text = capsys.readouterr().out
     assert "model.mixer.chunk=8" in text
     assert "Of mine." in text
-
-
-def test_neither_torch_nor_hydra_is_imported() -> None:
-    code = (
-        "import sys; from lra.cli import main; main(['list', 'performer']); "
-        "sys.exit(bool({'torch', 'hydra', 'pandas'} & {*sys.modules}))"
-    )
-    assert python("-c", code).returncode == 0
 
 
 def test_sections_of_docstrings() -> None:

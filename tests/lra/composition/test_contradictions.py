@@ -56,11 +56,6 @@ def test_a_preset_that_agrees_or_names_its_protocol_itself_is_composed(tmp_path,
     assert entries([*beside, *words])
 
 
-def test_presets_of_published_tables_fit_other_protocols() -> None:
-    words = ("+experiment=lra_table1", "seed=0", "runner=train", "scale=tiny")
-    assert composed("-m", *words)
-
-
 def test_presets_with_settings_of_their_own_are_refused_beside_a_protocol() -> None:
     with pytest.raises(ConfigError, match=r"\+experiment=tasks_train has .* \+protocol=nystrom"):
         composed("-m", "+experiment=tasks_train", "runner=train", "seed=0")

@@ -39,12 +39,6 @@ def test_the_sweep_of_a_preset_is_that_of_m(
     assert "is a sweep" not in capsys.readouterr().err  # where -m says so
 
 
-def test_words_narrow_it() -> None:
-    assert len(found("+experiment=quickstart", "model=linear")) == 3
-    assert len(found("+experiment=quickstart", "model=linear,fnet", "seed=1,2")) == 12
-    assert len(found("+experiment=quickstart", "model=linear", "runner=train")) == 1
-
-
 def test_models_of_a_preset_stand_under_the_protocols_of_their_sources() -> None:
     wanted = {"s4": "s4_v3", "s5": "s5", "lru": "lru", "mega": "mega", "sgconv": "sgconv"}
 
@@ -64,19 +58,6 @@ def test_one_run_of_it_where_that_is_asked_for(
     (entry,) = found("+experiment=quickstart", "model=performer", *words)
     assert entry.config["model"]["mixer"]["features"] == 64
     assert ("is a sweep; --run makes one run" in capsys.readouterr().err) == (words == ["--run"])
-
-
-def test_the_cells_are_those_of_the_sweep(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: object
-) -> None:
-    monkeypatch.chdir(str(tmp_path))
-    for limit in ("COUNTING_S", "FIRST_S"):  # what time allows to count varies
-        monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
-    words = ["+experiment=quickstart", "model=linear,fnet", "runner.dry_run=true", "logger=none"]
-    assert main(["run", *words]) == 0
-    alone = capsys.readouterr().out
-    assert main(["run", "-m", *words]) == 0
-    assert capsys.readouterr().out == alone
 
 
 def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:

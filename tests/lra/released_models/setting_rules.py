@@ -82,7 +82,8 @@ ARENA = {  # of the Nystromformer and the Skyformer code
     "training.warmup": lambda value, ours: ours.optim["warmup_steps"] == value - 1,
     "training.lr_decay": lambda value, ours:
         (value, ours.optim["schedule"], ours.optim.get("anneal", "linear"))
-        == ("linear", "one_cycle", "linear"),
+        == ("linear", "one_cycle", "linear")
+        and ours.optim["momentum_range"] == [0.85, 0.95],  # PyTorch's own
     "training.weight_decay": same("optim", "weight_decay"),
     "training.eval_frequency": lambda value, ours:
         (ours.runner["evaluate_every_steps"], ours.runner["keep"]) == (value, "best"),

@@ -91,14 +91,6 @@ def test_a_length_beyond_one_that_was_too_much_is_not_tried(tmp_path: Path) -> N
     assert (rows["reason"].str.startswith("not tried").groupby(rows["model"]).sum() == 4).all()
 
 
-def test_one_bad_cell_does_not_stop_the_others(tmp_path: Path) -> None:
-    words = ("-m", "model=identity,linear", "model.backbone.positions=rotary")
-    assert run(tmp_path, *words) == 0
-    rows = read_rows(tmp_path)
-    assert set(rows[rows["model"] == "identity"]["status"]) == {"unsupported"}
-    assert set(rows[rows["model"] == "linear"]["status"]) == {"ok"}
-
-
 SWEEP = ("-m", "model=linear,performer", "seed=0,1", "model.backbone.depth=1")
 
 
