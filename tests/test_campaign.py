@@ -13,22 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from lra.runners.records import Cell, Measurement
+from lra.runners.records import Measurement
 from lra.runners.storage import claims
 from lra.runners.store import Store
 from tests.campaign import fresh, machine, published, shim
 from tests.campaign.part import Found
 from tests.campaign.sweeps import check_store
 from tests.lra_process import python
+from tests.runners.storage.stored_cells import make_cell
 
 SHORT = ("workers", "disk", "calls", "clocks", "torn", "words", "searches")
 """Parts of which tests elsewhere do the same are left to the long form: kills, two sweeps."""
 PAGE = published.KEPT.parents[1] / "campaign.md"
-COLUMNS = {
-    "runner": "train", "mode": "train", "model": "linear", "task": "listops", "task_version": 1,
-    "source": "generated", "length": 512, "causal": False, "hardware": "cpu", "device": "some CPU",
-    "precision": "float32", "threads": 1,
-}  # fmt: skip
 
 
 CALLS = {
@@ -84,10 +80,7 @@ def stores(tmp_path: Path) -> tuple[Path, Path]:
     whole = tmp_path / "whole"
     store = Store(whole)
     for seed in range(2):
-        cell = Cell(
-            identity={"seed": seed}, columns={**COLUMNS, "seed": seed}, config={}, overrides=(),
-            fingerprint="abc123",
-        )  # fmt: skip
+        cell = make_cell(seed, "abc123")
         store.write(cell, [Measurement(metric="accuracy", value=0.5, labels={"split": "test"})], [],
                     {"torch": "2"})  # fmt: skip
         store.record_in_sweep("mine", cell.key)

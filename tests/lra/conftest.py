@@ -1,7 +1,10 @@
 """What the tests of the command line share: reports of one format, and Vega bundled once."""
 
+from collections.abc import Callable
+
 import pytest
 
+from lra.cli import main
 from tests import lra_process
 
 
@@ -9,6 +12,22 @@ from tests import lra_process
 def bundled() -> None:
     """Know the script of Vega, as every report needs it."""
     lra_process.bundle()
+
+
+@pytest.fixture
+def lra(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Run a command; return how it ended and all that it said, none of which is a traceback."""
+
+    def run(*words: object) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        assert "this is a bug" not in err
+        assert code != 2 or len(err.splitlines()) <= 4
+        return code, out + err
+
+    return run
 
 
 @pytest.fixture(autouse=True)

@@ -9,32 +9,25 @@ from typing import Any
 
 import pytest
 
-from lra.cli import main
 from lra.reports.dashboard import publish
-from lra.runners.records import Cell, Measurement, Status
+from lra.runners.records import Measurement, Status
 from lra.runners.storage.formats import pretty
 from lra.runners.store import Store
+from tests.runners.storage.stored_cells import make_cell
 
-COLUMNS: dict[str, Any] = {
-    "runner": "train", "mode": "train", "model": "linear", "task": "listops", "task_version": 1,
-    "source": "generated", "length": 512, "causal": False, "hardware": "cpu", "device": "chip",
-    "precision": "float32", "threads": 2, "seed": 0,
-}  # fmt: skip
+Lra = Callable[..., tuple[int, str]]
 NAMES = ("<script>alert(1)</script>", "50%_$x$", "a|b`c`", "../../etc", "\"'&amp;")
 TOLD = {"split": "test", "examples": "100"}
 
 
 def put(store: Store, *measurements: Measurement, schema: int = 2, **columns: Any) -> Path:
     """Store one cell; return the file with its rows."""
-    mixer = columns.pop("mixer", {})
-    full = COLUMNS | columns
-    told = {k: full[k] for k in ("model", "task", "task_version", "seed", "hardware", "length")}
-    cell = Cell(
-        identity={**told, "mixer": mixer, "runner": {"name": full["runner"]}},
-        columns=full,
-        config={"model": {"name": full["model"]}},
-        overrides=(f"model={full['model']}",),
-        fingerprint="ab",
+    mixer, runner = columns.pop("mixer", {}), columns.get("runner", "train")
+    usual = {"model": "linear", "task_version": 1, "seed": 0, "hardware": "cpu"}
+    told = {name: columns.get(name, value) for name, value in usual.items()}
+    cell = make_cell(
+        identity={**told, "mixer": mixer, "runner": {"name": runner}},
+        **{"device": "chip", **columns},
     )
     path = store.write(cell, measurements, [], {"torch": "2"})
     store.record_in_sweep("mine", cell.key)
@@ -123,25 +116,17 @@ def _light(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish, "specification", lambda planned, **_: planned.as_json())
 
 
-def lra(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
-    code = main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    assert "this is a bug" not in err
-    return code, out + err
-
-
 @pytest.mark.parametrize("fill", SHOWN, ids=lambda fill: fill.__name__)
 def test_what_differs_is_not_merged(
     fill: Callable[[Store], None],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    lra: Lra,
     one_format: None,
 ) -> None:
     store = Store(tmp_path / "results")
     fill(store)
-    assert lra(capsys, "report", "--results", store.root)[0] == 0
-    assert lra(capsys, "dashboard", "--results", store.root)[0] == 0
+    assert lra("report", "--results", store.root)[0] == 0
+    assert lra("dashboard", "--results", store.root)[0] == 0
     folder = store.root / "reports" / "all"
     board = json.loads((folder / "dashboard.json").read_text())
     for text in ((folder / "report.md").read_text(),):
@@ -153,19 +138,17 @@ def test_what_differs_is_not_merged(
     }.get(fill.__name__)  # fmt: skip
     assert apart is None or apart <= {*board["group_by"]}
     (key, *_) = (path.name for path in store.root.glob("cells/*/*"))
-    assert lra(capsys, "show", key, "--results", store.root)[0] == 0
+    assert lra("show", key, "--results", store.root)[0] == 0
 
 
-def test_names_of_any_kind_are_escaped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], one_format: None
-) -> None:
+def test_names_of_any_kind_are_escaped(tmp_path: Path, lra: Lra, one_format: None) -> None:
     store = Store(tmp_path / "results")
     for name in NAMES:
         put(store, score(0.5), model=name)
         why = Measurement(metric="time", status=Status.crashed, reason=f"{name}\n{name}")
         put(store, why, model=name, runner="scaling", mode="step")
-    assert lra(capsys, "report", "--results", store.root)[0] == 0
-    assert lra(capsys, "dashboard", "--results", store.root, "--title", NAMES[0])[0] == 0
+    assert lra("report", "--results", store.root)[0] == 0
+    assert lra("dashboard", "--results", store.root, "--title", NAMES[0])[0] == 0
     folder = store.root / "reports" / "all"
     for file in ("report.html", "report.md"):
         assert not re.search(r"(?<!\\)<script>alert", (folder / file).read_text()), file
@@ -174,19 +157,19 @@ def test_names_of_any_kind_are_escaped(
         put(store, score(0.5), model="two\nlines")
 
 
-def test_stores_with_nothing_in_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stores_with_nothing_in_them(tmp_path: Path, lra: Lra) -> None:
     store = Store(tmp_path / "results")
     asked = ("--results", store.root)
     for prepare in (store.root.mkdir, (store.root / "cells").mkdir):
         prepare()
         for verb in ("report", "dashboard"):
-            assert lra(capsys, verb, *asked) == (
+            assert lra(verb, *asked) == (
                 2, f"lra: no results under {store.root}: `lra run` makes some\n"
             )  # fmt: skip
-        assert "cells there: none" in lra(capsys, "show", "3fa9", *asked)[1]
+        assert "cells there: none" in lra("show", "3fa9", *asked)[1]
     store.record_in_sweep("mine", "3fa9" * 4)
     for verb in ("report", "dashboard"):
-        code, told = lra(capsys, verb, *asked, "--sweep", "mine")
+        code, told = lra(verb, *asked, "--sweep", "mine")
         assert (code, "no cell of mine" in told) == (2, True)
 
     path = put(store, score(0.5))
@@ -195,7 +178,7 @@ def test_stores_with_nothing_in_them(tmp_path: Path, capsys: pytest.CaptureFixtu
     for folder in (b"cells/\xff", b"cells/\xff/\xff", b"sweeps/\xfe"):  # names that are no text
         (store.root / os.fsdecode(folder)).mkdir()
     for verb in ("report", "dashboard"):
-        code, told = lra(capsys, verb, *asked)
+        code, told = lra(verb, *asked)
         assert (code, f"left out: {path}, line 1: torn, not JSON" in told) == (1, True)
-        assert lra(capsys, verb, *asked, "--sweep", "mien")[0] == 2
-    assert lra(capsys, "show", path.parent.name, *asked)[0] == 2
+        assert lra(verb, *asked, "--sweep", "mien")[0] == 2
+    assert lra("show", path.parent.name, *asked)[0] == 2

@@ -12,7 +12,6 @@ import pytest
 from fuzz import cases
 from matplotlib.figure import Figure
 
-from lra.cli import main
 from lra.results.stored import published
 from lra.runners.metrics import METRICS
 from lra.runners.records import COLUMNS
@@ -93,14 +92,6 @@ class Seen(html.parser.HTMLParser):
         self.links |= {value for name, value in attrs if "href" in name}
 
 
-def lra(capsys, *words):
-    code = main([str(word) for word in words])
-    err = capsys.readouterr().err
-    assert "Traceback" not in err
-    assert "this is a bug" not in err
-    return code, err
-
-
 def check_report(out, plain):
     """No tag, attribute, link or file that the data brought."""
     page = Seen((out / "report.html").read_text())
@@ -120,17 +111,17 @@ DRAWN = {"figure", "svg", "defs", "style", "g", "path", "use", "clippath", "rect
 
 
 @pytest.fixture
-def plain(tmp_path, capsys, monkeypatch):
+def plain(tmp_path, lra, monkeypatch):
     """The page of sound rows."""
     monkeypatch.setattr("lra.composition.selection.kinds", lambda _: {})  # which reads fifty files
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "sound.jsonl", scores())
-    assert lra(capsys, "report", "--rows", "sound.jsonl", "--out", "plain")[0] == 0
+    assert lra("report", "--rows", "sound.jsonl", "--out", "plain")[0] == 0
     return Seen((tmp_path / "plain" / "report.html").read_text())
 
 
 @pytest.mark.fuzz
-def test_malformed_files(plain, tmp_path, capsys):
+def test_malformed_files(plain, tmp_path, lra):
     generator = random.Random(20)
     kinds = [
         *damage.ANY, *damage.JSON, damage.cut_at_a_line, damage.blank_line, damage.newer,
@@ -148,7 +139,7 @@ def test_malformed_files(plain, tmp_path, capsys):
             if path.is_file() and path.read_bytes():
                 kind(path, generator)
         try:
-            code, err = lra(capsys, "report", "--rows", path, "--out", out)
+            code, err = lra("report", "--rows", path, "--out", out)
             if code:
                 refused += 1
                 assert code == 2
@@ -165,7 +156,7 @@ def test_malformed_files(plain, tmp_path, capsys):
 
 
 @pytest.mark.fuzz
-def test_hostile_names(plain, tmp_path, capsys):
+def test_hostile_names(plain, tmp_path, lra):
     """In tables and pages, of all columns that hold text."""
     generator = random.Random(21)
     shown = 0
@@ -178,16 +169,16 @@ def test_hostile_names(plain, tmp_path, capsys):
                     each["labels"] = {**each["labels"], column: name}
                 else:
                     each[column] = name
-        shown += report_of(rows, tmp_path / f"{number}", plain, capsys)
+        shown += report_of(rows, tmp_path / f"{number}", plain, lra)
     assert shown > cases(3) / 2
 
 
-def report_of(rows, folder, plain, capsys):
+def report_of(rows, folder, plain, lra):
     folder.mkdir()
     write(folder / "rows.jsonl", rows)
     try:
         code, err = lra(
-            capsys, "report", "--rows", folder / "rows.jsonl", "--out", folder / "out",
+            "report", "--rows", folder / "rows.jsonl", "--out", folder / "out",
             f"--title={NAMES[len(rows) % len(NAMES)]}", *PEERS,
         )  # fmt: skip
         assert {path.name for path in folder.iterdir()} <= {"rows.jsonl", "out"}
@@ -220,7 +211,7 @@ def svg_alone(figure, path, savefig=Figure.savefig, **options):
 @pytest.mark.every_format  # to which the page has links
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", REPORTED)
-def test_hostile_names_and_extreme_numbers_in_figures(name, plain, tmp_path, capsys, monkeypatch):
+def test_hostile_names_and_extreme_numbers_in_figures(name, plain, tmp_path, lra, monkeypatch):
     if name != ALL_FORMATS:
         monkeypatch.setattr(Figure, "savefig", svg_alone)
     generator = random.Random(name)
@@ -247,7 +238,7 @@ def test_hostile_names_and_extreme_numbers_in_figures(name, plain, tmp_path, cap
                  {"status": "crashed", "value": None, "reason": "x" * 5000, "samples": []}]
             )  # fmt: skip
             each |= change
-        report_of(rows, tmp_path / f"{name}-{number}", plain, capsys)
+        report_of(rows, tmp_path / f"{name}-{number}", plain, lra)
 
 
 # -- one by one ----------------------------------------------------------------------------------
@@ -287,10 +278,10 @@ def test_hostile_names_and_extreme_numbers_in_figures(name, plain, tmp_path, cap
         ({"labels": {"factor": "2"}}, "labels {'factor': '2'}; wanted a label 'tokens', too"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said(change, message, tmp_path, capsys):
+def test_what_is_wrong_is_said(change, message, tmp_path, lra):
     path = tmp_path / "rows.jsonl"
     write(path, [*scores(), {**scores()[0], **change}])
-    code, err = lra(capsys, "report", "--rows", path, "--out", tmp_path / "out")
+    code, err = lra("report", "--rows", path, "--out", tmp_path / "out")
     assert code == 2
     assert f"{path}, line 7: {message}" in err
     assert not (tmp_path / "out").exists()

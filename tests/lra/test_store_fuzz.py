@@ -6,32 +6,19 @@ import random
 import re
 import shutil
 import zipfile
+from functools import partial
 
 import damage
 import numpy as np
 import pytest
 from fuzz import cases
 
-from lra.cli import main
 from lra.reports.dashboard import publish
-from lra.runners.records import Cell, Measurement, Outcomes
+from lra.runners.records import Measurement, Outcomes
 from lra.runners.store import BadStore, Store, read_outcomes, read_rows
+from tests.runners.storage.stored_cells import make_cell
 
-COLUMNS = {
-    "runner": "train", "mode": "train", "model": "linear", "task": "listops", "task_version": 1,
-    "source": "generated", "length": 512, "causal": False, "hardware": "cpu", "device": "some CPU",
-    "precision": "float32", "threads": 2,
-}  # fmt: skip
-
-
-def cell(seed):
-    return Cell(
-        identity={"seed": seed, "mixer": {"features": 64}, "runner": {"name": "train"}},
-        columns={**COLUMNS, "seed": seed},
-        config={"model": {"name": "linear"}, "nested": {"list": [1, 2, {"a": None}]}},
-        overrides=("model=linear", f"seed={seed}"),
-        fingerprint="abc123",
-    )
+cell = partial(make_cell, fingerprint="abc123")
 
 
 def fill(root):
@@ -56,16 +43,6 @@ def fill(root):
     return store
 
 
-def lra(capsys, *words):
-    code = main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    assert "this is a bug" not in err
-    if code == 2:
-        assert len(err.splitlines()) <= 4
-    return code, out + err
-
-
 def contents(root, without):
     return {
         path: path.read_bytes()
@@ -86,7 +63,7 @@ def kinds(name):
     "cell.json", "rows-abc123.jsonl", "environment-abc123.json", "outcomes-abc123.npz",
     "checkpoint-abc123/weights.pt",
 ])  # fmt: skip
-def test_one_damaged_file(name, tmp_path, monkeypatch, capsys):
+def test_one_damaged_file(name, tmp_path, monkeypatch, lra):
     monkeypatch.setattr("lra.composition.selection.kinds", dict)  # which reads fifty files
     monkeypatch.setattr(publish, "specification", lambda planned, **_: planned.as_json())
     (tmp_path / "sound").mkdir()
@@ -101,7 +78,7 @@ def test_one_damaged_file(name, tmp_path, monkeypatch, capsys):
         kind = generator.choice(kinds(name))
         kind(path, generator)
         try:
-            again = check(root, path, seed, kind.__name__ in damage.HARMLESS, capsys)
+            again = check(root, path, seed, kind.__name__ in damage.HARMLESS, lra)
             assert contents(root, path) == before
             if again:
                 runs_again(Store(root), cell(seed), path)
@@ -114,25 +91,25 @@ def test_one_damaged_file(name, tmp_path, monkeypatch, capsys):
         shutil.rmtree(root)
 
 
-def check(root, path, seed, harmless, capsys):
+def check(root, path, seed, harmless, lra):
     """Ask every reader; return whether the cell is to run again."""
     store, own = Store(root), cell(seed)
     others = {cell(other).key for other in range(3) if other != seed}
-    code, told = lra(capsys, "doctor", "--store", "--results", root)
+    code, told = lra("doctor", "--store", "--results", root)
     assert code == (str(path) in told)  # the one thing that is damaged
     assert code or harmless
     assert all(line.startswith("FAIL") for line in told.splitlines()[:-1])
     named = bool(code)
     blocks = named and path.name in ("cell.json", "rows-abc123.jsonl")
 
-    code, told = lra(capsys, "report", "--results", root)
+    code, told = lra("report", "--results", root)
     assert code == blocks
     page = (root / "reports" / "all" / "report.md").read_text()
     assert f"from {3 - blocks} cells" in page
     if blocks:
         assert str(path) in told
         assert path.name in page.partition("## Left out")[2]
-    code, told = lra(capsys, "dashboard", "--results", root)
+    code, told = lra("dashboard", "--results", root)
     assert (code, str(path) in told) == (blocks, blocks)
 
     left_out = []
@@ -141,7 +118,7 @@ def check(root, path, seed, harmless, capsys):
     assert set(rows["cell"]) == (others if bad_rows else {*others, own.key})
     assert [str(path) in str(error) for error in left_out] == [True] * bad_rows
 
-    code, told = lra(capsys, "show", own.key, "--results", root)
+    code, told = lra("show", own.key, "--results", root)
     shown = named and path.suffix in (".json", ".jsonl")
     assert code == 2 * shown
     assert str(path) in told or not shown
@@ -194,7 +171,7 @@ def test_rows_of_before_the_mark_are_complete(tmp_path):
     assert len(read_rows(tmp_path)) == 9
 
 
-def test_what_others_leave_behind_is_no_damage(tmp_path, capsys):
+def test_what_others_leave_behind_is_no_damage(tmp_path, lra):
     store = fill(tmp_path)
     store.record_in_sweep("mine", "0" * 16)
     folder = store.cell_folder(cell(0).key)
@@ -206,7 +183,7 @@ def test_what_others_leave_behind_is_no_damage(tmp_path, capsys):
         os.utime(path, (0, 0))
     (folder / "log.txt").write_text("printed")
     (folder / "damaged-1-rows-abc123.jsonl").write_text("half")
-    code, told = lra(capsys, "doctor", "--store", "--results", tmp_path)
+    code, told = lra("doctor", "--store", "--results", tmp_path)
     assert code == 0
     for named in (old, claim, tmp_path / "sweeps" / "mine", folder / "damaged-1-rows-abc123.jsonl"):
         assert f"left {named}: " in told
@@ -215,7 +192,7 @@ def test_what_others_leave_behind_is_no_damage(tmp_path, capsys):
 
 @pytest.mark.parametrize("place", ["cells/3f", "cells/3f/3fa9c1e07b2d4c58", "sweeps", "claims",
                                    "sweeps/mine", "claims/0000000000000000"])  # fmt: skip
-def test_files_and_folders_in_each_others_place(place, tmp_path, capsys):
+def test_files_and_folders_in_each_others_place(place, tmp_path, lra):
     fill(tmp_path)
     path = tmp_path / place
     if path.is_dir():
@@ -225,41 +202,41 @@ def test_files_and_folders_in_each_others_place(place, tmp_path, capsys):
         path.mkdir()
     else:
         path.write_text("a file")
-    code, told = lra(capsys, "doctor", "--store", "--results", tmp_path)
+    code, told = lra("doctor", "--store", "--results", tmp_path)
     assert code == 1
     assert f"FAIL {path}" in told
-    code, told = lra(capsys, "report", "--results", tmp_path)
+    code, told = lra("report", "--results", tmp_path)
     assert code == place.startswith("cells")
     assert "from 3 cells" in (tmp_path / "reports/all/report.md").read_text()
 
 
-def test_a_lost_side_file_is_named(tmp_path, capsys):
+def test_a_lost_side_file_is_named(tmp_path, lra):
     store = fill(tmp_path)
     for seed, name in enumerate(("cell.json", "environment-abc123.json")):
         path = store.cell_folder(cell(seed).key) / name
         path.unlink()
-        code, told = lra(capsys, "doctor", "--store", "--results", tmp_path)
+        code, told = lra("doctor", "--store", "--results", tmp_path)
         assert code == 1
         assert f"{path}: missing" in told
-        code, told = lra(capsys, "show", cell(seed).key, "--results", tmp_path)
+        code, told = lra("show", cell(seed).key, "--results", tmp_path)
         assert code == 2
         assert str(path) in told
 
 
-def test_a_store_of_nothing_but_damage(tmp_path, capsys):
+def test_a_store_of_nothing_but_damage(tmp_path, lra):
     for path in fill(tmp_path).root.glob("cells/*/*/rows-*"):
         path.write_bytes(b"")
-    code, told = lra(capsys, "report", "--results", tmp_path)
+    code, told = lra("report", "--results", tmp_path)
     assert code == 2
     assert "line 1: torn" in told
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_the_right_to_read(tmp_path, capsys):
+def test_a_file_without_the_right_to_read(tmp_path, lra):
     store = fill(tmp_path)
     path = store.cell_folder(cell(0).key) / "rows-abc123.jsonl"
     path.chmod(0)
-    code, told = lra(capsys, "report", "--results", tmp_path)
+    code, told = lra("report", "--results", tmp_path)
     assert code == 1
     assert f"{path}: Permission denied; give yourself the right to read it" in told
     with pytest.raises(BadStore, match="give yourself the right"):
@@ -284,9 +261,9 @@ def test_a_file_that_may_not_be_read_is_named_and_not_set_aside(tmp_path, monkey
         store.complete(cell(0))
 
 
-def test_an_audit_as_json(tmp_path, capsys):
+def test_an_audit_as_json(tmp_path, lra):
     fill(tmp_path)
-    code, told = lra(capsys, "doctor", "--store", "--json", "--results", tmp_path)
+    code, told = lra("doctor", "--store", "--json", "--results", tmp_path)
     assert code == 0
     assert json.loads(told) == {"cells": 3, "damaged": [], "left": []}
-    assert lra(capsys, "doctor", "--store", "--results", tmp_path / "none")[0] == 2
+    assert lra("doctor", "--store", "--results", tmp_path / "none")[0] == 2

@@ -6,25 +6,10 @@ import pytest
 
 from lra.cli import main
 from lra.commands import clean
-from lra.runners.records import Cell, Measurement
+from lra.runners.records import Measurement
 from lra.runners.storage.audit import audit
 from lra.runners.store import Store
-
-COLUMNS = {
-    "runner": "train", "mode": "train", "model": "linear", "task": "listops", "task_version": 1,
-    "source": "generated", "length": 512, "seed": 0, "causal": False, "hardware": "cpu",
-    "device": "some CPU", "precision": "float32", "threads": 2,
-}  # fmt: skip
-
-
-def cell(seed: int, fingerprint: str = "abc") -> Cell:
-    return Cell(
-        identity={"seed": seed},
-        columns={**COLUMNS, "seed": seed},
-        config={},
-        overrides=(),
-        fingerprint=fingerprint,
-    )
+from tests.runners.storage.stored_cells import make_cell
 
 
 @pytest.fixture
@@ -33,13 +18,13 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     store = Store(tmp_path / "results")
     for seed in range(4):
-        store.write(cell(seed), [Measurement(metric="time", value=1.0)], (), {})
-        folder = store.checkpoint_folder(cell(seed))
+        store.write(make_cell(seed), [Measurement(metric="time", value=1.0)], (), {})
+        folder = store.checkpoint_folder(make_cell(seed))
         folder.mkdir()
         (folder / "weights.safetensors").write_bytes(bytes(1000))
     for name, seeds in (("first", (0, 1)), ("second", (1, 2))):
         for seed in seeds:
-            store.record_in_sweep(name, cell(seed).key)
+            store.record_in_sweep(name, make_cell(seed).key)
     (store.root / "reports" / "first").mkdir(parents=True)
     (store.root / "reports" / "first" / "report.html").write_text("page")
     (store.root / "wandb" / "offline-run").mkdir(parents=True)
@@ -49,7 +34,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def seeds(results: Path) -> set[int]:
-    keys = {cell(seed).key: seed for seed in range(4)}
+    keys = {make_cell(seed).key: seed for seed in range(4)}
     return {keys[file.parent.name] for file in results.glob("cells/*/*/rows-*.jsonl")}
 
 
@@ -89,7 +74,7 @@ def test_cells_of_no_sweep_go_by_the_name_none(results: Path) -> None:
 
 
 def test_weights_of_complete_cells_go_and_a_begun_training_stays(results: Path) -> None:
-    begun = Store(results).checkpoint_folder(cell(1, "newer"))
+    begun = Store(results).checkpoint_folder(make_cell(1, "newer"))
     begun.mkdir()
     assert run(results, "weights", "--yes") == 0
     assert [path.name for path in results.glob("cells/*/*/checkpoint-*")] == ["checkpoint-newer"]
@@ -98,12 +83,12 @@ def test_weights_of_complete_cells_go_and_a_begun_training_stays(results: Path) 
 
 def test_rows_of_earlier_sources_go_and_the_newest_stay(results: Path) -> None:
     store = Store(results)
-    newer = cell(0, "newer")
+    newer = make_cell(0, "newer")
     file = store.write(newer, [Measurement(metric="time", value=2.0)], (), {})
     later = file.stat().st_mtime + 10
     os.utime(file, (later, later))
     (store.cell_folder(newer.key) / "damaged-1-rows").write_text("torn")
-    store.checkpoint_folder(cell(0, "begun")).mkdir()
+    store.checkpoint_folder(make_cell(0, "begun")).mkdir()
     assert run(results, "old", "--yes") == 0
     left = sorted(path.name for path in store.cell_folder(newer.key).iterdir())
     assert left == ["cell.json", "checkpoint-begun", "environment-newer.json", "rows-newer.jsonl"]
@@ -126,16 +111,16 @@ def test_nothing_goes_while_a_cell_runs(
     kind: str, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(results.glob("cells/**/*"))
-    claim = Store(results).claim(cell(2).key)
+    claim = Store(results).claim(make_cell(2).key)
     assert claim is not None
     with claim:
         assert run(results, kind, "--yes") == 2
-        assert cell(2).key in capsys.readouterr().err
+        assert make_cell(2).key in capsys.readouterr().err
     assert sorted(results.glob("cells/**/*")) == before
 
 
 def test_a_cell_with_damaged_rows_is_left_alone(results: Path) -> None:
-    (file,) = Store(results).cell_folder(cell(0).key).glob("rows-*")
+    (file,) = Store(results).cell_folder(make_cell(0).key).glob("rows-*")
     file.write_text("torn")
     (file.parent / "rows-older.jsonl").write_text("torn too")
     assert run(results, "old", "--yes") == 0

@@ -9,8 +9,9 @@ import pytest
 
 import lra
 from lra.cli import main
-from lra.runners.records import CELL_COLUMNS, Cell, Measurement, Outcomes
+from lra.runners.records import Measurement, Outcomes
 from lra.runners.store import Store
+from tests.runners.storage.stored_cells import make_cell
 
 EXAMPLES = 40
 RATES = {"1e-3": 0.001, "3e-3": 0.003}
@@ -25,17 +26,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for seed in (0, 1, 2):
                 for rate in RATES.values():
                     right = 15 + gain + seed + 4 * (rate > 0.002) + (gain > 0) * seed
-                    columns = dict.fromkeys(CELL_COLUMNS, "x") | {
-                        "model": model, "task": task, "task_version": 1, "length": 9, "seed": seed,
-                        "threads": 1, "runner": "train", "mode": "train", "causal": False,
-                    }  # fmt: skip
                     identity = {
                         "model": model, "seed": seed, "runner": {"name": "train"},
                         "mixer": {"features": 4} if model == "linear" else {},
                         "task": {"name": task, "options": {"classes": 2}},
                         "optim": {"peak_learning_rate": rate},
                     }  # fmt: skip
-                    cell = Cell(identity=identity, columns=columns, config={}, fingerprint="ab")
+                    cell = make_cell(seed, identity=identity, model=model, task=task)
                     labels = {"split": "test", "examples": str(EXAMPLES)}
                     row = Measurement(metric="accuracy", value=right / EXAMPLES, labels=labels)
                     index = np.arange(EXAMPLES)

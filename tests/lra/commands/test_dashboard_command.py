@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
-from lra.runners.records import CELL_COLUMNS, Cell, Measurement
+from lra.runners.records import Measurement
 from lra.runners.store import Store
+from tests.runners.storage.stored_cells import make_cell
 
 
 def test_the_file_is_written_before_anything_is_asked_of_a_server(
@@ -18,11 +19,7 @@ def test_the_file_is_written_before_anything_is_asked_of_a_server(
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     store = Store(tmp_path / "results")
-    values = dict.fromkeys(CELL_COLUMNS, "x") | {
-        "model": "linear", "length": 9, "seed": 0, "task_version": 1, "threads": 1,
-        "runner": "train", "mode": "train", "causal": False,
-    }  # fmt: skip
-    cell = Cell(identity={"seed": 0}, columns=values, config={}, fingerprint="ab")
+    cell = make_cell()
     labels = {"split": "test", "examples": "10"}
     store.write(cell, [Measurement(metric="accuracy", value=0.5, labels=labels)], [], {})
     store.record_in_sweep("mine", cell.key)

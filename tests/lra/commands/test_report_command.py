@@ -8,20 +8,16 @@ import pytest
 import lra
 from lra.cli import main
 from lra.results.stored import published
-from lra.runners.records import CELL_COLUMNS, Cell, Measurement
+from lra.runners.records import Measurement
 from lra.runners.store import Store, read_rows
+from tests.runners.storage.stored_cells import make_cell
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     store = Store(tmp_path / "results")
     for seed in (0, 1):
-        values = dict.fromkeys(CELL_COLUMNS, "x") | {
-            "model": "linear", "length": 9, "seed": seed, "task_version": 1, "threads": 1,
-            "runner": "train", "mode": "train", "causal": False,
-        }  # fmt: skip
-        identity = {"seed": seed, "runner": {"name": "train"}}
-        cell = Cell(identity=identity, columns=values, config={}, fingerprint="ab")
+        cell = make_cell(seed)
         labels = {"split": "test", "examples": "10"}
         row = Measurement(metric="accuracy", value=0.25 + seed / 3, labels=labels)
         store.write(cell, [row], [], {"torch": "2"})
@@ -61,13 +57,8 @@ def test_published_rows_keep_configurations_apart(tmp_path: Path) -> None:
     """Else a table would be of means over different models."""
     store = Store(tmp_path / "results")
     for features, value in ((16, 0.25), (64, 0.75)):
-        values = {
-            "model": "performer", "task": "listops", "task_version": 2, "source": "own",
-            "length": 100, "seed": 0, "hardware": "cpu", "device": "chip", "precision": "float32",
-            "threads": 1, "runner": "train", "mode": "train", "causal": False,
-        }  # fmt: skip
         identity = {"seed": 0, "runner": {"name": "train"}, "mixer": {"features": features}}
-        cell = Cell(identity=identity, columns=values, config={}, fingerprint="ab")
+        cell = make_cell(identity=identity, model="performer")
         labels = {"split": "test", "examples": "10"}
         store.write(
             cell, [Measurement(metric="accuracy", value=value, labels=labels)], [], {"a": "b"}

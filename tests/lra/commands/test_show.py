@@ -1,29 +1,24 @@
 import json
 import os
 import shlex
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from lra.cli import main
 from lra.commands import show
-from lra.runners.records import Cell, Measurement, Status
+from lra.runners.records import Measurement, Status
 from lra.runners.store import Store
-
-COLUMNS = {
-    "runner": "scaling", "mode": "step", "model": "linear", "task": "listops", "task_version": 1,
-    "source": "generated", "length": 512, "seed": 0, "causal": False, "hardware": "cpu",
-    "device": "some CPU", "precision": "float32", "threads": 2,
-}  # fmt: skip
+from tests.runners.storage.stored_cells import make_cell
 
 
 def cell(**columns):
-    return Cell(
+    return make_cell(
         identity={"columns": columns, "rate": 1e-3},
-        columns={**COLUMNS, **columns},
         config={"model": {"name": "linear"}, "optim": {"steps": 400}},
         overrides=("+experiment=quickstart", "runner=scaling", "model=linear", "x='{a: 1}'"),
-        fingerprint="abc123",
+        **{"runner": "scaling", "mode": "step", **columns},
     )
 
 
@@ -111,13 +106,8 @@ def test_the_command_narrows_a_scaling_run_to_the_cell():
 
 
 def test_the_command_replaces_what_it_sets_itself():
-    before = cell(mode="forward")
-    crowded = Cell(
-        identity=before.identity,
-        columns=before.columns,
-        config=before.config,
-        overrides=("runner.lengths=[256,512]", "++runner.modes=[step]", "results=a", "seed=1"),
-    )
+    overrides = ("runner.lengths=[256,512]", "++runner.modes=[step]", "results=a", "seed=1")
+    crowded = replace(cell(mode="forward"), overrides=overrides)
     words = shlex.split(show.repeat(crowded, results="b"))
     assert words[2:] == ["seed=1", "runner.modes=[forward]", "runner.lengths=[512]", "results=b"]
 
@@ -167,16 +157,8 @@ def test_the_command_leads_to_the_cell(line):
 
 
 def placed(**place):
-    found = cell()
-    return Cell(
-        identity=found.identity,
-        columns=found.columns,
-        config=found.config,
-        overrides=("model=ema", "plugins=[acme_mixer]"),
-        fingerprint=found.fingerprint,
-        sources={"models.mixer": "00ff"},
-        place=place,
-    )
+    overrides = ("model=ema", "plugins=[acme_mixer]")
+    return replace(cell(), overrides=overrides, sources={"models.mixer": "00ff"}, place=place)
 
 
 def test_where_files_of_ones_own_lie_is_kept_and_moves_no_key(tmp_path, capsys):

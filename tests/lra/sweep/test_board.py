@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,11 +15,12 @@ from fuzz import cases
 from screen import Screen
 
 from lra.runners.isolation.progress import Event, Progress
-from lra.runners.records import CELL_COLUMNS, Cell, Status
+from lra.runners.records import Cell, Status
 from lra.terminal.board import LEFT, STOPPED, ProgressBoard
 from lra.terminal.screen import Region, gauge, on_terminal, squeezed, trimmed, width
 from lra.terminal.volume import Volume
 from lra.terminal.wording import ahead, facts, joined, spent
+from tests.runners.storage.stored_cells import make_cell
 
 STEP = Progress(
     unit="step", done=400, total=1000, loss=1.2344, learning_rate=2e-3, speed=12_300.4,
@@ -26,13 +28,7 @@ STEP = Progress(
 )  # fmt: skip
 
 
-def cell(number: int, **columns: Any) -> Cell:
-    given = {"runner": "train", "mode": "train", "task": "listops", "length": 8, **columns}
-    return Cell(
-        identity={"seed": number, **columns},
-        columns={**dict.fromkeys(CELL_COLUMNS, ""), **given},
-        config={},
-    )
+cell = partial(make_cell, length=8)
 
 
 class Sweep:

@@ -7,17 +7,18 @@ from lra.runners.records import CELL_COLUMNS, Cell, Measurement, Outcomes
 ENVIRONMENT = {"python": "3.11", "torch": "2.13.0"}
 
 
-def make_cell(seed=0, fingerprint="aaa", **columns):
+def make_cell(seed=0, fingerprint="aaa", *, identity=None, config=None, overrides=None, **columns):
+    """Return a training of `linear` on ListOps, but for what is given."""
     cell_columns = dict.fromkeys(CELL_COLUMNS) | {
         "runner": "train", "mode": "train", "model": "linear", "task": "listops",
         "task_version": 1, "source": "generated", "length": 512, "seed": seed, "causal": False,
         "hardware": "cpu", "device": "some cpu", "precision": "float32", "threads": 1,
     }  # fmt: skip
     return Cell(
-        identity={"seed": seed, **columns},
+        identity={"seed": seed, **columns} if identity is None else identity,
         columns=cell_columns | columns,
-        config={"seed": seed, "nested": {"list": [1, 2]}},
-        overrides=("model=linear", f"seed={seed}"),
+        config={"seed": seed, "nested": {"list": [1, 2]}} if config is None else config,
+        overrides=("model=linear", f"seed={seed}") if overrides is None else overrides,
         fingerprint=fingerprint,
     )
 

@@ -5,18 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lra.runners.records import DISTURBED, Cell, Measurement, Status
+from lra.runners.records import DISTURBED, Measurement, Status
 from lra.runners.storage import index as indices
 from lra.runners.storage.formats import BadStore
 from lra.runners.storage.index import RowsIndex, statuses
 from lra.runners.storage.sealed import sealed
 from lra.runners.store import Store
+from tests.runners.storage.stored_cells import make_cell
 
-COLUMNS = {
-    "runner": "train", "mode": "train", "model": "m", "task": "t", "task_version": 1,
-    "source": "generated", "length": 8, "causal": False, "hardware": "cpu", "device": "some",
-    "precision": "float32", "threads": 1,
-}  # fmt: skip
 FAILED = Measurement(
     metric="accuracy", status=Status.skipped, reason="none " * 400, labels={"missing": "data"}
 )
@@ -26,8 +22,7 @@ MANY = indices.WORTH_WRITING
 
 
 def cell(seed, fingerprint="f00d"):
-    columns = {**COLUMNS, "seed": seed}
-    return Cell(identity={"seed": seed}, columns=columns, config={}, fingerprint=fingerprint)
+    return make_cell(seed, fingerprint)
 
 
 @pytest.fixture
