@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, Pooling, TaskFacts
 from lra.models.families.linear import LinearAttention
@@ -24,6 +24,15 @@ SPEC = TaskSpec(
     data_hash="0",
     sizes={"train": 40, "validation": 9, "test": 10},
 )
+
+TIMES = {"train_step_time", "train_time", "data_wait", "waiting_share", "process_peak_bytes"}
+"""Of a training: no two have the same."""
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    """Return whether two models have the same weights and buffers to the bit."""
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
 
 
 class Tiny:

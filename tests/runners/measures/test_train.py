@@ -1,7 +1,5 @@
 """The loop: exact resume, exact accumulation, honest ends."""
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +11,15 @@ from lra.models.backbone.model import Backbone
 from lra.runners.measurement.hardware import HardwareProfile, Precision
 from lra.runners.measurement.witnesses import Counters, ProcessTimes
 from lra.runners.measures.train import train
-from lra.runners.records import Diverged, Interrupted, Measurement, Outcomes
-from lra.runners.training.checkpoint import RESUME, WEIGHTS
+from lra.runners.records import Diverged, Measurement, Outcomes
+from lra.runners.training.checkpoint import Checkpoints
 from lra.runners.training.config import Keep, TrainConfig
 from lra.runners.training.evaluate import goodness
 from lra.runners.training.loop import Item, Trainer
 from lra.runners.training.optim import OptimConfig
-from tests.runners.tiny_task import Tiny, model
+from tests.runners.tiny_task import TIMES, Tiny, model, same
 
 CPU = HardwareProfile(name="cpu")
-TIMES = {"train_step_time", "train_time", "data_wait", "waiting_share", "process_peak_bytes"}
 
 
 def run(
@@ -50,13 +47,6 @@ def run(
 
 def rows(items: list[Item]) -> list[Measurement]:
     return [i for i in items if isinstance(i, Measurement) and i.metric not in TIMES]
-
-
-def same(a: Backbone, b: Backbone) -> bool:
-    return all(
-        torch.equal(x, y)
-        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    )
 
 
 def test_it_learns() -> None:
@@ -106,7 +96,7 @@ def test_accumulated_gradient_is_that_of_the_batch(micro: int, weighted: bool) -
             config=TrainConfig(),
             hardware=CPU,
             seed=0,
-            checkpoints=_nowhere(),
+            checkpoints=Checkpoints(None),
         )
         grads: list[torch.Tensor] = []
         trainer.updates.optimiser.step = lambda net=net, grads=grads, *_, **__: grads.extend(  # type: ignore[method-assign]
@@ -119,45 +109,6 @@ def test_accumulated_gradient_is_that_of_the_batch(micro: int, weighted: bool) -
         found.append(grads)
     for whole, parts in zip(*found, strict=True):
         torch.testing.assert_close(whole, parts, rtol=1e-11, atol=1e-13)
-
-
-def _nowhere() -> Any:
-    from lra.runners.training.checkpoint import Checkpoints
-
-    return Checkpoints(None)
-
-
-@pytest.mark.parametrize("at", [1, 7])
-def test_a_stopped_run_resumes_to_the_bit(at: int, tmp_path: Path, monkeypatch) -> None:
-    config = TrainConfig(log_every_steps=3, evaluate_every_steps=5, keep=Keep.best)
-    options: dict[str, Any] = {"micro_batch_size": 3, "config": config}
-    whole = model(dropout=0.2, redraw_every=2)
-    expected = list(run(whole, **options))
-
-    stopped = model(dropout=0.2, redraw_every=2)
-    advance = Trainer.advance
-
-    def advance_and_ask(self: Trainer, batch: Any) -> torch.Tensor:
-        loss = advance(self, batch)
-        if self.step == at:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return loss
-
-    monkeypatch.setattr(Trainer, "advance", advance_and_ask)
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Interrupted, match=f"after step {at}"):
-        list(run(stopped, folder=tmp_path, **options))
-    assert signal.getsignal(signal.SIGTERM) == before
-    monkeypatch.setattr(Trainer, "advance", advance)
-
-    resumed = model(dropout=0.2, redraw_every=2, seed=99)  # the checkpoint decides, not the draw
-    found = list(run(resumed, folder=tmp_path, **options))
-    assert same(whole, resumed)
-    assert rows(found) == rows(expected)
-    judged = [[i for i in items if isinstance(i, Outcomes)] for items in (found, expected)]
-    for a, b in zip(*judged, strict=True):
-        assert (a.nll == b.nll).all()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [WEIGHTS]
 
 
 def test_another_interval_of_logs_goes_on_from_a_checkpoint(tmp_path: Path, caplog) -> None:
@@ -176,18 +127,6 @@ def test_another_interval_of_logs_goes_on_from_a_checkpoint(tmp_path: Path, capl
     assert same(whole, resumed)
     steps = [item.step for item in found if isinstance(item, Measurement) and item.step]
     assert steps == sorted(steps)
-
-
-def test_a_checkpoint_holds_no_code(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted):
-        _stop_at_once(tmp_path)
-    state = torch.load(tmp_path / RESUME, weights_only=True)
-    assert state["step"] == 1
-
-
-def _stop_at_once(folder: Path) -> None:
-    for _ in run(model(), folder=folder, config=TrainConfig(log_every_steps=1)):
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_a_loss_that_is_no_number_ends_the_run_with_step_and_rate() -> None:
@@ -221,15 +160,6 @@ def test_mixed_precision_trains_and_keeps_float32_weights(precision: Precision) 
     items = list(run(net, steps=4, hardware=HardwareProfile(name="cpu", precision=precision)))
     assert {p.dtype for p in net.parameters()} == {torch.float32}
     assert any(isinstance(i, Outcomes) for i in items)
-
-
-def test_the_same_seed_gives_the_same_run_whatever_went_before() -> None:
-    first = model(dropout=0.3)
-    list(run(first))
-    torch.rand(17)
-    second = model(dropout=0.3)
-    list(run(second))
-    assert same(first, second)
 
 
 def test_too_few_examples_for_a_batch() -> None:

@@ -23,7 +23,7 @@ from lra.runners.training.config import Keep, TrainConfig
 from lra.runners.training.loop import Trainer
 from lra.runners.training.optim import OptimConfig
 from lra.tasks.task import Batch, Task
-from tests.runners.tiny_task import Tiny, model
+from tests.runners.tiny_task import Tiny, model, same
 
 OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
 
@@ -45,11 +45,6 @@ def run(
 
 def curve(rows: list[Measurement]) -> list[Any]:
     return [(r.metric, r.step, r.value) for r in rows if r.step is not None]
-
-
-def same(a: Backbone, b: Backbone) -> bool:
-    pairs = zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    return all(torch.equal(x, y) for x, y in pairs)
 
 
 def test_the_clock_counts_steps_and_nothing_else(tmp_path: Path, monkeypatch) -> None:
@@ -96,30 +91,6 @@ def test_time_before_an_interruption_is_not_lost(tmp_path: Path, monkeypatch) ->
     found = {row.metric: row for row in run(model(), config, tmp_path) if row.step is None}
     assert found["train_time"].value == 12.0
     assert found["train_step_time"].samples == (1.0, 1.0, 1.0)
-
-
-@pytest.mark.parametrize("at", [1, 3])
-def test_a_stop_during_validation_repeats_that_validation(at: int, tmp_path: Path) -> None:
-    class Stopping(Tiny):
-        times = 0
-
-        def batches(self, split: str, **options: Any) -> Iterator[Batch]:
-            if split == "validation":
-                self.times += 1
-                if self.times == at:
-                    os.kill(os.getpid(), signal.SIGTERM)
-            yield from super().batches(split, **options)
-
-    config = TrainConfig(log_every_steps=3, evaluate_every_steps=4, keep=Keep.best)
-    whole = model(dropout=0.2)
-    expected = list(run(whole, config))
-    with pytest.raises(Interrupted, match=f"while evaluating after step {4 * at}"):
-        list(run(model(dropout=0.2), config, tmp_path, Stopping()))
-    resumed = model(dropout=0.2)
-    found = list(run(resumed, config, tmp_path))
-    assert curve(found) == curve(expected)
-    assert [row.step for row in found if row.metric == "accuracy"] == [4, 8, 12, None, None]
-    assert same(whole, resumed)
 
 
 def test_a_checkpoint_of_another_model_is_said_and_left(tmp_path: Path, caplog) -> None:

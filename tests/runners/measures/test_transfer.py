@@ -26,11 +26,10 @@ from lra.runners.training.config import TrainConfig
 from lra.runners.training.evaluate import evaluate
 from lra.runners.training.loop import Item, Trainer
 from lra.runners.training.optim import OptimConfig
-from tests.runners.tiny_task import Tiny
+from tests.runners.tiny_task import TIMES, Tiny, same
 
 CPU = HardwareProfile(name="cpu")
 OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
-TIMES = {"train_step_time", "train_time", "data_wait", "waiting_share", "process_peak_bytes"}
 
 
 def build(mixer: Any, *, seed: int = 0, dropout: float = 0.0, length: int = 12) -> Backbone:
@@ -124,16 +123,14 @@ def test_from_scratch_is_the_training_itself() -> None:
     expected = list(_trained(plain, config))
     found = list(tuned(started, None, source="scratch"))
     assert rows(found) == rows(expected)
-    for one, other in zip(plain.parameters(), started.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert same(plain, started)
 
 
 def test_a_first_evaluation_changes_no_weight() -> None:
     with_it, without = build(LinearAttention, dropout=0.3), build(LinearAttention, dropout=0.3)
     list(_trained(with_it, TrainConfig(evaluate_every_steps=4, evaluate_first=True)))
     list(_trained(without, TrainConfig(evaluate_every_steps=4)))
-    for one, other in zip(with_it.parameters(), without.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert same(with_it, without)
 
 
 def test_a_stopped_run_resumes_to_the_bit(tmp_path: Path, monkeypatch) -> None:
@@ -157,8 +154,7 @@ def test_a_stopped_run_resumes_to_the_bit(tmp_path: Path, monkeypatch) -> None:
     resumed = build(mixer, dropout=0.2, seed=1)
     found = list(tuned(resumed, source, tmp_path))
     assert rows(found) == rows(expected)
-    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert same(whole, resumed)
     outcomes = [[i.nll for i in items if isinstance(i, Outcomes)] for items in (found, expected)]
     assert all((a == b).all() for a, b in zip(*outcomes, strict=True))
 

@@ -1,8 +1,5 @@
 """What counts updates counts those of the weights, where several batches make one."""
 
-import os
-import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +9,6 @@ from torch.optim.swa_utils import AveragedModel
 
 from lra.models.backbone.model import Backbone
 from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.train import train
-from lra.runners.records import Interrupted, Measurement
 from lra.runners.training.checkpoint import Checkpoints
 from lra.runners.training.config import TrainConfig
 from lra.runners.training.loop import Trainer
@@ -102,29 +97,3 @@ def test_what_float16_cannot_hold_is_no_update() -> None:
         updates.backward((layer(torch.ones(2)) * factor).sum())
         assert updates.apply() is moved
         assert torch.equal(layer.weight, before) is not moved
-
-
-@pytest.mark.parametrize("last", [2, 4])
-def test_an_average_that_is_stopped_goes_on_to_the_bit(last: int, tmp_path: Path) -> None:
-    """Between batches of one update, and behind one."""
-
-    def run(net: Backbone, folder: Path | None, stop: int = 0) -> list[Any]:
-        found = []
-        config = TrainConfig(stages=STAGES, log_every_steps=1, evaluate_every_steps=2)
-        for item in train(
-            net, Tiny(), optim=optim(ema_decay=0.6, ema_warmup=True), config=config,
-            hardware=CPU, seed=3, checkpoints=folder,
-        ):  # fmt: skip
-            if isinstance(item, Measurement) and item.metric in ("loss", "accuracy", "train_loss"):
-                found.append(item)
-                if item.metric == "train_loss" and item.step == stop:
-                    os.kill(os.getpid(), signal.SIGTERM)
-        return found
-
-    whole, resumed = model(dropout=0.2), model(dropout=0.2, seed=9)
-    expected = run(whole, None)
-    with pytest.raises(Interrupted):
-        run(model(dropout=0.2), tmp_path, last)
-    assert run(resumed, tmp_path) == expected
-    pairs = zip(whole.parameters(), resumed.parameters(), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)

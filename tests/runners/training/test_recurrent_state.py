@@ -1,7 +1,5 @@
 """Training along streams: the state goes on over batches, micro-batches and restarts."""
 
-import os
-import signal
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from lra.models.mixer import Unsupported
 from lra.models.positions import LearnedPositions
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measures.train import train
-from lra.runners.records import Interrupted, Measurement
+from lra.runners.records import Measurement
 from lra.runners.training.checkpoint import Checkpoints
 from lra.runners.training.config import TrainConfig
 from lra.runners.training.data_check import check_streams
@@ -100,29 +98,6 @@ def test_an_epoch_begins_anew():
     assert first.tolist() == [2 * LENGTH] * ROWS
     trainer.advance(batches[0])
     assert trainer.streams.state[0].tolist() == [LENGTH] * ROWS
-
-
-def test_resuming_goes_on_with_what_was_remembered(tmp_path: Path, monkeypatch):
-    task = task_of()
-    whole = model_of()
-    list(_train(task, whole, tmp_path / "whole"))
-
-    advance = Trainer.advance
-
-    def stopped(self, batch):
-        loss = advance(self, batch)
-        if self.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return loss
-
-    monkeypatch.setattr(Trainer, "advance", stopped)
-    with pytest.raises(Interrupted):
-        list(_train(task, model_of(), tmp_path / "parts"))
-    monkeypatch.setattr(Trainer, "advance", advance)
-    resumed = model_of()
-    list(_train(task, resumed, tmp_path / "parts"))
-    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
-        assert torch.equal(one, other)
 
 
 def test_rows_count_windows_not_examples(tmp_path: Path):

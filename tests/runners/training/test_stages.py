@@ -25,7 +25,7 @@ from lra.runners.training.stages import TrainingStages
 from lra.tasks.language.base import Regime
 from lra.tasks.proteins.task import Proteins
 from tests.runners.small_text import language_model, text_task
-from tests.runners.tiny_task import Tiny
+from tests.runners.tiny_task import Tiny, same
 
 CPU = HardwareProfile(name="cpu")
 MEMORY = 24
@@ -66,11 +66,6 @@ def run(model, folder=None, stages=STAGES, task=None, **options):
 
 def losses(items):
     return [(i.step, i.value) for i in items if getattr(i, "metric", "") == "train_loss"]
-
-
-def same(one, other):
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs)
 
 
 def watched(monkeypatch, after):

@@ -26,10 +26,9 @@ from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.groups import parameter_groups
 from lra.runners.training.updates import WeightUpdates
 from lra.tasks.task import Batch
-from tests.runners.tiny_task import Tiny, model
+from tests.runners.tiny_task import TIMES, Tiny, model, same
 
 CPU = HardwareProfile(name="cpu")
-TIMES = {"train_step_time", "train_time", "data_wait", "waiting_share", "process_peak_bytes"}
 STEPS = 8
 
 
@@ -58,11 +57,6 @@ def run(
 
 def rows(items: list[Item]) -> list[Measurement]:
     return [item for item in items if isinstance(item, Measurement)]
-
-
-def same(one: Backbone, other: Backbone) -> bool:
-    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs)
 
 
 def trainer(net: Backbone, config: OptimConfig, **options: Any) -> Trainer:
@@ -128,8 +122,11 @@ def test_a_stopped_run_goes_on_to_the_bit(name: str, split: str, at: int, tmp_pa
     options, more = RESUMED[name]
     config, resumed = optim(**options), model(dropout=0.2, seed=9)
     trained, expected = whole(name)
-    with pytest.raises(Interrupted):
+    handler = signal.getsignal(signal.SIGTERM)
+    where = "after step" if split == "train" else "while evaluating after step"
+    with pytest.raises(Interrupted, match=f"^stopped {where}"):
         run(model(dropout=0.2), config, tmp_path, Stopping(split, at), **more)
+    assert signal.getsignal(signal.SIGTERM) == handler
     assert torch.load(tmp_path / RESUME, weights_only=True)["step"] > 0
     found = run(resumed, config, tmp_path, **more)
     assert same(trained, resumed)

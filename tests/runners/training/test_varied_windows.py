@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from lra.runners.records import Interrupted
 from lra.runners.training.checkpoint import Checkpoints
@@ -12,7 +11,7 @@ from lra.runners.training.optim import OptimConfig
 from lra.runners.training.schedules import learning_rate
 from lra.tasks.language.base import Regime
 from lra.tasks.language.windows import VariedLengths, drawn_lengths, varied_lanes
-from tests.runners.tiny_task import Tiny
+from tests.runners.tiny_task import Tiny, same
 from tests.runners.training.test_stages import CPU, model_of, task_of
 
 VARIED = VariedLengths(5.0, 0.05, 100)
@@ -97,8 +96,7 @@ def test_resume_goes_on_to_the_bit(tmp_path):
     second = trainer_of(task, tmp_path)
     list(second.run(Go()))
     assert first.step == 3
-    for name, weight in whole.model.state_dict().items():
-        assert torch.equal(weight, second.model.state_dict()[name])
+    assert same(whole.model, second.model)
 
 
 @pytest.mark.parametrize(
