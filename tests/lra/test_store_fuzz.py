@@ -231,18 +231,6 @@ def test_a_store_of_nothing_but_damage(tmp_path, lra):
     assert "line 1: torn" in told
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_the_right_to_read(tmp_path, lra):
-    store = fill(tmp_path)
-    path = store.cell_folder(cell(0).key) / "rows-abc123.jsonl"
-    path.chmod(0)
-    code, told = lra("report", "--results", tmp_path)
-    assert code == 1
-    assert f"{path}: Permission denied; give yourself the right to read it" in told
-    with pytest.raises(BadStore, match="give yourself the right"):
-        store.complete(cell(0))
-
-
 def test_a_file_that_may_not_be_read_is_named_and_not_set_aside(tmp_path, monkeypatch):
     store = fill(tmp_path)
     own = store.cell_folder(cell(0).key) / "rows-abc123.jsonl"
