@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from stub_server import KEY, serving
+from wandb_server import KEY, wandb_server
 
 from lra.reports.dashboard import keys, publish
 from lra.reports.dashboard.panels import Workspace, plan_workspace
@@ -140,25 +140,25 @@ VIEW: dict[str, Any] = {
 def test_what_is_saved_is_the_specification_and_takes_its_own_place_again(
     account: pytest.MonkeyPatch,
 ) -> None:
-    with serving() as stub:
-        account.setenv("WANDB_BASE_URL", stub.url)
+    with wandb_server() as server:
+        account.setenv("WANDB_BASE_URL", server.url)
         first = publish.save(VIEW, deadline_s=30)
-        assert first == publish.Saved(url=f"{stub.url}/somebody/lra?nw=0ab", problem="")
-        assert [sent["id"] for sent in stub.saved.values()] == [None]
+        assert first == publish.Saved(url=f"{server.url}/me/lra?nw=0ab", problem="")
+        assert [sent["id"] for sent in server.views.values()] == [None]
         assert publish.save(VIEW, deadline_s=30) == first
-    (sent,) = stub.saved.values()
+    (sent,) = server.views.values()
     assert sent["id"] == "id-of-nw-0ab-v"
     assert json.loads(sent["spec"]) == VIEW["spec"]
-    assert (sent["entityName"], sent["projectName"]) == ("somebody", "lra")
-    assert sum("upsertModel" in query for query in stub.asked) == 1  # the project is made once
+    assert (sent["entityName"], sent["projectName"]) == ("me", "lra")
+    assert server.projects == 1
 
 
 def test_a_server_that_does_not_take_it(account: pytest.MonkeyPatch) -> None:
-    with serving(status=401) as stub:
-        account.setenv("WANDB_BASE_URL", stub.url)
+    with wandb_server() as server:
+        server.refuses = True
+        account.setenv("WANDB_BASE_URL", server.url)
         assert "not allowed" in publish.save(VIEW, deadline_s=30).problem
-    with serving(delay_s=60) as stub:
-        account.setenv("WANDB_BASE_URL", stub.url)
+        server.refuses, server.hangs = False, True
         assert publish.save(VIEW, deadline_s=0.2).problem == "no answer within 0.2 s"
     account.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens there
     assert "no answer" in publish.save(VIEW, deadline_s=4).problem

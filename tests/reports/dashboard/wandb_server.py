@@ -1,4 +1,4 @@
-"""A server of W&B on the loopback, as far as a run needs one: it remembers what arrives."""
+"""A server of W&B on the loopback, as far as a run or a view asks it; it remembers what it gets."""
 
 import json
 import re
@@ -21,6 +21,8 @@ class WandbServer:
         """Whether it takes requests and answers none."""
         self.broken = False
         """Whether it answers everything with an error."""
+        self.refuses = False
+        """Whether it answers everything with 401."""
         self.dies_after = ""
         """The query after which it is broken."""
         self.queries: list[str] = []
@@ -29,6 +31,10 @@ class WandbServer:
         self.history: dict[str, dict[int, dict[str, Any]]] = {}
         """Lines of each run by their place in its file."""
         self.exits: dict[str, int] = {}
+        self.views: dict[str, dict[str, Any]] = {}
+        """What was last saved under each name."""
+        self.projects = 0
+        """How often a project was made."""
         self.first_line = threading.Event()
         self.released = threading.Event()
 
@@ -37,6 +43,8 @@ class WandbServer:
         self.queries.append(named.group(1) if named else query[:60])
         if self.queries[-1] == self.dies_after:
             self.broken = True
+        if any(word in query for word in ("upsertView", "allViews", "upsertModel")):
+            return self.view(query, variables)
         if "viewer" in query:
             known = {
                 "id": "1",
@@ -45,7 +53,8 @@ class WandbServer:
                 "teams": {"edges": []},
                 "flags": "{}",
             }
-            return {"viewer": known if self.known_key else None, "serverInfo": None}
+            info = {"features": []} if "features" in query else None
+            return {"viewer": known if self.known_key else None, "serverInfo": info}
         if "upsertBucket" in query:
             run = str(variables["name"])
             self.runs.setdefault(run, {}).update({k: v for k, v in variables.items() if v})
@@ -66,6 +75,21 @@ class WandbServer:
         if "resumeStatus" in query.lower() or "RunResumeStatus" in query:
             return {"model": self.resumed(str(variables.get("name") or variables.get("run")))}
         return {}
+
+    def view(self, query: str, variables: dict[str, Any]) -> Any:
+        """Save a view, look for one, or make the project that holds it."""
+        if "upsertView" in query:
+            view = {"id": f"id-of-{variables['name']}", "name": variables["name"]}
+            self.views[view["name"]] = variables
+            return {"upsertView": {"view": view, "inserted": True}}
+        if "allViews" in query:
+            edges = [
+                {"node": {"id": f"id-of-{name}", "name": name}}
+                for name in self.views if name == variables["name"]
+            ]  # fmt: skip
+            return {"project": {"id": "p", "allViews": {"edges": edges}} if self.projects else None}
+        self.projects += 1
+        return {"upsertModel": {"model": {"id": "p", "name": "lra"}, "inserted": True}}
 
     def resumed(self, run: str) -> Any:
         """Say where a run stands, as the server does when one is resumed."""
@@ -107,6 +131,9 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
             if server.hangs or server.broken:
                 self.send_error(500)
                 return
+            if server.refuses:
+                self.reply({"errors": [{"message": "not allowed"}]}, status=401)
+                return
             said = json.loads(body or b"{}")
             if self.path.endswith("/graphql"):
                 found = {"data": server.answer(said["query"], said.get("variables") or {})}
@@ -123,9 +150,9 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.reply({})
 
-        def reply(self, found: Any) -> None:
+        def reply(self, found: Any, status: int = 200) -> None:
             data = json.dumps(found).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
