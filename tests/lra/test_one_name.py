@@ -95,13 +95,6 @@ def test_a_clone_on_the_path_refuses_to_be_imported_under_other_names(tmp_path):
         assert f"{room} is a part of lra, which is imported as lra.{room}" in done.stdout
 
 
-def test_the_command_does_not_mind_where_it_is_called(installed, tmp_path):
-    project(tmp_path)
-    done = attempt(tmp_path, installed, "-m", "lra", "list", "hardware")
-    assert done.returncode == 0, done.stderr
-    assert "a100" in done.stdout
-
-
 def test_the_path_of_a_process_and_of_its_children_is_left_alone(installed, tmp_path):
     project(tmp_path)
     (tmp_path / "spawned.py").write_text(
@@ -116,16 +109,6 @@ def test_the_path_of_a_process_and_of_its_children_is_left_alone(installed, tmp_
     )
     done = attempt(tmp_path, installed, "spawned.py")
     assert (done.stdout.strip(), done.returncode) == ("True", 0), done.stderr
-
-
-def test_their_tests_run_from_their_root(installed, tmp_path):
-    project(tmp_path)
-    (tmp_path / "test_net.py").write_text(
-        "import lra.models\nfrom models import net\n\n\n"
-        "def test_it():\n    assert net.WHOSE == 'theirs'\n"
-    )
-    done = attempt(tmp_path, installed, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_notebook_has_its_own_and_ours(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A mixer and a task in a user's own repository, which has folders `models` and `tasks` as well.
+"""A mixer in a user's own repository, which has folders `models` and `tasks` as well.
 
 Every command is run as the documents spell it, in that folder, in processes of its own; where
 Python starts anew for it, the test says how.
@@ -61,15 +61,6 @@ def decays(length, decay):
     places = torch.arange(length)
     return decay ** (places[:, None] - places[None]).abs().double()
 '''
-TASK = '''
-"""ListOps of another name: a task of one's own."""
-
-from lra.tasks.classification.listops.task import ListOps
-
-
-class Sums(ListOps):
-    """Nothing but the name differs."""
-'''
 STRANGER = "raise SystemExit('a stranger was imported')\n"
 OWN = ("--config-dir", "my_conf", "plugins=[acme_mixer]")
 SHORT = (
@@ -88,18 +79,10 @@ def repository(folder: Path) -> Path:
     (package / "__init__.py").write_text("")
     (package / "mixer.py").write_text(MIXER)
     (package / "weights.py").write_text(WEIGHTS)
-    (package / "sums.py").write_text(TASK)
     (folder / "my_conf" / "model").mkdir(parents=True)
-    (folder / "my_conf" / "task").mkdir()
     (folder / "my_conf" / "model" / "ema.yaml").write_text(
         "name: ema\nabout: {summary: a moving average}\n"
         "mixer:\n  class_path: acme_mixer.mixer.Ema\n  decay: 0.9\n"
-    )
-    listops = (HOME / "conf" / "task" / "listops.yaml").read_text()
-    (folder / "my_conf" / "task" / "sums.yaml").write_text(
-        listops.replace("name: listops", "name: sums").replace(
-            "tasks.classification.listops.task.ListOps", "acme_mixer.sums.Sums"
-        )
     )
     return folder
 
@@ -180,16 +163,6 @@ def losses(root: Path, key: str) -> list[float]:
     (file,) = root.glob(f"cells/*/{key}/rows-*.jsonl")
     rows = map(json.loads, file.read_text().splitlines())
     return [row["value"] for row in rows if "loss" in row["metric"]]
-
-
-@pytest.mark.slow
-def test_a_task_of_ones_own(folder: Path) -> None:
-    own = ("--config-dir", "my_conf", "--plugin", "acme_mixer")
-    shown = lra(folder, "data", "show", "sums", "source=sample", *own)
-    assert "sample / train / 0" in shown
-    assert "data hash" in lra(folder, "data", "prepare", "sums", "source=sample", *own)
-    words = ("model=linear", "task=sums", "runner=certify", *OWN, "task.source=sample")
-    assert "baseline" in lra(folder, "run", *words, "logger=none", "results=b", "report=false")
 
 
 @pytest.mark.slow

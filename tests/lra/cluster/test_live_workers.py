@@ -16,7 +16,6 @@ from lra.reports.dashboard.keys import STEP_LOSS
 from lra.reports.dashboard.state import read_state, taken
 from lra.runners.store import Store
 from tests.reports.dashboard.offline_runs import Run
-from tests.reports.dashboard.wandb_server import KEY, wandb_server
 
 sys.path.append(str(Path(__file__).parents[1] / "sweep"))
 from shared_sweeps import ended, until, work
@@ -109,22 +108,6 @@ def leave_to_another_worker(results: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert read_state(folder)[name].cells == was.cells, "copied from the rows"
     assert Store(results).claims() == {}
     plan.close()
-
-
-def test_a_server_gets_trainings_of_two_workers_as_they_run(
-    submit: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with wandb_server() as server:
-        monkeypatch.setenv("WANDB_API_KEY", KEY)
-        monkeypatch.setenv("WANDB_BASE_URL", server.url)
-        submit(*TRAININGS, "logger=wandb_online")
-        assert ended(work(tmp_path, "--workers", "2"))[0] == 0
-        live = {run for run, was in read_state(tmp_path / "wandb").items() if was.live}
-        assert len(live) == 2, log(tmp_path)
-        for run in live:
-            assert any(STEP_LOSS in line for line in server.history[run].values())
-    assert "runs are on the server" in log(tmp_path)
-    assert "lacks" not in log(tmp_path)
 
 
 def test_the_run_of_a_worker_that_is_killed_goes_on_with_the_next(

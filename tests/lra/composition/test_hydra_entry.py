@@ -52,22 +52,6 @@ def test_unknown_words_answer_with_near_matches(argv: list[str], wanted: list[st
         assert word in str(caught.value)
 
 
-def test_flags_may_stand_among_the_words_and_files_of_ones_own_beside_ours(tmp_path: Path) -> None:
-    file = tmp_path / "model" / "mine.yaml"
-    file.parent.mkdir()
-    file.write_text(
-        "name: mine\nmixer:\n  class_path: models.families.linear.LinearAttention\n  chunk: 8\n"
-    )
-    found = words("model=mine,linear", "--config-dir", str(tmp_path), "seed=1,2", "-m")
-    assert [entry.config["model"]["name"] for entry in found] == [
-        "mine",
-        "mine",
-        "linear",
-        "linear",
-    ]
-    assert found[0].config["model"]["mixer"]["chunk"] == 8
-
-
 def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
     for group, text in {
         "model": "name: mine\nmixer: {class_path: models.families.linear.LinearAttention}\n",

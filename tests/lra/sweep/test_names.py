@@ -35,14 +35,6 @@ def test_seeds_share_a_name() -> None:
     assert list(rows["model"]) == ["m", "m"]
 
 
-def test_options_do_not() -> None:
-    rows = with_distinct_names(
-        _rows(("a", "m"), ("b", "m"), ("b", "baseline/majority"), ("c", "other")),
-        {"a": _identity(4, 0), "b": _identity(8, 0), "c": _identity(99, 0)},
-    )
-    assert list(rows["model"]) == ["m (features=4)", "m (features=8)", "baseline/majority", "other"]
-
-
 def test_a_name_stands_beside_what_it_is_made_of() -> None:
     def identity(features: int, direction: str) -> dict[str, Any]:
         return {"mixer": {"features": features}, "runner": {"direction": direction}}
@@ -91,11 +83,6 @@ def test_other_trainings_of_one_seed_are() -> None:
 def _from(training: str, seed: int, positions: str) -> dict[str, Any]:
     backbone = {"positions": positions}
     return {"backbone": backbone, "seed": seed, "trainings": {"model": training}}
-
-
-def test_trainings_of_other_seeds_share_a_name() -> None:
-    cells = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 1, "rotary")}
-    assert list(with_distinct_names(_rows(("a", "m"), ("b", "m")), cells)["model"]) == ["m", "m"]
 
 
 def test_trainings_are_named_by_what_differs_in_the_open_if_anything() -> None:
