@@ -1,6 +1,7 @@
 """Small texts, and small models of them, for tests of what reads streams."""
 
 from typing import Any
+from unittest.mock import patch
 
 from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
 from lra.models.backbone.model import Backbone
@@ -8,12 +9,13 @@ from lra.models.mixer import MixerFactory, Positions
 from lra.tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 
 
-def text_task(**options: Any) -> Characters:
-    """Return a prepared task of synthetic text: 26 letters and blanks."""
+def text_task(*, sample: int = 900, **options: Any) -> Characters:
+    """Return a prepared task of so many bytes of synthetic text: 26 letters and blanks."""
     task = Characters(
         **{"corpus": CharacterCorpus.text8, "source": CharacterSource.sample, **options}
     )
-    task.prepare()
+    with patch("lra.tasks.language.characters.SAMPLE_BYTES", sample):
+        task.prepare()
     return task
 
 

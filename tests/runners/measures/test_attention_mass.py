@@ -24,12 +24,9 @@ CPU = HardwareProfile(name="cpu")
 LENGTH, MEMORY = 8, 12
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 2000)
-
-
-task_of = partial(text_task, length=LENGTH, regime=Regime.memory, memory=MEMORY, contiguous=True)
+task_of = partial(
+    text_task, sample=2000, length=LENGTH, regime=Regime.memory, memory=MEMORY, contiguous=True
+)
 
 
 COMPRESSIVE = partial(CompressiveTransformer, rate=2, compressed=5)

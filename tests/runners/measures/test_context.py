@@ -24,12 +24,7 @@ CPU = HardwareProfile(name="cpu")
 LENGTH = 8
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 2000)
-
-
-task_of = partial(text_task, length=LENGTH)
+task_of = partial(text_task, sample=2000, length=LENGTH)
 
 
 def model_of(family=SoftmaxAttention, positions=Positions.sinusoidal, max_length=LENGTH):

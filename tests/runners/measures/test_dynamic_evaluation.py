@@ -27,11 +27,6 @@ REGIMES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 900)
-
-
 task_of = partial(text_task, length=16)
 
 

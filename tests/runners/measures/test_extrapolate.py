@@ -1,5 +1,6 @@
 """Scores at other lengths, against a direct computation and against the training's own."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,7 @@ def induction(**options):
     return task
 
 
-def text(monkeypatch, **options):
-    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 2000)
-    return text_task(**{"length": LENGTH, **options})
+text = partial(text_task, sample=2000, length=LENGTH)
 
 
 def model_of(task, tokens=0, positions=Positions.sinusoidal):
@@ -67,8 +66,8 @@ def values(rows, metric):
 
 
 @pytest.mark.parametrize("name", ["induction", "text8"])
-def test_factor_one_is_the_trainings_own_test_score(name, monkeypatch, tmp_path: Path) -> None:
-    remake = induction if name == "induction" else lambda **o: text(monkeypatch, **o)
+def test_factor_one_is_the_trainings_own_test_score(name, tmp_path: Path) -> None:
+    remake = induction if name == "induction" else text
     task = remake()
     trained = train(
         model_of(task),
@@ -105,12 +104,12 @@ def test_longer_rows_against_a_direct_computation() -> None:
     assert labels["windows"] == "9"
 
 
-def test_windows_of_all_lengths_judge_the_same_text(monkeypatch) -> None:
-    task = text(monkeypatch)
+def test_windows_of_all_lengths_judge_the_same_text() -> None:
+    task = text()
     model = model_of(task, 2 * LENGTH).eval()
     rows = rows_of(
         task,
-        lambda **o: text(monkeypatch, **o),
+        text,
         model.state_dict(),
         factors=[0.5, 1.0, 2.0],
         examples=4,
@@ -149,13 +148,13 @@ def test_parameters_along_the_length_are_named() -> None:
         fit(made(600), weights)
 
 
-def test_no_text_for_one_window_is_a_row(monkeypatch) -> None:
-    task = text(monkeypatch)
+def test_no_text_for_one_window_is_a_row() -> None:
+    task = text()
     there = len(task.split("test").tokens) - 1
     model = model_of(task, 10 * there)
     rows = rows_of(
         task,
-        lambda **o: text(monkeypatch, **o),
+        text,
         model.state_dict(),
         factors=[1.0, 1 + there / LENGTH],
     )

@@ -14,11 +14,6 @@ from tests.runners.small_text import language_model, text_task
 LENGTH, STRIDE = 16, 5
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 900)
-
-
 def task_of(regime, **options):
     return text_task(length=LENGTH, regime=regime, **options)
 

@@ -21,7 +21,7 @@ def long_span(site):
 
 
 def task_of():
-    return text_task(length=128, regime=Regime.memory, memory=256, contiguous=True)
+    return text_task(sample=60_000, length=128, regime=Regime.memory, memory=256, contiguous=True)
 
 
 def test_spans_are_those_of_the_heads_and_operations_fall_with_them():

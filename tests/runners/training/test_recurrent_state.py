@@ -26,11 +26,6 @@ LENGTH, ROWS, MEMORY = 16, 4, 400
 CPU = HardwareProfile(name="cpu")
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 900)
-
-
 task_of = partial(text_task, length=LENGTH, contiguous=True, regime=Regime.memory, memory=MEMORY)
 
 

@@ -37,11 +37,6 @@ STAGES = [
 STEPS = 10
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    monkeypatch.setattr("lra.tasks.language.characters.SAMPLE_BYTES", 900)
-
-
 task_of = partial(text_task, length=16, contiguous=True, regime=Regime.memory, memory=MEMORY)
 model_of = partial(
     language_model, SoftmaxAttention, max_length=16, carried=MEMORY, depth=1, dropout=0.1
