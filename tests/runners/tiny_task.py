@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +11,16 @@ from torch import Tensor, nn
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, Pooling, TaskFacts
 from lra.models.families.linear import LinearAttention
 from lra.models.families.performer import Performer
-from lra.tasks.task import Baseline, Batch, Kind, Tally, TaskSpec
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.loop import Item, Trainer
+from lra.runners.training.optim import OptimConfig
+from lra.tasks.task import Baseline, Batch, Kind, Tally, Task, TaskSpec
+
+CPU = HardwareProfile(name="cpu")
+OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
 
 SPEC = TaskSpec(
     name="tiny",
@@ -97,3 +108,35 @@ def model(
     )
     facts = TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=12)
     return Backbone(config, facts, [mixer], seed=seed)
+
+
+def training(
+    net: nn.Module,
+    task: Task | None = None,
+    folder: Path | None = None,
+    *,
+    optim: OptimConfig = OPTIM,
+    hardware: HardwareProfile = CPU,
+    earlier: Path | None = None,
+    **config: Any,
+) -> Iterator[Item]:
+    """Train with seed 3, on `Tiny` where no task is given; `config`: of `TrainConfig`."""
+    return train(
+        net, task or Tiny(), optim=optim, config=TrainConfig(**{"log_every_steps": 3} | config),
+        hardware=hardware, seed=3, checkpoints=folder, earlier=earlier,
+    )  # fmt: skip
+
+
+def trainer_of(
+    net: nn.Module,
+    task: Task | None = None,
+    folder: Path | None = None,
+    *,
+    optim: OptimConfig = OPTIM,
+    **config: Any,
+) -> Trainer:
+    """Return what drives such a training, with seed 0."""
+    return Trainer(
+        net, task or Tiny(), optim=optim, config=TrainConfig(**config), hardware=CPU, seed=0,
+        checkpoints=Checkpoints(folder),
+    )  # fmt: skip

@@ -13,18 +13,14 @@ import torch
 
 from lra.runners.isolation import progress
 from lra.runners.isolation.progress import Event, Progress, listening, phase, so_far, within
-from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.measure import in_turns, warm_up
 from lra.runners.measurement.watch import Watch
-from lra.runners.measures.train import train
 from lra.runners.records import Interrupted, Measurement
-from lra.runners.training.checkpoint import Checkpoints
-from lra.runners.training.config import TrainConfig
 from lra.runners.training.loop import Trainer
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.schedules import learning_rate
 from lra.runners.training.updates import WeightUpdates
-from tests.runners.tiny_task import Tiny, model
+from tests.runners.tiny_task import OPTIM, model, trainer_of, training
 
 CPU = torch.device("cpu")
 
@@ -136,20 +132,6 @@ def test_samples_are_counted_while_time_is_taken(clock: Clock, said: list[Any]) 
 
 # -- training -------------------------------------------------------------------------------------
 
-OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
-
-
-def training(folder: Path | None = None, **options: Any) -> Iterator[Any]:
-    return train(
-        model(),
-        Tiny(),
-        optim=options.pop("optim", OPTIM),
-        config=TrainConfig(**{"log_every_steps": 5} | options),
-        hardware=HardwareProfile(name="cpu"),
-        seed=3,
-        checkpoints=folder,
-    )
-
 
 def steps(said: list[Any]) -> list[Progress]:
     return [m for m in said if isinstance(m, Progress) and m.unit == "step"]
@@ -157,8 +139,8 @@ def steps(said: list[Any]) -> list[Progress]:
 
 def test_steps_say_loss_rate_speed_and_time_left(clock: Clock, said: list[Any]) -> None:
     clock.tick = 1.0  # every look is a second later: a message for each step
-    losses = {m.step: m.value for m in training(log_every_steps=1) if m.__class__.__name__ ==
-              "Measurement" and m.metric == "train_loss"}  # fmt: skip
+    items = [*training(model(), log_every_steps=1)]
+    losses = {m.step: m.value for m in items if getattr(m, "metric", "") == "train_loss"}
     found = steps(said)
     assert [m.done for m in found] == [*range(1, 13)]
     for message in found:
@@ -192,7 +174,8 @@ def test_steps_say_what_a_dashboard_draws_and_move_no_number(
     monkeypatch.setattr(WeightUpdates, "apply", apply)
 
     def values() -> dict[Any, float]:
-        rows = [m for m in training(optim=optim, log_every_steps=1) if isinstance(m, Measurement)]
+        items = training(model(), optim=optim, log_every_steps=1)
+        rows = [item for item in items if isinstance(item, Measurement)]
         return {(m.metric, m.step): m.value for m in rows if m.metric in {"train_loss", "accuracy"}}
 
     unwatched = values()  # no message is due: the clock stands
@@ -234,10 +217,10 @@ def test_a_resumed_training_says_so_and_counts_its_own_steps(
     monkeypatch.setattr(Trainer, "advance", advance)
     monkeypatch.setattr(Trainer, "fit", fit)
     with pytest.raises(Interrupted):
-        list(training(tmp_path, optim=optim))
+        list(training(model(), folder=tmp_path, optim=optim))
     said.clear()
     pace_s = 20.0  # the machine is slower now
-    list(training(tmp_path, optim=optim))
+    list(training(model(), folder=tmp_path, optim=optim))
     assert Event(level=logging.INFO, text="resumed at step 90") in said
     left = {m.done: m.left_s for m in steps(said)}
     assert left == pytest.approx({step: 20.0 * (100 - step) for step in range(91, 101)})
@@ -264,15 +247,7 @@ def test_the_loss_is_read_only_when_a_message_is_due(
         return loss
 
     monkeypatch.setattr(Trainer, "advance", advance)
-    trainer = Trainer(
-        model(),
-        Tiny(),
-        optim=OPTIM,
-        config=TrainConfig(log_every_steps=100),
-        hardware=HardwareProfile(name="cpu"),
-        seed=3,
-        checkpoints=Checkpoints(None),
-    )
+    trainer = trainer_of(model(), log_every_steps=100)
     trainer.device = SimpleNamespace(type="another")  # type: ignore[assignment]
     list(trainer.fit(threading.Event()))
     assert 1 <= len(steps(said)) <= 4  # of twelve steps in 3.6 seconds

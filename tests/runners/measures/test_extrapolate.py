@@ -10,18 +10,13 @@ from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.linformer import Linformer
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Positions, Unsupported
-from lra.runners.measurement.hardware import Device, HardwareProfile
 from lra.runners.measures.extrapolate import Extrapolate, extrapolate, fit
-from lra.runners.measures.train import train
 from lra.runners.records import Measurement, Status
 from lra.runners.training.checkpoint import Checkpoints
-from lra.runners.training.config import TrainConfig
-from lra.runners.training.optim import OptimConfig
 from lra.tasks.diagnostics.induction import Induction
 from tests.runners.small_text import text_task
-from tests.runners.tiny_task import Tiny
+from tests.runners.tiny_task import CPU, Tiny, training
 
-CPU = HardwareProfile(name="cpu", device=Device.cpu)
 LENGTH = 12
 FEW = {"train_examples": 60, "validation_examples": 10, "test_examples": 23}
 
@@ -69,15 +64,7 @@ def values(rows, metric):
 def test_factor_one_is_the_trainings_own_test_score(name, tmp_path: Path) -> None:
     remake = induction if name == "induction" else text
     task = remake()
-    trained = train(
-        model_of(task),
-        task,
-        optim=OptimConfig(steps=5, warmup_steps=0, batch_size=8),
-        config=TrainConfig(),
-        hardware=CPU,
-        seed=1,
-        checkpoints=tmp_path,
-    )
+    trained = training(model_of(task), task, tmp_path)
     judged = [r for r in trained if isinstance(r, Measurement) and r.labels.get("split") == "test"]
     own = {r.metric: r.value for r in judged if r.metric in {"accuracy", "loss"}}
     rows = rows_of(task, remake, Checkpoints(tmp_path).weights(), factors=[1.0], examples=None)

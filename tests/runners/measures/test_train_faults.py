@@ -14,33 +14,20 @@ from fuzz import cases
 from torch import Tensor, nn
 
 from lra.models.backbone.model import Backbone
-from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.train import train
 from lra.runners.records import Diverged, Interrupted, Measurement
 from lra.runners.training import loop
 from lra.runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
-from lra.runners.training.config import Keep, TrainConfig
+from lra.runners.training.config import Keep
 from lra.runners.training.loop import Trainer
-from lra.runners.training.optim import OptimConfig
-from lra.tasks.task import Batch, Task
-from tests.runners.tiny_task import Tiny, model, same
+from lra.tasks.task import Batch
+from tests.runners.tiny_task import OPTIM, model, same, training
 
-OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
+OFTEN = {"log_every_steps": 3, "checkpoint_every_s": 1e-9}
+EACH = {**OFTEN, "log_every_steps": 1}
 
 
-def run(
-    net: Backbone, config: TrainConfig, folder: Path | None = None, task: Task | None = None
-) -> Iterator[Measurement]:
-    stream = train(
-        net,
-        task or Tiny(),
-        optim=OPTIM,
-        config=config,
-        hardware=HardwareProfile(name="cpu"),
-        seed=3,
-        checkpoints=folder,
-    )
-    return (item for item in stream if isinstance(item, Measurement))
+def run(net: Backbone, config: dict[str, Any], folder: Path | None = None) -> Iterator[Measurement]:
+    return (i for i in training(net, folder=folder, **config) if isinstance(i, Measurement))
 
 
 def curve(rows: list[Measurement]) -> list[Any]:
@@ -63,7 +50,7 @@ def test_the_clock_counts_steps_and_nothing_else(tmp_path: Path, monkeypatch) ->
     monkeypatch.setattr(loop, "evaluate", costs(100.0, evaluate))
     monkeypatch.setattr(Checkpoints, "save", costs(1000.0, save))
     # validation and checkpoints fall between the log steps, and the reader takes its time
-    config = TrainConfig(log_every_steps=5, evaluate_every_steps=4, checkpoint_every_s=2.5)
+    config = {"log_every_steps": 5, "evaluate_every_steps": 4, "checkpoint_every_s": 2.5}
     rows = []
     for row in run(model(), config, tmp_path):
         now[0] += 10_000.0
@@ -85,7 +72,7 @@ def test_time_before_an_interruption_is_not_lost(tmp_path: Path, monkeypatch) ->
 
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(Trainer, "advance", slow)
-    config = TrainConfig(log_every_steps=5)
+    config = {"log_every_steps": 5}
     with pytest.raises(Interrupted, match="after step 7"):
         list(run(model(), config, tmp_path))
     found = {row.metric: row for row in run(model(), config, tmp_path) if row.step is None}
@@ -94,17 +81,13 @@ def test_time_before_an_interruption_is_not_lost(tmp_path: Path, monkeypatch) ->
 
 
 def test_a_checkpoint_of_another_model_is_said_and_left(tmp_path: Path, caplog) -> None:
-    config = TrainConfig(log_every_steps=1, checkpoint_every_s=1e-9)
-    half = run(model(), config, tmp_path)
-    for row in half:
-        if row.step == 6:
-            break
+    half_trained(tmp_path, EACH)
     other = model()
     other.add_module("added", nn.Linear(2, 2))
-    found = list(run(other, config, tmp_path))
+    found = list(run(other, EACH, tmp_path))
     assert "training begins anew" in caplog.text
     fresh = model()
-    assert curve(found) == curve(list(run(fresh, config)))
+    assert curve(found) == curve(list(run(fresh, EACH)))
 
 
 def test_weights_that_broke_in_the_last_step_are_no_result(monkeypatch) -> None:
@@ -121,13 +104,13 @@ def test_weights_that_broke_in_the_last_step_are_no_result(monkeypatch) -> None:
     monkeypatch.setattr(Trainer, "advance", break_weights)
     rows: list[Measurement] = []
     with pytest.raises(Diverged, match=r"validation loss was nan after step 12 of 12; lower optim"):
-        rows.extend(run(model(), TrainConfig(log_every_steps=3)))
+        rows.extend(run(model(), {}))
     assert [row.step for row in rows if row.metric == "train_loss"] == [3, 6, 9, 12]
     assert {"train_time", "examples_seen", "parameters"} <= {row.metric for row in rows}
     assert not any(row.metric == "accuracy" for row in rows)
 
 
-def half_trained(folder: Path, config: TrainConfig) -> None:
+def half_trained(folder: Path, config: dict[str, Any]) -> None:
     half = run(model(dropout=0.2), config, folder)
     for row in half:
         if row.step == 6:
@@ -138,9 +121,8 @@ FOREIGN: list[Any] = [["list"], None, {}, {"step": 3}, torch.ones(3), {"identity
 
 
 def test_a_checkpoint_of_foreign_content_means_training_anew(tmp_path: Path, caplog) -> None:
-    config = TrainConfig(log_every_steps=3, checkpoint_every_s=1e-9)
     fresh = model(dropout=0.2)
-    expected = curve(list(run(fresh, config)))
+    expected = curve(list(run(fresh, OFTEN)))
     for number, content in enumerate(FOREIGN):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -148,7 +130,7 @@ def test_a_checkpoint_of_foreign_content_means_training_anew(tmp_path: Path, cap
             torch.save(content, folder / name)
         caplog.clear()
         trained = model(dropout=0.2)
-        assert curve(list(run(trained, config, folder))) == expected, content
+        assert curve(list(run(trained, OFTEN, folder))) == expected, content
         assert same(trained, fresh)
         assert str(folder / RESUME) in caplog.text
         assert "training begins anew" in caplog.text
@@ -172,9 +154,7 @@ WRONG: list[Any] = [
 @pytest.mark.fuzz
 def test_one_wrong_value_in_a_checkpoint(tmp_path: Path, caplog) -> None:
     """Training goes on, or begins anew with nothing taken over: never half of each."""
-    config = TrainConfig(
-        log_every_steps=3, checkpoint_every_s=1e-9, evaluate_every_steps=4, keep=Keep.best
-    )
+    config = {**OFTEN, "evaluate_every_steps": 4, "keep": Keep.best}
     half_trained(tmp_path / "half", config)
     fresh = model(dropout=0.2)
     anew = curve(list(run(fresh, config)))
@@ -208,12 +188,11 @@ def test_one_wrong_value_in_a_checkpoint(tmp_path: Path, caplog) -> None:
 
 
 def test_the_checkpoint_before_serves_where_the_newest_is_foreign(tmp_path: Path, caplog) -> None:
-    config = TrainConfig(log_every_steps=1, checkpoint_every_s=1e-9)
-    half_trained(tmp_path, config)
+    half_trained(tmp_path, EACH)
     torch.save({"identity": 3}, tmp_path / RESUME)
     caplog.set_level("INFO")
     trained, whole = model(dropout=0.2), model(dropout=0.2)
-    assert curve(list(run(trained, config, tmp_path))) == curve(list(run(whole, config)))
+    assert curve(list(run(trained, EACH, tmp_path))) == curve(list(run(whole, EACH)))
     assert "resumed at step" in caplog.text
     assert same(trained, whole)
 

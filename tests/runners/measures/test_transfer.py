@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,11 @@ from lra.models.families.performer import Performer
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Unsupported
 from lra.models.transfer.weights import Origin, Parts, transfer
-from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.train import train
 from lra.runners.measures.transfer import Pretrained, Transfer, fine_tune
 from lra.runners.records import Interrupted, Measurement, Outcomes
-from lra.runners.training.config import TrainConfig
 from lra.runners.training.evaluate import evaluate
 from lra.runners.training.loop import Item, Trainer
-from lra.runners.training.optim import OptimConfig
-from tests.runners.tiny_task import TIMES, Tiny, same
-
-CPU = HardwareProfile(name="cpu")
-OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
+from tests.runners.tiny_task import CPU, OPTIM, TIMES, Tiny, same, training
 
 
 def build(mixer: Any, *, seed: int = 0, dropout: float = 0.0, length: int = 12) -> Backbone:
@@ -40,13 +34,8 @@ def build(mixer: Any, *, seed: int = 0, dropout: float = 0.0, length: int = 12) 
 
 def pretrained(steps: int = 60) -> Pretrained:
     model = build(SoftmaxAttention, seed=4)
-    optim = OptimConfig(steps=steps, batch_size=8, peak_learning_rate=1e-2)
-    list(_trained(model, TrainConfig(), optim))
+    list(training(model, optim=replace(OPTIM, steps=steps)))
     return Pretrained(model, Tiny())
-
-
-def _trained(model: Backbone, config: TrainConfig, optim: OptimConfig = OPTIM) -> Iterator[Item]:
-    return train(model, Tiny(), optim=optim, config=config, hardware=CPU, seed=3, checkpoints=None)
 
 
 def tuned(
@@ -119,8 +108,7 @@ def test_parameters_are_counted_by_where_they_come_from() -> None:
 
 def test_from_scratch_is_the_training_itself() -> None:
     plain, started = build(LinearAttention, seed=1), build(LinearAttention, seed=1)
-    config = TrainConfig(evaluate_every_steps=4, evaluate_first=True, log_every_steps=3)
-    expected = list(_trained(plain, config))
+    expected = list(training(plain, evaluate_every_steps=4, evaluate_first=True))
     found = list(tuned(started, None, source="scratch"))
     assert rows(found) == rows(expected)
     assert same(plain, started)
@@ -128,8 +116,8 @@ def test_from_scratch_is_the_training_itself() -> None:
 
 def test_a_first_evaluation_changes_no_weight() -> None:
     with_it, without = build(LinearAttention, dropout=0.3), build(LinearAttention, dropout=0.3)
-    list(_trained(with_it, TrainConfig(evaluate_every_steps=4, evaluate_first=True)))
-    list(_trained(without, TrainConfig(evaluate_every_steps=4)))
+    list(training(with_it, evaluate_every_steps=4, evaluate_first=True))
+    list(training(without, evaluate_every_steps=4))
     assert same(with_it, without)
 
 

@@ -7,18 +7,13 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from lra.models.backbone.model import Backbone
-from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.training.checkpoint import Checkpoints
-from lra.runners.training.config import TrainConfig
 from lra.runners.training.loop import Trainer
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.stages import TrainingStages
 from lra.runners.training.updates import WeightUpdates
 from lra.tasks.task import Batch
-from tests.runners.tiny_task import Tiny, model
+from tests.runners.tiny_task import Tiny, model, trainer_of
 
-CPU = HardwareProfile(name="cpu")
 STAGES = [{"steps": 1}, {"steps": 6, "accumulate": 3}]
 """Then single batches: updates behind the steps 1, 4, 7, 8 and 9."""
 STEPS, MOVING = 9, [1, 4, 7, 8, 9]
@@ -27,13 +22,6 @@ STEPS, MOVING = 9, [1, 4, 7, 8, 9]
 def optim(**options: Any) -> OptimConfig:
     usual = {"steps": STEPS, "batch_size": 8, "peak_learning_rate": 1e-2, "schedule": "constant"}
     return OptimConfig(**(usual | options))
-
-
-def trainer(net: Backbone, config: OptimConfig, stages: list[dict[str, Any]]) -> Trainer:
-    return Trainer(
-        net, Tiny(), optim=config, config=TrainConfig(stages=stages), hardware=CPU, seed=0,
-        checkpoints=Checkpoints(None),
-    )  # fmt: skip
 
 
 def batches() -> list[Batch]:
@@ -55,7 +43,7 @@ def test_updates_are_told_from_steps() -> None:
 def test_the_average_takes_in_what_updates_make(warmup: bool, stages: list[Any]) -> None:
     """The first one whole, however many batches it is of, and none of the initial weights."""
     net = model()
-    made = trainer(net, optim(ema_decay=0.6, ema_warmup=warmup), stages)
+    made = trainer_of(net, optim=optim(ema_decay=0.6, ema_warmup=warmup), stages=stages)
 
     def mean(average: torch.Tensor, weight: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
         decay = min(0.6, (1 + int(taken)) / (10 + int(taken))) if warmup else 0.6
@@ -76,7 +64,7 @@ def test_the_average_takes_in_what_updates_make(warmup: bool, stages: list[Any])
 def test_modules_act_after_updates_and_count_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that features which are drawn anew stay while gradients of one update are gathered."""
     net = model(redraw_every=1)
-    made, seen, drawn = trainer(net, optim(), STAGES), [], []
+    made, seen, drawn = trainer_of(net, optim=optim(), stages=STAGES), [], []
     (hook,) = made.hooks
     act = hook.after_step
     monkeypatch.setattr(hook, "after_step", lambda n, g: (seen.append((made.step, n)), act(n, g)))

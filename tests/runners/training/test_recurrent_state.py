@@ -10,20 +10,15 @@ from lra.models.families.linear import LinearAttention
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Unsupported
 from lra.models.positions import LearnedPositions
-from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.train import train
 from lra.runners.records import Measurement
-from lra.runners.training.checkpoint import Checkpoints
-from lra.runners.training.config import TrainConfig
 from lra.runners.training.data_check import check_streams
-from lra.runners.training.loop import Trainer
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.recurrent_state import RecurrentStates, remembered
 from lra.tasks.language.base import Regime
 from tests.runners.small_text import language_model, text_task
+from tests.runners.tiny_task import trainer_of, training
 
 LENGTH, ROWS, MEMORY = 16, 4, 400
-CPU = HardwareProfile(name="cpu")
 
 
 task_of = partial(text_task, length=LENGTH, contiguous=True, regime=Regime.memory, memory=MEMORY)
@@ -34,16 +29,12 @@ def model_of(mixer=LinearAttention, carried=0, **options):
     return language_model(mixer, **sizes, **options).double()
 
 
-def trainer_of(task, model, steps=5, folder=None, **options):
-    return Trainer(
-        model,
-        task,
-        optim=OptimConfig(steps=steps, batch_size=ROWS, peak_learning_rate=1e-2, **options),
-        config=TrainConfig(log_every_steps=1, evaluation_batch_size=1),
-        hardware=CPU,
-        seed=3,
-        checkpoints=Checkpoints(folder),
-    )
+def optim_of(**options):
+    return OptimConfig(steps=5, batch_size=ROWS, peak_learning_rate=1e-2, **options)
+
+
+def run(task, model):
+    return training(model, task, optim=optim_of(), log_every_steps=1, evaluation_batch_size=1)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +48,7 @@ def test_the_next_batch_sees_the_last_one(mixer, micro):
     seen = torch.cat([batch.tokens[:, 0] for batch in batches], 1)
     answers = torch.cat([batch.target for batch in batches], 1)
     assert torch.equal(seen[:, 1:], answers[:, :-1])
-    trainer = trainer_of(task, model, micro_batch_size=micro)
+    trainer = trainer_of(model, task, optim=optim_of(micro_batch_size=micro))
     for number, batch in enumerate(batches):
         for group in trainer.updates.optimiser.param_groups:
             group["lr"] = 0.0
@@ -77,7 +68,7 @@ def test_the_next_batch_sees_the_last_one(mixer, micro):
 
 def test_without_a_memory_nothing_is_carried():
     task = task_of(regime=Regime.non_overlapping, memory=0)
-    trainer = trainer_of(task, model_of())
+    trainer = trainer_of(model_of(), task, optim=optim_of())
     for batch in list(task.batches("train", batch_size=ROWS, seed=5))[:2]:
         assert batch.reset is None
         trainer.advance(batch)
@@ -85,7 +76,7 @@ def test_without_a_memory_nothing_is_carried():
 
 
 def test_an_epoch_begins_anew():
-    task, trainer = task_of(), trainer_of(task_of(), model_of())
+    task, trainer = task_of(), trainer_of(model_of(), task_of(), optim=optim_of())
     batches = list(task.batches("train", batch_size=ROWS, seed=5))
     trainer.advance(batches[0])
     trainer.advance(batches[1])
@@ -96,22 +87,10 @@ def test_an_epoch_begins_anew():
 
 
 def test_rows_count_windows_not_examples(tmp_path: Path):
-    rows = [item for item in _train(task_of(), model_of(), None) if isinstance(item, Measurement)]
+    rows = [item for item in run(task_of(), model_of()) if isinstance(item, Measurement)]
     judged = [row.labels for row in rows if row.metric == "accuracy"]
     assert len(judged) == 2
     assert all("windows" in labels and "examples" not in labels for labels in judged)
-
-
-def _train(task, model, folder):
-    return train(
-        model,
-        task,
-        optim=OptimConfig(steps=7, batch_size=ROWS, peak_learning_rate=1e-2),
-        config=TrainConfig(log_every_steps=1, evaluation_batch_size=1),
-        hardware=CPU,
-        seed=3,
-        checkpoints=folder,
-    )
 
 
 def test_training_and_evaluation_remember_as_much_as_the_model_says(monkeypatch):
@@ -138,12 +117,7 @@ def test_training_and_evaluation_remember_as_much_as_the_model_says(monkeypatch)
     ):
         lengths.clear()
         model = watched(model_of(SoftmaxAttention, MEMORY, **said))
-        rows = list(train(
-            model, task, optim=OptimConfig(steps=3, batch_size=ROWS),
-            config=TrainConfig(log_every_steps=1, evaluation_batch_size=1),
-            hardware=CPU, seed=3, checkpoints=None,
-        ))  # fmt: skip
-        assert rows
+        assert list(run(task, model))
         assert set(lengths) == wanted, said
 
 
@@ -190,7 +164,7 @@ def test_a_memory_longer_than_its_stream_is_refused_before_the_first_step(
 ):
     model = model_of(SoftmaxAttention, carried, **options)
     with pytest.raises(Unsupported, match=message):
-        next(_train(task_of(memory=carried), model, None))
+        next(run(task_of(memory=carried), model))
 
 
 def test_a_state_of_one_size_takes_any_memory_and_any_stream():
@@ -202,7 +176,7 @@ def test_streams_longer_than_learned_positions_are_refused_before_the_first_step
     model.positions = LearnedPositions(32, 16).double()
     check_streams(model, task, "train", ROWS, training=True, steps=2)
     with pytest.raises(Unsupported, match=r"end at 32 tokens: the train split .* has 192 .*rotary"):
-        next(_train(task, model, None))
+        next(run(task, model))
 
 
 def test_a_memory_that_nothing_reads_is_refused():

@@ -1,6 +1,7 @@
 """A training that ends early and goes on elsewhere is the uninterrupted one, to the bit."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,15 @@ import pytest
 import torch
 
 from lra.models.backbone.config import BackboneConfig
-from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.train import Train, train
+from lra.runners.measures.train import Train
 from lra.runners.records import Measurement, Outcomes
 from lra.runners.training.checkpoint import Checkpoints
 from lra.runners.training.config import TrainConfig, check_together
 from lra.runners.training.optim import OptimConfig
-from tests.runners.tiny_task import Tiny, model
+from tests.runners.tiny_task import OPTIM, model, training
 
-CPU = HardwareProfile(name="cpu")
 STEPS = 16
+WHOLE: dict[str, Any] = {"steps": STEPS, "warmup_steps": 3}
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
     "averaged": ({"ema_decay": 0.6}, {}),
@@ -34,15 +34,10 @@ def trained(
     folder: Path, kind: str, until: int | None = None, earlier: Path | None = None
 ) -> tuple[dict[tuple[Any, ...], float], list[Any]]:
     """Return the scores and the loss curve of a training, and its outcomes by split."""
-    optim, config = KINDS[kind]
-    whole = {"steps": STEPS, "batch_size": 8, "warmup_steps": 3, "peak_learning_rate": 1e-2}
-    items = [
-        *train(
-            model(), Tiny(), optim=OptimConfig(**(whole | optim)),
-            config=TrainConfig(**config, until_step=until, log_every_steps=5),
-            hardware=CPU, seed=3, checkpoints=folder, earlier=earlier,
-        )
-    ]  # fmt: skip
+    options, config = KINDS[kind]
+    said = {**config, "until_step": until, "log_every_steps": 5}
+    optim = replace(OPTIM, **WHOLE | options)
+    items = [*training(model(), folder=folder, optim=optim, earlier=earlier, **said)]
     rows = {
         (item.metric, item.step, item.labels.get("split")): float(item.value or 0.0)
         for item in items
@@ -78,12 +73,8 @@ def test_a_rung_goes_on_where_the_earlier_one_ended(tmp_path: Path) -> None:
     state = next(Checkpoints(tmp_path / "a").states())[1]
     changed = {**state, "examples": 77}
     Checkpoints(tmp_path / "a").save(changed)
-    items = train(
-        model(), Tiny(), optim=OptimConfig(steps=STEPS, batch_size=8, warmup_steps=3,
-                                           peak_learning_rate=1e-2),
-        config=TrainConfig(log_every_steps=5), hardware=CPU, seed=3, checkpoints=tmp_path / "b",
-        earlier=tmp_path / "a",
-    )  # fmt: skip
+    optim = replace(OPTIM, **WHOLE)
+    items = training(model(), folder=tmp_path / "b", optim=optim, earlier=tmp_path / "a")
     seen = [i.value for i in items if isinstance(i, Measurement) and i.metric == "examples_seen"]
     assert seen == [77.0 + 8 * 8]
 

@@ -12,11 +12,8 @@ import torch
 
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Unsupported
-from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.train import Train, train
+from lra.runners.measures.train import Train
 from lra.runners.records import Interrupted, Measurement
-from lra.runners.training.checkpoint import Checkpoints
-from lra.runners.training.config import TrainConfig
 from lra.runners.training.loop import Trainer
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.pace import Pace
@@ -25,9 +22,8 @@ from lra.runners.training.stages import TrainingStages
 from lra.tasks.language.base import Regime
 from lra.tasks.proteins.task import Proteins
 from tests.runners.small_text import language_model, text_task
-from tests.runners.tiny_task import Tiny, same
+from tests.runners.tiny_task import Tiny, same, trainer_of, training
 
-CPU = HardwareProfile(name="cpu")
 MEMORY = 24
 STAGES = [
     {"steps": 3, "length": 8, "batch_size": 6, "micro_batch_size": 4},
@@ -48,15 +44,8 @@ def optim_of(**options):
 
 
 def run(model, folder=None, stages=STAGES, task=None, **options):
-    return train(
-        model,
-        task or task_of(),
-        optim=optim_of(**options),
-        config=TrainConfig(stages=stages, log_every_steps=4, evaluation_batch_size=1),
-        hardware=CPU,
-        seed=3,
-        checkpoints=folder,
-    )
+    said = {"stages": stages, "log_every_steps": 4, "evaluation_batch_size": 1}
+    return training(model, task or task_of(), folder, optim=optim_of(**options), **said)
 
 
 def losses(items):
@@ -138,15 +127,8 @@ def test_a_memory_of_a_stage_needs_a_state_and_streams_to_fill_it():
 
 def test_accumulation_is_the_mean_gradient_of_batches_that_follow_each_other(monkeypatch):
     task, model, other = task_of(), model_of().eval(), model_of().eval()
-    trainer = Trainer(
-        model,
-        task,
-        optim=optim_of(steps=2, clip=None),
-        config=TrainConfig(stages=[{"steps": 2, "accumulate": 2}]),
-        hardware=CPU,
-        seed=3,
-        checkpoints=Checkpoints(None),
-    )
+    stages = [{"steps": 2, "accumulate": 2}]
+    trainer = trainer_of(model, task, optim=optim_of(steps=2, clip=None), stages=stages)
     taken = []
     monkeypatch.setattr(
         trainer.updates, "apply", lambda: taken.append([p.grad.clone() for p in model.parameters()])

@@ -14,21 +14,18 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, Softmax, TaskFacts
 from lra.models.families.linear import LinearAttention
-from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.train import train
 from lra.runners.records import Interrupted, Measurement, Outcomes
 from lra.runners.training.averaging import WeightAverage
 from lra.runners.training.checkpoint import RESUME, WEIGHTS, Checkpoints
-from lra.runners.training.config import Keep, TrainConfig
+from lra.runners.training.config import Keep
 from lra.runners.training.evaluate import evaluate
 from lra.runners.training.loop import Item, Trainer, identity
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.groups import parameter_groups
 from lra.runners.training.updates import WeightUpdates
 from lra.tasks.task import Batch
-from tests.runners.tiny_task import TIMES, Tiny, model, same
+from tests.runners.tiny_task import TIMES, Tiny, model, same, trainer_of, training
 
-CPU = HardwareProfile(name="cpu")
 STEPS = 8
 
 
@@ -46,10 +43,7 @@ def run(
     task: Tiny | None = None,
     **options: Any,
 ) -> list[Item]:
-    stream = train(
-        net, task or Tiny(), optim=config, hardware=CPU, seed=3, checkpoints=folder,
-        config=TrainConfig(**{"log_every_steps": 3, "evaluate_every_steps": 2} | options),
-    )  # fmt: skip
+    stream = training(net, task, folder, optim=config, **{"evaluate_every_steps": 2} | options)
     return [
         item for item in stream if not isinstance(item, Measurement) or item.metric not in TIMES
     ]
@@ -57,13 +51,6 @@ def run(
 
 def rows(items: list[Item]) -> list[Measurement]:
     return [item for item in items if isinstance(item, Measurement)]
-
-
-def trainer(net: Backbone, config: OptimConfig, **options: Any) -> Trainer:
-    return Trainer(
-        net, Tiny(), optim=config, config=TrainConfig(**options), hardware=CPU, seed=0,
-        checkpoints=Checkpoints(None),
-    )  # fmt: skip
 
 
 EMA = {"ema_decay": 0.6}
@@ -181,9 +168,9 @@ def test_a_wrong_part_of_a_state_means_training_anew(
 
 def test_a_state_of_before_the_new_options_keeps_its_identity() -> None:
     """The hash as it was when there were eleven options of optimisation."""
-    assert identity(trainer(model(), OptimConfig())) == "b6e2c510d78d4381"
-    assert identity(trainer(model(), OptimConfig(clip_value=1.0))) != "b6e2c510d78d4381"
-    assert {*trainer(model(), OptimConfig()).updates.state()} == {"optimiser", "scaler"}
+    assert identity(trainer_of(model(), optim=OptimConfig())) == "b6e2c510d78d4381"
+    assert identity(trainer_of(model(), optim=OptimConfig(clip_value=1.0))) != "b6e2c510d78d4381"
+    assert {*trainer_of(model(), optim=OptimConfig()).updates.state()} == {"optimiser", "scaler"}
 
 
 # -- the average of the weights -------------------------------------------------------------------
@@ -191,7 +178,7 @@ def test_a_state_of_before_the_new_options_keeps_its_identity() -> None:
 
 def test_the_average_is_that_of_torch() -> None:
     net = model(redraw_every=2, dropout=0.1)
-    made = trainer(net, optim(**EMA))
+    made = trainer_of(net, optim=optim(**EMA))
     theirs = AveragedModel(model(redraw_every=2), multi_avg_fn=get_ema_multi_avg_fn(0.6))
     for batch in list(Tiny().batches("train", batch_size=8, seed=0)):
         made.advance(batch)
@@ -261,7 +248,7 @@ def test_what_is_judged_and_saved_is_the_average(
 
 
 def test_the_rate_falls_when_validation_does_not_improve(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = trainer(model(), optim(**PLATEAU, steps=40), evaluate_every_steps=1)
+    made = trainer_of(model(), optim=optim(**PLATEAU, steps=40), evaluate_every_steps=1)
     seen = []
     for score in (0.5, 0.6, 0.6, 0.7, 0.1, 0.2):
         made.updates.judged(score)
@@ -277,7 +264,7 @@ def test_the_rate_falls_when_validation_does_not_improve(monkeypatch: pytest.Mon
 
 def test_a_plateau_without_validation_is_refused() -> None:
     with pytest.raises(ValueError, match=r"got evaluate_every_steps=0; type runner\.evaluate_"):
-        trainer(model(), optim(**PLATEAU))
+        trainer_of(model(), optim=optim(**PLATEAU))
 
 
 # -- the loss -------------------------------------------------------------------------------------
@@ -289,11 +276,10 @@ def test_labels_are_smoothed_in_training_alone() -> None:
     with torch.no_grad():
         logits, _ = net.predict(batch.tokens, batch.keep)
     smooth = F.cross_entropy(logits, batch.target, label_smoothing=0.3)
-    assert float(trainer(model(), optim(label_smoothing=0.3)).advance(batch)) == pytest.approx(
-        float(smooth)
-    )
+    made = trainer_of(model(), optim=optim(label_smoothing=0.3))
+    assert float(made.advance(batch)) == pytest.approx(float(smooth))
     plain = F.cross_entropy(logits, batch.target)
-    assert float(trainer(model(), optim()).advance(batch)) == pytest.approx(float(plain))
+    assert float(trainer_of(model(), optim=optim()).advance(batch)) == pytest.approx(float(plain))
     judged = [item for item in run(net, optim(label_smoothing=0.3)) if isinstance(item, Outcomes)]
     for outcomes in judged:
         (rest,) = Tiny().batches(outcomes.split, batch_size=64, seed=0)
@@ -335,7 +321,7 @@ def test_labels_of_tokens_are_smoothed(elements: int, monkeypatch: pytest.Monkey
 def test_groups_of_words_cannot_be_smoothed() -> None:
     net = language_model(Softmax.adaptive)
     with pytest.raises(ValueError, match=r"set it to 0, or model\.backbone\.softmax=full"):
-        trainer(net, optim(label_smoothing=0.2))
+        trainer_of(net, optim=optim(label_smoothing=0.2))
     with pytest.raises(ValueError, match=r"got optim\.label_smoothing=0\.2; set it to 0, or"):
         net(torch.zeros(1, 1, 12, dtype=torch.long), torch.ones(1, 12).long(), label_smoothing=0.2)
 

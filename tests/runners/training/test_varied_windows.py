@@ -4,31 +4,21 @@ import numpy as np
 import pytest
 
 from lra.runners.records import Interrupted
-from lra.runners.training.checkpoint import Checkpoints
-from lra.runners.training.config import TrainConfig
-from lra.runners.training.loop import Trainer
-from lra.runners.training.optim import OptimConfig
 from lra.runners.training.schedules import learning_rate
 from lra.tasks.language.base import Regime
 from lra.tasks.language.windows import VariedLengths, drawn_lengths, varied_lanes
+from tests.runners import tiny_task
 from tests.runners.tiny_task import Tiny, same
-from tests.runners.training.test_stages import CPU, model_of, task_of
+from tests.runners.training.test_stages import model_of, optim_of, task_of
 
 VARIED = VariedLengths(5.0, 0.05, 100)
 TEXT = {"length": 9, "evaluation_length": 16}
 
 
 def trainer_of(task, folder=None, **options):
-    config = {"window_deviation": 2.0, "halved_windows": 0.25, "log_every_steps": 1}
-    return Trainer(
-        model_of(),
-        task,
-        optim=OptimConfig(steps=6, batch_size=3, peak_learning_rate=1e-2, warmup_steps=4),
-        config=TrainConfig(**config | options),
-        hardware=CPU,
-        seed=3,
-        checkpoints=Checkpoints(folder),
-    )
+    config = {"window_deviation": 2.0, "halved_windows": 0.25, "evaluation_batch_size": 1}
+    optim = optim_of(steps=6, warmup_steps=4)
+    return tiny_task.trainer_of(model_of(), task, folder, optim=optim, **config | options)
 
 
 def test_lengths_are_as_awd_lstm_draws_them():
