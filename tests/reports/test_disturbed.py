@@ -188,9 +188,3 @@ def test_approximations_mark_it(make: SimpleNamespace) -> None:
     assert table is not None
     text = to_markdown(table)
     assert text.count(f" {DAGGER}") == 3  # time, speed, and the note
-
-
-def test_rows_of_old_are_undisturbed(make: SimpleNamespace) -> None:
-    frame = prepare(make.frame(*cells(make)))
-    assert isinstance(frame, pd.DataFrame)
-    assert not frame["disturbed"].any()

@@ -8,11 +8,9 @@ from lra.reports.arena.literature import published_scores
 from lra.reports.arena.runs import protocol_runs
 from lra.reports.arena.score_table import score_table
 from lra.reports.arena.scores import AT_CHANCE, arena_scores
-from lra.reports.page.document import to_html
 from lra.reports.rows import DAGGER, prepare
-from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.scores import BASELINES, CAVEAT
-from lra.reports.tables.table import Entry, Table, to_csv, to_markdown
+from lra.reports.tables.table import Entry, Table, to_markdown
 from tests.reports.arena.arena_rows import SCORES, labels, majority, place, refused, score, whole
 from tests.reports.conftest import frame
 
@@ -70,15 +68,6 @@ def test_a_small_table_whole() -> None:
                  "ListOps: generated, version 1, length 2000", "No average five"):  # fmt: skip
         assert word in words
     assert table.title == "Long Range Arena, table 1, protocol lra_code"
-
-
-def test_ranks_are_shown_in_every_form() -> None:
-    table = only(*score("linear", "text", 0.66), *score("softmax", "text", 0.64))
-    assert r"\textbf{66.0} {}[63.9, 68.0]" in to_latex(table)
-    assert r"\underline{64.0} {}[61.9" in to_latex(table)
-    assert '<b>66.0</b><span class="rest"> [63.9' in to_html(table)
-    assert '<u>64.0</u><span class="rest"> [61.9' in to_html(table)
-    assert "66.0 [63.9, 68.0]" in to_csv(table)
 
 
 def test_a_refusal_a_failure_and_chance_are_marks_with_notes() -> None:

@@ -147,15 +147,16 @@ def drawings(
 
 
 def test_panels_hold_the_lines_of_their_models(make: SimpleNamespace) -> None:
-    names = [f"m{i}" for i in range(8)]
+    names = [f"m{i}" for i in range(9)]
     found = [
         row for name in names for mode in ("state", "recompute")
         for row in written(make, name, mode, 256, 1e-3)
     ]  # fmt: skip
-    groups = {"first": names[:3], "second": names[3:]}
-    (_, _, figure), *_ = drawings(make.frame(*found), names, groups)
+    groups = {"first": names[:3], "second": names[3:8]}
+    (part, _, figure), *_ = drawings(make.frame(*found), names, groups)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles == ["first", "second (1 of 2)", "second (2 of 2)"]
+    assert titles == ["first", "second (1 of 2)", "second (2 of 2)", "other models"]
+    assert part.heading in {text.get_text() for text in figure.texts}
 
 
 def test_a_recomputing_line_has_its_models_colour(rows: pd.DataFrame) -> None:
@@ -183,14 +184,6 @@ def test_figures_draw_the_data(rows: pd.DataFrame, make: SimpleNamespace) -> Non
     crosses = [line for line in axes.get_lines() if line.get_marker() == "x"]
     assert sorted(tuple(line.get_xdata()) for line in crosses) == [(256, 512, 1024), (1024,)]
     assert stems["decoding-state-bytes"][1].get_ylabel() == "state of one text"
-
-
-def test_many_models_are_drawn_in_panels(make: SimpleNamespace) -> None:
-    names = [f"m{i}" for i in range(12)]
-    found = [row for name in names for row in written(make, name, "state", 256, 1e-3)]
-    (part, _, figure), *_ = drawings(make.frame(*found), names, {"first": names[:6]})
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["first", "other models"]
-    assert part.heading in {text.get_text() for text in figure.texts}
 
 
 def test_the_report_has_them_all(rows: pd.DataFrame, report: Report) -> None:

@@ -190,7 +190,8 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
     plain = to_latex(found, TableStyle(bold_best=False))
     assert "Bold" not in plain
     assert "*: differs from the best" in plain
-    assert "<b>91.5</b>" in to_html(found)
+    assert '<b>91.5</b><span class="rest"> [89.4' in to_html(found)
+    assert '<u>90.6</u><span class="rest"> [' in to_html(found)
     assert "31.5* [29.4, 33.6; 4 seeds]" in to_csv(found)
 
 
