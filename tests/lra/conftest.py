@@ -1,6 +1,7 @@
-"""What the tests of the command line share: reports of one format, and Vega bundled once."""
+"""What the tests of the command line share: reports of one format, and Vega bundled once, data."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,17 @@ from tests import lra_process
 def bundled() -> None:
     """Know the script of Vega, as every report needs it."""
     lra_process.bundle()
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the data cache of all sweeps: their tasks are samples, the same in each."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def shared_cache(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LRA_DATA", str(data))
 
 
 @pytest.fixture

@@ -85,7 +85,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "afile").write_text("hi\n")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("LRA_DEBUG", raising=False)
 
 

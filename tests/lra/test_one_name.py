@@ -116,7 +116,6 @@ def test_a_notebook_has_its_own_and_ours(tmp_path, monkeypatch):
     project(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     cells = [
         "import models, lra",
         "assert lra.task('listops', source='sample').spec.name == 'listops'",

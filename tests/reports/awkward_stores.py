@@ -8,14 +8,10 @@ from typing import Any
 import pandas as pd
 
 from lra.runners.metrics import METRICS
-from lra.runners.records import COLUMNS, Measurement, Status, digest
+from lra.runners.records import Measurement, Status, digest
+from tests.reports import conftest
 
-CELL = {
-    "schema": 1, "fingerprint": "f00d", "created": "2026-01-02T03:04:05+00:00", "runner": "train",
-    "mode": "train", "model": "linear", "task": "listops", "task_version": 1,
-    "source": "generated", "length": 512, "seed": 0, "causal": False, "hardware": "cpu",
-    "device": "AMD EPYC", "precision": "float32", "threads": 1,
-}  # fmt: skip
+CELL = conftest.CELL | {"device": "AMD EPYC"}
 ODD = (
     "performer_%#&{}~^\\$ ᵉλ注意力機構 e\u0301e\u0308 \u05e7\u05e9\u05d1 \u0627\u0644 😀 "
     + "long_" * 14
@@ -59,10 +55,7 @@ class Rows:
         )
 
     def frame(self) -> pd.DataFrame:
-        table = pd.DataFrame(self.rows, columns=list(COLUMNS))
-        integers = ("schema", "task_version", "length", "seed", "threads", "step")
-        kinds: dict[str, str] = {**dict.fromkeys(integers, "Int64"), "causal": "boolean"}
-        return table.astype({**kinds, "value": "float64", "created": "datetime64[us, UTC]"})
+        return conftest.frame(*self.rows)
 
     def timed(self, model: str, length: int, seconds: float, *, samples: int = 9,
               status: Status = Status.ok, reason: str = "", **columns: Any) -> None:  # fmt: skip

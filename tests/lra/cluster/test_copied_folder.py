@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,9 +16,7 @@ from lra.cluster.plan import StoredPlan, plan_folder
 from lra.cluster.state import WorkerState
 from lra.runners.storage.sealed import DIGEST, sealed, unsealed
 from lra.runners.store import Store
-
-sys.path.append(str(Path(__file__).parents[1] / "sweep"))
-from small_sweeps import TINY
+from tests.lra.sweep.small_sweeps import TINY
 
 
 @pytest.fixture
@@ -33,7 +30,6 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which this process holds the one cell of a sweep that was submitted."""
-    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     folder = tmp_path / "original"
     with monkeypatch.context() as patch:
         patch.setattr(LocalEngine, "submit", lambda *_: [job_id(os.getpid())])

@@ -12,9 +12,7 @@ from lra.cli import main
 from lra.cluster import submissions as notes
 from lra.cluster.engine import JobState, Resources, Started, WorkerGroup, chosen
 from lra.cluster.submissions import submissions
-
-sys.path.append(str(Path(__file__).parents[1] / "sweep"))
-from small_sweeps import TINY
+from tests.lra.sweep.small_sweeps import TINY
 
 GROUPS = [WorkerGroup(name="all", count=1, resources=Resources())]
 QUEUE = """\
@@ -31,7 +29,6 @@ QUEUE = """\
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """A SLURM that took six workers of a sweep and knows of all but the last."""
-    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     fake = fake_slurm(tmp_path / "slurm", monkeypatch)
     words = ["model=linear", "seed=range(0,6)", "sweep=some", f"results={tmp_path}"]
     assert main(["submit", "cluster=slurm", "cluster.workers=6", *TINY, *words]) == 0
@@ -151,7 +148,6 @@ def test_what_another_cluster_has_is_neither_ended_nor_counted(
 def test_jobs_that_were_started_are_found_without_their_ids(
     fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     fake = fake_slurm(tmp_path / "slurm", monkeypatch)
     real, seen = notes.write_whole, []
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +14,9 @@ from lra.cluster.plan import StoredPlan, plan_folder
 from lra.reports.dashboard.keys import STEP_LOSS
 from lra.reports.dashboard.state import read_state, taken
 from lra.runners.store import Store
+from tests.lra.cluster.shared_sweeps import ended, until, work
+from tests.lra.sweep.small_sweeps import TINY
 from tests.reports.dashboard.offline_runs import Run
-
-sys.path.append(str(Path(__file__).parents[1] / "sweep"))
-from shared_sweeps import ended, until, work
-from small_sweeps import TINY
 
 TRAININGS = ("model=linear", "model.backbone.depth=1", "model.backbone.width=16", "seed=0,1",
              "optim.steps=60", "runner.log_every_steps=5")  # fmt: skip
@@ -30,7 +27,6 @@ ONE = ("model=linear", "optim.steps=300", "runner.checkpoint_every_s=0.05")
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
 
 
 @pytest.fixture

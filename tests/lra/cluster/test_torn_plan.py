@@ -39,7 +39,6 @@ WAYS.append(exchanged)
 @pytest.fixture
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
     """Submit cells of the sweep `some` to an engine that starts nothing, and return the plan."""
-    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(LocalEngine, "submit", lambda *_: [])
 
     def submitted(*words: str) -> StoredPlan:

@@ -24,22 +24,11 @@ from lra.cluster.submissions import started
 from lra.runners.measurement.hardware import cpu_name
 from lra.runners.storage.sealed import DIGEST, sealed
 from lra.runners.store import Store, read_rows
+from tests.lra.cluster.shared_sweeps import ended, until, work
+from tests.lra.sweep.small_sweeps import BRIEF, TINY, run, settled
 
-sys.path.append(str(Path(__file__).parents[1] / "sweep"))
-from shared_sweeps import ended, until, work
-from small_sweeps import BRIEF, TINY, run, settled
-
+pytestmark = pytest.mark.usefixtures("shared_cache")
 SWEEP = ("model=linear,identity", "seed=0,1", "model.backbone.depth=1", "model.backbone.width=16")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("data")
-
-
-@pytest.fixture(autouse=True)
-def own_cache(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LRA_DATA", str(data))
 
 
 @pytest.fixture

@@ -20,15 +20,7 @@ TINY = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("data")
-
-
-@pytest.fixture(autouse=True)
-def own_cache(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the samples that the runs share, away from those of whoever runs them."""
-    monkeypatch.setenv("LRA_DATA", str(data))
+pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
 def run(results: Path, *words: str) -> int:

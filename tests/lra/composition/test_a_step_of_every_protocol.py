@@ -1,7 +1,6 @@
 """Every protocol trains a step on every task that it has settings for, and is evaluated."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,14 +41,9 @@ LARGER = ("pathfinder64", "pathx", "path256")
 """Pictures that differ in their side alone from those that are trained on, and take seconds."""
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("data")
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_step_is_trained_on_every_task(protocol: str, data: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("LRA_DATA", str(data))
+@pytest.mark.usefixtures("shared_cache")
+def test_a_step_is_trained_on_every_task(protocol: str, monkeypatch: Any) -> None:
     names = [name for name in PROTOCOLS[protocol]["for_task"] if name not in LARGER]
     streams = {*names} <= {*STREAMS}  # which are judged whole
     first = PROTOCOLS[protocol]["published_models"][0] if streams else "performer"

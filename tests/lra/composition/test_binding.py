@@ -21,9 +21,6 @@ from lra.errors import ConfigError
 from lra.models.backbone.model import BackboneConfig
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.timing import Timing
-from lra.runners.measures.approximation import Approximation
-from lra.runners.measures.decode import Decode
-from lra.runners.measures.extrapolate import Extrapolate
 from lra.runners.measures.scaling import Scaling
 from lra.runners.measures.span import Span
 from lra.runners.training.config import TrainConfig
@@ -150,10 +147,7 @@ def test_what_is_typed_without_omegaconf_becomes_what_it_makes_of_it() -> None:
         (Scaling, {"step_limit_s": -1}, "step_limit_s"),
         (Scaling, {"batch": "fixed", "batch_size": 0}, "batch_size"),
         (Scaling, {"reference_max_length": {"sdpa": 0}}, "reference_max_length.sdpa"),
-        (Decode, {"batch_size": 0}, "batch_size"),
-        (Extrapolate, {"examples": 0}, "examples"),
         (Span, {"keeps": 0}, "keeps"),
-        (Approximation, {"draws": 0}, "draws"),
         (TrainConfig, {"checkpoint_every_s": 0}, "checkpoint_every_s"),
     ],
 )

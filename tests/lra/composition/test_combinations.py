@@ -167,15 +167,6 @@ def test_what_hydra_refuses_is_refused(word: str, tmp_path: Path, monkeypatch: A
         entries(["-m", word])
 
 
-def test_one_run_is_what_hydra_composes(tmp_path: Path, monkeypatch: Any) -> None:
-    without_checks(monkeypatch)
-    words = ["model=performer", "size=small", "task.data_seed=${seed}", "seed=3"]
-    ((tree, task_words),) = plainly(words, tmp_path / "hydra", monkeypatch)
-    (entry,) = entries(words)
-    assert entry.overrides == task_words
-    assert alike(entry, tree)
-
-
 def counted(monkeypatch: Any, kind: type, name: str) -> list[Any]:
     """Return a list that holds the arguments of every call of a method from now on."""
     calls: list[Any] = []

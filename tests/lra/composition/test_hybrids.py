@@ -25,8 +25,7 @@ def configs(*words: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("task", ["mqar", "listops"])
-def test_every_pattern_trains_a_step(task: str, tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setenv("LRA_DATA", str(tmp_path))
+def test_every_pattern_trains_a_step(task: str, monkeypatch: Any) -> None:
     seen = {}
     built = Backbone.__init__
 

@@ -49,7 +49,6 @@ OF_DATA = ("prepare", "verify", "show", "certify")
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("LRA_DEBUG", raising=False)
     return tmp_path
 

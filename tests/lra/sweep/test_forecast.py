@@ -186,13 +186,6 @@ def test_a_cell_of_a_few_steps_on_a_busy_machine_corrects_nothing(tmp_path: Path
     assert Forecaster(past).of(wanted[0]).basis == "corrected"
 
 
-def test_refusals_need_no_time() -> None:
-    (one,) = planned("model=fnet", "model.backbone.padding=masked")
-    found = Forecaster(costs=Costs(until=0.0)).of(one)
-    assert found.basis == "refused"
-    assert "leave padding out" in found.reason
-
-
 def test_cells_of_another_machine_or_that_failed_correct_nothing(tmp_path: Path) -> None:
     (wanted,) = planned("model=linear", "optim.steps=400")
     other = planned("model=linear", "optim.steps=100")[0].cell

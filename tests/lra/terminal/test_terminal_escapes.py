@@ -22,9 +22,7 @@ from lra.runners.store import Store
 from lra.tasks.data.bars import tqdm
 from lra.terminal.console import complain
 from lra.terminal.screen import Region, beneath, encodable, escaped, one_line, plainly_written
-
-sys.path.append(str(Path(__file__).parents[1] / "sweep"))
-from small_sweeps import TINY
+from tests.lra.sweep.small_sweeps import TINY
 
 EVIL = "\x1b[2Jgone\r\x07\x9b31m\u202eback\nlra: all is well"
 STEERING = {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), "\u202e"} - {"\n", "\t"}
@@ -71,7 +69,6 @@ def test_what_draws_goes_beneath(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredPlan:
-    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
     with monkeypatch.context() as patch:
         patch.setattr(LocalEngine, "submit", lambda *_: [])
         words = (f"results={tmp_path}", "sweep=some", "model=identity")

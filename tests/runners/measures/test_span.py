@@ -232,35 +232,23 @@ def test_a_pooled_answer_has_no_place_to_hide_tokens_from() -> None:
     assert "choose model.backbone.pooling=cls" in row.reason
 
 
-def test_an_answer_at_the_last_token_has_its_place_there() -> None:
-    model = model_of(SoftmaxAttention, head=Head.classification, pooling=Pooling.last)
+@pytest.mark.parametrize("pooling", [Pooling.first, Pooling.last, Pooling.mean_all])
+def test_an_answer_has_its_place_where_it_is_read(pooling) -> None:
+    """That of a mean over all positions also at padding."""
+    model = model_of(SoftmaxAttention, head=Head.classification, pooling=pooling)
     tokens, target, keep, *_ = Tiny().data("validation")
     batch = Batch(tokens, target, torch.arange(len(tokens)), keep)
-    queried = draw_queries(model, batch, 30, torch.Generator().manual_seed(0), torch.device("cpu"))
-    assert queried.queries[:, 0].tolist() == (keep.sum(-1)[:, 0] - 1).tolist()
-    assert len(set(queried.queries[:, 0].tolist())) > 1
+    queried = draw_queries(model, batch, 99, torch.Generator().manual_seed(0), torch.device("cpu"))
+    lengths = keep.sum(-1)[:, 0]
+    assert len(set(lengths.tolist())) > 1
+    if pooling is Pooling.mean_all:
+        assert queried.counts.sum(1).tolist() == [tokens.shape[-1]] * len(tokens)
+        return
+    places = lengths - 1 if pooling is Pooling.last else 0 * lengths
+    assert torch.equal(queried.queries, places[:, None])
     rows = spans(model, of=Tiny(), measures=[*SpanMeasure])
     assert {row.labels["measure"] for row in rows} == {str(measure) for measure in SpanMeasure}
     assert all(row.status is Status.ok for row in rows)
-
-
-def test_an_answer_at_the_first_token_has_its_place_there() -> None:
-    model = model_of(SoftmaxAttention, head=Head.classification, pooling=Pooling.first)
-    tokens, target, keep, *_ = Tiny().data("validation")
-    batch = Batch(tokens, target, torch.arange(len(tokens)), keep)
-    queried = draw_queries(model, batch, 30, torch.Generator().manual_seed(0), torch.device("cpu"))
-    assert torch.equal(queried.queries, torch.zeros(len(tokens), 1, dtype=torch.long))
-    rows = spans(model, of=Tiny(), measures=[*SpanMeasure])
-    assert all(row.status is Status.ok for row in rows)
-
-
-def test_a_mean_over_all_positions_is_queried_at_padding_as_well() -> None:
-    model = model_of(SoftmaxAttention, head=Head.classification, pooling=Pooling.mean_all)
-    tokens, target, keep, *_ = Tiny().data("validation")
-    assert not keep.all()
-    batch = Batch(tokens, target, torch.arange(len(tokens)), keep)
-    queried = draw_queries(model, batch, 99, torch.Generator().manual_seed(0), torch.device("cpu"))
-    assert queried.counts.sum(1).tolist() == [tokens.shape[-1]] * len(tokens)
 
 
 def test_a_state_along_time_is_refused() -> None:

@@ -121,20 +121,13 @@ def test_the_schedules_of_the_long_range_arena_code(
     assert found[0] == 0
 
 
-def test_inverse_sqrt_is_that_of_attention_is_all_you_need_and_of_fairseq() -> None:
+def test_inverse_sqrt_is_that_of_attention_is_all_you_need() -> None:
     width, warmup = 512, 20
     peak = (width * warmup) ** -0.5
     found = rates(schedule="inverse_sqrt", warmup_steps=warmup, peak_learning_rate=peak)
     paper = [width**-0.5 * min(u**-0.5, u * warmup**-1.5) for u in range(1, STEPS + 1)]
     assert found == pytest.approx(paper)
     assert max(found) == found[warmup - 1] == pytest.approx(peak)
-
-    def fairseq(updates: int, first: float = 0.0) -> float:
-        if updates < warmup:
-            return first + updates * (peak - first) / warmup
-        return peak * warmup**0.5 * updates**-0.5
-
-    assert found == pytest.approx([fairseq(step + 1) for step in range(STEPS)])
     flat = rates(schedule="inverse_sqrt", warmup_steps=0)
     assert flat == pytest.approx([PEAK / math.sqrt(u) for u in range(1, STEPS + 1)])
 
