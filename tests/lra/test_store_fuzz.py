@@ -150,18 +150,6 @@ def runs_again(store, own, path):
     assert was is None or aside.read_bytes() == was
 
 
-def test_half_a_rows_file_is_not_complete(tmp_path):
-    store = fill(tmp_path)
-    path = store.cell_folder(cell(0).key) / "rows-abc123.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    assert len(lines) == 3
-    for kept in range(3):
-        path.write_bytes(b"".join(lines[:kept]))
-        assert not store.complete(cell(0))
-    path.write_bytes(b"".join(lines))
-    assert store.complete(cell(0))
-
-
 def test_rows_of_before_the_mark_are_complete(tmp_path):
     """Files whose lines do not say whether another one follows stay readable."""
     store = fill(tmp_path)
@@ -229,24 +217,6 @@ def test_a_store_of_nothing_but_damage(tmp_path, lra):
     code, told = lra("report", "--results", tmp_path)
     assert code == 2
     assert "line 1: torn" in told
-
-
-def test_a_file_that_may_not_be_read_is_named_and_not_set_aside(tmp_path, monkeypatch):
-    store = fill(tmp_path)
-    own = store.cell_folder(cell(0).key) / "rows-abc123.jsonl"
-    real = os.open
-
-    def refuse(path, *flags, **more):
-        if path == own:
-            raise PermissionError(13, "Permission denied")
-        return real(path, *flags, **more)
-
-    monkeypatch.setattr(os, "open", refuse)
-    left_out = []
-    assert len(read_rows(tmp_path, left_out=left_out)) == 6
-    assert f"{own}: cannot be read (Permission denied); give yourself the right" in str(left_out[0])
-    with pytest.raises(BadStore, match="give yourself the right"):
-        store.complete(cell(0))
 
 
 def test_an_audit_as_json(tmp_path, lra):

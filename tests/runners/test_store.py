@@ -230,10 +230,13 @@ def test_a_damaged_line_names_file_and_line(store, line, message):
 def test_a_truncated_file_is_an_error_wherever_it_ends(store):
     path = store.write(make_cell(), measurements(), [], ENVIRONMENT)
     whole = path.read_bytes()
-    for end in [0, 1, len(whole) // 2, len(whole) - 1]:
+    behind = [place + 1 for place, byte in enumerate(whole[:-1]) if byte == ord("\n")]
+    assert len(behind) == 2
+    for end in [0, 1, len(whole) // 2, len(whole) - 1, *behind]:
         path.write_bytes(whole[:end])
         with pytest.raises(BadStore, match="torn"):
             read_rows(store.root)
+        assert not store.complete(make_cell())
 
 
 def test_a_row_behind_the_last_is_an_error(store):

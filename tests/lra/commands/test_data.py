@@ -92,6 +92,7 @@ def test_from_is_short_for_path(capsys, tmp_path):
         (["show", "listops", "max_depth=deep"], "max_depth"),
         (["show", "listops", "max_depth"], "task.max_depth: wanted KEY=VALUE"),
         (["show", "listops", "--split", "tset"], "did you mean 'test'?"),
+        (["certify", "listops", *SMALL, "--split", "tset"], "did you mean 'test'?"),
         (["show", "listops", *SMALL, "--index", "200"], "lies outside the split train"),
         (["show", "listops", *SMALL, "--index", "-1"], "which has 200 examples"),
         (["show", "listops", *SMALL, "--count", "0"], "lies outside the split"),
@@ -100,12 +101,6 @@ def test_from_is_short_for_path(capsys, tmp_path):
 def test_a_slip_is_answered(capsys, words, complaint):
     assert main(["data", *words]) == 2
     assert complaint in capsys.readouterr().err
-
-
-def test_an_unknown_verb_of_data_is_refused(capsys):
-    with pytest.raises(SystemExit) as leave:
-        main(["data", "frobnicate", "listops"])
-    assert leave.value.code == 2
 
 
 def test_statistics_of_lengths_and_labels():
@@ -142,11 +137,6 @@ def test_certify_prints_baselines_and_keeps_them(capsys, root):
     assert file.stat().st_mtime_ns == before
     assert main([*words, "--again"]) == 0
     assert file.stat().st_mtime_ns > before
-
-
-def test_certify_wants_a_split(capsys):
-    assert main(["data", "certify", "listops", *SMALL, "--split", "tset"]) == 2
-    assert "did you mean 'test'" in capsys.readouterr().err
 
 
 def test_language_baselines_and_windows(capsys):

@@ -1,7 +1,6 @@
 """Text of a trained model on the command line: what is written, where, and what is refused."""
 
 import io
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from lra.cli import main
 from lra.commands.generate import pieces, speller, trained, write_text
 from lra.composition.compose import group_file, typed
 from lra.errors import CommandError
-from lra.runners.store import Store, read_rows
+from lra.runners.store import Store
 from lra.sweep.stored_weights import completed_training
 from lra.tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 
@@ -193,9 +192,3 @@ def test_nothing_steers_the_terminal() -> None:
     plain = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
     write_text("é🙂", plain)
     assert plain.buffer.getvalue() == b"\\xe9\\U0001f642"
-
-
-def test_the_training_has_the_rows_of_one(results: Path) -> None:
-    rows = read_rows(results)
-    assert {*rows["model"]} == {"lstm"}
-    assert math.isfinite(rows[rows["metric"] == "train_loss"]["value"].iloc[-1])

@@ -99,11 +99,6 @@ def test_a_folder_of_the_users_own_is_listed_too_and_wins(tmp_path, capsys):
     assert "Hot and good\n" in text
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path, capsys):
-    assert main(["list", "--config-dir", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere is not a folder" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

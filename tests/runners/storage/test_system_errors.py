@@ -106,9 +106,12 @@ def _failing_open(real, number):
 
 def test_rows_without_the_right_to_read_stop_a_run(store, faults):
     faults.fail(errno.EACCES, "rows-", FOREVER, only="open")
-    with pytest.raises(Unreadable, match="give yourself the right to read it"):
+    with pytest.raises(Unreadable, match=r"cannot be read \(Permission denied\); give yourself the"):
         store.complete(make_cell())
     assert faults.failed == 1, "nobody else gives a right: it is not tried again"
+    left_out: list[BadStore] = []
+    assert read_rows(store.root, left_out=left_out).empty
+    assert "give yourself the right to read it" in str(left_out[0])
 
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EAGAIN, 523])
