@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from small_sweeps import BRIEF, run, settled, start
 
-from lra.cli import main
 from lra.runners.store import Store, read_rows
 
 
@@ -32,15 +31,6 @@ def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys, monkeypatch)
     assert "4 done, 0 to do" in capsys.readouterr().out
 
 
-def test_shards_cover_the_sweep_once(tmp_path: Path, capsys) -> None:
-    seen: list[str] = []
-    for part in ("1/3", "2/3", "3/3"):
-        words = ("-m", "seed=0,1,2,3", f"runner.shard={part}", "runner.dry_run=true")
-        assert run(tmp_path, *words) == 0
-        seen += [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]]
-    assert len(seen) == len(set(seen)) == 4
-
-
 def test_runs_with_other_options_are_other_cells(tmp_path: Path, capsys) -> None:
     words = ("-m", "optim.steps=6,7", "task.processes=1,2", "runner.dry_run=true")
     assert run(tmp_path, *words) == 0
@@ -51,7 +41,6 @@ def test_runs_with_other_options_are_other_cells(tmp_path: Path, capsys) -> None
     ("words", "status", "reason"),
     [
         (("optim.peak_learning_rate=1e30", "optim.clip=null"), "diverged", "lower optim.peak"),
-        (("model=identity", "model.backbone.positions=rotary"), "unsupported", "rotary"),
         (("runner.timeout_s=0.05",), "timeout", "0.05"),
         (
             ("model.backbone.width=1024", "hardware.memory_limit_bytes=30000000"),
@@ -125,28 +114,6 @@ def test_two_sweeps_at_once_share_the_work(tmp_path: Path) -> None:
     assert rows["cell"].nunique() == 4
     final = rows[(rows["metric"] == "accuracy") & rows["step"].isna()]
     assert len(final) == 8  # two splits, once each
-
-
-def test_an_unwritable_results_folder(tmp_path: Path, capsys) -> None:
-    (tmp_path / "file").write_text("in the way")
-    assert run(tmp_path / "file") == 2
-    assert str(tmp_path / "file") in capsys.readouterr().err
-
-
-def test_missing_data_say_what_to_do(tmp_path: Path, capsys) -> None:
-    words = ("task=text", "task.source=files", f"task.path={tmp_path / 'aclImdb'}")
-    code = main(["run", f"results={tmp_path / 'r'}", "logger=none", *words])
-    assert code == 2
-    assert "aclImdb" in capsys.readouterr().err
-
-
-def test_what_a_constructor_refuses_is_a_row_and_the_sweep_goes_on(tmp_path: Path, capsys) -> None:
-    assert run(tmp_path, "-m", "model.backbone.width=30", "model.backbone.heads=4,3") == 0
-    assert "unsupported: heads must divide width" in capsys.readouterr().out
-    rows = read_rows(tmp_path)
-    (failed,) = rows[rows["status"] != "ok"].itertuples()
-    assert (failed.status, failed.metric) == ("unsupported", "accuracy")
-    assert rows["cell"].nunique() == 2
 
 
 def test_every_row_names_the_variant_of_its_family(tmp_path: Path) -> None:

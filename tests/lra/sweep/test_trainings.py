@@ -1,9 +1,6 @@
 """Runners that start from trained weights: trained once, used again, and missed with a reason."""
 
-import json
 from pathlib import Path
-
-import pytest
 
 from lra.cli import main
 from lra.runners.store import read_rows
@@ -77,30 +74,6 @@ def test_a_training_serves_every_runner_and_is_made_again_where_its_weights_are_
     assert len(cells(tmp_path)["span"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "reason"),
-    [
-        (("optim.peak_learning_rate=1e30", "optim.clip=null"), "diverged", "lower optim.peak"),
-        (
-            ("model.backbone.width=1024", "hardware.memory_limit_bytes=30000000"),
-            "out_of_memory",
-            "30,000,000 bytes",
-        ),
-    ],
-)
-def test_a_training_that_failed_is_the_reason_of_what_needs_it(
-    words: tuple[str, ...], status: str, reason: str, tmp_path: Path
-) -> None:
-    run(tmp_path, *LONGER, *words)
-    rows = read_rows(tmp_path)
-    train = rows[(rows["runner"] == "train") & (rows["status"] != "ok")]
-    assert list(train["status"]) == [status]
-    (row,) = rows[rows["runner"] == "extrapolate"].itertuples()
-    assert row.status == "skipped"
-    assert f"its training ended as {status}" in row.reason
-    assert reason in row.reason
-
-
 def test_every_shard_has_the_training_that_it_needs(tmp_path: Path, capsys) -> None:
     sweep = ("-m", *LONGER[:1], "runner.factors=[1],[2],[0.5]", "runner.dry_run=true")
     seen: dict[str, list[str]] = {"train": [], "extrapolate": []}
@@ -113,23 +86,3 @@ def test_every_shard_has_the_training_that_it_needs(tmp_path: Path, capsys) -> N
     assert len(seen["train"]) == 2
     assert len(set(seen["train"])) == 1
     assert len(seen["extrapolate"]) == len(set(seen["extrapolate"])) == 3
-
-
-def test_a_training_is_part_of_what_decides_a_result(tmp_path: Path, capsys) -> None:
-    for steps in (2, 3):
-        assert run(tmp_path, *LONGER, f"optim.steps={steps}", "runner.dry_run=true") == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if "extrapolate" in line]
-    assert len({line.split()[0] for line in lines}) == 2
-    assert not weights(tmp_path)
-
-
-def test_the_training_can_be_repeated_by_its_words(tmp_path: Path) -> None:
-    assert run(tmp_path, *LONGER) == 0
-    (key,) = cells(tmp_path)["train"]
-    told = json.loads((tmp_path / "cells" / key[:2] / key / "cell.json").read_text())
-    words = told["overrides"]
-    assert "runner=train" in words
-    assert not [word for word in words if word.startswith("runner.")]
-    assert main(["run", *[w for w in words if not w.startswith("results=")],
-                 f"results={tmp_path}"]) == 0  # fmt: skip
-    assert cells(tmp_path)["train"] == [key]
