@@ -48,14 +48,6 @@ class Painter:
         self.what = (colour, coats, per)
 
 
-def test_bind_converts_enums_lists_and_keeps_defaults() -> None:
-    assert bind(Painter, {"colour": "blue", "per": [3, 4]}, "mixer") == {
-        "colour": Colour.blue,
-        "coats": 2,
-        "per": [3, 4],
-    }
-
-
 def test_defaults_are_not_shared_between_instances() -> None:
     bind(Painter, {}, "mixer")["per"].append(9)
     assert bind(Painter, {}, "mixer")["per"] == [1]

@@ -1,18 +1,10 @@
 """Protocols: the published settings of a task in one word, beaten by the command line alone."""
 
-from importlib.resources import files
-
 import pytest
 
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
-from lra.composition.yaml_text import load
 from lra.errors import ConfigError
-from lra.runners.training.schedules import learning_rate
-
-PROTOCOLS = sorted(p.name[:-5] for p in (files("lra.conf") / "protocol").iterdir())
-GENERATED = ("listops", "pathfinder64", "pathx", "path256")
-"""Tasks without a sample, of which those of pictures are one family."""
 
 
 def config(*words: str):
@@ -24,19 +16,6 @@ def run(*words: str):
     """Return the typed run; the sample stands in for data that are not here."""
     sample = [] if "task=listops" in words else ["task.source=sample"]
     return typed(config(*words, *sample))
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_protocol_says_what_each_task_asks(protocol):
-    own = load(files("lra.conf") / "protocol" / f"{protocol}.yaml")["for_task"]
-    tasks = [task for task in own if task not in GENERATED]
-    words = ["-m", f"+protocol={protocol}", f"task={','.join(tasks)}", "task.source=sample"]
-    of_lists = entries([*words[:2], "task=listops"]) if "listops" in own else []
-    for entry in [*entries(words), *of_lists]:
-        found = typed(entry.config)
-        assert found.config["protocol"] == protocol
-        assert found.config["for_task"] == {}
-        assert learning_rate(found.optim, found.optim.steps // 2) > 0
 
 
 def test_a_task_that_a_protocol_does_not_know():

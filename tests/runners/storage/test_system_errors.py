@@ -106,7 +106,9 @@ def _failing_open(real, number):
 
 def test_rows_without_the_right_to_read_stop_a_run(store, faults):
     faults.fail(errno.EACCES, "rows-", FOREVER, only="open")
-    with pytest.raises(Unreadable, match=r"cannot be read \(Permission denied\); give yourself the"):
+    with pytest.raises(
+        Unreadable, match=r"cannot be read \(Permission denied\); give yourself the"
+    ):
         store.complete(make_cell())
     assert faults.failed == 1, "nobody else gives a right: it is not tried again"
     left_out: list[BadStore] = []
