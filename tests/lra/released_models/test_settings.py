@@ -103,27 +103,25 @@ def test_settings_of_the_small_models(protocol, task):
         assert not differing(flat, ours, ARENA, ELSEWHERE["small_models"]), model
 
 
-@pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder", "pathx"])
-@pytest.mark.parametrize("protocol", ["s4", "s4_v3", "s4_v1"])
-def test_settings_of_s4(protocol, task):
+ONE_MODEL = {
+    "s4": (S4_LAYER, ELSEWHERE["s4"]),
+    "s4_v3": (S4_LAYER, ELSEWHERE["s4"]),
+    "s4_v1": (S4, ELSEWHERE["s4"]),
+    "s5": (S5, BESIDE_S5),
+    # batches are multiplied by the number of GPUs
+    "sgconv": (SGCONV, {*ELSEWHERE["s4"], *ELSEWHERE["sgconv"]} - {"gpus"}),
+    "rotary": (ROTARY, ELSEWHERE["rotary"]),
+    "reformer": (language.REFORMER, NO_OPTION["reformer"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "task"), [(name, task) for name in ONE_MODEL for task in stored(name)]
+)
+def test_settings_of_one_model(protocol, task):
     (ours,) = composed(protocol, task).values()
-    rules = S4 if protocol == "s4_v1" else S4_LAYER
-    assert not differing(stored(protocol)[task], ours, rules, ELSEWHERE["s4"])
-
-
-@pytest.mark.parametrize("task", stored("s5"))
-def test_settings_of_s5(task):
-    (ours,) = composed("s5", task).values()
-    assert not differing(stored("s5")[task], ours, S5, BESIDE_S5)
-
-
-@pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder", "pathx"])
-def test_settings_of_sgconv(task):
-    (ours,) = composed("sgconv", task).values()
-    given = {"model.layer.init_scale": 0, **stored("sgconv")[task]}
-    elsewhere = {**ELSEWHERE["s4"], **ELSEWHERE["sgconv"]}
-    del elsewhere["gpus"]  # which batches are multiplied by
-    assert not differing(given, ours, SGCONV, elsewhere)
+    usual = {"model.layer.init_scale": 0} if protocol == "sgconv" else {}
+    assert not differing({**usual, **stored(protocol)[task]}, ours, *ONE_MODEL[protocol])
 
 
 @pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder", "pathx"])
@@ -147,12 +145,6 @@ def test_settings_of_the_arena(task):
         settings = {**given["base"], **given[model]}
         found[model] = differing(settings, ours[model], LRA, ELSEWHERE["lra_code"])
     assert not any(found.values()), found
-
-
-@pytest.mark.parametrize("task", stored("rotary"))
-def test_settings_of_rotary(task):
-    (ours,) = composed("rotary", task).values()
-    assert not differing(stored("rotary")[task], ours, ROTARY, ELSEWHERE["rotary"])
 
 
 LANGUAGE = {
@@ -192,12 +184,6 @@ def test_settings_of_shortformer(model):
     assert len(given[model]) == len(base.runner["stages"]) + 1
     judged = given[f"{model} evaluate"][-1 if model == "sdpa" else 0]
     assert not differing(judged, base, language.SHORTFORMER_TEST, reasons)
-
-
-def test_settings_of_reformer():
-    (ours,) = composed("reformer", "enwik8").values()
-    given = stored("reformer")["enwik8"]
-    assert not differing(given, ours, language.REFORMER, NO_OPTION["reformer"])
 
 
 @pytest.mark.parametrize("task", stored("self_pretraining"))
