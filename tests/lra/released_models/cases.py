@@ -2,10 +2,12 @@
 
 import re
 import zlib
+from collections.abc import Mapping
 from functools import lru_cache
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 LENGTH = 256
 """Of every sequence: a fourth of the shortest task's, so that comparisons stay fast."""
@@ -66,6 +68,29 @@ def arena_name(name: str) -> str:
     ):  # fmt: skip
         name = re.sub(theirs, here, name)
     return name
+
+
+def renamed(name: str, names: Mapping[str, str]) -> str:
+    """Return what a released code calls a parameter, by patterns of our names."""
+    for pattern, theirs in names.items():
+        if match := re.fullmatch(pattern, name):
+            return theirs.format(*match.groups())
+    raise KeyError(name)
+
+
+def answer(model: nn.Module, task: str) -> np.ndarray:
+    """Return the logits of a model of ours."""
+    inputs, keep = pixels(task), None
+    if not model.facts.scalars:
+        inputs = tokens(task)
+        keep = inputs != 0
+    with torch.no_grad():
+        return model.predict(inputs, keep)[0].numpy()
+
+
+def apart(found: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the largest difference of logits, relative to the largest logit."""
+    return float(np.abs(found - theirs).max() / np.abs(theirs).max())
 
 
 def tokens(task: str, length: int = LENGTH) -> Tensor:

@@ -20,6 +20,7 @@ from lra.composition.compose import build_model, facts, typed
 from lra.composition.hydra_entry import entries
 from lra.models.families import mega
 from tests.lra.released_models import cases
+from tests.lra.released_models.cases import answer, apart, renamed
 
 HERE = Path(__file__).parent
 CHUNK = 128
@@ -60,13 +61,6 @@ TABLES = {"listops": 2002, "text": 4002, "retrieval": 4002, "image": 1024, "path
           "pathx": 16384}  # fmt: skip
 """Distances of either sign, 0 among them, that Mega has numbers for where it is not in chunks."""
 DIGITS = {"LAPLACE_MEAN": 0.707107, "LAPLACE_DEVIATION": 0.282095}
-
-
-def renamed(name: str, names: dict[str, str]) -> str:
-    for pattern, theirs in names.items():
-        if match := re.fullmatch(pattern, name):
-            return theirs.format(*match.groups())
-    raise KeyError(name)
 
 
 def released_name(name: str, *, tied: bool) -> str:
@@ -162,20 +156,6 @@ def built(task: str, model: str, *words: str) -> tuple[nn.Module, list[str]]:
                 weight = torch.cat(weight.chunk(2, dim=1)[::-1], dim=1)
             own.copy_(weight)
     return found, entry.config["deviations"]
-
-
-def answer(model: nn.Module, task: str) -> np.ndarray:
-    inputs, keep = cases.pixels(task), None
-    if not model.facts.scalars:
-        inputs = cases.tokens(task)
-        keep = inputs != 0
-    with torch.no_grad():
-        return model.predict(inputs, keep)[0].numpy()
-
-
-def apart(found: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the largest difference of logits, relative to the largest logit."""
-    return float(np.abs(found - theirs).max() / np.abs(theirs).max())
 
 
 @pytest.mark.parametrize("name", STORED)

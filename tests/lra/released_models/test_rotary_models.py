@@ -4,7 +4,6 @@
 otherwise in place of the code's own: there the models agree, and the rest is each deviation's size.
 """
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from torch import nn
 from lra.composition.compose import build_model, facts, typed
 from lra.composition.hydra_entry import entries
 from tests.lra.released_models import cases
+from tests.lra.released_models.cases import apart
 from tests.lra.released_models.rotary_models import SPECIAL
 from tests.lra.released_models.settings import ROTARY_FILES
 
@@ -44,10 +44,7 @@ NAMES = {
 def released_name(name: str, task: str) -> str:
     if name.startswith("head.out") and task == "retrieval":  # behind a hidden layer
         return name.replace("head.out", "ff.1")
-    for pattern, theirs in NAMES.items():
-        if match := re.fullmatch(pattern, name):
-            return theirs.format(*match.groups())
-    raise KeyError(name)
+    return cases.renamed(name, NAMES)
 
 
 def built(task: str) -> nn.Module:
@@ -75,10 +72,6 @@ def built(task: str) -> nn.Module:
             own.zero_()
             own[-len(weight) :] = weight  # of two logits, the first is 0 where there is one
     return model
-
-
-def apart(first: np.ndarray, second: np.ndarray) -> float:
-    return float(np.abs(first - second).max() / np.abs(second).max())
 
 
 @pytest.mark.parametrize("task", ROTARY_FILES)

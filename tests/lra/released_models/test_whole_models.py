@@ -5,7 +5,6 @@ composed configuration gives: its padding, its options, its classifier. A differ
 has to be explained by a deviation of the protocol, whose size stands in `LARGEST`.
 """
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,13 +82,12 @@ ROWS_THERE = {"listops": 32}
 def released_name(name: str, protocol: str) -> str:
     arena = protocol == "lra_code"
     name = name.replace("stack.groups.0.", "stack.blocks.")  # of the Temporal Latent Bottleneck
-    for pattern, theirs in (ARENA_NAMES if arena else NAMES).items():
-        if match := re.fullmatch(pattern, name):
-            found = theirs.format(*match.groups())
-            if not arena:
-                return found
-            return found.replace("weight", "scale" if "norm" in found.lower() else "kernel")
-    raise KeyError(name)
+    found = cases.renamed(name, ARENA_NAMES if arena else NAMES)
+    return (
+        found.replace("weight", "scale" if "norm" in found.lower() else "kernel")
+        if arena
+        else found
+    )
 
 
 def released_shape(
@@ -175,8 +173,8 @@ def test_whole_models_answer_as_the_released_code(protocol, task):
         with torch.no_grad():
             logits, _ = built(entry, protocol, ids.shape[-1]).predict(ids, ids != 0)
         theirs = STORED[protocol][f"{task}.{'softmax' if name == 'sdpa' else name}"]
-        apart = np.abs(logits.numpy() - theirs).max() / np.abs(theirs).max()
+        apart = cases.apart(logits.numpy(), theirs)
         allowed = sum(LARGEST.get(each, 0.0) for each in entry.config["deviations"])
         if not apart <= RELATIVE + allowed:
-            found[name] = float(apart)
+            found[name] = apart
     assert not found
