@@ -110,14 +110,6 @@ def streamed(
     return torch.cat(outputs, dim=1), state
 
 
-def compare_rows_alone(mixer: Any, x: Tensor, keep: Tensor) -> None:
-    """Compare the real tokens of each row with what they give without padding."""
-    y = mixer(x, Layout(keep=keep))
-    for row, real in enumerate(keep):
-        wanted = mixer(x[row, real][None], Layout())[0]
-        torch.testing.assert_close(y[row, real], wanted, atol=1e-10, rtol=0)
-
-
 class Largest(TorchDispatchMode):
     """Watches for the largest tensor that any operator returns."""
 

@@ -168,11 +168,10 @@ READS_TEXT = {
     ("labels", "first_position"),  # a label that is stored so
     ("rows", "short"),  # a stored reason, without the place of its log
     ("labels", "listed"),  # a label that lists names is stored so
-    ("runs", "_line"),  # the same
     ("names", "_without"),  # the path of an option, of which a name is made
     ("names", "last_words"),  # the same
     ("style", "shipped_families"),  # names of files
-    ("runs", "_line"),  # the path of an option
+    ("runs", "_line"),  # the same, and the path of an option
     ("pairs", "_further"),  # the path of an option
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("child", "ask"),  # lines of JSON that a child process writes

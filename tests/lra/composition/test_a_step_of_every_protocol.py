@@ -1,7 +1,6 @@
 """Every protocol trains a step on every task that it has settings for, and is evaluated."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -43,7 +42,7 @@ LARGER = ("pathfinder64", "pathx", "path256")
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.usefixtures("shared_cache")
-def test_a_step_is_trained_on_every_task(protocol: str, monkeypatch: Any) -> None:
+def test_a_step_is_trained_on_every_task(protocol: str) -> None:
     names = [name for name in PROTOCOLS[protocol]["for_task"] if name not in LARGER]
     streams = {*names} <= {*STREAMS}  # which are judged whole
     first = PROTOCOLS[protocol]["published_models"][0] if streams else "performer"

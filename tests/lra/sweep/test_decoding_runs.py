@@ -45,3 +45,9 @@ def test_a_sweep_becomes_rows_and_a_report(tmp_path: Path, capsys) -> None:
     assert "reformer (recomputed)" in table.read_text()
     assert run(tmp_path, *words) == 0
     assert "4 of 4 cells are complete already" in capsys.readouterr().out
+
+
+def test_what_decides_a_result_makes_another_cell(tmp_path: Path, capsys) -> None:
+    words = ("-m", "runner.batch_size=1,2", "runner.top_k=null,5", "runner.dry_run=true")
+    assert run(tmp_path, "model=linear", *words) == 0
+    assert "16 cells" in capsys.readouterr().out

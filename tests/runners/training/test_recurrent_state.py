@@ -1,7 +1,6 @@
 """Training along streams: the state goes on over batches, micro-batches and restarts."""
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -86,7 +85,7 @@ def test_an_epoch_begins_anew():
     assert trainer.streams.state[0].tolist() == [LENGTH] * ROWS
 
 
-def test_rows_count_windows_not_examples(tmp_path: Path):
+def test_rows_count_windows_not_examples():
     rows = [item for item in run(task_of(), model_of()) if isinstance(item, Measurement)]
     judged = [row.labels for row in rows if row.metric == "accuracy"]
     assert len(judged) == 2
