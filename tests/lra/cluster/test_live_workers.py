@@ -17,6 +17,7 @@ from lra.runners.store import Store
 from tests.lra.cluster.shared_sweeps import ended, until, work
 from tests.lra.sweep.small_sweeps import TINY
 from tests.reports.dashboard.offline_runs import Run
+from tests.reports.dashboard.wandb_server import KEY, wandb_server
 
 TRAININGS = ("model=linear", "model.backbone.depth=1", "model.backbone.width=16", "seed=0,1",
              "optim.steps=60", "runner.log_every_steps=5")  # fmt: skip
@@ -104,6 +105,22 @@ def leave_to_another_worker(results: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert read_state(folder)[name].cells == was.cells, "copied from the rows"
     assert Store(results).claims() == {}
     plan.close()
+
+
+def test_a_server_gets_trainings_of_two_workers_as_they_run(
+    submit: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with wandb_server() as server:
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        submit(*TRAININGS, "logger=wandb_online")
+        assert ended(work(tmp_path, "--workers", "2"))[0] == 0
+        live = {run for run, was in read_state(tmp_path / "wandb").items() if was.live}
+        assert len(live) == 2, log(tmp_path)
+        for run in live:
+            assert any(STEP_LOSS in line for line in server.history[run].values())
+    assert "runs are on the server" in log(tmp_path)
+    assert "lacks" not in log(tmp_path)
 
 
 def test_the_run_of_a_worker_that_is_killed_goes_on_with_the_next(

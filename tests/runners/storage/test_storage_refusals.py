@@ -12,14 +12,19 @@ from lra.conf.system_errors import WAYS_OUT
 from lra.runners.isolation.child import ProcessSettings, judge
 from lra.runners.isolation.isolate import Job, pool
 from lra.runners.isolation.places import Places, seats
-from lra.runners.records import Status
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measures.train import train
+from lra.runners.records import Measurement, Status
 from lra.runners.storage import atomic
 from lra.runners.storage.atomic import fault_of
 from lra.runners.store import Store, read_rows
 from lra.runners.training.checkpoint import Checkpoints
+from lra.runners.training.config import TrainConfig
+from lra.runners.training.optim import OptimConfig
 from tests.faulty_calls import PASSING
 from tests.runners.isolation import isolated_jobs as jobs
 from tests.runners.isolation.isolated import done
+from tests.runners.tiny_task import Tiny, model
 
 REFUSALS = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO,
@@ -232,7 +237,58 @@ def test_a_claim_that_cannot_be_written_keeps_nobody_away(tmp_path, monkeypatch)
         assert claim is not None
 
 
-# -- in a process of its own -----------------------------------------------------------------------
+def test_a_claim_that_cannot_be_given_back_ends_no_sweep(tmp_path, monkeypatch):
+    claim = Store(tmp_path).claim("k")
+
+    def refuse(*_, **__):
+        raise refusal(errno.EACCES)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    claim.release()
+
+
+# -- in a training, and in a process of its own ---------------------------------------------------
+
+
+OPTIM = OptimConfig(steps=6, batch_size=8, peak_learning_rate=1e-2)
+TIMES = {"train_time", "train_step_time", "data_wait", "waiting_share", "process_peak_bytes"}
+
+
+def trained(folder):
+    net = model(dropout=0.2)
+    stream = train(
+        net, Tiny(), optim=OPTIM, config=TrainConfig(log_every_steps=2, checkpoint_every_s=1e-9),
+        hardware=HardwareProfile(name="cpu"), seed=3, checkpoints=folder,
+    )  # fmt: skip
+    rows = [item for item in stream if isinstance(item, Measurement)]
+    return [row for row in rows if row.metric not in TIMES]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return trained(None)
+
+
+@pytest.mark.parametrize(
+    "place", ["resume.pt-0", "resume.pt-3", "resume-previous.pt-2", "weights.pt-0"]
+)
+def test_a_training_goes_on_after_a_refusal_to_the_same_bits(place, whole, tmp_path, monkeypatch):
+    file, _, works = place.rpartition("-")
+    real, left = Path.replace, int(works)
+
+    def refuse(self, target):
+        nonlocal left
+        left -= Path(target).name == file
+        if left < 0:
+            raise refusal(errno.ENOSPC, str(target))
+        return real(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", refuse)
+        with pytest.raises(atomic.Unwritable) as caught:
+            trained(tmp_path)
+    assert judge(caught.value, SETTING).storage
+    assert trained(tmp_path) == whole
 
 
 @pytest.mark.parametrize("in_the_way", ["folder", "log"])

@@ -42,6 +42,32 @@ def test_a_full_disk_leaves_other_cells_as_they_are(store, monkeypatch):
     assert len(read_rows(store.root)) == 3
 
 
+def test_a_real_limit_on_file_size(store):
+    """The kernel itself refuses the bytes, in a process of its own."""
+    code = f"""
+import resource, sys
+sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]
+from pathlib import Path
+from stored_cells import *
+from lra.runners.storage import atomic
+from lra.runners.store import Store
+store = Store(Path({str(store.root)!r}))
+store.write(make_cell(0), measurements(), [], ENVIRONMENT)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    store.write(make_cell(1), measurements() * 200, [], ENVIRONMENT)
+except atomic.Unwritable as error:
+    print(error)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert "File too large" in result.stdout
+    assert "ulimit -f" in result.stdout
+    assert not list(store.root.rglob("*.tmp"))
+    assert len(read_rows(store.root)) == 3
+
+
 def test_a_file_in_place_of_the_folder(tmp_path):
     (tmp_path / "results").write_text("I am a file")
     store = Store(tmp_path / "results")
@@ -54,6 +80,13 @@ def test_a_file_in_place_of_the_folder(tmp_path):
         with pytest.raises(atomic.Unwritable, match=r"Not a directory.*a file stands where"):
             act()
     assert (tmp_path / "results").read_text() == "I am a file"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_the_right_to_write(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(atomic.Unwritable, match=r"Permission denied.*give yourself the right"):
+        Store(tmp_path / "results").check_writable()
 
 
 def test_a_refused_permission_names_the_way_out(store, monkeypatch):

@@ -1,16 +1,30 @@
 """Training state on disk: damage is noticed, the one before it serves, nothing loops."""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
+from lra.runners.storage import atomic
 from lra.runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
 from tests.faulty_calls import FOREVER, PASSING, Faults
 
 
 def state(step: int) -> dict[str, object]:
     return {"step": step, "weights": torch.arange(4096.0) + step, "rows": [{"metric": "loss"}]}
+
+
+def test_the_newest_state_comes_back(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path / "not" / "yet")
+    assert newest(kept) is None
+    for step in (1, 2, 3):
+        kept.save(state(step))
+    found = newest(kept)
+    assert found is not None
+    assert found["step"] == 3
+    assert found["rows"] == [{"metric": "loss"}]
+    assert torch.equal(found["weights"], torch.arange(4096.0) + 3)
 
 
 def newest(kept: Checkpoints) -> dict[str, object] | None:
@@ -71,8 +85,35 @@ def test_a_file_that_would_run_code_is_refused(tmp_path: Path, caplog) -> None:
 
     torch.save({"step": 1, "weights": Harmful()}, tmp_path / RESUME)
     assert newest(Checkpoints(tmp_path)) is None
+    assert Checkpoints(tmp_path).step() is None
     assert not touched.exists()
     assert "cannot be read" in caplog.text
+
+
+def test_a_failed_write_leaves_the_old_state(tmp_path: Path, monkeypatch) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(state(1))
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(atomic.Unwritable, match="free some space"):
+        kept.save(state(2))
+    assert [path.name for path in tmp_path.iterdir()] == [RESUME]
+    found = newest(kept)
+    assert found is not None
+    assert found["step"] == 1
+
+
+def test_finishing_keeps_only_the_weights(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(state(1))
+    kept.save(state(2))
+    kept.finish({"weight": torch.ones(3)})
+    assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
+    found = torch.load(tmp_path / WEIGHTS, weights_only=True)
+    assert torch.equal(found["weight"], torch.ones(3))
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
