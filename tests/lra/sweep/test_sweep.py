@@ -31,6 +31,15 @@ def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys, monkeypatch)
     assert "4 done, 0 to do" in capsys.readouterr().out
 
 
+def test_shards_cover_the_sweep_once(tmp_path: Path, capsys) -> None:
+    seen: list[str] = []
+    for part in ("1/3", "2/3", "3/3"):
+        words = ("-m", "seed=0,1,2,3", f"runner.shard={part}", "runner.dry_run=true")
+        assert run(tmp_path, *words) == 0
+        seen += [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]]
+    assert len(seen) == len(set(seen)) == 4
+
+
 def test_runs_with_other_options_are_other_cells(tmp_path: Path, capsys) -> None:
     words = ("-m", "optim.steps=6,7", "task.processes=1,2", "runner.dry_run=true")
     assert run(tmp_path, *words) == 0

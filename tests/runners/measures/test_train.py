@@ -122,6 +122,15 @@ def test_mixed_precision_trains_and_keeps_float32_weights(precision: Precision) 
     assert any(isinstance(i, Outcomes) for i in items)
 
 
+def test_the_same_seed_gives_the_same_run_whatever_went_before() -> None:
+    first = model(dropout=0.3)
+    list(training(first))
+    torch.rand(17)
+    second = model(dropout=0.3)
+    list(training(second))
+    assert same(first, second)
+
+
 def test_too_few_examples_for_a_batch() -> None:
     with pytest.raises(ValueError, match="fewer examples than one batch of 64"):
         list(training(model(), optim=replace(OPTIM, batch_size=64)))
