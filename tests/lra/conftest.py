@@ -1,4 +1,4 @@
-"""What the tests of the command line share: reports of one format, and Vega bundled once, data."""
+"""What the tests of the command line share: reports of one format, one Vega, one data cache."""
 
 from collections.abc import Callable
 from pathlib import Path

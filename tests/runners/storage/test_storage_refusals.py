@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,15 @@ from lra.conf.system_errors import WAYS_OUT
 from lra.runners.isolation.child import ProcessSettings, judge
 from lra.runners.isolation.isolate import Job, pool
 from lra.runners.isolation.places import Places, seats
-from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.train import train
 from lra.runners.records import Measurement, Status
 from lra.runners.storage import atomic
 from lra.runners.storage.atomic import fault_of
 from lra.runners.store import Store, read_rows
 from lra.runners.training.checkpoint import Checkpoints
-from lra.runners.training.config import TrainConfig
-from lra.runners.training.optim import OptimConfig
 from tests.faulty_calls import PASSING
 from tests.runners.isolation import isolated_jobs as jobs
 from tests.runners.isolation.isolated import done
-from tests.runners.tiny_task import Tiny, model
+from tests.runners.tiny_task import OPTIM, TIMES, model, training
 
 REFUSALS = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO,
@@ -250,16 +247,10 @@ def test_a_claim_that_cannot_be_given_back_ends_no_sweep(tmp_path, monkeypatch):
 # -- in a training, and in a process of its own ---------------------------------------------------
 
 
-OPTIM = OptimConfig(steps=6, batch_size=8, peak_learning_rate=1e-2)
-TIMES = {"train_time", "train_step_time", "data_wait", "waiting_share", "process_peak_bytes"}
-
-
 def trained(folder):
-    net = model(dropout=0.2)
-    stream = train(
-        net, Tiny(), optim=OPTIM, config=TrainConfig(log_every_steps=2, checkpoint_every_s=1e-9),
-        hardware=HardwareProfile(name="cpu"), seed=3, checkpoints=folder,
-    )  # fmt: skip
+    optim = replace(OPTIM, steps=6)
+    often = {"log_every_steps": 2, "checkpoint_every_s": 1e-9}
+    stream = training(model(dropout=0.2), folder=folder, optim=optim, **often)
     rows = [item for item in stream if isinstance(item, Measurement)]
     return [row for row in rows if row.metric not in TIMES]
 
