@@ -4,12 +4,12 @@ import random
 
 import pytest
 import torch
-import yaml
 
 from lra.composition import protocol
 from lra.composition.catalogue import choices
 from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
+from lra.composition.yaml_text import load
 from lra.errors import ConfigError
 from lra.reports.arena.literature import published_scores
 from lra.sweep.cells import marks
@@ -17,7 +17,7 @@ from lra.sweep.cells import marks
 MODELS = ("softmax", "local", "sparse_transformer", "longformer", "linformer", "reformer",
           "sinkhorn", "synthesizer", "big_bird", "linear", "performer")  # fmt: skip
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "pathx")
-PROTOCOLS = {file.stem: yaml.safe_load(file.read_text()) for file in choices("protocol")}
+PROTOCOLS = {file.stem: load(file) for file in choices("protocol")}
 
 
 def configs(*words):

@@ -11,12 +11,12 @@ from importlib.resources import files
 
 import pytest
 import torch
-import yaml
 
 from lra.composition.binding import defaults
 from lra.composition.compose import build_model, facts, group_file, locate, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.runner_class import bundled
+from lra.composition.yaml_text import load
 from lra.models.backbone.config import TOKEN_HEADS, Softmax
 from lra.runners.records import Memo
 
@@ -24,7 +24,7 @@ from lra.runners.records import Memo
 def nodes(group):
     found = (files("lra.conf") / group).iterdir()
     found = sorted(found, key=lambda file: file.name)
-    return {file.name[:-5]: yaml.safe_load(file.read_text()) for file in found}
+    return {file.name[:-5]: load(file) for file in found}
 
 
 PROTOCOLS = {None: {"for_task": nodes("task")}, **nodes("protocol")}

@@ -3,12 +3,12 @@
 import random
 
 import pytest
-import yaml
 
 from lra.composition import protocol
 from lra.composition.catalogue import choices
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.composition.yaml_text import load
 from lra.sweep.cells import marks
 
 
@@ -17,7 +17,7 @@ def config(*words):
     return entry.config
 
 
-FILES = {file.stem: yaml.safe_load(file.read_text()) for file in choices("protocol")}
+FILES = {file.stem: load(file) for file in choices("protocol")}
 
 
 @pytest.mark.parametrize("name", FILES)
