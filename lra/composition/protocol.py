@@ -16,7 +16,7 @@ from lra.composition.own_options import TABLES, matching_options, merged
 from lra.composition.yaml_text import load
 from lra.errors import ConfigError
 from lra.models.idle import defaults
-from lra.runners.training.optim import OptimConfig
+from lra.runners.training.optim import OptimConfig, Statistics
 
 if TYPE_CHECKING:
     from lra.tasks.task import Task
@@ -29,13 +29,14 @@ FIRST_LOOK = {"depth": 2, "width": 64, "heads": 2, "feed_forward_width": 128}
 """The size that a run has where nobody chooses one."""
 COMPARED = ("model", "task", "optim")
 """Groups of which every option counts; of the others, those that the protocol sets."""
+MICRO = "optim.micro_batch_size"
 PASSED_OVER = frozenset(
     {
-        "name", "about", "class_path", "runner.section", "optim.micro_batch_size",
+        "name", "about", "class_path", "runner.section", MICRO,
         "model.backbone.activation_checkpointing", "model.backbone.feed_forward_chunks",
     }
 )  # fmt: skip
-"""What changes no number."""
+"""What changes no number; micro-batches do where statistics are theirs."""
 MOST = 6
 """Changes that a note spells out."""
 
@@ -85,6 +86,9 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         ours = flat(node, group)
         if group == "optim":  # whose files leave out what their optimiser does not have
             theirs, ours = ({**_USUAL, **options} for options in (theirs, ours))
+            if ours["optim.statistics"] == Statistics.micro_batch:
+                for options, of in ((theirs, published), (ours, config)):
+                    options[MICRO] = of["optim"].get("micro_batch_size")
         limits = {*ours, *theirs} if group in COMPARED else flat(layer.get(group, {}), group)
         for key in sorted(limits):
             if ours.get(key) != theirs.get(key) and not _incidental(key, config):

@@ -49,11 +49,11 @@ def padded_length(task: Task, split: str, batch_size: int) -> tuple[int, bool]:
         return (int(source.window(split)) if hasattr(task, "window") else whole), True
     try:
         lengths = np.asarray(source.lengths(split))[: MOST_EXAMPLES // batch_size * batch_size + 1]
+        batches = {"batch_size": batch_size, "bucket_batches": source.bucket_batches}
         if split != "train":
-            plan = evaluation_plan(lengths, batch_size=batch_size)
+            plan = evaluation_plan(lengths, **batches)
         else:
-            buckets = int(source.bucket_batches)
-            plan = training_plan(lengths, batch_size=batch_size, seed=0, bucket_batches=buckets)
+            plan = training_plan(lengths, seed=0, **batches)
         return round(float(np.mean([lengths[rows].max() for rows in plan]))), True
     except Exception as error:  # noqa: BLE001 - whatever data that are not there raise
         log.debug("lengths of %s: %s", split, error)

@@ -1,13 +1,14 @@
 """Judge a model on one split, item by item."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from lra.models.backbone.choices import Padding
 from lra.models.backbone.model import Backbone, Outcome
 from lra.models.mixer import State
 from lra.models.state import detach
@@ -53,7 +54,9 @@ def evaluate(
         model: the model.
         task: prepared.
         split: train, validation or test.
-        batch_size: rows at once; cannot change what is returned but by rounding.
+        batch_size: rows at once. It moves what is returned, beyond rounding, where a mixer computes
+            over its batch (`Traits.by_batch`), and where padding, as long as the longest row of a
+            batch, reaches it without a mask; a remark says so.
         device: where the model is.
         before_batch: called before every batch; may raise.
         examples: judge these many alone, the first of the split; None = all. Not where a state is
@@ -71,7 +74,7 @@ def evaluate(
     kept: list[tuple[int, int, Tally]] = []
     state: State = None
     size = min(task.spec.sizes.get(split, 0), examples or sys.maxsize)
-    judged = 0
+    judged, widths = 0, set[int]()
     with _without_gradients(ranks) if learn is None else torch.enable_grad():
         whole = task.batches(split, batch_size=batch_size, seed=0)
         some = whole if examples is None else first_of(whole, examples)
@@ -80,6 +83,7 @@ def evaluate(
                 before_batch()
             so_far(f"evaluating {split}", judged, size if size > judged else 0, "example")
             judged += len(batch.tokens)
+            widths.add(batch.tokens.shape[-1])
             part, counts = _rank_part(batch, turn, last, ranks)
             if part is None:
                 continue
@@ -118,7 +122,23 @@ def evaluate(
         measured["exact_match"] = float((outcomes.hit == 1).mean())
     if isinstance(task, Derives):
         measured |= task.derived(split, loss)
-    return SplitScores(measured, outcomes, _parts(tallies), remarks_of(task).get(split, ""))
+    remarks = remarks_of(task).get(split, ""), _by_batch(model, batch_size, widths)
+    return SplitScores(measured, outcomes, _parts(tallies), "; ".join(filter(None, remarks)))
+
+
+def _by_batch(model: Backbone, rows: int, widths: Collection[int]) -> str:
+    """Say by what rows of a batch change each other's outputs in evaluation; nothing: by nothing.
+
+    Args:
+        model: In evaluation, in which batch norm takes stored statistics.
+        rows: Of a batch.
+        widths: Of all batches, padding included.
+    """
+    option, padding = next(filter(None, (each.by_batch for each in model.traits)), ""), ""
+    if len(widths) > 1 and model.config.padding != Padding.masked:
+        padding = f"padding={model.config.padding}"
+    by = " and ".join(filter(None, (option, padding)))
+    return f"judged in batches of {rows}, whose rows change each other by {by}" if by else ""
 
 
 def _without_gradients(ranks: Ranks) -> AbstractContextManager[None]:

@@ -71,6 +71,15 @@ class DecayedWeights(StrEnum):
     and positions. A token embedding that is the head's matrix too is an embedding."""
 
 
+class Statistics(StrEnum):
+    """Of which rows a model takes what it computes over rows (`Backbone.by_batch`)."""
+
+    batch = auto()
+    """Of all rows of a batch, which then is not split."""
+    micro_batch = auto()
+    """Of the rows of each micro-batch, as in code that adds up gradients."""
+
+
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
@@ -125,6 +134,7 @@ class OptimConfig:
     """The effective batch, whatever `micro_batch_size` is."""
     micro_batch_size: int | None = None
     """Rows that are in memory at once; None = the whole batch."""
+    statistics: Statistics = Statistics.batch
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lra.conf.bounds import check_least, check_positive
 from lra.conf.choices import by_name
 from lra.models.mixer import Unsupported
-from lra.runners.training.optim import OptimConfig
+from lra.runners.training.optim import OptimConfig, Statistics
 from lra.tasks.task import Task, Windowed
 
 
@@ -147,6 +147,7 @@ class TrainingStages:
     def __init__(self, listed: Iterable[Any], optim: OptimConfig) -> None:
         stages, first = read_stages(listed), 0
         total, self.listed = sum(stage.steps for stage in stages), len(stages)
+        self.statistics = optim.statistics
         if total > optim.steps:
             raise ValueError(
                 f"runner.stages take {total} steps together, more than optim.steps={optim.steps}: "
@@ -269,7 +270,7 @@ def check_batch_parts(by_batch: str, stages: TrainingStages, processes: int) -> 
 
     Args:
         by_batch: The option by which they do, as `name=value`; empty: they do not.
-        stages: With rows that are in memory at once.
+        stages: With rows that are in memory at once, and of which rows statistics are.
         processes: That share the rows of a batch.
 
     Raises:
@@ -281,13 +282,15 @@ def check_batch_parts(by_batch: str, stages: TrainingStages, processes: int) -> 
         (f"{stage.where}.micro_batch_size={stage.micro_batch_size}", "null")
         for stage in stages.parts
         if stage.micro_batch_size not in (None, stage.batch_size)
+        and stages.statistics is Statistics.batch
     ]
     if processes > 1:
         parting.append((f"hardware.processes={processes}", "1"))
     if parting:
         setting, allowed = parting[0]
         option = by_batch.partition("=")[0]
+        parts = "" if allowed == "1" else "; optim.statistics=micro_batch takes them of each part"
         raise Unsupported(
             f"{by_batch} takes statistics of all examples of an update: got {setting}, which parts "
-            f"them; set it to {allowed}, or choose another {option}"
+            f"them; set it to {allowed}, or choose another {option}{parts}"
         )

@@ -26,7 +26,7 @@ from lra.tasks.classification.base import ClassificationTask
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.classification.pairs import CitationPair
 from lra.tasks.data import arena
-from lra.tasks.data.batching import check_lengths
+from lra.tasks.data.batching import Cut, check_lengths
 from lra.tasks.data.prepared import BYTES, GENERATED, identity_of
 from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
 from lra.tasks.data.sources import data_root, remembered_sha256
@@ -54,9 +54,12 @@ class Retrieval(ClassificationTask):
         path: Folder of the three TSV files, packed or not, or the archive's that holds it.
         partial: Whether they hold a part of the pairs, or others; every row then says so.
         max_length: Bytes kept of each text, at most 10,000.
+        cut: Which bytes are kept of longer texts: first, random_in_training (a random piece, anew
+            in each epoch; evaluation keeps the first) or random (in evaluation too, drawn once).
         padded_length: Tokens of every row, padding included, for models that padding reaches; None
             pads to the longest row of each batch.
-        bucket_batches: Training batches that are formed together by length.
+        bucket_batches: Training batches that are formed together by length; None groups nothing:
+            batches are cut from the shuffled split, and evaluation keeps the split's order.
         objective: What a model answers: classify; or masked, causal, prefix, unilm or
             permutation (tokens).
         masked_share: Of the tokens, where some are asked for; null: 15 %.
@@ -74,8 +77,9 @@ class Retrieval(ClassificationTask):
         path: str | None = None,
         partial: bool = False,
         max_length: int = 4000,
+        cut: Cut = Cut.first,
         padded_length: int | None = None,
-        bucket_batches: int = 16,
+        bucket_batches: int | None = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
@@ -91,7 +95,7 @@ class Retrieval(ClassificationTask):
         self.path, self.partial = given_path(path, source), partial
         check_partial(partial, self.source is RetrievalSource.files)
         self.max_length, self.bucket_batches = max_length, bucket_batches
-        self.padded_length = padded_length
+        self.padded_length, self.cut = padded_length, cut
         self.answer(objective, masked_share, masked_replacement)
 
     @cached_property

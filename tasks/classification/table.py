@@ -26,6 +26,7 @@ from lra.tasks.classification.base import ClassificationTask
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.classification.split_files import SplitFiles
 from lra.tasks.classification.table_files import TableRecord, named, positions, read, text_bytes
+from lra.tasks.data.batching import check_lengths
 from lra.tasks.data.prepared import BYTES, identity_of
 from lra.tasks.data.sources import data_root
 from lra.tasks.data.storage import Ragged, from_rows
@@ -64,7 +65,8 @@ class TableTask(ClassificationTask):
         max_length: Bytes kept of each text.
         validation_fraction: Share of train.
         test_fraction: Share of train.
-        bucket_batches: Training batches that are formed together by length.
+        bucket_batches: Training batches that are formed together by length; None groups nothing:
+            batches are cut from the shuffled split, and evaluation keeps the split's order.
         objective: What a model answers: classify; or masked, causal, prefix, unilm or
             permutation (tokens).
         masked_share: Of the tokens, where some are asked for; null: 15 %.
@@ -90,7 +92,7 @@ class TableTask(ClassificationTask):
         max_length: int = 1000,
         validation_fraction: float = 0.1,
         test_fraction: float = 0.1,
-        bucket_batches: int = 16,
+        bucket_batches: int | None = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
@@ -110,11 +112,7 @@ class TableTask(ClassificationTask):
                 f"task.labels lists each label once, two at least: got {short_repr(labels)}, as in "
                 "task.labels=[neg,pos]"
             )
-        if max_length < 1 or bucket_batches < 1:
-            raise ValueError(
-                "Table needs max_length >= 1 and bucket_batches >= 1: got "
-                f"max_length={max_length}, bucket_batches={bucket_batches}"
-            )
+        check_lengths("Table", max_length=max_length, bucket_batches=bucket_batches)
         self.files = SplitFiles.of(
             {"train": train, "validation": validation, "test": test},
             {"validation": validation_fraction, "test": test_fraction},

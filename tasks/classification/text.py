@@ -45,7 +45,7 @@ from lra.tasks.classification.reviews import (
     read_folder,
     sample_reviews,
 )
-from lra.tasks.data.batching import LONGEST, check_lengths
+from lra.tasks.data.batching import Cut, check_lengths
 from lra.tasks.data.held_out import held_out
 from lra.tasks.data.prepared import BYTES, GENERATED, identity_of
 from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
@@ -84,11 +84,14 @@ class Text(ClassificationTask):
             datasets: a folder that `datasets.load_dataset` reads. Not given: the public data.
         partial: Whether `path` holds a part of the reviews, or others; every row then says so.
         max_length: Bytes kept of each review (1000 in the original configuration; often 4000).
+        cut: Which bytes are kept of longer reviews: first, random_in_training (a random piece, anew
+            in each epoch; evaluation keeps the first) or random (in evaluation too, drawn once).
         validation: split or test.
         validation_fraction: Share of train that is held out with `validation=split`.
         padded_length: Tokens of every row, padding included, for models that padding reaches; None
             pads to the longest row of each batch.
-        bucket_batches: Training batches that are formed together by length.
+        bucket_batches: Training batches that are formed together by length; None groups nothing:
+            batches are cut from the shuffled split, and evaluation keeps the split's order.
         objective: What a model answers: classify; or masked, causal, prefix, unilm or
             permutation (tokens).
         masked_share: Of the tokens, where some are asked for; null: 15 %.
@@ -107,10 +110,11 @@ class Text(ClassificationTask):
         path: str | None = None,
         partial: bool = False,
         max_length: int = 1000,
+        cut: Cut = Cut.first,
         validation: Validation = Validation.split,
         validation_fraction: float = 0.1,
         padded_length: int | None = None,
-        bucket_batches: int = 16,
+        bucket_batches: int | None = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
@@ -121,7 +125,6 @@ class Text(ClassificationTask):
             max_length=max_length,
             padded_length=padded_length,
             bucket_batches=bucket_batches,
-            most=LONGEST,
         )
         if not 0 < validation_fraction < 1:
             raise ValueError(
@@ -131,7 +134,7 @@ class Text(ClassificationTask):
         self.path, self.partial = given_path(path, source), partial
         check_partial(partial, path is not None)
         self.max_length, self.bucket_batches = max_length, bucket_batches
-        self.padded_length = padded_length
+        self.padded_length, self.cut = padded_length, cut
         self.validation_fraction = validation_fraction
         self.answer(objective, masked_share, masked_replacement)
 

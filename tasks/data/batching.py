@@ -4,10 +4,10 @@ The order is drawn from raw 64-bit words, whose stream is the same on every plat
 is planned before its first batch, which takes milliseconds: resuming is a slice of the plan.
 """
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum, auto
 
 import numpy as np
-from jaxtyping import Int, Int64, Shaped
+from jaxtyping import Int, Int64, Shaped, UInt64
 
 from lra.tasks.data.storage import Ragged
 from lra.tasks.task import Batch
@@ -33,6 +33,16 @@ class Draw(IntEnum):
     replaced = 11
 
 
+class Cut(StrEnum):
+    """Which tokens are kept of a row that is too long."""
+
+    first = auto()
+    random_in_training = auto()
+    """As many in a row from a random place on, anew in each epoch; evaluation keeps the first."""
+    random = auto()
+    """The same in evaluation, too, where the place is drawn once and for all."""
+
+
 def random_words(draw: Draw, seed: int, number: int) -> Shaped[np.ndarray, " n"]:
     """Return `number` uniform 64-bit words that depend on (draw, seed) alone."""
     return np.random.PCG64(np.random.SeedSequence((int(draw), seed))).random_raw(number)
@@ -44,15 +54,18 @@ def permutation(draw: Draw, seed: int, number: int) -> Int[np.ndarray, " n"]:
 
 
 def training_plan(
-    lengths: Int[np.ndarray, " n"], *, batch_size: int, seed: int, bucket_batches: int
+    lengths: Int[np.ndarray, " n"], *, batch_size: int, seed: int, bucket_batches: int | None
 ) -> list[Int[np.ndarray, " b"]]:
     """Return the rows of every batch of one epoch; an incomplete last batch is dropped.
 
     The shuffled split is cut into buckets of `bucket_batches` batches; inside a bucket batches
-    hold neighbours in length, and come in random order.
+    hold neighbours in length, and come in random order. None: batches are cut from the shuffled
+    split as it is.
     """
     order = permutation(Draw.order, seed, len(lengths))
     number = len(order) // batch_size
+    if bucket_batches is None:
+        return list(order[: number * batch_size].reshape(-1, batch_size))
     turn = random_words(Draw.buckets, seed, number)
     plan = []
     for first in range(0, number, bucket_batches):
@@ -65,10 +78,14 @@ def training_plan(
 
 
 def evaluation_plan(
-    lengths: Int[np.ndarray, " n"], *, batch_size: int
+    lengths: Int[np.ndarray, " n"], *, batch_size: int, bucket_batches: int | None
 ) -> list[Int[np.ndarray, " b"]]:
-    """Return every row once, longest first (what does not fit in memory shows at once)."""
-    order = np.argsort(-lengths, kind="stable")
+    """Return every row once, longest first (what does not fit in memory shows at once).
+
+    Where `bucket_batches` is None, rows come in the split's own order.
+    """
+    grouped = bucket_batches is not None
+    order = np.argsort(-lengths, kind="stable") if grouped else np.arange(len(lengths))
     return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
 
 
@@ -87,7 +104,7 @@ def plan_epoch(
     train: bool,
     batch_size: int,
     seed: int,
-    bucket_batches: int,
+    bucket_batches: int | None,
     rank: int,
     ranks: int,
 ) -> list[Int[np.ndarray, " b"]]:
@@ -106,19 +123,24 @@ def plan_epoch(
             )
         plan = training_plan(lengths, batch_size=together, seed=seed, bucket_batches=bucket_batches)
     else:
-        plan = evaluation_plan(lengths, batch_size=together)
+        plan = evaluation_plan(lengths, batch_size=together, bucket_batches=bucket_batches)
     mine = (rows[rank::ranks] for rows in plan)
     return [rows for rows in mine if len(rows)]
 
 
 def check_lengths(
-    name: str, *, max_length: int, padded_length: int | None, bucket_batches: int, most: int
+    name: str,
+    *,
+    max_length: int,
+    bucket_batches: int | None,
+    padded_length: int | None = None,
+    most: int = LONGEST,
 ) -> None:
     """Raise ValueError unless a task of stored rows can have these."""
-    if not 1 <= max_length <= most or bucket_batches < 1:
+    if not 1 <= max_length <= most or (bucket_batches is not None and bucket_batches < 1):
         limit = "" if most == LONGEST else f" <= {most}"
         raise ValueError(
-            f"{name} needs 1 <= max_length{limit} and bucket_batches >= 1: got "
+            f"{name} needs 1 <= max_length{limit}, and bucket_batches >= 1 or null: got "
             f"max_length={max_length}, bucket_batches={bucket_batches}"
         )
     if padded_length is not None and padded_length < max_length:
@@ -136,19 +158,24 @@ def collate(
     max_length: int,
     shift: int,
     padded_length: int | None = None,
+    words: UInt64[np.ndarray, " s"] | None = None,
 ) -> Batch:
     """Return a batch padded with 0, of rows cut to `max_length`.
 
     Args:
         split: The stored examples.
         rows: Which of them.
-        max_length: Longer rows keep their first `max_length` tokens.
+        max_length: Longer rows keep `max_length` tokens.
         shift: Added to every stored token (bytes become ids by 1).
         padded_length: Tokens of every row of the batch, padding included; None = of its longest.
+        words: A random word for each sequence, by which a longer one begins; None = at its start.
     """
     parts, sequences = split.parts, split.sequences(rows)
     flat, starts = split.tokens, split.offsets[sequences]
-    lengths = np.minimum(split.offsets[sequences + 1] - starts, max_length)
+    whole = split.offsets[sequences + 1] - starts
+    lengths = np.minimum(whole, max_length)
+    if words is not None:
+        starts = starts + (words % (whole - lengths + 1).astype(np.uint64)).astype(starts.dtype)
     longest = padded_length or int(lengths.max())
     full = bool((lengths == longest).all())
     # Copied as stored, widened at once: twice as fast as widening row by row.

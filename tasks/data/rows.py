@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from jaxtyping import Int
 
-from lra.tasks.data.batching import collate, plan_epoch
+from lra.tasks.data.batching import Cut, Draw, collate, plan_epoch
+from lra.tasks.data.masking import words_of
 from lra.tasks.data.prepared import StoredTask
 from lra.tasks.task import Batch
 
@@ -14,12 +15,14 @@ class RowsTask(StoredTask):
     """One example, one or more stored sequences; a kind of task adds how answers are judged."""
 
     max_length: int
-    bucket_batches: int = 1
-    """Training batches that are formed together by length."""
+    bucket_batches: int | None = 1
+    """Training batches that are formed together by length; None: see `lra.tasks.data.batching`."""
     shift: int = 0
     """Added to every stored token."""
     padded_length: int | None = None
     """Tokens of every row of a batch, padding included; None = of the batch's longest row."""
+    cut: Cut = Cut.first
+    """Which tokens are kept of rows longer than `max_length`."""
 
     def examples(self, split: str) -> int:
         """Return the number of examples of a split."""
@@ -64,13 +67,18 @@ class RowsTask(StoredTask):
         Baselines read here too, so that they see what a model sees, and no more.
         """
         data = self.split(split)
+        drawn = self.cut is Cut.random or (self.cut is not Cut.first and split == "train")
         for rows in plan:
+            words = None
+            if drawn:
+                (words,) = words_of(data.sequences(rows), 1, seed=seed, draw=Draw.offset).T
             batch = collate(
                 data,
                 rows,
                 max_length=self.max_length,
                 shift=self.shift,
                 padded_length=self.padded_length,
+                words=words,
             )
             yield self.visible_batch(batch, seed)
 

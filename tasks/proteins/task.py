@@ -36,6 +36,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int, Integer
 
+from lra.tasks.data.batching import check_lengths
 from lra.tasks.data.masking import chosen
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.rows import RowsTask
@@ -122,7 +123,9 @@ class Proteins(RowsTask, LanguageTask):
         stride: Tokens from one sliding window to the next.
         memory: Tokens that a state remembers, for regime=memory.
         contiguous: Whether training rows go on from batch to batch, instead of shuffled windows.
-        bucket_batches: Training batches that are formed together by length; single only.
+        bucket_batches: Training batches that are formed together by length, single only; None
+            groups nothing: batches are cut from the shuffled split, and evaluation keeps the
+            split's order.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "families"})
@@ -150,7 +153,7 @@ class Proteins(RowsTask, LanguageTask):
         stride: int | None = None,
         memory: int = 0,
         contiguous: bool = False,
-        bucket_batches: int = 16,
+        bucket_batches: int | None = 16,
     ) -> None:
         self.data = ProteinData(
             source=source,
@@ -169,11 +172,7 @@ class Proteins(RowsTask, LanguageTask):
         if self.test is Judged.families and families is None:
             raise ValueError("test=families needs a table of families: name it by task.families")
         length = LENGTHS[self.form] if max_length is None else max_length
-        if length < 1 or bucket_batches < 1:
-            raise ValueError(
-                "Proteins needs max_length >= 1 and bucket_batches >= 1: got "
-                f"max_length={length}, bucket_batches={bucket_batches}"
-            )
+        check_lengths("Proteins", max_length=length, bucket_batches=bucket_batches)
         if self.form is ProteinForm.concatenated and self.objective is Objective.masked:
             raise ValueError(
                 "form=concatenated is for causal models: got objective=masked; set form=single"

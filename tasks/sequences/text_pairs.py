@@ -20,6 +20,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
+from lra.conf.bounds import check_least
 from lra.conf.shown import short
 from lra.tasks.classification.split_files import SplitFiles
 from lra.tasks.classification.table_files import read, text_bytes
@@ -50,7 +51,8 @@ class TextPairs(RowsTask):
         target_length: Bytes kept of each target.
         validation_fraction: Share of train.
         test_fraction: Share of train.
-        bucket_batches: Training batches that are formed together by length.
+        bucket_batches: Training batches that are formed together by length; None groups nothing:
+            batches are cut from the shuffled split, and evaluation keeps the split's order.
     """
 
     shift = 1
@@ -69,14 +71,12 @@ class TextPairs(RowsTask):
         target_length: int = 200,
         validation_fraction: float = 0.1,
         test_fraction: float = 0.1,
-        bucket_batches: int = 16,
+        bucket_batches: int | None = 16,
     ) -> None:
         if train is None:
             raise ValueError("name a file of pairs by task.train: got null")
         lengths = {"source_length": source_length, "target_length": target_length}
-        for name, number in (lengths | {"bucket_batches": bucket_batches}).items():
-            if number < 1:
-                raise ValueError(f"task.{name} must be at least 1: got {number}")
+        check_least(1, **lengths, bucket_batches=bucket_batches)
         if source_text == target_text:
             raise ValueError(
                 f"task.source_text={short(source_text)} and task.target_text={short(target_text)} "

@@ -90,7 +90,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"test": Judged.families}, r"name it by task\.families"),
         ({"families": "x", "held_out_families": ["zinc"]}, "as in PF18369: got 'zinc'"),
         ({"validation_fraction": 0.5}, "between 0 and 0.5: got 0.5"),
-        ({"max_length": 0}, "max_length >= 1"),
+        ({"max_length": 0}, "max_length=0"),
         ({"form": ProteinForm.concatenated, **MASKED}, "causal models: got objective=masked"),
         ({"memory": 5}, "belong to form=concatenated"),
         ({"contiguous": True}, "belong to form=concatenated"),

@@ -43,7 +43,7 @@ from lra.tasks.classification.listops.trees import Limits, distinct_trees
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.data import arena
 from lra.tasks.data.bars import tqdm
-from lra.tasks.data.batching import LONGEST, Draw, check_lengths, permutation
+from lra.tasks.data.batching import Draw, check_lengths, permutation
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.published import MARK, check_partial, check_whole, named_path
 from lra.tasks.data.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
@@ -93,7 +93,8 @@ class ListOps(ClassificationTask):
         check_answers: Evaluate every TSV tree and refuse a wrong target.
         padded_length: Tokens of every row, padding included, for models that padding reaches; None
             pads to the longest row of each batch.
-        bucket_batches: Training batches that are formed together by length.
+        bucket_batches: Training batches that are formed together by length; None groups nothing:
+            batches are cut from the shuffled split, and evaluation keeps the split's order.
         objective: What a model answers: classify; or masked, causal, prefix, unilm or
             permutation (tokens).
         masked_share: Of the tokens, where some are asked for; null: 10 %.
@@ -127,7 +128,7 @@ class ListOps(ClassificationTask):
         write_tsv: bool = False,
         check_answers: bool = True,
         padded_length: int | None = None,
-        bucket_batches: int = 16,
+        bucket_batches: int | None = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
@@ -160,7 +161,6 @@ class ListOps(ClassificationTask):
                 ("data_seed", data_seed, 0),
                 ("processes", processes, 0),
                 ("max_length", max_length, 1),
-                ("bucket_batches", bucket_batches, 1),
             )
             if value < least
         ]
@@ -186,7 +186,6 @@ class ListOps(ClassificationTask):
             max_length=self.max_length,
             padded_length=padded_length,
             bucket_batches=bucket_batches,
-            most=LONGEST,
         )
         self.answer(objective, masked_share, masked_replacement)
 

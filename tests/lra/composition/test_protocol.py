@@ -61,6 +61,18 @@ def test_what_moves_no_number_is_no_change(word):
     assert protocol.changes(config("+protocol=lra_code", "task=listops", word)) == {}
 
 
+def test_micro_batches_of_which_statistics_are_taken_are_a_change():
+    words = ("+protocol=nystrom", "task=image", "task.source=sample")
+    passes = config(*words, "model=nystromformer")
+    assert passes["optim"]["micro_batch_size"] == 128 < passes["optim"]["batch_size"]
+    assert {*protocol.changes(passes)} == {"task.source"}
+    typed(passes)
+    other = config(*words, "model=nystromformer", "optim.micro_batch_size=64")
+    assert protocol.changes(other)["optim.micro_batch_size"] == (128, 64)
+    saved = config(*words, "model=softmax", "optim.micro_batch_size=64")
+    assert {*protocol.changes(saved)} == {"task.source"}
+
+
 def test_rows_say_what_departs():
     found = config("+protocol=lra_code", "task=image", "model=sinkhorn", "task.source=sample")
     labels = marks(typed(found))

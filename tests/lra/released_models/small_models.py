@@ -143,6 +143,10 @@ def main(protocol: str, checkout: Path, libraries: Path) -> None:
                 model: whole[own]["extra_attn_config"][attention]
                 for model, attention in MODELS[protocol].items()
             },
+            "passes": {  # rows that one pass holds at most, where the code says it
+                model: whole[own]["gpu_memory"][attention]
+                for model, attention in MODELS[protocol].items() if "gpu_memory" in whole[own]
+            },
         }
         for task, own in TASKS[protocol].items()
     }

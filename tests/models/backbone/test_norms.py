@@ -1,6 +1,7 @@
 """Norms of a stack: formulas, precision, and what statistics of a batch rule out."""
 
 import dataclasses
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -112,7 +113,12 @@ def test_parts_of_a_batch_have_statistics_of_their_own(model, parting):
     words = ["task=mnist", *f"model={model}".split(), "task.source=sample"]
     (whole,) = entries(words)
     (parted,) = entries([*words, parting])
+    (by_part,) = entries([*words, parting, "optim.statistics=micro_batch"])
+    processes = "processes" in parting  # which share the rows of a micro-batch, too
     with torch.device("meta"):
         build_model(typed(whole.config))
-        with pytest.raises(Unsupported, match=r"(size=8|processes=2), which"):
+        with pytest.raises(Unsupported, match=r"(size=8|processes=2), which") as refused:
             build_model(typed(parted.config))
+        assert ("optim.statistics=micro_batch" in str(refused.value)) == (not processes)
+        with pytest.raises(Unsupported, match="=2, which") if processes else nullcontext():
+            build_model(typed(by_part.config))

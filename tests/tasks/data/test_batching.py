@@ -5,7 +5,7 @@ import torch
 from lra.tasks.classification.listops.task import ListOps
 from lra.tasks.classification.retrieval import Retrieval
 from lra.tasks.classification.text import Text
-from lra.tasks.data.batching import Draw, collate, permutation, plan_epoch, random_words
+from lra.tasks.data.batching import Cut, Draw, collate, permutation, plan_epoch, random_words
 from lra.tasks.data.storage import from_rows
 
 LENGTHS = np.random.default_rng(0).integers(1, 500, 1000)
@@ -39,6 +39,15 @@ def test_buckets_save_padding_and_are_shuffled():
     longest = [LENGTHS[rows].max() for rows in plan()]
     rises = np.diff(longest) > 0
     assert 0.3 < rises.mean() < 0.7
+
+
+def test_without_buckets_batches_are_cut_from_the_shuffled_split():
+    batches = plan(bucket_batches=None, batch_size=64, seed=5)
+    assert np.concatenate(batches).tolist() == permutation(Draw.order, 5, 1000)[:960].tolist()
+    assert padding(batches) > 1.8
+    judged = plan(train=False, bucket_batches=None, batch_size=64)
+    assert np.concatenate(judged).tolist() == list(range(1000))
+    assert [len(rows) for rows in judged] == [64] * 15 + [40]
 
 
 def test_train_drops_only_an_incomplete_batch():
@@ -88,6 +97,40 @@ def test_collate_pads_cuts_and_shifts():
     alone = collate(split, np.array([0]), max_length=4, shift=1)
     assert alone.keep is None
     assert alone.tokens.tolist() == [[[256, 2]]]
+
+
+def test_a_longer_row_begins_where_a_random_word_says():
+    rows = [np.arange(n, dtype=np.uint8) for n in (9, 3, 4)]
+    split = from_rows(rows, np.zeros(3, np.uint8))
+    known = {"max_length": 4, "shift": 1}
+    first = set()
+    for word in range(12):
+        words = np.array([word, word, 5], np.uint64)
+        long, short, fitting = collate(split, np.arange(3), words=words, **known).tokens[:, 0]
+        assert short.tolist() == [1, 2, 3, 0]
+        assert fitting.tolist() == [1, 2, 3, 4]
+        assert (long.diff() == 1).all()
+        first.add(int(long[0]))
+    assert first == set(range(1, 7))  # every place of which four are left
+
+
+@pytest.mark.parametrize("kind", [Text, Retrieval])
+@pytest.mark.parametrize("cut", Cut)
+def test_which_pieces_of_longer_texts_are_kept(kind, cut):
+    task, usual = (kind(source="sample", max_length=20, cut=each) for each in (cut, Cut.first))
+    task.prepare()
+
+    def pieces(of, split, seed):
+        batches = of.batches(split, batch_size=1, seed=seed)
+        found = {int(batch.index): batch.tokens for batch in batches}
+        return torch.cat([found[row] for row in sorted(found)])
+
+    one, again, other = (pieces(task, "train", seed) for seed in (1, 1, 2))
+    assert one.equal(again)
+    assert one.equal(other) == one.equal(pieces(usual, "train", 1)) == (cut is Cut.first)
+    judged = pieces(task, "test", 0)
+    assert judged.equal(pieces(task, "test", 1))
+    assert judged.equal(pieces(usual, "test", 0)) == (cut is not Cut.random)
 
 
 @pytest.mark.parametrize("padded_length", [4, 7])
