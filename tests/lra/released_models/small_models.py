@@ -145,7 +145,8 @@ def main(protocol: str, checkout: Path, libraries: Path) -> None:
             },
             "passes": {  # rows that one pass holds at most, where the code says it
                 model: whole[own]["gpu_memory"][attention]
-                for model, attention in MODELS[protocol].items() if "gpu_memory" in whole[own]
+                for model, attention in MODELS[protocol].items()
+                if "gpu_memory" in whole[own]
             },
         }
         for task, own in TASKS[protocol].items()

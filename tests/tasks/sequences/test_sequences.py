@@ -104,6 +104,8 @@ def test_bad_pairs_are_named(tmp_path):
 class Copies(torch.nn.Module):
     """Answers right but for the first answer of every third example."""
 
+    traits = ()
+
     def forward(self, tokens, target, keep, state, *, layout):
         from lra.models.backbone.model import Outcome
 
