@@ -17,6 +17,7 @@ LENGTHS = {
         **{"listops": 2048, "text": 4096, "retrieval": 4096},
         **dict.fromkeys(TASKS[3:], 1024),
     },
+    ("rotary", "image"): 1024,
     ("lra_code", "big_bird"): dict.fromkeys(TASKS, 512),
     ("lra_code", "longformer"): dict.fromkeys(TASKS, 640),
     ("lra_code", "tlb"): {"listops": 300, "text": 250, "retrieval": 250},
@@ -34,6 +35,8 @@ SHARE_OF_PADDING = {"image": 0.2, "pathfinder": 0.8, "pathfinder64": 0.8, "pathx
 HIGHEST = {"listops": 15}
 """Ids of tokens, from 1; elsewhere as many as bytes or levels of grey."""
 HASH_SEED = 7
+SYMBOLS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
+"""Words of ListOps, from id 1."""
 
 
 def generator(name: str) -> torch.Generator:
@@ -112,6 +115,20 @@ def inputs(protocol: str, model: str, task: str) -> Tensor:
     if protocol == "lra_code" and task in SHARE_OF_PADDING:
         ids[0, :, 0] = 0  # whose mask the CLS vector has
     return ids
+
+
+def printable(task: str, length: int = LENGTH) -> Tensor:
+    """Return ids as those of `tokens`, but that bytes of texts are letters, digits and signs."""
+    ids = tokens(task, length)
+    return ids if task == "listops" else ids.where(ids == 0, 33 + ids % 95)
+
+
+def text(task: str, ids: Tensor) -> str:
+    """Return a sequence as its file has it."""
+    real = ids[ids > 0].tolist()
+    if task == "listops":
+        return " ".join(SYMBOLS[each - 1] for each in real)
+    return "".join(chr(each - 1) for each in real)
 
 
 def pixels(task: str) -> Tensor:

@@ -3,16 +3,22 @@
     python -P tests/lra/released_models/rotary_models.py CHECKOUT
 
 CHECKOUT is a clone of github.com/pablomiralles22/long-transformers (commit ec33dc6). Its models are
-run as they stand, in float64, with weights by the rule of `cases.py` and the settings of its files;
-what they import and do not call is left out, as is a file that the repository does not have.
+run as they stand, in float64, with weights by the rule of `cases.py` and the settings of its files:
+its trainers build them, and answer batches of their loaders, for which texts are made up as files,
+pictures as what these hold. What they import and do not call is left out, as is a file that the
+repository does not have; texts begin at their first byte, where there a draw says.
 Each answer is stored twice: as released, and with a departure of ours in place of its own
 (`rotary`: each head is rotated, every pair).
 """
 
 import importlib
 import json
+import os
+import random
 import sys
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -26,10 +32,10 @@ from settings import ROTARY_FILES  # noqa: E402
 
 SPECIAL = {"text": 3, "retrieval": 3}
 """Rows of the table before those of tokens: padding, CLS and, with texts, a mask; elsewhere two."""
-TOKENS = {"listops": 15}
-"""Rows of tokens; elsewhere 256."""
-CLASSES = {"listops": 10, "image": 10}
-UNREAD = ("einops", "opt_einsum", "src.models.functional.absdiff_attention")
+UNREAD = (
+    "einops", "opt_einsum", "src.models.functional.absdiff_attention", "torchmetrics",
+    "torchvision", "pytorch_lightning", "pytorch_lightning.callbacks",
+)  # fmt: skip
 VARIANTS = ("", "rotary")
 
 
@@ -52,43 +58,89 @@ def each_head(heads: int):
     return apply
 
 
-def built(checkout: Path, task: str) -> tuple[nn.Module, int]:
-    """Return a released model with weights by the rule, and how many heads it has."""
+def files(task: str, folder: Path) -> None:
+    """Write made-up rows as a task's data set reads them, the same in every split."""
+    rows = [[cases.text(task, part) for part in row] for row in cases.printable(task)]
+    for split in ("train", "val", "eval", "test"):
+        if task == "listops":
+            lines = ["Source\tTarget", *(f"{text}\t0" for (text,) in rows)]
+            (folder / f"basic_{split}_compressed.tsv").write_text("\n".join(lines))
+            continue
+        for label in ("pos", "neg"):
+            (folder / split / label).mkdir(parents=True)
+        for number, row in enumerate(rows):
+            place = folder / split / ("pos" if task == "text" else "") / f"{number}"
+            pair = {"text1": row[0], "text2": row[-1], "label": 0}
+            place.write_text(row[0] if task == "text" else json.dumps(pair))
+        for label in ("pos", "neg") if task == "retrieval" else ():
+            (folder / split / label).rmdir()
+
+
+def pictures(task: str) -> list:
+    """Return pictures and classes, in place of those that files hold."""
+    length = cases.LENGTHS.get(("rotary", task), cases.LENGTH)
+    return [(levels, 0) for levels in cases.tokens(task, length)]
+
+
+def built(checkout: Path, task: str, folder: Path) -> tuple[nn.Module, dict, int]:
+    """Return a trainer whose weights are by the rule, a batch of its loader, and its heads."""
     tree = json.loads((checkout / "configs" / f"{ROTARY_FILES[task]}.json").read_text())
     heads = tree["model_params"]["params"]["layers"][0][1]["nhead"]
-    builder = importlib.import_module("src.models.model_builder").ModelBuilder
-    rows = SPECIAL.get(task, 2) + TOKENS.get(task, 256)
-    model = builder.build_model(**tree["model_params"], vocab_size=rows, padding_idx=0)
-    head = importlib.import_module("src.heads.classification_head").ModelWithClassificationHead
-    given = {"num_classes": CLASSES.get(task, 2), **tree["head_params"]}
-    found = head(model, model.get_output_embedding_dim(), **given).double().eval()
+    data = tree["data_module_params"]
+    code = importlib.import_module(f"src.data_loaders.{data['name'].replace('-', '_')}")
+    small = {"data_path": str(folder), "batch_size": cases.ROWS, "num_workers": 0}
+    if task in cases.SHARE_OF_PADDING:
+        small["max_len"] = pictures(task)[0][0].numel() + 1
+        code.build_dataset = lambda _: pictures(task)
+        code.random_split = lambda rows, *_, **__: (rows, rows)
+        sys.modules["torchvision"].datasets.CIFAR10 = lambda *_, **__: pictures(task)
+    else:
+        files(task, folder)
+        code.os = SimpleNamespace(path=os.path, listdir=lambda path: sorted(os.listdir(path)))
+        code.random = SimpleNamespace(**{**vars(random), "randint": lambda least, _: least})
+    data["params"] |= small
+    parts = {key: tree[key] for key in ("model_params", "head_params", "optimizer_params")}
+    build = importlib.import_module("src.trainers.trainer_builder").TrainerBuilder.build_trainer
+    trainer = build(data_module_params=data, **parts).double().eval()
+    whole = {"": getattr(trainer, "model_with_head", None)}
+    texts = {"model.": trainer.model, "": getattr(trainer, "head", None)}
     with torch.no_grad():
-        for name, value in found.named_parameters():
-            value.copy_(cases.weight(name, tuple(value.shape)))
-    return found, heads
+        for prefix, part in (texts if texts[""] else whole).items():
+            for name, value in part.named_parameters():
+                value.copy_(cases.weight(prefix + name, tuple(value.shape)))
+    module = trainer.data_module
+    loader = module.test_dataloader if task == "image" else module.val_dataloader
+    return trainer, next(iter(loader())), heads
 
 
-def inputs(task: str) -> Tensor:
-    """Return ids behind the CLS token's, texts of a pair in turn; pictures have no padding."""
-    ids = cases.tokens(task).flatten(0, 1) + (task in cases.SHARE_OF_PADDING)
-    there = torch.where(ids > 0, ids - 1 + SPECIAL.get(task, 2), 0)
-    return nn.functional.pad(there, (1, 0), value=1)
+class Lightning(nn.Module):
+    """Stand for `pytorch_lightning.LightningModule`."""
+
+    def save_hyperparameters(self) -> None:
+        """Keep nothing."""
+
+
+class Loaders:
+    """Stand for `pytorch_lightning.LightningDataModule`."""
 
 
 def main(checkout: Path) -> None:
     """Store the answers of every task."""
     sys.path.insert(0, str(checkout))
-    for name in UNREAD:
-        sys.modules[name] = MagicMock()
+    sys.modules |= {name: MagicMock() for name in UNREAD}
+    lightning = sys.modules["pytorch_lightning"]
+    lightning.LightningModule, lightning.LightningDataModule = Lightning, Loaders
+    sys.modules["torchvision"].transforms.Compose = lambda _: lambda picture: picture
     rotation = importlib.import_module("src.utils.rotary_embedding").RotaryEmbedding
     own, found = rotation.apply, {}
     for task in ROTARY_FILES:
-        model, heads = built(checkout, task)
+        with tempfile.TemporaryDirectory() as folder:
+            trainer, batch, heads = built(checkout, task, Path(folder))
         for variant in VARIANTS:
             rotation.apply = each_head(heads) if "rotary" in variant else own
-            ids = inputs(task)
             with torch.no_grad():
-                found[f"{task}.{variant}"] = model(ids, ids != 0).numpy()
+                *_, logits, _ = trainer._step(batch, 0)
+            found[f"{task}.{variant}"] = logits.numpy()
     np.savez_compressed(HERE / "rotary.npz", **found)
 
 

@@ -7,13 +7,16 @@ github.com/pkuzengqi/Skyformer (commit 1a677cb). LIBRARIES holds what they impor
 --no-deps --target LIBRARIES performer-pytorch==1.0.0 einops transformers==3.5.1` (skyformer:
 transformers==4.5.0) leaves it. The code is run as it stands, but on a CPU, in float64, with shorter
 sequences (but for Big Bird), weights by the rule of `cases.py`, draws in place of random ones, and
-libraries that no model here needs left out.
+libraries that no model here needs left out. Made-up rows go through a file, its data set, whose
+order is kept, and the loader; the model is called with a batch as the trainer calls it.
 Beside answers it stores every setting of the configuration files, as JSON.
 """
 
 import importlib
 import json
+import pickle
 import sys
+import tempfile
 import types
 from pathlib import Path
 
@@ -44,6 +47,7 @@ MODELS = {
 }  # fmt: skip
 CODE = {"nystrom": "LRA/code", "skyformer": "src"}
 WRAPPER = {"nystrom": "model_wrapper", "skyformer": "models.model_LRA"}
+DATA = {"nystrom": "dataset", "skyformer": "models.dataset_LRA"}
 SETTINGS = {"nystrom": ("lra_config", "config"), "skyformer": ("config", "Config")}
 
 
@@ -67,7 +71,7 @@ def prepare(protocol: str, checkout: Path, libraries: Path) -> None:
     for part in parts:  # without what their __init__ files import
         folder = package.joinpath(*part.split(".")[1:])
         empty(part, __path__=[str(folder)], __version__="4.5.0")
-    torch.Tensor.float = lambda tensor: tensor
+    torch.Tensor.float = torch.Tensor.double
     torch.Tensor.type_as = lambda tensor, _: tensor
 
 
@@ -109,16 +113,26 @@ def chosen(attention: torch.nn.Module, n: int, rows: int, columns: int, real: to
     return picks, torch.ones(picks.shape, dtype=torch.float64)
 
 
+def batch(protocol: str, inputs: torch.Tensor) -> dict:
+    """Return what the loader makes of rows that are stored as the scripts of the data do it."""
+    code = importlib.import_module(DATA[protocol])
+    code.random = types.SimpleNamespace(shuffle=lambda rows: rows)
+    rows = [{f"input_ids_{part}": ids for part, ids in enumerate(row.numpy())} | {"label": 0}
+            for row in inputs]  # fmt: skip
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(pickle.dumps(rows))
+        data = code.LRADataset(file.name, False)
+    (found,) = torch.utils.data.DataLoader(data, batch_size=len(rows), drop_last=True)
+    return found
+
+
 def answer(protocol: str, task: str, model: str) -> np.ndarray:
     """Return a released model's logits for the inputs of a task."""
     inputs = cases.inputs(protocol, model, task)
     found, seen = built(protocol, task, model, inputs.shape[-1]), {}
     found.seq_classifer.register_forward_hook(lambda *call: seen.update(logits=call[-1]))
-    given = {}
-    for part, ids in enumerate(inputs.unbind(1)):
-        given |= {f"input_ids_{part}": ids, f"mask_{part}": (ids != 0).double()}
     with torch.no_grad():
-        found(**given, label=torch.zeros(cases.ROWS, dtype=torch.long))
+        found(**batch(protocol, inputs))
     return seen["logits"].numpy()
 
 
