@@ -3,8 +3,9 @@
     python -P tests/lra/released_models/mega_models.py CHECKOUT
 
 CHECKOUT is a clone of github.com/facebookresearch/mega (commit aeaa4b4), a fork of fairseq. Of it
-the models are run as they stand, but on a CPU, in float64, with weights by the rule of `cases.py`;
-what trains, logs or loads is left out. Luna's number of slots, which no file says, is SLOTS. As it
+the models are run as they stand, but on a CPU, in float64, with weights by the rule of `cases.py`:
+its tasks load made-up rows, without an end token, and its criterion calls the models with a batch
+of theirs; what updates or logs is left out. Luna's number of slots, which no file says, is SLOTS. As it
 is published, Luna stops at a batch without padding, so at all pictures, and adds to its slots in
 place what each pass makes of them, which is an error where they are trained: REPAIRS. Mega has what
 its commands change of its sizes, and is run in chunks as well; where it has batch norm, in
@@ -14,6 +15,7 @@ training, for its outputs grow without bound beside statistics that are not thei
 import importlib
 import json
 import sys
+import tempfile
 import types
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -47,6 +49,19 @@ MODULES = {
 }  # fmt: skip
 """Files of `fairseq.modules` that are read, in an order in which each finds what it needs."""
 
+DATA = {
+    "data_utils": "", "fairseq_dataset": "FairseqDataset",
+    "base_wrapper_dataset": "BaseWrapperDataset", "dictionary": "Dictionary",
+    "id_dataset": "IdDataset", "numel_dataset": "NumelDataset",
+    "nested_dictionary_dataset": "NestedDictionaryDataset",
+    "num_samples_dataset": "NumSamplesDataset", "offset_tokens_dataset": "OffsetTokensDataset",
+    "pad_dataset": "RightPadDataset", "pixel_sequence_dataset": "PixelSequenceDataset",
+    "prepend_token_dataset": "PrependTokenDataset", "raw_label_dataset": "RawLabelDataset",
+    "shorten_dataset": "TruncateDataset", "strip_token_dataset": "StripTokenDataset",
+    "indexed_dataset": "IndexedRawTextDataset",
+}  # fmt: skip
+"""The same of `fairseq.data`."""
+
 REPAIRS = {
     "lengths = tokens.size(1)": "lengths = torch.full(tokens.shape[:1], tokens.size(1))",
     "px = self.projected_embeddings[:max_len]": "px = self.projected_embeddings[:max_len].clone()",
@@ -67,6 +82,17 @@ class Model(nn.Module):
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
 
+    def set_num_updates(self, number: int) -> None:
+        """Change nothing."""
+
+    def get_normalized_probs(self, found: dict, log_probs: bool) -> torch.Tensor:
+        """Return log probabilities."""
+        return found["encoder_out"].log_softmax(-1)
+
+    def get_targets(self, sample: dict, found: dict) -> torch.Tensor:
+        """Return classes."""
+        return sample["target"]
+
 
 def unchanged(*_: object) -> object:
     """Stand for what registers a name."""
@@ -79,10 +105,13 @@ def prepare(checkout: Path) -> types.ModuleType:
     stand_ins |= {f"fairseq.models.lra.{kind.lower()}_lra_encoder": {f"{kind}LRAEncoder": None}
                   for kind in ("LSTM", "Flash")}  # fmt: skip
     stand_ins["fairseq.modules.transformer_sentence_encoder"] = {"init_bert_params": MagicMock()}
-    for name in ("", ".models", ".models.lra", ".modules", ".logging"):
-        stand_ins[f"fairseq{name}"] = {
-            "__path__": [str(checkout / f"fairseq{name}".replace(".", "/"))]
-        }
+    folders = ("", ".models", ".models.lra", ".modules", ".logging", ".data", ".criterions",
+               ".tasks")  # fmt: skip
+    for name in folders:
+        stand_ins.setdefault(f"fairseq{name}", {})["__path__"] = [
+            str(checkout / f"fairseq{name}".replace(".", "/"))
+        ]
+    stand_ins["fairseq"] |= {"metrics": None}
     stand_ins["fairseq.models"] |= {
         "register_model": unchanged, "register_model_architecture": unchanged,
         "FairseqEncoder": Encoder, "FairseqEncoderModel": Model,
@@ -91,13 +120,21 @@ def prepare(checkout: Path) -> types.ModuleType:
         module = types.ModuleType(name)
         vars(module).update(content)
         sys.modules[name] = module
-    package = sys.modules["fairseq.modules"]
-    package.__getattr__ = lambda _: MagicMock()  # type: ignore[method-assign]
-    for file, names in MODULES.items():
-        if file == "multihead_attention":  # each of which imports the other
-            utils = importlib.import_module("fairseq.utils")
-        module = importlib.import_module(f"fairseq.modules.{file}")
-        vars(package).update({name: getattr(module, name) for name in names.split()})
+    np.float = float
+    for package, files in (("modules", MODULES), ("data", DATA)):
+        whole = sys.modules[f"fairseq.{package}"]
+        whole.__getattr__ = lambda _: MagicMock()  # type: ignore[method-assign]
+        for file, names in files.items():
+            if file == "multihead_attention":  # each of which imports the other
+                utils = importlib.import_module("fairseq.utils")
+            module = importlib.import_module(f"fairseq.{package}.{file}")
+            vars(whole).update({name: getattr(module, name) for name in names.split()})
+    tasks, criterions = (sys.modules[f"fairseq.{name}"] for name in ("tasks", "criterions"))
+    tasks.register_task = criterions.register_criterion = unchanged
+    tasks.FairseqTask = importlib.import_module("fairseq.tasks.fairseq_task").FairseqTask
+    name = "FairseqCriterion"
+    criterion = importlib.import_module("fairseq.criterions.fairseq_criterion")
+    setattr(criterions, name, getattr(criterion, name))
     torch.Tensor.float = lambda tensor: tensor
     torch.Tensor.type_as = lambda tensor, like: tensor.to(like.dtype)
     utils.softmax = lambda x, dim, onnx_trace=False: torch.softmax(x, dim)
@@ -124,52 +161,79 @@ def settings_of(stored: dict, form: str) -> dict:
         found["norm_type"] = found["norm_type"].removeprefix("sync")  # of one process alike
         found["rel_pos_bias"] = "simple"  # the parser's default
         found["chunk_size"] = CHUNK if form == "mega_chunk" else -1
+    levels = stored["command"].get("pixel-normalization")
+    found["pixel_normalization"] = levels and [float(each) for each in levels.split()]
     return found
 
 
-def built(code: types.ModuleType, task: str, settings: dict) -> nn.Module:
-    """Return a released model with weights by the rule."""
+def lines(folder: Path, texts: list[str]) -> None:
+    """Write the training split of a folder, one row a line."""
+    folder.mkdir()
+    (folder / "train").write_text("".join(f"{text}\n" for text in texts))
+
+
+def loaded(args: types.SimpleNamespace, task: str, folder: Path) -> object:
+    """Return the task of fairseq for made-up rows, which it has loaded."""
+    code = importlib.import_module("fairseq.tasks.long_range_arena")
+    args.data, args.dataset_impl, args.no_shuffle, args.seed = str(folder), "raw", True, 0
+    args.regression_target = False
+    words = [[" ".join(map(str, part[part > 0].tolist() if task not in PIXELS else part.tolist()))
+              for part in row] for row in cases.tokens(task)]  # fmt: skip
+    if task in PIXELS:
+        lines(folder / "input", [row[0] for row in words])
+        (folder / "input" / "train").rename(folder / "input" / "train.src")
+        (folder / "label").mkdir()
+        (folder / "label" / "train.label").write_text("0\n" * cases.ROWS)
+        found = code.LRAImageTask.setup_task(args)
+    else:
+        for part, name in enumerate(["src-bin", "src1-bin"][: len(words[0])]):
+            lines(folder / name, [row[part] for row in words])
+        lines(folder / "label-bin", ["0"] * cases.ROWS)
+        for name, symbols in (("src-bin", cases.HIGHEST.get(task, 255)), ("label-bin", 1)):
+            counts = "".join(f"{i + (name == 'src-bin')} 1\n" for i in range(symbols))
+            (folder / name / "dict.txt").write_text(counts)
+        found = code.LRATextTask.setup_task(args)
+    found.load_dataset("train")
+    return found
+
+
+def answer(code: types.ModuleType, task: str, settings: dict) -> np.ndarray:
+    """Return the logits of a released model with weights by the rule, in a step of its trainer."""
     args = types.SimpleNamespace(**settings, use_p=False, encoder_projection_length=SLOTS)
     args.input_type = "image" if task in PIXELS else "text"
     if task in PIXELS:
         args.sen_rep_type = "mp"  # which it asks for, and not every function sets
-    words = types.SimpleNamespace(pad_index=1)
-    ids = cases.HIGHEST.get(task, 255) + 5
-    dictionary = type("Dictionary", (), {"__len__": lambda _: ids, "pad_index": words.pad_index})()
-    found = code.LRAModel.build_model(args, types.SimpleNamespace(dictionary=dictionary))
-    found = found.double().train(settings.get("norm_type") == "batchnorm")
+    args.sen_rep_type = getattr(args, "sen_rep_type", "cls")
+    with tempfile.TemporaryDirectory() as folder:
+        given = loaded(args, task, Path(folder))
+    model, seen = code.LRAModel.build_model(args, given).double(), {}
     with torch.no_grad():
-        for name, value in found.named_parameters():
+        for name, value in model.named_parameters():
             value.copy_(cases.weight(name, tuple(value.shape)))
-    return found
-
-
-def answer(model: nn.Module, task: str) -> np.ndarray:
-    """Return the logits for the inputs of a task; a CLS vector is for models that answer by it."""
-    if task in PIXELS:
-        parts = cases.pixels(task)
-    else:  # behind four ids that are no symbols, padding being 1, and CLS is the last
-        ids = cases.tokens(task)
-        cls = torch.full_like(ids[..., :1], cases.HIGHEST.get(task, 255) + 4)
-        ids = torch.where(ids == 0, 1, ids + 3)
-        parts = ids if model.sen_rep_type == "mp" else torch.cat((cls, ids), dim=-1)
-    sample = {}
-    for part, x in enumerate(parts.unbind(1)):
-        lengths = (x != 1).sum(1) if x.dtype == torch.long else torch.full((len(x),), x.shape[1])
-        sample[f"net_input{part or ''}"] = {"src_tokens": x, "src_lengths": lengths}
-    with torch.no_grad():
-        return model(sample)["encoder_out"].numpy()
+    model.register_forward_hook(lambda *call: seen.update(call[-1]))
+    rows = given.datasets["train"]
+    sample = rows.collater([rows[i] for i in range(len(rows))])
+    criterion = importlib.import_module("fairseq.criterions.lra_cross_entropy")
+    judged = criterion.LRACrossEntropyCriterion(given, sentence_avg=True)
+    if settings.get("norm_type") == "batchnorm":
+        given.train_step(sample, model, judged, MagicMock(), 0)
+    else:
+        given.valid_step(sample, model, judged)
+    return seen["encoder_out"].detach().numpy()
 
 
 def main(checkout: Path) -> None:
     """Store the answers of every registered model."""
     code = prepare(checkout)
+    raw = importlib.import_module("fairseq.data.indexed_dataset")
+    raw.IndexedRawTextDataset.__init__.__defaults__ = (False, False)  # no end token, not reversed
     stored = json.loads((HERE / "mega.json").read_text())
     found = {}
     for task, models in stored.items():
         for form, model in FORMS.items():
             if model in models:
-                found[f"{task}.{form}"] = answer(built(code, task, settings_of(models, form)), task)
+                settings = settings_of(models, form)
+                found[f"{task}.{form}"] = answer(code, task, settings)
     np.savez_compressed(HERE / "mega.npz", **found)
 
 
