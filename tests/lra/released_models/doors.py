@@ -12,7 +12,7 @@ from lra.tasks.task import Batch
 def handed(run: Run, ids: Tensor) -> Batch:
     """Return a batch of rows [b p l] of tokens with zeros behind them, or of levels of gray.
 
-    Where the protocol pads to one length, rows are padded to the length of `ids`.
+    No row is cut; where the protocol pads to one length, rows are padded to that of `ids`.
     """
     task = run.task
     rows = [part.numpy() for part in ids.flatten(0, 1)]
@@ -20,6 +20,7 @@ def handed(run: Run, ids: Tensor) -> Batch:
         rows = [part[part > 0] - task.shift for part in rows]
     split = from_rows(rows, np.ones(len(ids), np.int64))
     task.split = lambda _: split  # type: ignore[method-assign]
+    task.max_length = ids.shape[-1]
     task.padded_length = ids.shape[-1] if task.padded_length else None
     (batch,) = task.read("test", [np.arange(len(ids))], 0)
     return batch

@@ -5,10 +5,10 @@
 CHECKOUT is a clone of github.com/facebookresearch/mega (commit aeaa4b4), a fork of fairseq. Of it
 the models are run as they stand, but on a CPU, in float64, with weights by the rule of `cases.py`:
 its tasks load made-up rows, without an end token, and its criterion calls the models with a batch
-of theirs; what updates or logs is left out. Luna's number of slots, which no file says, is SLOTS. As it
-is published, Luna stops at a batch without padding, so at all pictures, and adds to its slots in
-place what each pass makes of them, which is an error where they are trained: REPAIRS. Mega has what
-its commands change of its sizes, and is run in chunks as well; where it has batch norm, in
+of theirs; what updates or logs is left out. Luna's number of slots, which no file says, is SLOTS.
+As it is published, Luna stops at a batch without padding, so at all pictures, and adds to its slots
+in place what each pass makes of them, which is an error where they are trained: REPAIRS. Mega has
+what its commands change of its sizes, and is run in chunks as well; where it has batch norm, in
 training, for its outputs grow without bound beside statistics that are not theirs.
 """
 

@@ -66,14 +66,17 @@ def files(task: str, folder: Path) -> None:
             lines = ["Source\tTarget", *(f"{text}\t0" for (text,) in rows)]
             (folder / f"basic_{split}_compressed.tsv").write_text("\n".join(lines))
             continue
-        for label in ("pos", "neg"):
-            (folder / split / label).mkdir(parents=True)
+        inside = folder / split / ("pos" if task == "text" else "")
+        inside.mkdir(parents=True)
+        inside.with_name("neg").mkdir(exist_ok=True)
         for number, row in enumerate(rows):
-            place = folder / split / ("pos" if task == "text" else "") / f"{number}"
-            pair = {"text1": row[0], "text2": row[-1], "label": 0}
-            place.write_text(row[0] if task == "text" else json.dumps(pair))
-        for label in ("pos", "neg") if task == "retrieval" else ():
-            (folder / split / label).rmdir()
+            pair = json.dumps({"text1": row[0], "text2": row[-1], "label": 0})
+            (inside / f"{number}").write_text(row[0] if task == "text" else pair)
+
+
+def listed(folder: str) -> list[str]:
+    """Stand for `os.listdir`, in an order."""
+    return sorted(file.name for file in Path(folder).iterdir())
 
 
 def pictures(task: str) -> list:
@@ -96,7 +99,7 @@ def built(checkout: Path, task: str, folder: Path) -> tuple[nn.Module, dict, int
         sys.modules["torchvision"].datasets.CIFAR10 = lambda *_, **__: pictures(task)
     else:
         files(task, folder)
-        code.os = SimpleNamespace(path=os.path, listdir=lambda path: sorted(os.listdir(path)))
+        code.os = SimpleNamespace(path=os.path, listdir=listed)
         code.random = SimpleNamespace(**{**vars(random), "randint": lambda least, _: least})
     data["params"] |= small
     parts = {key: tree[key] for key in ("model_params", "head_params", "optimizer_params")}

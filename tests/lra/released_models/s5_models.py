@@ -71,8 +71,9 @@ class Splits(dict):
         return self
 
     def set_format(self, **_: object) -> None:
-        for row in sum(self.values(), []):
-            row.update({key: torch.tensor(value) for key, value in row.items()})
+        for rows in self.values():
+            for row in rows:
+                row.update({key: torch.tensor(value) for key, value in row.items()})
 
 
 class Vocabulary(dict):
@@ -94,7 +95,7 @@ def vocabulary(texts: list[list[str]], specials: list[str], min_freq: int = 1) -
 
 def made_up(task: str) -> Splits:
     """Return rows as the files of a task have them, the same in every split."""
-    texts = [[cases.text(task, part) for part in row] for row in cases.printable(task, SHORTER)]
+    texts = [[cases.text(task, part) for part in row] for row in cases.printable(task, LENGTH - 1)]
     label, *names = COLUMNS[task]
     rows = [{label: 1, **dict(zip(names, row, strict=True))} for row in texts]
     return Splits({name: Split(rows) for name in ("train", "val", "test")})
@@ -102,8 +103,8 @@ def made_up(task: str) -> Splits:
 
 NORMALISED = {"image": (122.6 / 255, 61 / 255)}
 """Mean and deviation that levels are normalised by."""
-SHORTER = cases.LENGTH - 1
-"""Tokens before the end token of the longest row."""
+LENGTH = 128
+"""Of every sequence, the end token of the longest one included."""
 
 
 def pictures(dataloading: types.ModuleType, task: str) -> object:
@@ -112,12 +113,12 @@ def pictures(dataloading: types.ModuleType, task: str) -> object:
 
     def made(_: str, seed: int, bsz: int) -> tuple:
         mean, deviation = NORMALISED.get(task, (0.5, 0.5))
-        levels = cases.tokens(task).view(cases.ROWS, -1, 1) / 255
+        levels = cases.tokens(task, LENGTH).view(cases.ROWS, -1, 1) / 255
         labels = torch.ones(cases.ROWS, dtype=torch.long)
         rows = torch.utils.data.TensorDataset((levels - mean) / deviation, labels)
         loader = dataloading.make_data_loader(rows, collation, seed, bsz, shuffle=False)
         classes = 10 if task == "image" else 2
-        return loader, loader, loader, {}, classes, cases.LENGTH, 1, cases.ROWS
+        return loader, loader, loader, {}, classes, LENGTH, 1, cases.ROWS
 
     return made
 
@@ -151,7 +152,7 @@ def answer(task: str, options: dict) -> dict[str, np.ndarray]:
         data = importlib.import_module("s5.dataloaders.lra")
         kind = getattr(data, DATASETS[task])
         usual = kind.init_defaults.fget
-        small = {"l_max": cases.LENGTH, "min_freq": 1}
+        small = {"l_max": LENGTH, "min_freq": 1}
         kind.init_defaults = property(lambda self: {**usual(self), **small})
         kind._save_to_cache = lambda *_: None
         data.load_dataset = lambda *_, **__: made_up(task)
@@ -197,7 +198,7 @@ def main() -> None:
     found: dict[str, np.ndarray] = {}
     for task, options in json.loads((HERE / "s5.json").read_text()).items():
         found |= answer(task, options)
-    np.savez_compressed(HERE / "s5.npz", **found)
+        np.savez_compressed(HERE / "s5.npz", **found)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from torch import nn
 
 from lra.composition.compose import build_model, facts, typed
 from lra.composition.hydra_entry import entries
-from lra.models.families import mega
 from lra.composition.run import Run
+from lra.models.families import mega
 from tests.lra.released_models import cases
 from tests.lra.released_models.cases import apart, renamed
 from tests.lra.released_models.doors import answered, handed
