@@ -2,8 +2,8 @@
 
 `s5_models.py` has stored log probabilities of evaluation and the first loss of training, and the
 ids and lengths that reached the model for made-up rows; ours answers what our tasks make of these.
-There an end token closes every text. With one of our own, whose vector is theirs, models agree; what
-it does is declared, and within LARGEST. The bias of their map of ids is added to each of our rows.
+There an end token closes every text. With one of our own, whose vector is theirs, models agree;
+what it does is declared, and within LARGEST. The bias of their map of ids is added to our rows.
 """
 
 from dataclasses import replace
