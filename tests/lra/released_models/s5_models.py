@@ -118,7 +118,7 @@ def pictures(dataloading: types.ModuleType, task: str) -> object:
         rows = torch.utils.data.TensorDataset((levels - mean) / deviation, labels)
         loader = dataloading.make_data_loader(rows, collation, seed, bsz, shuffle=False)
         classes = 10 if task == "image" else 2
-        return loader, loader, loader, {}, classes, LENGTH, 1, cases.ROWS
+        return loader, None, loader, {}, classes, LENGTH, 1, cases.ROWS
 
     return made
 
