@@ -224,7 +224,7 @@ def _brief(rows: pd.DataFrame) -> Entry:
     if seeds == 1 and score.facts["examples"]:
         basis = f"{basis if lost else 'one seed'}, {score.facts['examples']:,} examples"
     long = chosen().style.tables.spread is Spread.long
-    text = _percent(score.value) + _bounds(score.interval) if long else score.text
+    text = _percent(score.value) + bounds(score.interval) if long else score.text
     facts = {**score.facts, "basis": basis}
     if "shared" in rows and rows["shared"].any():
         note = "the settings for all models: the protocol's source did not train this one"
@@ -237,7 +237,7 @@ def _percent(value: float) -> str:
     return f"{ACCURACY.factor * value:.{ACCURACY.digits}f}"
 
 
-def _bounds(interval: Interval | None) -> str:
+def bounds(interval: Interval | None) -> str:
     """Return an interval as printed: a share lies in [0, 1], though a t interval may not."""
     if interval is None:
         return ""

@@ -9,6 +9,7 @@ from lra.reports.arena.bubbles import bubble_data
 from lra.reports.arena.costs import arena_points, best_reference, cost_table
 from lra.reports.arena.deviations import Sentences, deviation_table
 from lra.reports.arena.literature import cost_source
+from lra.reports.arena.protocols_table import protocols_tables
 from lra.reports.arena.rules import LENGTHS, TASKS
 from lra.reports.arena.runs import ProtocolRuns, protocol_runs
 from lra.reports.arena.score_table import score_table
@@ -16,6 +17,7 @@ from lra.reports.arena.scores import ArenaScores, arena_scores
 from lra.reports.figures.bubbles import bubble_figure, complete
 from lra.reports.rows import ComparableRows, CostPoint
 from lra.reports.sections.section import LeftOut, PagesPart, Part, TablePart, alike
+from lra.reports.stems import stem
 from lra.reports.tables.scores import CAVEAT
 
 
@@ -30,8 +32,12 @@ def section(
         sentences: of the cells, what departs from the source of their protocol.
     """
     every = protocol_runs(frame)
-    for runs in every:
-        scores = arena_scores(runs, frame)
+    scored = [arena_scores(runs, frame) for runs in every]
+    for scale, table in protocols_tables([scores for scores in scored if scores is not None]):
+        yield TablePart(
+            "-".join(("lra-protocols", *([stem(scale)] if scale else []))), table.title, table
+        )
+    for runs, scores in zip(every, scored, strict=True):
         if scores is not None:
             heading, table = _heading("table 1", runs), score_table(scores)
             yield TablePart(f"lra-table1-{runs.file}", heading, table)

@@ -211,7 +211,7 @@ def test_awkward_stores_fit_the_figure(tmp_path: Path, monkeypatch: pytest.Monke
         if isinstance(part, PagesPart):
             save(part.draw(part.data, {}), tmp_path, part.name, part.data)
     found = [part.table for part in parts if isinstance(part, TablePart)]
-    assert len(found) == 5
+    assert len(found) == 6
     written = [to_latex(table) for table in found]
     assert all(text.isascii() for text in written)
     for engine in ENGINES[:1]:
