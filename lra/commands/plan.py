@@ -35,9 +35,9 @@ ones). Where the results folder has like cells, what they took corrects it: lra
 plan --against RESULTS prints how well it does for the cells there.
 """
 COLUMNS = (
-    "cell", "runner", "mode", "model", "task", "length", "seeds", "options", "done", "steps",
-    "step_s", "hours", "hours_to_do", "gpu_hours_to_do", "need_bytes", "room_bytes", "fits",
-    "reference", "reference_need_bytes", "reference_fits", "basis", "correction", "reason",
+    "cell", "runner", "mode", "model", "task", "protocol", "length", "seeds", "options", "done",
+    "steps", "step_s", "hours", "hours_to_do", "gpu_hours_to_do", "need_bytes", "room_bytes",
+    "fits", "reference", "reference_need_bytes", "reference_fits", "basis", "correction", "reason",
 )  # fmt: skip
 """Of `--csv`, and of the cells of `--json`."""
 
@@ -135,6 +135,7 @@ def _forecast_line(
         "mode": columns["mode"],
         "model": columns["model"],
         "task": columns["task"],
+        "protocol": str(first.run.config["protocol"]),
         "length": columns["length"],
         "seeds": [planned.run.seed for planned in group],
         "options": named,
@@ -195,14 +196,28 @@ def _write_csv(lines: list[dict[str, Any]]) -> None:
 
 def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
     """Print a table, what needs a word, and the totals."""
+    from lra.composition.protocol import NONE
     from lra.terminal.console import print_table
     from lra.terminal.screen import flush_right
 
     several = len({line["runner"] for line in lines}) > 1
     gpu = any(line["gpu_hours_to_do"] for line in lines)
     references = any(line["reference"] for line in lines)
+    under = any(line["protocol"] != NONE for line in lines)
     kinds, gpu_hours = ["runner"] if several else [], ["GPU-h"] if gpu else []
-    head = ["model", "task", *kinds, "mode", "length", "seeds", "done", "steps", "step", "each"]
+    head = [
+        "model",
+        "task",
+        *(["protocol"] if under else []),
+        *kinds,
+        "mode",
+        "length",
+        "seeds",
+        "done",
+        "steps",
+        "step",
+        "each",
+    ]
     head += ["to do", *gpu_hours, "limit", "memory", "fits"]
     head += [*(["reference", "its memory", "it fits"] if references else []), "options"]
     rows, notes = [head], dict[str, list[str]]()
@@ -216,6 +231,7 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
             [
                 line["model"],
                 line["task"],
+                *([line["protocol"]] if under else []),
                 *([line["runner"]] if several else []),
                 str(line["mode"]),
                 f"{line['length']:,}",
@@ -259,7 +275,7 @@ def _of_reference(line: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-LEFT = frozenset({"model", "task", "runner", "mode", "reference", "options"})
+LEFT = frozenset({"model", "task", "protocol", "runner", "mode", "reference", "options"})
 """Columns of words."""
 
 

@@ -16,8 +16,8 @@ from lra.sweep.sweep import Planned
 
 COUNTING_S = 3.0
 """Seconds of counting before a sweep; `lra plan` takes what it needs."""
-FIRST_S = 20.0
-"""Seconds of counting the first cell that a dry run lists."""
+LISTED_S = 40.0
+"""The same of trainings that a dry run lists, and of its first cell: enough for whole presets."""
 WORTH_COUNTING = 1_000_000
 """Tokens of a sweep below which its first cell is through before it would be counted."""
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 31_557_600
@@ -54,21 +54,21 @@ def forecasts(
         store: the results.
         sweep: its name.
         within_s: seconds of counting; None: `COUNTING_S`.
-        listed: whether they are only listed: small ones are counted as well, and the first at
-            any rate.
+        listed: whether they are only listed: there is more time for trainings and for the first
+            cell, and small ones are counted as well.
         together: whether one process will run them, which times references once for several.
     """
     past = [*stored(waiting, store, sweep)]
     small = not listed and sum(map(_tokens, waiting)) < WORTH_COUNTING
     seconds = 0.0 if small else COUNTING_S if within_s is None else within_s
-    until = time.monotonic() + (FIRST_S if listed else seconds)
-    costs = Costs(until=until, ready=shipped(), kept=KeptCounts())
+    costs = Costs(ready=shipped(), kept=KeptCounts())
     forecaster = Forecaster(past, costs, trials=listed, together=waiting if together else ())
     reckoned: list[tuple[Planned, Forecast]] = []
+    begun = time.monotonic()
     for planned in waiting:
+        longer = listed and (planned.run.runner.trains or not reckoned)
+        costs.until = begun + (LISTED_S if longer else seconds)
         reckoned.append((planned, forecaster.of(planned)))
-        if listed and len(reckoned) == 1:
-            costs.until = time.monotonic() + seconds
     costs.keep()
     return reckoned
 

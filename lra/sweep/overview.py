@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lra.composition.protocol import NONE
 from lra.runners.records import Cell, Status, legible
 from lra.runners.storage.claims import is_stale
 from lra.runners.storage.fingerprint import changes, summary
@@ -57,7 +58,9 @@ def overview(sweep: Sweep) -> Iterator[str]:
             state, takes = _expected(expected[cell.key])
             why += "; its data are missing" if _fault(planned) else ""
             why += takes and f"; {takes}"
-        yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{why and f': {why}'}"
+        protocol = str(planned.run.config["protocol"])
+        under = "" if protocol == NONE else f", protocol {protocol}"
+        yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{under}{why and f': {why}'}"
     for task, fault in _lacking(waiting).items():
         yield f"{task} lacks its data, and its cells become rows that say so: {fault}"
     total, left = len(sweep.planned), len(waiting)
@@ -86,7 +89,7 @@ def _expected(forecast: Forecast) -> tuple[str, str]:
     if forecast.basis == "refused":
         return REFUSED, legible(forecast.reason, LONGEST_REASON)
     if forecast.seconds is None:
-        return TO_DO, ""
+        return TO_DO, f"how long is not known ({legible(forecast.reason, LONGEST_REASON)})"
     takes = format_duration(forecast.seconds)
     needs = [
         (forecast.fits, "its", forecast.need_bytes),

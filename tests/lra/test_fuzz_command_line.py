@@ -145,7 +145,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("LRA_DEBUG", raising=False)
     monkeypatch.setattr(in_memory, "execute", lambda sweep: pytest.fail("a dry run ran"))
-    for limit in ("COUNTING_S", "FIRST_S"):  # how long is not looked at
+    for limit in ("COUNTING_S", "LISTED_S"):  # how long is not looked at
         monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
     return folder
 

@@ -13,6 +13,7 @@ from lra.runners.storage.fingerprint import changes, digests, fingerprint, summa
 from lra.runners.store import Store
 from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.cell_list import build
+from lra.sweep.estimate import format_duration
 
 WORDS = (
     "task=listops",
@@ -61,13 +62,37 @@ def test_never_run_and_done(tmp_path, capsys, cell) -> None:
 
 
 def test_a_dry_run_of_one_small_cell_says_how_long(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("lra.sweep.estimate.FIRST_S", 600.0)  # of a busy machine, too
+    monkeypatch.setattr("lra.sweep.estimate.LISTED_S", 600.0)  # of a busy machine, too
     line = line_of(tmp_path, capsys, "model=linear", "hardware=h100")
     assert re.search(r"never run; \d+ s$", line)
 
 
+def test_a_dry_run_has_the_hours_of_a_plan_and_every_cell_fits(
+    tmp_path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr("lra.sweep.estimate.LISTED_S", 600.0)  # of a busy machine, too
+    words = ["+experiment=lra_modern", "hardware=h100", f"results={tmp_path / 'results'}"]
+    assert main(["run", *words, "runner.dry_run=true"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert main(["plan", *words, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["total"]["unknown"] == planned["total"]["does_not_fit"] == 0
+    assert "not known" not in last
+    by_key = {line.split()[0]: line for line in lines}
+    for cell in planned["cells"]:
+        line = by_key[cell["cell"]]
+        assert f", protocol {cell['protocol']}: " in line
+        assert line.endswith(f"; {format_duration(3600 * cell['hours'])}")
+    protocols = {(cell["model"], cell["protocol"]) for cell in planned["cells"]}
+    assert protocols == {
+        ("s4", "s4_v3"), ("s5", "s5"), ("lru", "lru"), ("mega", "mega"), ("sgconv", "sgconv")
+    }  # fmt: skip
+
+
 def test_a_sweep_lists_what_is_refused_though_there_was_no_time(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 0.0)
+    for limit in ("COUNTING_S", "LISTED_S"):
+        monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
     words = ["-m", *WORDS, f"results={tmp_path}", "runner.dry_run=true"]
     words += ["model=linear,performer,fnet", "model.backbone.padding=masked"]
     assert main(["run", *words]) == 0
@@ -132,9 +157,10 @@ def test_a_claim_and_a_training_are_named(tmp_path, capsys) -> None:
     with Store(results).claim(second.cell.key):
         assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].endswith(
-        f"never run; another sweep is working on it; after the training {first.cell.key}"
-    )
+    assert (
+        f"never run; another sweep is working on it; after the training {first.cell.key}; how long "
+        "is not known (Extrapolate does not say"
+    ) in lines[1]
     write(results, first.cell, Status.diverged)
     assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
     lines = capsys.readouterr().out.splitlines()

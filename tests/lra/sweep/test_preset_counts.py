@@ -23,7 +23,7 @@ def sweep(*words: str):
 
 @pytest.fixture(autouse=True)
 def no_time(monkeypatch) -> None:
-    for limit in ("COUNTING_S", "FIRST_S"):
+    for limit in ("COUNTING_S", "LISTED_S"):
         monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
 
 
