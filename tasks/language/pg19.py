@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Int
 
 from lra.tasks.data.lines import LineBlock, cut
-from lra.tasks.data.prepared import GENERATED, identity_of
+from lra.tasks.data.prepared import GENERATED, MISSING, identity_of
 from lra.tasks.data.published import check_partial, given_path, named_path, source_name
 from lra.tasks.data.sources import data_root, folder_identity, remembered_sha256
 from lra.tasks.data.storage import Ragged
@@ -112,7 +112,7 @@ class PG19(TokenisedTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. With `source=files` the books must be there: they are the identity."""
+        """The facts. With `source=files` the books are the identity, which is `MISSING` without."""
         return self.stream_spec(
             name="pg19",
             version=VERSION,
@@ -145,6 +145,8 @@ class PG19(TokenisedTask):
         return "\n<end of book>\n"
 
     def _identity(self) -> str:
+        if self._content == MISSING:
+            return MISSING
         return identity_of(
             {
                 "version": VERSION,
@@ -159,7 +161,10 @@ class PG19(TokenisedTask):
 
     @cached_property
     def _content(self) -> str:
-        """What the content of the books is known by."""
+        """What the content of the books is known by, which the sub-words need before `spec` does."""
+        return self.content_hash(self._known_by)
+
+    def _known_by(self) -> str:
         if self.source is PG19Source.sample:
             return f"sample {VERSION}"
         if self.source is PG19Source.datasets and self.path is None:

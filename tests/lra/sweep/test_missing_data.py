@@ -71,3 +71,15 @@ def test_a_torn_file_likewise(tmp_path, cache):
     rows = read_rows(tmp_path / "r")
     (lacking,) = rows[rows["status"] != "ok"].itertuples()
     assert str(file) in lacking.reason
+
+
+def test_a_preset_lists_its_cells_where_the_data_decide_the_vocabulary(tmp_path, cache, capsys):
+    words = ["+experiment=compressive", "scale=tiny", f"results={tmp_path / 'r'}"]
+    assert main(["run", *words, "runner.dry_run=true"]) == 0
+    enwik8, pg19, told, last = capsys.readouterr().out.splitlines()
+    assert "on enwik8, seed 0, protocol compressive: never run" in enwik8
+    assert "on pg19, seed 0, protocol compressive: never run; it lacks its data (" in pg19
+    assert f"{cache / 'downloads' / 'pg19'} is missing; put train/ID.txt" in told
+    assert last.startswith("2 cells in ")
+    assert main(["plan", *words]) == 0
+    assert "2 cells in " in capsys.readouterr().out
