@@ -13,7 +13,8 @@ positions i and j (`rotary`). Two-sided: a second average runs from the end; bot
 itself. With chunks of C tokens, tokens attend within their own; the average crosses them.
 
 Cost       O(n d (N + log n)) operations for the average, n d (3 e + z + 2 d) products for the maps,
-           n^2 (z + e) for attention, in chunks n C (z + e). Memory O(n^2), in chunks O(n C).
+           n^2 (z + e) for attention, in chunks n C (z + e). Memory O(n^2), in chunks O(n C); beyond
+           4,096 tokens O(n), since scores of some queries at a time are computed again in backward.
 State      h: N d numbers in float32; keys and values, z + e each, of the open chunk, without chunks
            of the tokens that are remembered.
 Source     Ma et al. 2022, arXiv:2209.10655; code: facebookresearch/mega.
@@ -37,6 +38,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from lra.models.mixer import (
     Family,
@@ -53,12 +55,15 @@ from lra.models.mixer import (
 )
 from lra.models.ops import window_cache
 from lra.models.ops.exact import weighted_values
-from lra.models.ops.numerics import full_precision, sum_dtype
+from lra.models.ops.numerics import blocks, full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 from lra.models.ops.state_space.moving_average import MovingAverage
 from lra.models.positions import Spacing, rotate
 
 LAPLACE_MEAN, LAPLACE_DEVIATION = 0.5**0.5, (4 * pi) ** -0.5
+MOST_SCORES = 2**24
+"""Of one sequence, at 4,096 tokens; of a longer one, those of some queries are computed at a time,
+and again in backward."""
 
 
 class Weighting(StrEnum):
@@ -290,17 +295,45 @@ class Mega(Family):
         v: Float[Tensor, "b 1 s e"],
         visible: Bool[Tensor, "#b 1 #l s"] | None,
     ) -> Float[Tensor, "b 1 l e"]:
-        """Attend, the last key being that of the last query."""
+        """Attend, the last key being that of the last query; of many queries, some at a time."""
         length, keys = q.shape[2], k.shape[2]
+        # From the first key's distance of the last query down to the last key's of the first.
+        bias = None if self.relative is None else self.relative(
+            Spacing(keys - 1, -1), length + keys - 1
+        )  # fmt: skip
+        if length * keys <= MOST_SCORES:
+            return self._of_queries(q, k, v, bias, visible)
+        parts = []
+        for rows in blocks(length, max(1, MOST_SCORES // keys)):
+            reached = (
+                None if bias is None else bias[length - rows.stop : length + keys - 1 - rows.start]
+            )
+            seen = visible if visible is None or visible.shape[2] == 1 else visible[:, :, rows]
+            part = q[:, :, rows], k, v, reached, seen
+            parts.append(
+                checkpoint(self._of_queries, *part, use_reentrant=False)
+                if torch.is_grad_enabled()
+                else self._of_queries(*part)
+            )
+        return torch.cat(parts, 2)
+
+    def _of_queries(
+        self,
+        q: Float[Tensor, "b 1 r z"],
+        k: Float[Tensor, "b 1 s z"],
+        v: Float[Tensor, "b 1 s e"],
+        distances: Float[Tensor, " t"] | None,
+        visible: Bool[Tensor, "#b 1 #r s"] | None,
+    ) -> Float[Tensor, "b 1 r e"]:
+        """Attend; `distances` are what is added to the scores of t = r + s - 1 distances."""
+        keys = k.shape[2]
         dropout = self.attention_dropout if self.training else 0.0
         scaled = self.attention == Weighting.softmax
         scores = (q * q.shape[-1] ** -0.5 if scaled else q) @ k.mT
         scores = scores.to(sum_dtype(scores))
         bias = None
-        if self.relative is not None:
-            # From the first key's distance of the last query down to the last key's of the first.
-            values = self.relative(Spacing(keys - 1, -1), length + keys - 1)
-            bias = values.unfold(0, keys, 1).flip(0)[None, None].to(scores.dtype)
+        if distances is not None:
+            bias = distances.unfold(0, keys, 1).flip(0)[None, None].to(scores.dtype)
         if scaled:
             return weighted_values(
                 scores, v, causal=False, visible=visible, dropout=dropout, bias=bias

@@ -1,5 +1,6 @@
 """A preset that names what is swept is a sweep, and says so."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from lra.composition.catalogue import names
 from lra.composition.hydra_entry import entries
 from lra.composition.repository import hydra_of
 from lra.composition.run import Composed
+from lra.tuning.planned import planned
 
 
 def found(*words: str) -> list[Composed]:
@@ -16,7 +18,10 @@ def found(*words: str) -> list[Composed]:
 
 
 @pytest.mark.parametrize("name", names("experiment"))
-def test_every_preset_runs_as_a_whole(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_preset_runs_as_a_whole_and_lists_its_cells_without_data(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LRA_DATA", str(tmp_path))
     alone = found(f"+experiment={name}")
     said = capsys.readouterr().err
     assert len(alone) > 1
@@ -24,6 +29,9 @@ def test_every_preset_runs_as_a_whole(name: str, capsys: pytest.CaptureFixture[s
     if alone[0].searched is not None:
         whole = f"lra: +experiment={name} is a search of {len(alone)} arms; --run makes one"
     assert whole in said
+    tasks = {entry.config["task"]["name"]: entry for entry in alone}
+    listed, _ = planned([*tasks.values()], elsewhere=True, kept=False)
+    assert tasks.keys() <= {each.run.task_name for each in listed.planned}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +57,18 @@ def test_models_of_a_preset_stand_under_the_protocols_of_their_sources() -> None
     assert sorted(pairs()) == sorted(wanted.items())
     assert pairs("model=s5,lru") == [("s5", "s5"), ("lru", "lru")]
     assert pairs("+protocol=s4") == [("s4", "s4")]
+
+
+@pytest.mark.parametrize("model", ["s4", "s5", "lru", "mega", "sgconv"])
+def test_rows_of_the_table_of_today_are_the_presets_of_their_models(model: str) -> None:
+    def settings(preset: str, *words: str) -> dict[str, tuple[object, ...]]:
+        configs = [entry.config for entry in found(f"+experiment={preset}", *words)]
+        parts = ("protocol", "model", "optim", "task", "runner", "deviations")
+        return {config["task"]["name"]: tuple(config[p] for p in parts) for config in configs}
+
+    alone = settings(f"lra_{model}")
+    assert len(alone) == 6
+    assert alone == settings("lra_modern", f"model={model}")
 
 
 @pytest.mark.parametrize("words", [["--run"], ["hydra.mode=RUN"]])
