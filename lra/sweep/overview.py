@@ -56,7 +56,6 @@ def overview(sweep: Sweep) -> Iterator[str]:
         state, why = states[cell.key]
         if cell.key in expected:
             state, takes = _expected(expected[cell.key])
-            why += "; its data are missing" if _fault(planned) else ""
             why += takes and f"; {takes}"
         protocol = str(planned.run.config["protocol"])
         under = "" if protocol == NONE else f", protocol {protocol}"
