@@ -30,7 +30,7 @@ PAD, END = 0, 2
 """Their ids; 1 is that of unknown tokens."""
 IDS = {"listops": 20, "text": 135}
 """Columns of their map of ids; elsewhere as many as there are ids."""
-LARGEST = 0.1
+LARGEST = 0.26
 """The most that end tokens do to log probabilities, relative to the largest."""
 RELATIVE = 1e-8
 LAYER, THERE = r"stack\.blocks\.(\d)\.", "encoder/layers_{0}/"
