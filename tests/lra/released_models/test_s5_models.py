@@ -157,7 +157,7 @@ def test_s5_models_answer_as_the_released_code(task):
     assert cases.apart(without, theirs) <= RELATIVE + LARGEST * ("end" in run.config["deviations"])
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [task for task in TASKS if STORED[f"{task}.loss"] > 0])
 def test_s5_models_lose_as_the_released_code_in_training(task):
     run = composed(task)
     model, given = built(run).train(), ended(run)
