@@ -14,7 +14,7 @@ itself. With chunks of C tokens, tokens attend within their own; the average cro
 
 Cost       O(n d (N + log n)) operations for the average, n d (3 e + z + 2 d) products for the maps,
            n^2 (z + e) for attention, in chunks n C (z + e). Memory O(n^2), in chunks O(n C); beyond
-           4,096 tokens O(n), since scores of some queries at a time are computed again in backward.
+           8,192 tokens O(n), since scores of some queries at a time are computed again in backward.
 State      h: N d numbers in float32; keys and values, z + e each, of the open chunk, without chunks
            of the tokens that are remembered.
 Source     Ma et al. 2022, arXiv:2209.10655; code: facebookresearch/mega.
@@ -61,9 +61,11 @@ from lra.models.ops.state_space.moving_average import MovingAverage
 from lra.models.positions import Spacing, rotate
 
 LAPLACE_MEAN, LAPLACE_DEVIATION = 0.5**0.5, (4 * pi) ** -0.5
-MOST_SCORES = 2**24
-"""Of one sequence, at 4,096 tokens; of a longer one, those of some queries are computed at a time,
-and again in backward."""
+MOST_SCORES = 2**26
+"""Of a sequence of 8,192 tokens. Those of a longer one are computed for some queries at a time, and
+again in backward, which takes more time."""
+AT_ONCE = 2**24
+"""Scores of one sequence that are then in memory."""
 
 
 class Weighting(StrEnum):
@@ -304,7 +306,7 @@ class Mega(Family):
         if length * keys <= MOST_SCORES:
             return self._of_queries(q, k, v, bias, visible)
         parts = []
-        for rows in blocks(length, max(1, MOST_SCORES // keys)):
+        for rows in blocks(length, max(1, AT_ONCE // keys)):
             reached = (
                 None if bias is None else bias[length - rows.stop : length + keys - 1 - rows.start]
             )

@@ -94,17 +94,18 @@ def _beside(here: Entry, printed: PublishedScore | None, scaled: bool) -> Entry:
 def _caption(
     together: Sequence[ArenaScores], rule: AverageRule, used: Sequence[PublishedScore]
 ) -> list[str]:
+    scale = together[0].runs.scale
+    difference = "" if scale else ", and what ours is above or below it in points"
     sentences = [
         "Each line has its own protocol: sizes, trainings and lengths differ between lines, so a "
         "line compares with its published figure, and its settings with those of no other line.",
         f"Percent of the test split, mean over seeds [{100 * LEVEL:g} % interval over seeds, where "
-        "there are several]; in parentheses the published figure, and what ours is above or below "
-        "it in points.",
+        f"there are several]; in parentheses the published figure{difference}.",
     ]
-    if together[0].runs.scale:
+    if scale:
         sentences.append(
-            f"Scale {together[0].runs.scale}: smaller than what the sources trained, so no number "
-            "here is to be held against a published one, and there are no differences."
+            f"Scale {scale}: smaller than what the sources trained, so no number here is to be "
+            "held against a published one."
         )
     failed = "" if rule.failure is None else ", a FAIL on Path-X counted as 50"
     sentences.append(f"Mean: of {len(rule.tasks)} tasks{failed}; – where a task lacks a number.")

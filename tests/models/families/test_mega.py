@@ -138,7 +138,8 @@ def test_many_queries_attend_some_at_a_time(padded, causal, relative, attention,
     length = LENGTHS[-1]
     keep, x = holes(length, end=9) if padded else None, drawn(2, length, WIDTH).requires_grad_()
     there = 1.0 if keep is None else keep[..., None]
-    monkeypatch.setattr(mega, "MOST_SCORES", 3 * length + 1)  # of 17 queries 3, and 2 at the end
+    monkeypatch.setattr(mega, "MOST_SCORES", length**2 - 1)
+    monkeypatch.setattr(mega, "AT_ONCE", 3 * length + 1)  # of 17 queries 3, and 2 at the end
     found, wanted = mixer(x, Layout(keep=keep)) * there, equations(mixer, x, keep) * there
     compare(found, wanted, [x, *mixer.parameters()], atol=1e-10)
     with torch.no_grad():
@@ -148,7 +149,8 @@ def test_many_queries_attend_some_at_a_time(padded, causal, relative, attention,
 def test_dropout_of_weights_is_the_same_when_they_are_computed_again(monkeypatch):
     mixer = built(attention_dropout=0.5).train()
     x = drawn(1, LENGTHS[-1], WIDTH).requires_grad_()
-    monkeypatch.setattr(mega, "MOST_SCORES", 3 * LENGTHS[-1])
+    monkeypatch.setattr(mega, "MOST_SCORES", 1)
+    monkeypatch.setattr(mega, "AT_ONCE", 3 * LENGTHS[-1])
 
     def loss(scale):
         torch.manual_seed(0)
