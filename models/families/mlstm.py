@@ -15,7 +15,8 @@ Source     Beck et al. 2024, arXiv:2405.04517, equations 19 to 27 and figure 11,
 Notation   the paper's n is z, its projection factor `expansion`.
 Published  causal, 4 heads, e = 2 d, blocks of 4, 4 taps; blocks of LayerNorm without a network:
            model.backbone.feed_forward=none, and no positions, model.backbone.positions=none.
-Differs    Gates are drawn as in the package, which adds 1e-6 to the divisor.
+Differs    Gates and the maps within blocks are drawn as in the package, which adds 1e-6 to the
+           divisor.
 """
 
 from typing import cast
@@ -47,6 +48,7 @@ class MLSTM(GatedMixer):
             none, nor a SiLU.
     """
 
+    version = 2  # maps of queries, keys and values begin as in the package
     needs = (BOTH_WAYS,)
 
     def __init__(
@@ -71,8 +73,9 @@ class MLSTM(GatedMixer):
         self.gate_proj = projection(site.width, width, bias=has.qkv)
         self.input_proj = projection(site.width, width, bias=has.qkv)
         self.convolutions = ShortConvolutions([width], convolution, bias=True)
+        deviation = (2 / (5 * site.width)) ** 0.5
         self.query_map, self.key_map, self.value_map = (
-            BlockMap(width, block_size) for _ in range(3)
+            BlockMap(width, block_size, deviation) for _ in range(3)
         )
         self.enter = nn.Linear(3 * width, site.heads)
         self.forget = nn.Linear(3 * width, site.heads)

@@ -115,7 +115,6 @@ class RWKV6(ShiftedMixer):
         nn.init.uniform_(self.decay.up.weight, -SMALL, SMALL)
         zigzag = 0.1 * ((torch.arange(inner) + 1) % 3 - 1)
         self.bonus = nn.Parameter(depth * (1 - linear) + zigzag)
-        nn.init.constant_(self.norm_weight, ((1 + site.layer) / site.depth) ** 0.7)
         state = site.heads, site.head_width, site.head_width
         self.complete(site, state=state, bidirectional=bidirectional)
 

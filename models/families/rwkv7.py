@@ -57,6 +57,7 @@ class RWKV7(ShiftedMixer):
         value_residual: Whether later layers mix their values with those of the first.
     """
 
+    version = 2  # maps and the norm begin as the code's initialiser leaves them
     needs = (BOTH_WAYS,)
 
     def __init__(
@@ -81,8 +82,8 @@ class RWKV7(ShiftedMixer):
         self.r_proj, self.k_proj, self.v_proj = (
             projection(width, inner, bias=has.qkv) for _ in range(3)
         )
-        for layer, scale in ((self.r_proj, 0.5), (self.k_proj, 0.05), (self.v_proj, 0.5)):
-            nn.init.uniform_(layer.weight, -scale * width**-0.5, scale * width**-0.5)
+        for layer, gain in ((self.r_proj, 1.0), (self.k_proj, 0.1), (self.v_proj, 1.0)):
+            nn.init.orthogonal_(layer.weight, gain=gain)
         channel = torch.arange(inner)
         linear = channel / max(1, inner - 1)
         middle = (site.head_width - 1) / 2

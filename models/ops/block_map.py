@@ -11,13 +11,13 @@ class BlockMap(nn.Module):
     Args:
         width: Channels.
         block: Channels of one block.
-        deviation: Of its weights; None: that of a block's width.
+        deviation: Of its weights.
     """
 
-    def __init__(self, width: int, block: int, deviation: float | None = None) -> None:
+    def __init__(self, width: int, block: int, deviation: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(width // block, block, block))
-        nn.init.normal_(self.weight, std=deviation or (2 / (5 * block)) ** 0.5)
+        nn.init.normal_(self.weight, std=deviation)
 
     def forward(self, x: Float[Tensor, "*r e"]) -> Float[Tensor, "*r e"]:
         """Map each block."""

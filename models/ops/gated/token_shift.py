@@ -53,7 +53,8 @@ class ShiftedMixer(GatedMixer):
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.heads, self.width = site.heads, site.width
-        self.norm_weight = nn.Parameter(torch.ones(site.inner_width))
+        share = (1 + site.layer) / site.depth
+        self.norm_weight = nn.Parameter(torch.full((site.inner_width,), share**0.7))
         self.norm_bias = nn.Parameter(torch.zeros(site.inner_width))
         self.convolutions = ShortConvolutions((), None)
 
