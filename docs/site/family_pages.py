@@ -84,10 +84,15 @@ READING = """\
 ## What holds on every page
 
 Unless a page says otherwise, costs under *What it computes* are operations of a forward pass, a
-multiply-add being two; backward takes two to two and a half times as many. Projections of queries,
-keys, values and outputs are drawn Xavier-uniform, whatever the paper's law. Where a recurrence of a
+multiply-add being two; backward takes two to two and a half times as many. Where a recurrence of a
 causal paper sees both sides, the form is ours: the same weights read from both ends, both answers
 added.
+
+Initial values are those of released code, its model's initialiser included, but for two
+conventions, whatever the paper's law. Projections and maps of gates are drawn Xavier-uniform with
+biases of zeros; lstm, luna, mega, qrnn, rwkv6, rwkv7 and slstm follow their code here, too. Taps of
+short convolutions are drawn as PyTorch draws them, where released models often draw all maps and
+taps from N(0, 0.02). Tests compare the laws of every parameter with those of the released layers.
 
 What a page guarantees is of an instance with default options. *Exact*: no value and no choice
 depends on later tokens; *selection leak*: values are exact, but later tokens move earlier choices.

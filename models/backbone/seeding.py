@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from lra.models.tuning import Tuned
+
 DRAWS = frozenset({
     nn.init.kaiming_uniform_, nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_,
 })  # fmt: skip
@@ -31,10 +33,18 @@ def drawing() -> Iterator[None]:
 def redraw(model: nn.Module, deviation: float, seed: int) -> None:
     """Draw every matrix and table again from N(0, deviation), each by its name and the seed.
 
-    Vectors (biases, gains of norms) stay as they are; a shared parameter is drawn once.
+    Vectors (biases, gains of norms) stay as they are, and so do parameters that never decay, such
+    as decays by channel and state, which are no weights; a shared parameter is drawn once.
     """
+    tuned = [module for module in model.modules() if isinstance(module, Tuned)]
+    kept = {
+        id(module.get_parameter(name))
+        for module in tuned
+        for name, tuning in module.tuning().items()
+        if tuning.weight_decay == 0.0
+    }
     for name, parameter in model.named_parameters():
-        if parameter.dim() > 1:
+        if parameter.dim() > 1 and id(parameter) not in kept:
             torch.default_generator.manual_seed(derive(seed, f"redrawn {name}"))
             nn.init.normal_(parameter, std=deviation)
 

@@ -19,7 +19,8 @@ Optimiser  the network learns at `rate` and its table z at `rate_of_positions` t
 Differs    bidirectional=true, not published: later tokens are weighed by kernels of their own, from
            lag 1 on, by a second last map of the same network; short convolutions stay causal.
            Tokens of interior padding are left out of the distances. Longer inputs are refused:
-           there they are cut.
+           there they are cut. The network begins as in the standalone file; language models of the
+           repository draw its maps again from N(0, 0.02).
 """
 
 from collections.abc import Mapping

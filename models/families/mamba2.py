@@ -16,7 +16,8 @@ so that the diagonal has a weight of its own; the convolution is centred, A_h be
 norm stands before the gate.
 
 With `log_linear` a token weighs its past by blocks of 1, 2, 4, ... tokens, lambda_t of a head and a
-level being softplus(L * W_l u); the state holds a sum for each of log2(l) + 1 levels.
+level being softplus(L * W_l u); the state holds a sum for each of log2(l) + 1 levels. A_h begins
+at 1, 2, ... H, as in its code.
 
 Cost       2 d (3 e + 2 G N + H) operations a token for the projections, e = `expansion` d, and per
            head those of `decayed_product` with N channels of keys. State: N e numbers, and the last
@@ -67,6 +68,7 @@ class Mamba2(LogLinearMixer):
         Unsupported: `quasi_separable` for a causal model.
     """
 
+    version = 2  # with log_linear, A begins as in its code
     undecayed = ("log_rate", "step_bias", "skip", "level_scale")
     needs = (
         BOTH_WAYS,
@@ -116,8 +118,10 @@ class Mamba2(LogLinearMixer):
         self.skip = nn.Parameter(torch.ones(site.heads))
         if quasi_separable:
             self.skip_map = projection(width, site.heads, bias=False)
-        else:
-            with torch.no_grad():
+        with torch.no_grad():
+            if log_linear:
+                self.log_rate.copy_(torch.arange(1, site.heads + 1).log())
+            elif not quasi_separable:
                 self.log_rate.uniform_(1, 16).log_()
         self.convolutions = ShortConvolutions((width, shared, shared), convolution, bias=True)
         self.norm = GatedHeadNorm(width)

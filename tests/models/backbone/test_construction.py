@@ -8,6 +8,7 @@ from lra.models.backbone.model import (
     Backbone,
     Head,
 )
+from lra.models.families.mamba import Mamba
 from lra.models.mixer import Site
 from tests.models.backbone.small_backbones import CONFIG, build, facts
 
@@ -78,3 +79,10 @@ def test_a_deviation_redraws_matrices_and_leaves_vectors(averaging):
     assert abs(drawn.std() - 0.02) < 0.002
     vectors = ([each for each in one.parameters() if each.dim() < 2] for one in (model, plain))
     assert all(torch.equal(one, other) for one, other in zip(*vectors, strict=True))
+
+
+def test_a_deviation_leaves_what_never_decays():
+    model, plain = (build(Mamba, width=64, initial_deviation=each) for each in (0.02, None))
+    rates = ([block.mixer.log_rate for block in one.stack.blocks] for one in (model, plain))
+    assert all(torch.equal(one, other) for one, other in zip(*rates, strict=True))
+    assert abs(model.stack.blocks[0].mixer.gate_proj.weight.std() - 0.02) < 0.002
