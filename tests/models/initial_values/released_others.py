@@ -6,7 +6,7 @@ import math
 import sys
 import types
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from unittest.mock import MagicMock
 
